@@ -1,0 +1,176 @@
+"""The paper's own maths: imbalance, client scores, temperature, weights, adaptive momentum.
+
+Pure NumPy, usable alone with any other federated stack. Symbols, as in the paper: C classes, K clients,
+n_kc samples of class c at client k (`counts`), p the global class distribution, p̂ the target (uniform
+unless given).
+
+    D   = ‖p̂ − p‖₁                                  discrepancy: 0 when balanced, below 2 always
+    s_k = Σ_c d_c n_kc / Σ_c n_kc                    Eq. 3, with d_c = max(p̂_c − p_c, 0) ("scarcity")
+                                                     or |p̂_c − p_c| ("absolute", the printed form)
+    T   = scale / (C · D)                            infinite when balanced
+    w_k = exp(s_k / T) / Σ_j exp(s_j / T)            Eq. 4; FedWCM-X multiplies by n_k and renormalises
+    α⁺  = α₀ + (1 − α₀)(1 − e^(−D)) · ŝ_round / ŝ    Eq. 5, kept in [α₀, 1 − ALPHA_MARGIN]
+    g   = (1 − α) · mean_k ⌈n_k/b⌉ / (n̄/b)           momentum gain under nominal normalisation
+"""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+ScoreRule = Literal["scarcity", "absolute"]
+
+ALPHA_MARGIN = 1e-6
+"""How far below 1 the adaptive alpha stays: momentum is damped, never switched off."""
+
+_ROUNDING = 1e-12
+"""A discrepancy below this is rounding noise of the division by the total, that is: balanced."""
+
+
+def discrepancy(counts: ArrayLike, target: ArrayLike | None = None) -> float:
+    """D = ‖p̂ − p‖₁, the distance of the global class distribution from the target, in [0, 2)."""
+    table = _checked_counts(counts)
+    return _distance(_distribution(table), _checked_distribution("target", target, table.shape[1]))
+
+
+def client_scores(
+    counts: ArrayLike,
+    target: ArrayLike | None = None,
+    rule: ScoreRule = "scarcity",
+    *,
+    prior: ArrayLike | None = None,
+) -> Floats:
+    """How much globally scarce data each client holds, one number a client.
+
+    `prior` is the global class distribution where `counts` holds only some of the clients (a client that
+    scores itself knows its own row and the gathered distribution); by default it is taken from `counts`.
+    """
+    table = _checked_counts(counts)
+    classes = table.shape[1]
+    wanted = _checked_distribution("target", target, classes)
+    present = _distribution(table) if prior is None else _checked_distribution("prior", prior, classes)
+    if rule == "scarcity":
+        deviation = np.maximum(wanted - present, 0.0)
+    elif rule == "absolute":
+        deviation = np.abs(wanted - present)
+    else:
+        raise ValueError(f"rule must be 'scarcity' or 'absolute', not {rule!r}")
+    if _distance(present, wanted) == 0.0:
+        return np.zeros(len(table))
+    scores: Floats = (table @ deviation) / table.sum(axis=1)
+    return scores
+
+
+def temperature(counts: ArrayLike, target: ArrayLike | None = None, scale: float = 1.0) -> float:
+    """T = scale / (C · D): the longer the tail, the colder the softmax; infinite when balanced."""
+    if not (np.isfinite(scale) and scale > 0):
+        raise ValueError(f"scale must be a positive number, not {scale!r}")
+    table = _checked_counts(counts)
+    imbalance = discrepancy(table, target)
+    return scale / (table.shape[1] * imbalance) if imbalance > 0 else float("inf")
+
+
+def client_weights(scores: ArrayLike, temperature: float, samples: ArrayLike | None = None) -> Floats:
+    """Softmax of the scores at this temperature (Eq. 4), summing to 1.
+
+    With `samples`, the weights of FedWCM-X: multiplied by each client's number of samples and renormalised.
+    """
+    s = _checked_vector("scores", scores)
+    if not temperature > 0:
+        raise ValueError(f"temperature must be positive (infinite when balanced), not {temperature!r}")
+    with np.errstate(over="ignore"):  # a difference that overflows to -inf is a weight of exactly 0
+        weights = np.exp((s - s.max()) / temperature)
+    if samples is not None:
+        n = _checked_vector("samples", samples)
+        if len(n) != len(s):
+            raise ValueError(f"samples must have one entry per score: {len(n)} for {len(s)} scores")
+        if (n <= 0).any():
+            raise ValueError(f"samples must be positive: client {int(np.argmin(n))} has {n.min():g}")
+        weights = weights * (n / n.max())
+    result: Floats = weights / weights.sum()
+    return result
+
+
+def adaptive_alpha(discrepancy: float, round_mean: float, overall_mean: float, base: float = 0.1) -> float:
+    """Eq. 5: the momentum value of the next round, in [base, 1 − ALPHA_MARGIN].
+
+    `round_mean` is the mean score of the clients that answered, `overall_mean` that of all clients. Where
+    no client holds scarce data (balanced classes) the ratio is taken as 1.
+    """
+    for name, value in (("round_mean", round_mean), ("overall_mean", overall_mean)):
+        if not (np.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} must be a non-negative number, not {value!r}")
+    if not discrepancy >= 0:
+        raise ValueError(f"discrepancy must be non-negative, not {discrepancy!r}")
+    if not 0 <= base < 1:
+        raise ValueError(f"base must be in [0, 1), not {base!r}")
+    ratio = round_mean / overall_mean if overall_mean > 0 else 1.0
+    alpha = base - (1.0 - base) * np.expm1(-discrepancy) * ratio
+    return float(np.clip(alpha, base, max(base, 1.0 - ALPHA_MARGIN)))
+
+
+def momentum_gain(alpha: float, samples: ArrayLike, batch_size: int) -> float:
+    """Gain with which a round's momentum feeds the next one if it is divided by n/b instead of ⌈n/b⌉ steps.
+
+    At 1 or more the momentum grows geometrically whatever the data. `samples` is the size of the clients,
+    one number or one per client.
+    """
+    n = _checked_vector("samples", np.atleast_1d(np.asarray(samples, dtype=np.float64)))
+    if (n <= 0).any():
+        raise ValueError(f"samples must be positive, not {n.min():g}")
+    if not batch_size >= 1:
+        raise ValueError(f"batch_size must be at least 1, not {batch_size!r}")
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"alpha must be in [0, 1], not {alpha!r}")
+    return float((1.0 - alpha) * np.ceil(n / batch_size).mean() / (n.mean() / batch_size))
+
+
+def _checked_counts(counts: ArrayLike) -> Floats:
+    table = np.asarray(counts, dtype=np.float64)
+    if table.ndim != 2 or 0 in table.shape:
+        raise ValueError(f"counts must be a (clients × classes) array, not of shape {table.shape}")
+    if not np.isfinite(table).all():
+        raise ValueError("counts must be finite: there is a NaN or an infinity in them")
+    if (table < 0).any():
+        client, label = np.argwhere(table < 0)[0]
+        raise ValueError(
+            f"counts must not be negative: client {client}, class {label}: {table[client, label]:g}"
+        )
+    empty = np.flatnonzero(table.sum(axis=1) == 0)
+    if len(empty):
+        raise ValueError(f"counts must not have all-zero rows: client {empty[0]} has no samples")
+    return table
+
+
+def _checked_distribution(name: str, values: ArrayLike | None, classes: int) -> Floats:
+    if values is None:
+        return np.full(classes, 1.0 / classes)
+    p = _checked_vector(name, values)
+    if len(p) != classes:
+        raise ValueError(f"{name} must have one entry per class: {len(p)} for {classes} classes")
+    if (p < 0).any():
+        raise ValueError(f"{name} must not be negative: class {int(np.argmin(p))} has {p.min():g}")
+    if abs(p.sum() - 1.0) > 1e-6:
+        raise ValueError(f"{name} must sum to 1, not {p.sum():g}")
+    return p
+
+
+def _checked_vector(name: str, values: ArrayLike) -> Floats:
+    vector = np.asarray(values, dtype=np.float64)
+    if vector.ndim != 1 or not len(vector):
+        raise ValueError(f"{name} must be a vector with at least one entry, not of shape {vector.shape}")
+    if not np.isfinite(vector).all():
+        raise ValueError(f"{name} must be finite: there is a NaN or an infinity in it")
+    return vector
+
+
+def _distribution(table: Floats) -> Floats:
+    totals = table.sum(axis=0)
+    distribution: Floats = totals / totals.sum()
+    return distribution
+
+
+def _distance(p: Floats, q: Floats) -> float:
+    distance = float(np.abs(p - q).sum())
+    return distance if distance > _ROUNDING else 0.0

@@ -1,0 +1,201 @@
+"""The local training loop: the only one in the package. The simulator and real clients both run it."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedwcm.core.batches import Augmentation, Batch, Sampler, Schedule, Shard, local_steps
+from fedwcm.core.forward import Forward
+from fedwcm.core.local_data import LocalData
+from fedwcm.core.method import Method
+from fedwcm.core.objective import Objective
+from fedwcm.core.rng import Purpose, generator
+from fedwcm.core.types import Clients, Context, Floats, Ints, Population, Report, State, Vec
+
+OBJECTIVE = "objective/"
+"""Prefix of the objective's keys in a client's state, beside the method's own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Broadcast:
+    """What the server sends to the clients of a round."""
+
+    round: int
+    x: Vec
+    buffers: Vec
+    message: State
+    base_lr: float
+
+
+@dataclass(frozen=True, eq=False)
+class LocalResult:
+    """What a block of clients sends back, and what each keeps; one row a client."""
+
+    upload: State
+    report: Report
+    state: State
+    learning_rates: Floats
+    loss: Floats
+    accuracy: Floats
+
+
+class Gradient:
+    """The oracle of one local step. Its first evaluation is the one that statistics and state come from.
+
+    A method may ask for several gradients in a step (SAM, Mime): only the first one updates BatchNorm's
+    statistics and the objective's state, and counts as the training loss.
+    """
+
+    def __init__(self, forward: Forward, objective: Objective, batch: Batch, o: State, ctx: Context) -> None:
+        self._forward, self._objective, self._batch, self._ctx = forward, objective, batch, ctx
+        self.state = o
+        self._before = o
+        self.loss: Tensor | None = None
+        self.correct: Tensor | None = None
+
+    def __call__(self, w: Vec) -> Vec:
+        first = self.loss is None
+        view = self._forward(w, self._batch.inputs, track=first)
+        loss, o = self._objective.loss(view, self._batch, self._before, self._ctx)
+        gradient = self._forward.gradient(loss)
+        if first:
+            self.state = {key: value.detach() for key, value in o.items()}
+            self.loss = loss.detach()
+            hits = view.logits.detach().argmax(dim=-1) == self._batch.labels
+            self.correct = self._batch.mean(hits.to(loss.dtype))
+        return gradient
+
+
+@dataclass(frozen=True, eq=False)
+class LocalTraining:
+    """How clients train: everything about it that stays the same over a run."""
+
+    method: Method
+    objective: Objective
+    sampler: Sampler
+    augmentation: Augmentation | None
+    forward: Forward
+    population: Population
+    weight_decay: float
+    clip: float | None
+    seed: int
+
+    def clients(self, ids: Ints, shards: Sequence[Shard]) -> Clients:
+        """What each client of a block knows of itself."""
+        samples = np.array([len(shard) for shard in shards])
+        counts = np.stack([np.bincount(s.labels, minlength=self.population.classes) for s in shards])
+        steps = local_steps(samples, self.population.epochs, self.population.batch_size)
+        return Clients(ids, samples, counts, steps)
+
+    def initial_state(self, clients: Clients, x: Vec) -> State:
+        """The state of clients that take part for the first time."""
+        own = self.objective.init_client(clients, self.population)
+        return {**self.method.init_client(x, clients), **{OBJECTIVE + k: v for k, v in own.items()}}
+
+    def probe(self, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> State:
+        """The first phase of a round, for methods that have one: an upload from all local data at `x`."""
+        ctx = self._context(self.clients(ids, shards), sent)
+        self.forward.start(sent.buffers)
+        _, o = _split(state)
+        with self._torch_rng(ctx):
+            return self.method.probe(LocalData(shards, self.forward, self.objective, o, ctx), ctx)
+
+    def train(self, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> LocalResult:
+        """Train a block of clients, ordered longest first, from the same received model."""
+        ctx = self._context(self.clients(ids, shards), sent)
+        ctx = replace(ctx, learning_rates=self.method.local_lr(ctx))
+        c, o = _split(state)
+        self.forward.start(sent.buffers)
+        with self._torch_rng(ctx):
+            local = LocalData(shards, self.forward, self.objective, o, ctx)
+            ctx = replace(ctx, prepared=self.objective.prepare(local, ctx))
+            w = sent.x.repeat(len(ids), 1)
+            c, o, loss, accuracy = self._descend(w, c, o, ctx, self._schedule(shards, ctx))
+        upload, report, c = self.method.finish(w, c, ctx)
+        if len(sent.buffers):
+            upload = {**upload, "buffers": self.forward.buffers()}
+        kept = {**c, **{OBJECTIVE + key: value for key, value in o.items()}}
+        steps = ctx.clients.steps
+        return LocalResult(
+            upload, report, kept, ctx.learning_rates, _host(loss) / steps, _host(accuracy) / steps
+        )
+
+    def _descend(
+        self, w: Vec, c: State, o: State, ctx: Context, schedule: Schedule
+    ) -> tuple[State, State, Tensor, Tensor]:
+        """Take every local step, changing `w` in place; the sums of losses and accuracies over the steps."""
+        loss, accuracy = w.new_zeros(len(w)), w.new_zeros(len(w))
+        for active, batch in schedule:
+            now = ctx.first(active)
+            grad = Gradient(self.forward, self.objective, batch, _rows(o, active), now)
+            v, c_active = self.method.direction(w[:active], grad, _rows(c, active), now)
+            self._step(w[:active], v, now)
+            c, o = _replace_rows(c, c_active), _replace_rows(o, grad.state)
+            if grad.loss is not None and grad.correct is not None:
+                loss[:active] += grad.loss
+                accuracy[:active] += grad.correct
+        return c, o, loss, accuracy
+
+    def _step(self, w: Vec, v: Vec, ctx: Context) -> None:
+        """w ← w − lr·(clip(v) + decay·w), in place: the block's models belong to this loop alone."""
+        if self.clip is not None:
+            norm = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
+            v = v * (self.clip / norm.clamp(min=self.clip))
+        if self.weight_decay:
+            v = v + self.weight_decay * w
+        w.addcmul_(v, ctx.lr, value=-1.0)
+
+    def _schedule(self, shards: Sequence[Shard], ctx: Context) -> Schedule:
+        epochs, size = self.population.epochs, self.population.batch_size
+        orders, draws = [], []
+        for shard, client, steps in zip(shards, ctx.clients.ids, ctx.clients.steps, strict=True):
+            rng = generator(self.seed, Purpose.BATCHES, ctx.round, int(client))
+            orders.append([self.sampler.epoch(shard.labels, rng) for _ in range(epochs)])
+            if self.augmentation is not None:
+                rng = generator(self.seed, Purpose.AUGMENT, ctx.round, int(client))
+                draws.append(self.augmentation.draw(rng, int(steps), size))
+        return Schedule(shards, orders, size, draws, self.augmentation)
+
+    def _context(self, clients: Clients, sent: Broadcast) -> Context:
+        rates = np.full(len(clients), sent.base_lr)
+        return Context(
+            self.seed, sent.round, sent.x, sent.message, self.population, clients, sent.base_lr, rates, {}
+        )
+
+    @contextmanager
+    def _torch_rng(self, ctx: Context) -> Iterator[None]:
+        """Dropout draws from torch's global generator: lend it the client's address while a block trains."""
+        if not self.forward.network.stochastic:
+            yield
+            return
+        rng = generator(self.seed, Purpose.DROPOUT_LAYERS, ctx.round, int(ctx.clients.ids[0]))
+        with torch.random.fork_rng():
+            torch.manual_seed(int(rng.integers(2**63)))
+            yield
+
+
+def _split(state: State) -> tuple[State, State]:
+    """The method's and the objective's part of a client's state."""
+    c = {key: value for key, value in state.items() if not key.startswith(OBJECTIVE)}
+    o = {key.removeprefix(OBJECTIVE): value for key, value in state.items() if key.startswith(OBJECTIVE)}
+    return c, o
+
+
+def _rows(state: State, k: int) -> State:
+    return {key: value[:k] for key, value in state.items()}
+
+
+def _replace_rows(state: State, active: State) -> State:
+    """The state in which the first rows, those of the clients still active, are replaced."""
+    return {
+        key: new if len(new) == len(state[key]) else torch.cat([new, state[key][len(new) :]])
+        for key, new in active.items()
+    }
+
+
+def _host(values: Tensor) -> Floats:
+    return values.double().cpu().numpy()

@@ -1,0 +1,122 @@
+"""A module as a function of one flat vector of parameters.
+
+Trainable parameters are one flat vector `(P,)`; floating-point buffers (BatchNorm statistics) are a second
+one. Integer buffers are counters that no average makes sense of, and stay out of both.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.dropout import _DropoutNd
+
+from fedwcm.core.types import State, Vec
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one tensor of the module stands in the flat vector."""
+
+    name: str
+    start: int
+    shape: torch.Size
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.shape.numel()
+
+
+class Network:
+    """The layout of a module's flat parameters, and the way between the two.
+
+    `head` is the module's final linear layer, found as its attribute `head` or else as the last `nn.Linear`:
+    objectives that work on features, and methods that treat the classifier apart, need it.
+    """
+
+    def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
+        self.module = module.to(device)
+        self.parameters = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
+        self.buffers = [(n, b) for n, b in module.named_buffers() if b.is_floating_point()]
+        if not self.parameters:
+            raise ValueError(f"the model {type(module).__name__} has no trainable parameters")
+        self.slots = _layout(self.parameters)
+        self.buffer_slots = _layout(self.buffers)
+        self.size = self.slots[-1].stop
+        self.head_name, self.head = _find_head(module)
+        self.stochastic = any(isinstance(m, _DropoutNd) for m in module.modules())
+        self._pointed: Vec | None = None
+        self._head_input: Tensor | None = None
+        if self.head is not None:
+            self.head.register_forward_pre_hook(self._capture)
+
+    def __call__(self, inputs: Tensor, parameters: State | None = None) -> tuple[Tensor, Tensor]:
+        """Logits and features of one model on one batch, with its own parameters or with these."""
+        self._head_input = None
+        if parameters is None:
+            logits = self.module(inputs)
+        else:
+            logits = functional_call(self.module, parameters, (inputs,))
+        features, self._head_input = self._head_input, None
+        return logits, logits.new_zeros(0) if features is None else features
+
+    def _capture(self, _: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        self._head_input = arguments[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.parameters[0][1].device
+
+    @property
+    def head_slots(self) -> list[Slot]:
+        """The slots of the final linear layer: weight, and bias if it has one."""
+        return [slot for slot in self.slots if slot.name.rpartition(".")[0] == self.head_name]
+
+    def initial(self) -> tuple[Vec, Vec]:
+        """Copies of the module's present parameters and buffers, flat."""
+        return _flat([p for _, p in self.parameters]), _flat([b for _, b in self.buffers])
+
+    def unflatten(self, w: Vec) -> State:
+        """The named parameters of flat vectors `(..., P)`, as views of shape `(..., *shape)`."""
+        pieces = torch.split(w, [slot.stop - slot.start for slot in self.slots], dim=-1)
+        return {
+            slot.name: piece.view(*w.shape[:-1], *slot.shape)
+            for slot, piece in zip(self.slots, pieces, strict=True)
+        }
+
+    def point_parameters(self, w: Vec) -> None:
+        """Let the module's parameters be views of `w`: nothing is copied, changes in place show at once."""
+        if self._pointed is not None and self._pointed.data_ptr() == w.data_ptr():
+            return
+        self._pointed = w  # kept alive, so that an equal address means the same vector
+        for slot, (_, parameter) in zip(self.slots, self.parameters, strict=True):
+            parameter.data = w[slot.start : slot.stop].view(slot.shape)
+
+    def point_buffers(self, buffers: Vec) -> None:
+        """Let the module's floating-point buffers be views of this vector."""
+        for slot, (_, buffer) in zip(self.buffer_slots, self.buffers, strict=True):
+            buffer.data = buffers[slot.start : slot.stop].view(slot.shape)
+
+    def state_dict(self, x: Vec, buffers: Vec) -> State:
+        """The module's state with these parameters and buffers, for saving."""
+        self.point_parameters(x)
+        self.point_buffers(buffers)
+        return {name: value.detach().clone() for name, value in self.module.state_dict().items()}
+
+
+def _flat(tensors: list[Tensor]) -> Vec:
+    return torch.cat([t.detach().reshape(-1) for t in tensors]) if tensors else torch.zeros(0)
+
+
+def _layout(tensors: "list[tuple[str, nn.Parameter]] | list[tuple[str, Tensor]]") -> list[Slot]:
+    slots: list[Slot] = []
+    for name, tensor in tensors:
+        slots.append(Slot(name, slots[-1].stop if slots else 0, tensor.shape))
+    return slots
+
+
+def _find_head(module: nn.Module) -> tuple[str, nn.Linear | None]:
+    linears = [(name, m) for name, m in module.named_modules() if isinstance(m, nn.Linear)]
+    named = [(name, m) for name, m in linears if name == "head"]
+    found = named or linears
+    return found[-1] if found else ("", None)

@@ -1,0 +1,51 @@
+"""The interface of a local objective: what a mini-batch costs, as a function of the model's outputs.
+
+Like a method, an objective is a frozen dataclass with pure hooks that see a block of K clients. It may keep
+client state (the engine stores it beside the method's) and may look at the client's data once a round.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import Tensor
+
+from fedwcm.core.batches import Batch
+from fedwcm.core.types import Clients, Context, Population, State, Vec
+
+if TYPE_CHECKING:
+    from fedwcm.core.local_data import LocalData
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """The models at one point, on one batch: logits `(K, b, C)` and what leads to them.
+
+    `features` is the input of the final linear layer, `head(features)` applies that layer to other features,
+    and `at(x)` is the view of another model, such as the received one, on the same batch, without gradient.
+    """
+
+    logits: Tensor
+    features: Tensor
+    head: Callable[[Tensor], Tensor]
+    at: Callable[[Vec], "View"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective(ABC):
+    """Hooks of an objective. A subclass defines `loss`."""
+
+    name: ClassVar[str] = ""
+
+    def init_client(self, clients: Clients, population: Population) -> State:
+        """The clients' own state at their first participation, one row a client."""
+        return {}
+
+    def prepare(self, local: "LocalData", ctx: Context) -> State:
+        """Once a round, before the first step: what `loss` finds in `ctx.prepared`, one row a client."""
+        return {}
+
+    @abstractmethod
+    def loss(self, view: View, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        """Each client's loss `(K,)` on its batch, and the client state after this step."""

@@ -1,0 +1,49 @@
+"""Named classes, one per file, found by looking: adding one is adding a file."""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar
+
+from fedwcm.core.checks import unknown
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, type[T]], Generic[T]):
+    """The subclasses of `base` that the files of a package define, by their `name`."""
+
+    def __init__(self, kind: str, base: type[Any], package: str, group: str) -> None:
+        self._kind, self._base, self._package, self._group = kind, base, package, group
+
+    @cached_property
+    def _classes(self) -> dict[str, type[T]]:
+        found: dict[str, type[T]] = {}
+        package = importlib.import_module(self._package)
+        for file in pkgutil.iter_modules(package.__path__):
+            module = importlib.import_module(f"{self._package}.{file.name}")
+            for _, member in inspect.getmembers(module, inspect.isclass):
+                if issubclass(member, self._base) and member.__module__ == module.__name__:
+                    found[member.__dict__.get("name", "")] = member
+        for point in entry_points(group=self._group):
+            found[point.name] = point.load()
+        found.pop("", None)
+        return dict(sorted(found.items()))
+
+    def __getitem__(self, name: str) -> type[T]:
+        try:
+            return self._classes[name]
+        except KeyError:
+            raise unknown(self._kind, name, self._classes) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._classes)
+
+    def __len__(self) -> int:
+        return len(self._classes)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._classes

@@ -1,0 +1,19 @@
+"""Every sample once an epoch, in an order drawn anew each epoch."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedwcm.core.batches import Sampler
+from fedwcm.core.types import Ints
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uniform(Sampler):
+    """A permutation of the client's samples."""
+
+    name: ClassVar[str] = "uniform"
+
+    def epoch(self, labels: Ints, rng: np.random.Generator) -> Ints:
+        return rng.permutation(len(labels))
