@@ -134,9 +134,7 @@ def _checked_counts(counts: ArrayLike) -> Floats:
         raise ValueError("counts must be finite: there is a NaN or an infinity in them")
     if (table < 0).any():
         client, label = np.argwhere(table < 0)[0]
-        raise ValueError(
-            f"counts must not be negative: client {client}, class {label}: {table[client, label]:g}"
-        )
+        raise ValueError(f"counts must not be negative: client {client}, class {label}: {table[client, label]:g}")
     empty = np.flatnonzero(table.sum(axis=1) == 0)
     if len(empty):
         raise ValueError(f"counts must not have all-zero rows: client {empty[0]} has no samples")

@@ -183,8 +183,7 @@ def _together(shards: Sequence[Shard]) -> tuple[Resident, list[Ints]]:
 def _batch_sizes(lengths: Sequence[Sequence[int]], batch_size: int) -> Ints:
     """(clients × steps) sizes of the batches; 0 after a client's last step."""
     per_client = [
-        [min(batch_size, n - start) for n in epochs for start in range(0, n, batch_size)]
-        for epochs in lengths
+        [min(batch_size, n - start) for n in epochs for start in range(0, n, batch_size)] for epochs in lengths
     ]
     sizes = np.zeros((len(per_client), max(map(len, per_client))), dtype=np.int64)
     for k, row in enumerate(per_client):

@@ -87,9 +87,7 @@ class Stacked:
             names = ", ".join(name for name, _ in network.buffers[:2])
             raise ValueError(f"clients cannot be stacked with a model that has buffers ({names}, …)")
         if network.stochastic:
-            raise ValueError(
-                "clients cannot be stacked with a model that has dropout: its draws are per client"
-            )
+            raise ValueError("clients cannot be stacked with a model that has dropout: its draws are per client")
         self.network = network
         self._run = torch.vmap(lambda parameters, inputs: network(inputs, parameters))
         self._leaf: Vec | None = None

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ from fedwcm.core.method import Method
 from fedwcm.core.objective import Objective
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Clients, Context, Floats, Ints, Population, Report, State, Vec
+
+Task = Literal["probe", "train"]
 
 OBJECTIVE = "objective/"
 """Prefix of the objective's keys in a client's state, beside the method's own."""
@@ -88,21 +91,31 @@ class LocalTraining:
         """What each client of a block knows of itself."""
         samples = np.array([len(shard) for shard in shards])
         counts = np.stack([np.bincount(s.labels, minlength=self.population.classes) for s in shards])
-        steps = local_steps(samples, self.population.epochs, self.population.batch_size)
-        return Clients(ids, samples, counts, steps)
+        return Clients(ids, samples, counts, self.steps(samples))
+
+    def steps(self, samples: Ints) -> Ints:
+        """The local steps of clients with so many samples."""
+        return local_steps(samples, self.population.epochs, self.population.batch_size)
 
     def initial_state(self, clients: Clients, x: Vec) -> State:
         """The state of clients that take part for the first time."""
         own = self.objective.init_client(clients, self.population)
         return {**self.method.init_client(x, clients), **{OBJECTIVE + k: v for k, v in own.items()}}
 
-    def probe(self, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> State:
+    def run(self, task: Task, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> LocalResult:
+        """Let a block of clients, ordered longest first, do their part of a phase of the round."""
+        work = self.train if task == "train" else self.probe
+        return work(ids, shards, state, sent)
+
+    def probe(self, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> LocalResult:
         """The first phase of a round, for methods that have one: an upload from all local data at `x`."""
         ctx = self._context(self.clients(ids, shards), sent)
         self.forward.start(sent.buffers)
         _, o = _split(state)
         with self._torch_rng(ctx):
-            return self.method.probe(LocalData(shards, self.forward, self.objective, o, ctx), ctx)
+            upload = self.method.probe(LocalData(shards, self.forward, self.objective, o, ctx), ctx)
+        nothing = np.zeros(len(ids))
+        return LocalResult(upload, {}, state, ctx.learning_rates, nothing, nothing)
 
     def train(self, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> LocalResult:
         """Train a block of clients, ordered longest first, from the same received model."""
@@ -120,9 +133,7 @@ class LocalTraining:
             upload = {**upload, "buffers": self.forward.buffers()}
         kept = {**c, **{OBJECTIVE + key: value for key, value in o.items()}}
         steps = ctx.clients.steps
-        return LocalResult(
-            upload, report, kept, ctx.learning_rates, _host(loss) / steps, _host(accuracy) / steps
-        )
+        return LocalResult(upload, report, kept, ctx.learning_rates, _host(loss) / steps, _host(accuracy) / steps)
 
     def _descend(
         self, w: Vec, c: State, o: State, ctx: Context, schedule: Schedule

@@ -53,10 +53,8 @@ class Network:
     def __call__(self, inputs: Tensor, parameters: State | None = None) -> tuple[Tensor, Tensor]:
         """Logits and features of one model on one batch, with its own parameters or with these."""
         self._head_input = None
-        if parameters is None:
-            logits = self.module(inputs)
-        else:
-            logits = functional_call(self.module, parameters, (inputs,))
+        own = parameters is None
+        logits = self.module(inputs) if own else functional_call(self.module, parameters or {}, (inputs,))
         features, self._head_input = self._head_input, None
         return logits, logits.new_zeros(0) if features is None else features
 

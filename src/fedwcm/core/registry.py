@@ -21,7 +21,7 @@ class Registry(Mapping[str, type[T]], Generic[T]):
 
     @cached_property
     def _classes(self) -> dict[str, type[T]]:
-        found: dict[str, type[T]] = {}
+        found: dict[str, Any] = {}
         package = importlib.import_module(self._package)
         for file in pkgutil.iter_modules(package.__path__):
             module = importlib.import_module(f"{self._package}.{file.name}")
@@ -30,7 +30,7 @@ class Registry(Mapping[str, type[T]], Generic[T]):
                     found[member.__dict__.get("name", "")] = member
         for point in entry_points(group=self._group):
             found[point.name] = point.load()
-        found.pop("", None)
+        found.pop("", None)  # building blocks, such as a mix-in, have no name of their own
         return dict(sorted(found.items()))
 
     def __getitem__(self, name: str) -> type[T]:

@@ -1,0 +1,50 @@
+"""Who takes part in a round."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwcm.core.checks import require
+from fedwcm.core.rng import Purpose, generator
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Participation:
+    """Who takes part in a round.
+
+    Args:
+        participation: share of the clients sampled each round.
+        sampling: `fixed` draws the same number every round; `bernoulli` lets each client in by itself with
+            this probability (drawn again until somebody is in).
+        dropout: probability that a sampled client never answers.
+    """
+
+    participation: float = 0.1
+    sampling: Literal["fixed", "bernoulli"] = "fixed"
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(0 < self.participation <= 1, "participation", self.participation, "in (0, 1]")
+        require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
+
+    def sampled(self, clients: int, seed: int, round_: int) -> Ints:
+        """The clients asked to train, by ascending id; never none."""
+        rng = generator(seed, Purpose.COHORT, round_)
+        if self.sampling == "fixed":
+            size = max(1, round(self.participation * clients))
+            return np.sort(rng.choice(clients, size, replace=False, shuffle=False))
+        while True:
+            chosen = np.flatnonzero(rng.random(clients) < self.participation)
+            if len(chosen):
+                return chosen
+
+    def answering(self, sampled: Ints, seed: int, round_: int) -> Ints:
+        """Those of the sampled clients that answer; possibly none."""
+        if not self.dropout:
+            return sampled
+        draws = generator(seed, Purpose.ANSWERS, round_).random(len(sampled))
+        return sampled[draws >= self.dropout]

@@ -1,0 +1,73 @@
+"""Per-class Dirichlet shares over the clients, with very unequal client sizes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwcm.data.partition.checks import check_count, check_labels, check_positive
+from fedwcm.data.partition.dealing import parts_of, rank_within
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedGraB:
+    """For each class, shares q ~ Dirichlet(beta) over the clients; each sample goes to a client by q.
+
+    Sizes come out very unequal and some clients empty. Samples then move, one at a time and at random,
+    from whichever client is the largest to the clients below `min_samples`, until none is below it.
+    """
+
+    clients: int
+    beta: float
+    min_samples: int = 1
+
+    def __post_init__(self) -> None:
+        check_count("clients", self.clients)
+        check_positive("beta", self.beta)
+        check_count("min_samples", self.min_samples)
+
+    def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
+        """Split the samples over the clients."""
+        labels = check_labels(labels, self.clients)
+        if self.clients * self.min_samples > labels.size:
+            raise ValueError(
+                f"min_samples={self.min_samples} for clients={self.clients} needs "
+                f"{self.clients * self.min_samples} samples, got {labels.size}"
+            )
+        owner = np.empty(labels.size, dtype=np.int64)
+        for c, count in enumerate(np.bincount(labels)):
+            shares = rng.dirichlet(np.full(self.clients, self.beta))
+            owner[labels == c] = rng.choice(self.clients, size=count, p=shares)
+        return parts_of(_filled_up(owner, self.clients, self.min_samples, rng), self.clients)
+
+
+def _filled_up(
+    owner: NDArray[np.int64], clients: int, min_samples: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """The owners after samples moved from the largest clients to those below `min_samples`."""
+    sizes = np.bincount(owner, minlength=clients)
+    missing = np.maximum(min_samples - sizes, 0)
+    given = _taken_from_the_top(sizes, int(missing.sum()), rng)
+    order = rng.permutation(owner.size)
+    moved = order[rank_within(owner[order]) < given[owner[order]]]
+    filled = owner.copy()
+    filled[moved] = np.repeat(np.arange(clients), missing)
+    return filled
+
+
+def _taken_from_the_top(sizes: NDArray[np.int64], amount: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """What each client gives when `amount` samples are taken, each from the largest client at that time.
+
+    That cuts all clients above some level down to it; chance decides which of them keep one more.
+    """
+    level, too_high = 0, int(sizes.max()) + 1
+    while too_high - level > 1:
+        middle = (level + too_high) // 2
+        if np.maximum(sizes - middle, 0).sum() >= amount:
+            level = middle
+        else:
+            too_high = middle
+    given = np.maximum(sizes - level, 0)
+    keepers = rng.permutation(np.flatnonzero(given))[: given.sum() - amount]
+    given[keepers] -= 1
+    return given

@@ -1,0 +1,240 @@
+"""From a configuration to everything a run needs: data, clients, model, method, engine."""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedwcm.config import Component, Config, Data
+from fedwcm.core.federation import Federation, InMemory
+from fedwcm.core.local import LocalTraining
+from fedwcm.core.network import Network
+from fedwcm.core.rng import Purpose, generator
+from fedwcm.core.types import Ints, Population, Vec
+from fedwcm.data import DATASETS, Dataset, load_dataset
+from fedwcm.data.augment import FlipCrop
+from fedwcm.data.longtail import long_tail
+from fedwcm.data.normalize import Normalizer
+from fedwcm.data.partition import PARTITIONS, Natural, Partition, make_partition
+from fedwcm.data.split import stratified_split
+from fedwcm.methods import METHODS
+from fedwcm.models import build_model, default_model
+from fedwcm.objectives import OBJECTIVES
+from fedwcm.options import make, plain
+from fedwcm.samplers import SAMPLERS
+from fedwcm.sim.backend import Backend, InProcess
+from fedwcm.sim.choice import Choice, choose
+from fedwcm.sim.processes import Processes
+from fedwcm.sim.simulation import Simulation
+from fedwcm.sim.store import ClientStore
+
+NAMED_IMBALANCE = 0.1
+"""The long tail that named data sets get unless the user says otherwise: the paper's default."""
+
+PARTITION_DEFAULTS: dict[str, object] = {"clients": 100, "beta": 0.1}
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledTensors:
+    """Samples to evaluate on."""
+
+    inputs: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class ClientData:
+    """The data of a run: what each client holds, what is held out, and the configuration that says so."""
+
+    config: Config
+    dataset: Dataset
+    train_rows: Ints
+    val_rows: Ints
+    parts: list[Ints]
+    normalizer: Normalizer
+
+    @property
+    def train_labels(self) -> Ints:
+        return self.dataset.y_train[self.train_rows]
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A run that is ready to start, with its configuration resolved."""
+
+    config: Config
+    dataset: Dataset
+    simulation: Simulation
+    network: Network
+    x: Vec
+    buffers: Vec
+    train_counts: Ints
+    test: LabelledTensors
+    val: LabelledTensors | None
+    choice: Choice
+
+
+def divide(config: Config) -> ClientData:
+    """Load the data, make the long tail, hold samples out, and divide the rest among the clients."""
+    seed, options = config.run.seed, resolved_data(config.data)
+    dataset = load_dataset(
+        options.dataset,
+        data_dir=options.data_dir,
+        label=options.label,
+        client=options.client,
+        split=options.split,
+        test_fraction=options.test_fraction,
+        seed=seed,
+    )
+    rows = np.arange(len(dataset.y_train))
+    if options.imbalance is not None:
+        rng = generator(seed, Purpose.LONG_TAIL)
+        rows = long_tail(dataset.y_train, options.imbalance, rng, options.profile, options.n_max)
+    val_rows = rows[:0]
+    if options.val_fraction:
+        rng = generator(seed, Purpose.VALIDATION)
+        kept, held_out = stratified_split(dataset.y_train[rows], options.val_fraction, rng)
+        rows, val_rows = rows[kept], rows[held_out]
+    partition, component = _partition(config.partition, dataset, rows)
+    parts = partition(dataset.y_train[rows], generator(seed, Purpose.PARTITION))
+    config = replace(config, data=options, partition=component)
+    return ClientData(config, dataset, rows, val_rows, parts, Normalizer.fit(dataset.x_train[rows]))
+
+
+def build(config: Config) -> Experiment:
+    """Everything that a run of this configuration needs. Options are checked before data is loaded."""
+    method = make(METHODS[config.method.name], config.method.options, "method")
+    objective = make(OBJECTIVES[config.loss.name], config.loss.options, "loss")
+    sampler = make(SAMPLERS[config.sampler.name], config.sampler.options, "sampler")
+    data = divide(config)
+    dataset, device = data.dataset, _device(config.run.device)
+    model_name = config.model.name if config.model.name != "auto" else default_model(dataset.input_shape)
+    config = replace(
+        data.config,
+        method=Component(config.method.name, plain(method)),
+        loss=Component(config.loss.name, plain(objective)),
+        sampler=Component(config.sampler.name, plain(sampler)),
+        model=replace(config.model, name=model_name),
+        run=replace(config.run, device=device.type),
+    )
+    network = Network(_model(config, dataset), device)
+    federation = _federation(data, device)
+    population = _population(config, federation)
+    choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population))
+    training = LocalTraining(
+        method=method,
+        objective=objective,
+        sampler=sampler,
+        augmentation=FlipCrop() if config.data.augment else None,
+        forward=choice.forward(network),
+        population=population,
+        weight_decay=config.local.weight_decay,
+        clip=config.local.clip,
+        seed=config.run.seed,
+    )
+    return Experiment(
+        config=config,
+        dataset=dataset,
+        simulation=_simulation(config, training, federation, choice),
+        network=network,
+        x=network.initial()[0],
+        buffers=network.initial()[1],
+        train_counts=federation.counts.sum(axis=0),
+        test=_tensors(data, dataset.x_test, dataset.y_test, device),
+        val=_validation(data, device),
+        choice=choice,
+    )
+
+
+def resolved_data(options: Data) -> Data:
+    """The data options with the long tail that named data sets have by default."""
+    if options.imbalance is None and options.dataset in DATASETS:
+        return replace(options, imbalance=NAMED_IMBALANCE)
+    return options
+
+
+def _partition(chosen: Component, dataset: Dataset, rows: Ints) -> tuple[Partition, Component]:
+    """The partition and its resolved options: the data's own clients where there are any, else `equal`."""
+    name = chosen.name
+    if name == "auto":
+        name = "natural" if dataset.client_ids is not None else "equal"
+    if name == "natural":
+        if dataset.client_ids is None:
+            raise ValueError(
+                f"partition.name = 'natural' needs the clients of {dataset.name}: name their column with --client"
+            )
+        for option in chosen.options:
+            raise ValueError(
+                f"partition.{option} is not an option of 'natural': the data says who the clients are"
+            )
+        return Natural(client_ids=dataset.client_ids[rows]), Component(name)
+    known = {field.name for field in fields(PARTITIONS[name])} if name in PARTITIONS else set()
+    defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in known}
+    options = {**defaults, **chosen.options}
+    return make_partition(name, **options), Component(name, options)
+
+
+def _model(config: Config, dataset: Dataset) -> torch.nn.Module:
+    seed = int(generator(config.run.seed, Purpose.MODEL).integers(2**63))
+    return build_model(config.model.name, dataset.input_shape, dataset.num_classes, seed, **config.model.options)
+
+
+def _federation(data: ClientData, device: torch.device) -> InMemory:
+    inputs = torch.from_numpy(data.normalizer(data.dataset.x_train[data.train_rows])).to(device)
+    return InMemory(inputs, data.train_labels, data.parts, data.dataset.num_classes, data.train_rows)
+
+
+def _population(config: Config, federation: Federation) -> Population:
+    totals = federation.counts.sum(axis=0)
+    return Population(
+        clients=len(federation.samples),
+        classes=len(totals),
+        mean_samples=float(federation.samples.mean()),
+        prior=totals / totals.sum(),
+        rounds=config.run.rounds,
+        epochs=config.local.epochs,
+        batch_size=config.local.batch_size,
+    )
+
+
+def _simulation(config: Config, training: LocalTraining, federation: Federation, choice: Choice) -> Simulation:
+    first = np.array([0])
+    network = training.forward.network
+    template = training.initial_state(training.clients(first, [federation.shard(0)]), network.initial()[0])
+    store = ClientStore(training.population.clients, template)
+    inner = InProcess(training, federation, store, choice.block)
+    backend: Backend = Processes(inner, choice.workers) if choice.workers > 1 else inner
+    return Simulation(
+        training, federation, config.participation, backend, store, config.local.lr, config.local.lr_decay
+    )
+
+
+def _tensors(data: ClientData, inputs: NDArray[Any], labels: Ints, device: torch.device) -> LabelledTensors:
+    return LabelledTensors(
+        torch.from_numpy(data.normalizer(inputs)).to(device), torch.from_numpy(labels).to(device)
+    )
+
+
+def _validation(data: ClientData, device: torch.device) -> LabelledTensors | None:
+    if not len(data.val_rows):
+        return None
+    rows = data.val_rows
+    return _tensors(data, data.dataset.x_train[rows], data.dataset.y_train[rows], device)
+
+
+def _largest_cohort(config: Config, population: Population) -> int:
+    return max(1, round(config.participation.participation * population.clients))
+
+
+def _device(name: str) -> torch.device:
+    if name != "auto":
+        try:
+            return torch.device(name)
+        except RuntimeError:
+            raise ValueError(f"run.device = {name!r} is not allowed: it must be auto, cpu, cuda, mps, …") from None
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

@@ -1,0 +1,68 @@
+"""Checks on what a user gives to a model: each error names the field, the value and what is allowed."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from numbers import Integral
+
+import torch
+from torch import nn
+
+
+def require_positive(field: str, value: object) -> None:
+    """Raise ValueError unless `value` is a whole number of at least 1."""
+    if not isinstance(value, Integral) or value < 1:
+        raise ValueError(f"{field}={value!r}: allowed are whole numbers from 1 up")
+
+
+def require_known(field: str, value: str, allowed: Iterable[str]) -> None:
+    """Raise ValueError unless `value` is one of `allowed`; the error names the nearest of them."""
+    names = list(allowed)
+    if value in names:
+        return
+    nearest = get_close_matches(str(value), names, n=1, cutoff=0.5)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    raise ValueError(f"{field} {value!r} is unknown: allowed are {', '.join(names) or 'none'}{hint}")
+
+
+def require_input_shape(input_shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless `input_shape` is the shape of one sample, every side at least 1."""
+    if not input_shape:
+        raise ValueError("input_shape=(): allowed are (features,) and (channels, height, width)")
+    for side in input_shape:
+        require_positive(f"input_shape={input_shape!r}, side", side)
+
+
+def image_shape(input_shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return (channels, height, width), or raise ValueError where the input is not an image."""
+    require_input_shape(input_shape)
+    if len(input_shape) != 3:
+        raise ValueError(
+            f"input_shape={input_shape!r}: a convolutional model takes images (channels, height, width); "
+            "for tables use the model 'mlp'"
+        )
+    channels, height, width = input_shape
+    return channels, height, width
+
+
+def require_scores(name: str, model: nn.Module, input_shape: tuple[int, ...], classes: int) -> None:
+    """Raise ValueError unless `model` maps a batch of inputs to one score per class.
+
+    The trial batch runs in eval mode, so BatchNorm statistics stay as they are. Each module then gets its
+    own mode back: a user's model may hold some of its modules in eval mode on purpose.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            scores = model(torch.zeros(2, *input_shape))
+    except Exception as error:
+        raise ValueError(f"model {name!r} fails on an input of shape {input_shape!r}: {error}") from error
+    finally:
+        for module, training in modes:
+            module.training = training
+    shape = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
+    if shape != (2, classes):
+        raise ValueError(
+            f"model {name!r} gives {shape} for a batch of 2 inputs of shape {input_shape!r}: "
+            f"allowed is (2, {classes}), one score for each of the classes={classes}"
+        )

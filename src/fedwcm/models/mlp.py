@@ -1,0 +1,31 @@
+"""Multi-layer perceptron: for tables and small grey images."""
+
+from collections.abc import Sequence
+from math import prod
+
+from torch import nn
+
+from fedwcm.models.base import Classifier
+from fedwcm.models.checks import require_input_shape, require_positive
+
+
+class MLP(Classifier):
+    """Flatten, one linear + ReLU layer for each width in `hidden`, then the head.
+
+    784-200-200-10 (28x28 grey images, ten classes) has 199,210 parameters. An empty `hidden` gives
+    softmax regression.
+    """
+
+    def __init__(
+        self, input_shape: tuple[int, ...], classes: int, hidden: Sequence[int] = (200, 200)
+    ) -> None:
+        require_input_shape(input_shape)
+        if not isinstance(hidden, Sequence):
+            raise ValueError(f"hidden={hidden!r}: allowed is a list of layer widths, such as [200, 200]")
+        layers: list[nn.Module] = [nn.Flatten()]
+        before = prod(input_shape)
+        for width in hidden:
+            require_positive(f"hidden={hidden!r}, width", width)
+            layers += [nn.Linear(before, width), nn.ReLU()]
+            before = width
+        super().__init__(nn.Sequential(*layers), before, classes)

@@ -1,0 +1,84 @@
+"""Options as dataclass fields: read from text, checked against their types, suggested when misspelt."""
+
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+from fedwcm.core.checks import unknown
+
+T = TypeVar("T")
+
+
+def parse_value(text: str) -> object:
+    """A value as TOML writes it (`0.1`, `true`, `[1, 2]`); anything else is a plain string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def make(cls: type[T], values: Mapping[str, object], where: str) -> T:
+    """Build a dataclass from plain values; an error names the option as `where.field`."""
+    fields = typing.get_type_hints(cls)
+    known = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
+    checked = {}
+    for key, value in values.items():
+        if key not in known:
+            raise unknown("option", f"{where}.{key}", [f"{where}.{name}" for name in known])
+        checked[key] = convert(value, fields[key], f"{where}.{key}")
+    try:
+        return cls(**checked)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def convert(value: object, kind: Any, where: str) -> Any:
+    """The value as this type, or a ValueError that names the option and what it takes."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return _convert_union(value, arguments, where)
+    if origin is Literal:
+        if value in arguments:
+            return value
+        raise unknown(f"value for {where}:", str(value), [str(a) for a in arguments])
+    if origin is tuple and isinstance(value, (list, tuple)):
+        return tuple(convert(item, arguments[0], f"{where}[{i}]") for i, item in enumerate(value))
+    if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if kind is int and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if kind in (bool, str) and isinstance(value, kind):
+        return value
+    raise ValueError(f"{where} = {value!r} is not allowed: it must be {describe(kind)}")
+
+
+def _convert_union(value: object, kinds: tuple[Any, ...], where: str) -> Any:
+    if type(None) in kinds and (value is None or value == "none"):
+        return None
+    for kind in kinds:
+        if kind is not type(None):
+            try:
+                return convert(value, kind, where)
+            except ValueError:
+                continue
+    allowed = " or ".join("none" if k is type(None) else describe(k) for k in kinds)
+    raise ValueError(f"{where} = {value!r} is not allowed: it must be {allowed}")
+
+
+def describe(kind: Any) -> str:
+    """What a type is called when speaking to a user."""
+    names = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
+    if get_origin(kind) is tuple:
+        return "a list, each " + describe(get_args(kind)[0])
+    if get_origin(kind) is Literal:
+        return " or ".join(map(repr, get_args(kind)))
+    return names.get(kind, str(kind))
+
+
+def plain(options: Any) -> dict[str, object]:
+    """The fields of a dataclass as TOML can hold them: tuples as lists, no entry for None."""
+    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if v is not None}

@@ -1,0 +1,1 @@
+"""The simulator: every client on one machine."""

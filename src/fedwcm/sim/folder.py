@@ -1,0 +1,88 @@
+"""A run's folder: its configuration, metrics, summary, checkpoints and model."""
+
+import json
+import math
+import os
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+
+from fedwcm.config import Config, from_settings, read_toml, write_toml
+from fedwcm.core.types import State
+
+Record = dict[str, object]
+
+
+class RunFolder:
+    """Paths and formats. Everything is written such that a crash leaves the old file or the new one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+
+    @property
+    def holds_run(self) -> bool:
+        return (self.path / "config.toml").exists()
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "summary.json").exists()
+
+    def config(self) -> Config:
+        return from_settings(read_toml(self.path / "config.toml"))
+
+    def write_config(self, config: Config) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        draft = self.path / "config.toml.tmp"
+        write_toml(config, draft)
+        os.replace(draft, self.path / "config.toml")
+
+    def metrics(self) -> list[Record]:
+        """The evaluated rounds so far; a line that a crash cut short is left out."""
+        path = self.path / "metrics.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        records = []
+        for line in lines:
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return records
+
+    def write_metrics(self, records: list[Record]) -> None:
+        """Replace the metrics: a run starts with none, a resumed one with those of its checkpoint."""
+        self._replace("metrics.jsonl", "".join(map(_line, records)))
+
+    def append_metrics(self, record: Record) -> None:
+        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(_line(record))
+
+    def summary(self) -> Record:
+        summary: Record = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
+        return summary
+
+    def write_summary(self, summary: Record) -> None:
+        self._replace("summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+
+    def model(self) -> State:
+        state: State = load_file(self.path / "model.safetensors")
+        return state
+
+    def write_model(self, state: State) -> None:
+        draft = self.path / "model.safetensors.tmp"
+        save_file({key: value.cpu().contiguous() for key, value in state.items()}, draft)
+        os.replace(draft, self.path / "model.safetensors")
+
+    def _replace(self, name: str, text: str) -> None:
+        draft = self.path / f"{name}.tmp"
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, self.path / name)
+
+
+def _line(record: Record) -> str:
+    return json.dumps(record, allow_nan=False) + "\n"
+
+
+def finite(record: Record) -> Record:
+    """The record with null in the place of numbers that JSON cannot hold."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}

@@ -1,0 +1,123 @@
+"""Laws of the Dataset type, of the stratified split and of the numbering of labels."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedwcm.data import Dataset, stratified_split
+from fedwcm.data.samples import encode
+
+RNG = np.random.default_rng(0)
+
+
+def table(**changes: Any) -> Dataset:
+    """Make a valid table of 3 classes and 2 clients, with some fields changed."""
+    fields: dict[str, Any] = {
+        "name": "toy",
+        "x_train": RNG.normal(size=(6, 4)).astype(np.float32),
+        "y_train": np.array([0, 1, 2, 0, 1, 2]),
+        "x_test": RNG.normal(size=(3, 4)).astype(np.float32),
+        "y_test": np.array([0, 1, 2]),
+        "classes": ("a", "b", "c"),
+        "client_ids": np.array([0, 0, 0, 1, 1, 1]),
+        "client_names": ("north", "south"),
+    }
+    return Dataset(**(fields | changes))
+
+
+def test_shape_of_a_table_is_its_number_of_features() -> None:
+    data = table()
+    assert (data.input_shape, data.num_classes, data.is_image) == ((4,), 3, False)
+
+
+def test_shape_of_images_has_the_channels_first() -> None:
+    data = table(x_train=np.zeros((6, 5, 7, 3), np.uint8), x_test=np.zeros((3, 5, 7, 3), np.uint8))
+    assert (data.input_shape, data.is_image) == ((3, 5, 7), True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"y_train": np.array([0, 1, 2])}, "y_train has 3 entries but x_train has 6"),
+        ({"y_test": np.array([0, 1, 3])}, r"y_test\[2\] is 3: it must be from 0 to 2"),
+        ({"y_train": np.array([0, 1, 2, -1, 1, 2])}, r"y_train\[3\] is -1"),
+        ({"y_test": np.array([0.0, 1.0, 2.0])}, "y_test is float64"),
+        ({"x_test": np.zeros((3, 5), np.float32)}, r"\(4,\), those of x_test \(5,\)"),
+        ({"x_test": np.zeros((3, 4))}, "x_test is float64 of shape"),
+        ({"x_test": np.zeros((3, 0), np.float32)}, "no values"),
+        ({"x_train": np.full((6, 4), np.nan, np.float32)}, r"x_train\[0, 0\] is nan"),
+        ({"x_test": np.array([[0, 0, 0, np.inf]] * 3, np.float32)}, r"x_test\[0, 3\] is inf"),
+        ({"x_train": np.zeros((0, 4), np.float32), "y_train": np.zeros(0, np.int64)}, "nothing to train on"),
+        ({"classes": ("a", "b", "b")}, "twice"),
+        ({"client_ids": np.array([0, 0, 0, 1, 1, 2])}, r"client_ids\[5\] is 2: it must be from 0 to 1"),
+        ({"client_ids": np.array([0, 1])}, "client_ids has 2 entries"),
+        ({"client_ids": None}, "client_names is given without client_ids"),
+        ({"y_train": np.array([0, 1, 0, 0, 1, 1])}, "no training sample, only test samples, of class 'c'"),
+    ],
+)
+def test_a_broken_promise_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        table(**changes)
+
+
+def test_a_class_without_test_samples_is_allowed_with_a_warning() -> None:
+    with pytest.warns(UserWarning, match="no test sample of class 'b'"):
+        data = table(y_test=np.array([0, 2, 2]))
+    assert data.num_classes == 3
+
+
+@given(
+    labels=st.lists(st.integers(0, 5), max_size=60),
+    fraction=st.floats(0, 0.99),
+    seed=st.integers(0, 1000),
+)
+def test_split_is_a_partition_with_the_documented_count_per_class(
+    labels: list[int], fraction: float, seed: int
+) -> None:
+    y = np.array(labels, dtype=np.int64)
+    keep, held_out = stratified_split(y, fraction, np.random.default_rng(seed))
+    assert sorted([*keep, *held_out]) == list(range(len(y)))
+    assert (np.diff(keep) > 0).all()
+    assert (np.diff(held_out) > 0).all()
+    for label in set(labels):
+        n = labels.count(label)
+        assert np.sum(y[held_out] == label) == min(np.floor(n * fraction + 0.5), n - 1)
+
+
+def test_split_depends_on_the_seed_only() -> None:
+    y = np.repeat([0, 1], 50)
+    first, again, other = (stratified_split(y, 0.3, np.random.default_rng(s))[1] for s in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_halves_are_held_out_and_text_labels_are_taken() -> None:
+    y = np.array(["a"] * 5 + ["b"])
+    keep, held_out = stratified_split(y, 0.5, np.random.default_rng(0))
+    assert list(y[held_out]) == ["a"] * 3
+    assert list(y[keep]) == ["a", "a", "b"]
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.0, 1.5])
+def test_a_fraction_outside_the_unit_interval_is_refused(fraction: float) -> None:
+    with pytest.raises(ValueError, match=f"fraction is {fraction}"):
+        stratified_split(np.zeros(3, np.int64), fraction, np.random.default_rng(0))
+
+
+@given(st.lists(st.integers(-50, 50), min_size=1))
+def test_integers_are_numbered_in_numeric_order_whether_as_numbers_or_as_text(values: list[int]) -> None:
+    expected = sorted(set(values))
+    for array in (np.array(values), np.array([str(v) for v in values])):
+        names, codes = encode(array)
+        assert [int(name) for name in names] == expected
+        assert [expected[code] for code in codes] == values
+
+
+@given(st.lists(st.text("abZ09", min_size=1), min_size=1))
+def test_numbering_text_can_be_undone(values: list[str]) -> None:
+    names, codes = encode(np.array([f"t{value}" for value in values]))
+    assert [names[code] for code in codes] == [f"t{value}" for value in values]
+    assert list(names) == sorted(set(names))

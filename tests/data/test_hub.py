@@ -1,0 +1,113 @@
+"""Datasets in the form of the Hugging Face hub, from folders made with `save_to_disk`."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedwcm.data import load_dataset
+
+
+def test_without_the_package_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ImportError, match=r"pip install 'fedwcm\[hub\]'"):
+        load_dataset("hub:someone/something")
+
+
+@pytest.fixture
+def hf() -> Any:
+    return pytest.importorskip("datasets", reason="the package datasets (extra `hub`) is not installed")
+
+
+def image_rows(hf: Any, count: int) -> Any:
+    """Make `count` images whose shade is their row, with two classes and three writers."""
+    features = hf.Features(
+        {"image": hf.Image(), "label": hf.ClassLabel(names=["odd", "even"]), "writer": hf.Value("string")}
+    )
+    content = {
+        "image": [Image.new("L", (5, 4), i) for i in range(count)],
+        "label": [i % 2 for i in range(count)],
+        "writer": [f"w{i % 3}" for i in range(count)],
+    }
+    return hf.Dataset.from_dict(content, features=features)
+
+
+def table_rows(hf: Any, count: int) -> Any:
+    content = {
+        "a": [float(i) for i in range(count)],
+        "b": [i % 2 == 0 for i in range(count)],
+        "kind": [("x", "y")[i % 2] for i in range(count)],
+    }
+    return hf.Dataset.from_dict(content)
+
+
+@pytest.mark.parametrize("test_split", ["test", "validation"])
+def test_images_are_read_with_their_class_names_and_clients(hf: Any, tmp_path: Path, test_split: str) -> None:
+    hf.DatasetDict({"train": image_rows(hf, 8), test_split: image_rows(hf, 4)}).save_to_disk(tmp_path / "set")
+    data = load_dataset(f"hub:{tmp_path / 'set'}", client="writer")
+    assert data.name == "set"
+    assert data.classes == ("odd", "even")
+    assert data.input_shape == (1, 4, 5)
+    assert data.x_train[:, 0, 0, 0].tolist() == list(range(8))
+    assert data.y_test.tolist() == [0, 1, 0, 1]
+    assert data.client_names == ("w0", "w1", "w2")
+    assert data.client_ids is not None
+    assert data.client_ids.tolist() == [i % 3 for i in range(8)]
+
+
+def test_test_goes_before_validation(hf: Any, tmp_path: Path) -> None:
+    sizes = {"train": 8, "validation": 6, "test": 4}
+    hf.DatasetDict({name: image_rows(hf, n) for name, n in sizes.items()}).save_to_disk(tmp_path / "set")
+    assert len(load_dataset(f"hub:{tmp_path / 'set'}").y_test) == 4
+
+
+def test_numeric_columns_are_features_and_a_single_split_is_divided(hf: Any, tmp_path: Path) -> None:
+    table_rows(hf, 20).save_to_disk(tmp_path / "set")
+    data = load_dataset(f"hub:{tmp_path / 'set'}", label="kind", test_fraction=0.3)
+    assert data.classes == ("x", "y")
+    assert data.input_shape == (2,)
+    assert len(data.y_test) == 6
+    assert np.array_equal(data.x_train[:, 0] % 2, data.y_train)
+
+
+def test_a_chosen_part_of_the_rows_is_read_as_chosen(hf: Any, tmp_path: Path) -> None:
+    table_rows(hf, 20).select(range(19, 5, -1)).save_to_disk(tmp_path / "set")
+    data = load_dataset(f"hub:{tmp_path / 'set'}", label="kind")
+    assert sorted([*data.x_train[:, 0], *data.x_test[:, 0]]) == list(range(6, 20))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "--label NAME"),
+        ({"label": "kin"}, r"no column 'kin' \(did you mean 'kind'\?\)"),
+        ({"label": "kind", "client": "who"}, "no column 'who'"),
+        ({"label": "b"}, "'kind' is of type string"),
+        ({"label": "kind", "split": "a"}, "--split a"),
+    ],
+)
+def test_wrong_columns_are_named(hf: Any, tmp_path: Path, options: dict[str, str], message: str) -> None:
+    table_rows(hf, 20).save_to_disk(tmp_path / "set")
+    with pytest.raises(ValueError, match=message):
+        load_dataset(f"hub:{tmp_path / 'set'}", **options)  # type: ignore[arg-type]
+
+
+def test_a_set_without_a_train_split_is_refused(hf: Any, tmp_path: Path) -> None:
+    hf.DatasetDict({"other": image_rows(hf, 4)}).save_to_disk(tmp_path / "set")
+    with pytest.raises(ValueError, match="no split 'train'; its splits are other"):
+        load_dataset(f"hub:{tmp_path / 'set'}")
+
+
+def test_two_class_columns_ask_for_a_choice(hf: Any, tmp_path: Path) -> None:
+    rows = image_rows(hf, 8).cast_column("writer", hf.ClassLabel(names=["w0", "w1", "w2"]))
+    rows.save_to_disk(tmp_path / "set")
+    with pytest.raises(ValueError, match="several ClassLabel columns, label, writer: pass --label NAME"):
+        load_dataset(f"hub:{tmp_path / 'set'}")
+
+
+def test_a_folder_that_was_not_saved_is_refused(hf: Any, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="cannot be read"):
+        load_dataset(f"hub:{tmp_path}")

@@ -1,0 +1,144 @@
+"""Laws of the long-tailed subset."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from fedwcm.data.longtail import Profile, class_counts, long_tail
+
+CIFAR10 = np.full(10, 5000)
+NATIVE_COUNTS = st.lists(st.integers(1, 3000), min_size=1, max_size=12).map(np.array)
+IMBALANCE = st.floats(0.001, 1)
+PROFILE = st.sampled_from(["exponential", "step"])
+
+
+@pytest.mark.parametrize(
+    ("imbalance", "total"), [(1, 50_000), (0.5, 36_223), (0.1, 20_431), (0.05, 17_023), (0.01, 12_406)]
+)
+def test_cifar10_totals_are_those_of_the_literature(imbalance: float, total: int) -> None:
+    assert class_counts(CIFAR10, imbalance).sum() == total
+
+
+def test_cifar100_total_is_that_of_the_literature() -> None:
+    assert class_counts(np.full(100, 500), 0.01).sum() == 10_847
+
+
+@pytest.mark.parametrize("n_max", [10, 100, 500, 5000, 123_000])
+@pytest.mark.parametrize("denominator", [1, 2, 5, 10])
+@pytest.mark.parametrize("classes", [2, 3, 10, 100])
+def test_rarest_class_is_exact_where_the_product_is_whole(n_max: int, denominator: int, classes: int) -> None:
+    counts = class_counts(np.full(classes, n_max), 1 / denominator)
+    assert counts[0] == n_max
+    assert counts[-1] == n_max // denominator
+
+
+def test_whole_products_inside_the_profile_do_not_lose_a_sample() -> None:
+    np.testing.assert_array_equal(class_counts(np.full(4, 1000), 0.001), [1000, 100, 10, 1])
+
+
+@given(NATIVE_COUNTS, IMBALANCE, PROFILE)
+def test_every_class_can_supply_its_count_and_none_is_empty(
+    available: NDArray[np.int64], imbalance: float, profile: Profile
+) -> None:
+    counts = class_counts(available, imbalance, profile)
+    assert (counts <= available).all()
+    assert (counts >= 1).all()
+    assert (np.diff(counts) <= 0).all()
+
+
+@given(NATIVE_COUNTS, IMBALANCE, PROFILE)
+def test_default_n_max_is_the_largest_that_can_be_supplied(
+    available: NDArray[np.int64], imbalance: float, profile: Profile
+) -> None:
+    counts = class_counts(available, imbalance, profile)
+    n_max = int(counts[0])
+    np.testing.assert_array_equal(counts, class_counts(available, imbalance, profile, n_max))
+    with pytest.raises(ValueError, match=f"n_max = {n_max + 1} .* class"):
+        class_counts(available, imbalance, profile, n_max + 1)
+
+
+@given(IMBALANCE, st.integers(2, 30))
+def test_ratio_holds_for_unequal_native_counts(imbalance: float, classes: int) -> None:
+    available = np.random.default_rng(classes).integers(5000, 20_000, classes)
+    counts = class_counts(available, imbalance)
+    assert counts[-1] / counts[0] == pytest.approx(imbalance, abs=1 / counts[0])
+
+
+@pytest.mark.parametrize(("classes", "head"), [(10, 5), (5, 3), (2, 1), (1, 1)])
+def test_step_has_two_levels_and_the_larger_half_is_the_head(classes: int, head: int) -> None:
+    counts = class_counts(np.full(classes, 1000), 0.1, "step")
+    assert counts.tolist() == [1000] * head + [100] * (classes - head)
+
+
+def test_one_class_keeps_everything() -> None:
+    assert class_counts(np.array([7]), 0.01).tolist() == [7]
+
+
+@settings(max_examples=40)
+@given(NATIVE_COUNTS, IMBALANCE, PROFILE, st.integers(0, 99))
+def test_subset_has_exactly_the_counts(
+    available: NDArray[np.int64], imbalance: float, profile: Profile, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.repeat(np.arange(available.size), available))
+    kept = long_tail(labels, imbalance, rng, profile)
+    assert (np.diff(kept) > 0).all()
+    np.testing.assert_array_equal(np.bincount(labels[kept]), class_counts(available, imbalance, profile))
+
+
+def test_same_seed_same_subset_and_another_seed_another() -> None:
+    labels = np.repeat(np.arange(3), 100)
+    first, again, other = (long_tail(labels, 0.1, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert first.size == other.size
+    assert (first != other).any()
+
+
+def test_every_sample_is_equally_likely() -> None:
+    labels = np.array([0] * 10 + [1] * 10)
+    rng = np.random.default_rng(0)
+    hits = np.bincount(np.concatenate([long_tail(labels, 0.5, rng) for _ in range(2000)]))
+    np.testing.assert_array_equal(hits[:10], 2000)
+    np.testing.assert_allclose(hits[10:] / 2000, 0.5, atol=0.05)
+
+
+@pytest.mark.parametrize("imbalance", [0, -0.1, 1.1, float("nan")])
+def test_imbalance_outside_its_range_is_named(imbalance: float) -> None:
+    with pytest.raises(ValueError, match=f"imbalance = {imbalance} .* above 0 and at most 1"):
+        class_counts(CIFAR10, imbalance)
+
+
+def test_unknown_profile_is_named_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"unknown profile 'exponental'.*'exponential'.*step"):
+        class_counts(CIFAR10, 0.1, "exponental")  # type: ignore[arg-type]
+
+
+def test_n_max_that_a_class_cannot_supply_is_named_with_the_class() -> None:
+    with pytest.raises(
+        ValueError, match=r"n_max = 1000 .*class 1 would keep 500 samples and has 300.*at most 601"
+    ):
+        class_counts(np.array([1000, 300]), 0.5, n_max=1000)
+
+
+@pytest.mark.parametrize("n_max", [0, -3])
+def test_n_max_below_one_is_named(n_max: int) -> None:
+    with pytest.raises(ValueError, match=f"n_max = {n_max} .* at least 1"):
+        class_counts(CIFAR10, 0.1, n_max=n_max)
+
+
+def test_absent_class_is_named() -> None:
+    with pytest.raises(ValueError, match=r"none of classes 1, 3"):
+        long_tail(np.array([0, 0, 2, 4]), 0.5, np.random.default_rng(0))
+
+
+def test_class_without_samples_is_named() -> None:
+    with pytest.raises(ValueError, match=r"available .* class 1"):
+        class_counts(np.array([5, 0, 5]), 0.5)
+
+
+@pytest.mark.parametrize("labels", [[], [-1, 0], [[0], [1]]])
+def test_labels_that_are_not_class_numbers_are_refused(labels: list[int]) -> None:
+    with pytest.raises(ValueError, match="labels must be"):
+        long_tail(np.array(labels, dtype=np.int64), 0.5, np.random.default_rng(0))

@@ -1,0 +1,518 @@
+"""Laws of the partitions: who gets what, exactly, and how far the mixes are from the whole."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from fedwcm.data.longtail import class_counts
+from fedwcm.data.partition import (
+    IID,
+    PARTITIONS,
+    BalanceFL,
+    CReFF,
+    Equal,
+    EqualIPF,
+    FedGraB,
+    Natural,
+    Partition,
+    PartitionStatistics,
+    Pathological,
+    counts_of,
+    describe,
+    dirichlet,
+    make_partition,
+)
+from fedwcm.data.partition.equal_ipf import _fitted
+from fedwcm.data.partition.fedgrab import _taken_from_the_top
+
+Labels = NDArray[np.int64]
+
+CLASS_TOTALS = st.lists(st.integers(0, 60), min_size=1, max_size=8).filter(any)
+BETA = st.sampled_from([1e-9, 0.01, 0.1, 0.6, 10, 1e9])
+SEED = st.integers(0, 2**32)
+
+EQUAL_SIZED: dict[str, Callable[[int, float], Partition]] = {
+    "equal": lambda clients, beta: Equal(clients=clients, beta=beta),
+    "equal-ipf": lambda clients, beta: EqualIPF(clients=clients, beta=beta),
+    "creff": lambda clients, beta: CReFF(clients=clients, beta=beta),
+    "balancefl": lambda clients, beta: BalanceFL(clients=clients, tau_ratio=beta),
+    "pathological": lambda clients, beta: Pathological(clients=clients),
+    "iid": lambda clients, beta: IID(clients=clients),
+}
+RANDOM = {**EQUAL_SIZED, "fedgrab": lambda clients, beta: FedGraB(clients=clients, beta=beta)}
+
+
+def labels_with(totals: list[int] | NDArray[np.int64], seed: int = 0) -> Labels:
+    return np.random.default_rng(seed).permutation(np.repeat(np.arange(len(totals)), totals))
+
+
+def cifar10(imbalance: float) -> Labels:
+    return labels_with(class_counts(np.full(10, 5000), imbalance))
+
+
+def split(partition: Partition, labels: Labels, seed: int = 0) -> list[NDArray[np.int64]]:
+    return partition(labels, np.random.default_rng(seed))
+
+
+def table(partition: Partition, labels: Labels, seed: int = 0) -> NDArray[np.int64]:
+    return counts_of(split(partition, labels, seed), labels, int(labels.max()) + 1)
+
+
+def mean_distance(make: Callable[[], Partition], labels: Labels, seeds: int) -> float:
+    return float(np.mean([describe(table(make(), labels, seed)).distance_mean for seed in range(seeds)]))
+
+
+def assert_each_index_once(parts: list[NDArray[np.int64]], samples: int) -> None:
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(samples))
+    for part in parts:
+        assert part.dtype == np.int64
+        assert part.size > 0
+        assert (np.diff(part) > 0).all()
+
+
+# --- what holds for all of them
+
+
+@pytest.mark.parametrize("name", RANDOM)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), totals=CLASS_TOTALS, beta=BETA, seed=SEED)
+def test_every_sample_goes_to_exactly_one_client(
+    name: str, data: st.DataObject, totals: list[int], beta: float, seed: int
+) -> None:
+    clients = data.draw(st.integers(1, sum(totals)))
+    parts = split(RANDOM[name](clients, beta), labels_with(totals), seed)
+    assert len(parts) == clients
+    assert_each_index_once(parts, sum(totals))
+    if name in EQUAL_SIZED:
+        sizes = [part.size for part in parts]
+        assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_same_seed_same_split_and_another_seed_another(name: str) -> None:
+    labels, partition = cifar10(0.01), RANDOM[name](37, 0.5)
+    first, again, other = (split(partition, labels, seed) for seed in (1, 1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize("name", EQUAL_SIZED)
+def test_chance_decides_who_gets_the_extra_sample(name: str) -> None:
+    labels, partition = labels_with([60, 30, 13]), EQUAL_SIZED[name](20, 0.5)
+    everyone = np.array([[part.size for part in split(partition, labels, seed)] for seed in range(80)])
+    assert (everyone.max(axis=0) == 6).all()
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_no_client_has_a_place_in_the_queue(name: str) -> None:
+    """Clients of low and of high number have the same law."""
+    labels = labels_with(class_counts(np.full(10, 200), 0.1))
+    halves = np.array([table(RANDOM[name](20, 1.0), labels, seed)[:10].sum(axis=0) for seed in range(150)])
+    np.testing.assert_allclose(halves.mean(axis=0) / np.bincount(labels), 0.5, atol=0.08)
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_which_samples_of_a_class_a_client_gets_is_random(name: str) -> None:
+    labels = np.zeros(1000, dtype=np.int64)
+    first = split(RANDOM[name](2, 1.0), labels)[0]
+    assert np.diff(first).max() > 1
+    assert 300 < np.median(first) < 700
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_more_clients_than_samples_names_both_numbers(name: str) -> None:
+    with pytest.raises(ValueError, match=r"clients = 11 .* 10 samples"):
+        split(RANDOM[name](11, 0.5), np.zeros(10, dtype=np.int64))
+
+
+@pytest.mark.parametrize("labels", [np.zeros((4, 1), dtype=np.int64), np.zeros(4), np.array([0, -1, 2, 3])])
+@pytest.mark.parametrize("name", RANDOM)
+def test_labels_that_are_not_class_numbers_are_refused(name: str, labels: NDArray[Any]) -> None:
+    with pytest.raises(ValueError, match="label"):
+        split(RANDOM[name](2, 0.5), labels)
+
+
+# --- equal and equal-ipf
+
+
+@pytest.mark.parametrize(
+    ("beta", "expected"), [(0.1, (0.67, 0.65, 0.56, 0.55, 0.46)), (0.6, (0.42, 0.41, 0.36, 0.34, 0.32))]
+)
+def test_equal_is_as_far_from_the_whole_as_drawing_without_reuse_makes_it(
+    beta: float, expected: tuple[float, ...]
+) -> None:
+    for imbalance, distance in zip((1, 0.5, 0.1, 0.05, 0.01), expected, strict=True):
+        ours = mean_distance(lambda: Equal(clients=100, beta=beta), cifar10(imbalance), seeds=15)
+        assert ours == pytest.approx(distance, abs=0.03)
+
+
+def test_fitted_priors_are_further_from_the_whole() -> None:
+    labels = cifar10(0.1)
+    fitted = mean_distance(lambda: EqualIPF(clients=100, beta=0.1), labels, seeds=15)
+    assert fitted == pytest.approx(0.69, abs=0.03)
+    assert fitted > mean_distance(lambda: Equal(clients=100, beta=0.1), labels, seeds=15) + 0.08
+
+
+@pytest.mark.parametrize("name", ["equal", "equal-ipf", "creff", "fedgrab"])
+def test_smaller_beta_means_further_from_the_whole(name: str) -> None:
+    labels = cifar10(0.1)
+    distances = [mean_distance(lambda b=beta: RANDOM[name](50, b), labels, 4) for beta in (0.05, 0.3, 2, 1000)]
+    assert np.all(np.diff(distances) < -0.05)
+
+
+@pytest.mark.parametrize("name", ["equal", "equal-ipf"])
+def test_extreme_priors_with_an_extreme_tail_still_meet_both_margins(name: str) -> None:
+    labels = labels_with([100_000, 1000, 10, 1, 0, 1])
+    for beta in (1e-9, 0.001, 0.01):
+        counts = table(EQUAL_SIZED[name](1000, beta), labels)
+        np.testing.assert_array_equal(counts.sum(axis=0), np.bincount(labels))
+        assert set(counts.sum(axis=1)) <= {101, 102}
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), totals=CLASS_TOTALS, beta=BETA, seed=SEED)
+def test_drawing_uses_up_any_sizes_and_any_stock(
+    data: st.DataObject, totals: list[int], beta: float, seed: int
+) -> None:
+    cuts = data.draw(st.lists(st.integers(0, sum(totals)), max_size=6))
+    sizes = np.diff([0, *sorted(cuts), sum(totals)])
+    rng = np.random.default_rng(seed)
+    log_prior = dirichlet.log_dirichlet(beta, (sizes.size, len(totals)), rng)
+    counts = dirichlet.draw_without_reuse(log_prior, sizes, np.array(totals), rng)
+    assert counts.min() >= 0
+    np.testing.assert_array_equal(counts.sum(axis=1), sizes)
+    np.testing.assert_array_equal(counts.sum(axis=0), totals)
+
+
+def test_draws_follow_the_prior_while_nothing_runs_out() -> None:
+    prior = np.array([[0.7, 0.2, 0.1, 0.0], [0.05, 0.05, 0.9, 0.0]])
+    stock = np.array([40_000, 40_000, 40_000, 0])
+    rng = np.random.default_rng(0)
+    with np.errstate(divide="ignore"):
+        log_prior = np.maximum(np.log(prior), -1e6)
+    # A third client takes what the first two leave, so that the totals agree.
+    log_prior = np.vstack([log_prior, np.zeros(4)])
+    counts = dirichlet.draw_without_reuse(log_prior, np.array([20_000, 20_000, 80_000]), stock, rng)
+    np.testing.assert_allclose(counts[:2] / 20_000, prior, atol=0.02)
+
+
+def test_many_sweeps_at_a_time_have_the_law_of_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = labels_with([300, 120, 60, 20])
+    make = lambda: Equal(clients=20, beta=0.3)  # noqa: E731
+    together = np.mean([np.sort(table(make(), labels, seed), axis=0) for seed in range(400)], axis=0)
+    monkeypatch.setattr(dirichlet, "_BLOCK", 1)
+    one_by_one = np.mean([np.sort(table(make(), labels, 1000 + seed), axis=0) for seed in range(400)], axis=0)
+    np.testing.assert_allclose(together, one_by_one, atol=0.8)
+
+
+@pytest.mark.parametrize("beta", [0.02, 0.3, 5])
+def test_dirichlet_weights_have_the_mean_and_variance_of_their_law(beta: float) -> None:
+    weights = dirichlet.renormalised(dirichlet.log_dirichlet(beta, (40_000, 4), np.random.default_rng(0)))
+    shares = weights / weights.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(shares.mean(axis=0), 0.25, atol=0.01)
+    np.testing.assert_allclose(shares.var(axis=0), 0.25 * 0.75 / (4 * beta + 1), rtol=0.05)
+
+
+def test_renormalising_a_prior_leaves_no_mass_where_nothing_is_allowed() -> None:
+    weights = dirichlet.renormalised(np.array([[0.0, -5000.0, -5001.0]]), np.array([[False, True, True]]))
+    np.testing.assert_allclose(weights, [[0, 1, np.exp(-1)]])
+
+
+def test_fitting_keeps_the_odds_ratios_of_the_priors_and_meets_the_margins() -> None:
+    rng = np.random.default_rng(0)
+    prior = rng.random((6, 4)) + 0.05
+    sizes, stock = np.full(6, 50), np.array([150, 90, 40, 20])
+    fitted = _fitted(prior, sizes, stock)
+
+    def odds(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+        return matrix[1:, 1:] * matrix[:1, :1] / (matrix[1:, :1] * matrix[:1, 1:])
+
+    np.testing.assert_allclose(odds(fitted), odds(prior))
+    np.testing.assert_allclose(fitted.sum(axis=1), sizes, rtol=1e-3)
+    np.testing.assert_allclose(fitted.sum(axis=0), stock, rtol=1e-3)
+
+
+# --- fedgrab
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), totals=CLASS_TOTALS, beta=BETA, seed=SEED)
+def test_fedgrab_gives_everyone_the_minimum(
+    data: st.DataObject, totals: list[int], beta: float, seed: int
+) -> None:
+    clients = data.draw(st.integers(1, sum(totals)))
+    min_samples = data.draw(st.integers(1, sum(totals) // clients))
+    labels = labels_with(totals)
+    parts = split(FedGraB(clients=clients, beta=beta, min_samples=min_samples), labels, seed)
+    assert_each_index_once(parts, labels.size)
+    assert min(part.size for part in parts) >= min_samples
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=8).filter(any), st.data())
+def test_samples_move_from_whoever_is_the_largest(sizes: list[int], data: st.DataObject) -> None:
+    amount = data.draw(st.integers(0, sum(sizes)))
+    given_away = _taken_from_the_top(np.array(sizes), amount, np.random.default_rng(0))
+    one_by_one = list(sizes)
+    for _ in range(amount):
+        one_by_one[one_by_one.index(max(one_by_one))] -= 1
+    assert given_away.min() >= 0
+    assert sorted(np.array(sizes) - given_away) == sorted(one_by_one)
+
+
+def test_fedgrab_sizes_are_very_unequal() -> None:
+    statistics = describe(table(FedGraB(clients=100, beta=0.1), cifar10(0.1)))
+    assert statistics.size_min == 1
+    assert statistics.size_max > 5 * statistics.size_median
+
+
+def test_fedgrab_without_enough_samples_for_the_minimum_says_so() -> None:
+    with pytest.raises(ValueError, match=r"min_samples=3 for clients=5 needs 15 samples, got 14"):
+        split(FedGraB(clients=5, beta=1, min_samples=3), np.zeros(14, dtype=np.int64))
+
+
+# --- creff, balancefl, pathological, iid, natural
+
+
+def test_creff_gives_each_group_of_ten_its_share_of_every_class() -> None:
+    labels = cifar10(0.1)
+    counts = table(CReFF(clients=50, beta=0.2), labels).reshape(5, 10, 10).sum(axis=1)
+    np.testing.assert_allclose(counts, np.tile(np.bincount(labels) / 5, (5, 1)), rtol=0.2)
+
+
+def test_creff_of_one_group_keeps_few_classes_a_client_when_beta_is_small() -> None:
+    statistics = describe(table(CReFF(clients=10, beta=1e-3), labels_with([1000] * 10)))
+    assert statistics.classes_per_client_max <= 3
+
+
+def test_balancefl_keeps_the_rarest_class_together() -> None:
+    labels = cifar10(0.01)
+    counts = table(BalanceFL(clients=10, tau_ratio=1), labels)
+    assert np.count_nonzero(counts[:, 9]) == 1
+
+
+def test_balancefl_with_blocks_of_one_deals_every_class_evenly() -> None:
+    labels = labels_with([500, 200, 50])
+    counts = table(BalanceFL(clients=10, tau_ratio=0.001), labels)
+    assert np.abs(counts - np.bincount(labels) / 10).max() <= 2
+
+
+def test_balancefl_larger_blocks_mean_fewer_classes() -> None:
+    medians = [
+        describe(table(BalanceFL(clients=10, tau_ratio=tau), cifar10(0.01))).classes_per_client_median
+        for tau in (0.1, 2, 100)
+    ]
+    assert medians[0] > medians[1] > medians[2]
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), totals=CLASS_TOTALS, wanted=st.integers(1, 5), seed=SEED)
+def test_pathological_never_exceeds_its_bound(
+    data: st.DataObject, totals: list[int], wanted: int, seed: int
+) -> None:
+    clients = data.draw(st.integers(1, min(sum(totals), 12)))
+    counts = table(Pathological(clients=clients, classes_per_client=wanted), labels_with(totals), seed)
+    held = np.count_nonzero(counts, axis=1)
+    classes = np.count_nonzero(totals)
+    assert held.max() <= max(wanted, int(np.ceil((classes - 1) / clients)) + 1)
+    if wanted == 1 and clients >= classes - 1:
+        assert np.count_nonzero(held == 2) <= classes - 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(totals=CLASS_TOTALS, wanted=st.integers(2, 4), seed=SEED)
+def test_pathological_clients_hold_what_was_asked_for_where_there_are_enough_clients(
+    totals: list[int], wanted: int, seed: int
+) -> None:
+    clients = -(-(np.count_nonzero(totals) - 1) // (wanted - 1)) or 1
+    assume(sum(totals) >= clients)
+    counts = table(Pathological(clients=clients, classes_per_client=wanted), labels_with(totals), seed)
+    assert np.count_nonzero(counts, axis=1).max() <= wanted
+
+
+def test_pathological_one_class_each_where_the_totals_permit() -> None:
+    counts = table(Pathological(clients=100, classes_per_client=1), labels_with([500] * 10))
+    assert np.count_nonzero(counts, axis=1).max() == 1
+
+
+@pytest.mark.parametrize("wanted", [2, 5])
+def test_pathological_clients_are_strangers_who_mostly_hold_as_many_classes_as_allowed(wanted: int) -> None:
+    counts = table(Pathological(clients=200, classes_per_client=wanted), cifar10(1))
+    held = np.count_nonzero(counts, axis=1)
+    assert held.max() == wanted
+    assert np.mean(held) > 0.75 * wanted
+    assert len({tuple(row > 0) for row in counts}) > 40
+
+
+def test_iid_mixes_are_those_of_the_whole_and_not_in_order() -> None:
+    labels = np.sort(cifar10(0.1))
+    parts = split(IID(clients=20), labels)
+    assert describe(counts_of(parts, labels, 10)).distance_max < 0.1
+    assert all(np.diff(part).max() > 1 for part in parts)
+
+
+@given(st.lists(st.integers(-5, 1000), min_size=1, max_size=50))
+def test_natural_follows_the_ids_in_rising_order(ids: list[int]) -> None:
+    labels = np.zeros(len(ids), dtype=np.int64)
+    partition = Natural(client_ids=np.array(ids))
+    parts = split(partition, labels)
+    assert len(parts) == partition.clients
+    assert_each_index_once(parts, len(ids))
+    for client, part in zip(sorted(set(ids)), parts, strict=True):
+        assert {ids[i] for i in part} == {client}
+
+
+def test_natural_refuses_another_number_of_labels() -> None:
+    with pytest.raises(ValueError, match=r"client_ids .* 4 labels, got 3"):
+        split(Natural(client_ids=np.array([0, 1, 1])), np.zeros(4, dtype=np.int64))
+
+
+def test_natural_is_not_changed_by_its_source() -> None:
+    ids = np.array([0, 0, 1])
+    partition = Natural(client_ids=ids)
+    ids[:] = 7
+    assert partition.clients == 2
+
+
+# --- names, options and values
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_registry_makes_every_partition(name: str) -> None:
+    options: dict[str, Any] = {"clients": 3} if name != "natural" else {"client_ids": np.array([0, 1, 2, 2])}
+    if name in ("equal", "equal-ipf", "fedgrab", "creff"):
+        options["beta"] = 0.5
+    partition = make_partition(name, **options)
+    assert type(partition) is PARTITIONS[name]
+    assert partition.clients == 3
+    assert_each_index_once(split(partition, np.array([0, 1, 1, 0])), 4)
+
+
+def test_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"unknown partition 'equl'.*'equal'.*pathological"):
+        make_partition("equl", clients=3, beta=0.1)
+
+
+def test_unknown_option_suggests_the_nearest() -> None:
+    with pytest.raises(
+        ValueError, match=r"option of partition 'pathological' 'class_per_client'.*'classes_per_client'"
+    ):
+        make_partition("pathological", clients=3, class_per_client=2)
+
+
+def test_missing_option_is_named() -> None:
+    with pytest.raises(ValueError, match="'equal' needs a value for beta"):
+        make_partition("equal", clients=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "field"),
+    [
+        *[
+            (name, {"clients": 0, "beta": 0.1}, "clients = 0")
+            for name in ("equal", "equal-ipf", "fedgrab", "creff")
+        ],
+        *[(name, {"clients": 2, "beta": 0}, "beta = 0") for name in ("equal", "equal-ipf", "fedgrab", "creff")],
+        *[(name, {"clients": -1}, "clients = -1") for name in ("iid", "balancefl", "pathological")],
+        ("iid", {"clients": 2.5}, "clients = 2.5"),
+        ("iid", {"clients": True}, "clients = True"),
+        ("equal", {"clients": 2, "beta": float("nan")}, "beta = nan"),
+        ("equal", {"clients": 2, "beta": float("inf")}, "beta = inf"),
+        ("equal", {"clients": 2, "beta": "0.1"}, "beta = '0.1'"),
+        ("fedgrab", {"clients": 2, "beta": 1, "min_samples": 0}, "min_samples = 0"),
+        ("balancefl", {"clients": 2, "tau_ratio": 0}, "tau_ratio = 0"),
+        ("pathological", {"clients": 2, "classes_per_client": 0}, "classes_per_client = 0"),
+        ("natural", {"client_ids": np.array([])}, "client_ids"),
+        ("natural", {"client_ids": np.array([0.5])}, "client_ids"),
+    ],
+)
+def test_value_that_is_not_allowed_is_named(name: str, options: dict[str, Any], field: str) -> None:
+    with pytest.raises(ValueError, match=f"^{field} .*must be"):
+        make_partition(name, **options)
+
+
+# --- statistics
+
+
+def test_statistics_of_a_small_table_by_hand() -> None:
+    assert describe(np.array([[6, 0], [2, 2], [0, 2]])) == PartitionStatistics(
+        clients=3,
+        samples=12,
+        size_min=2,
+        size_median=4,
+        size_max=6,
+        classes_per_client_min=1,
+        classes_per_client_median=1,
+        classes_per_client_max=2,
+        distance_mean=pytest.approx((1 / 3 + 1 / 6 + 2 / 3) / 3),
+        distance_max=pytest.approx(2 / 3),
+        share_of_largest_tenth=0.5,
+        imbalance=0.5,
+    )
+
+
+def test_statistics_leave_empty_clients_out_of_the_distance() -> None:
+    statistics = describe(np.array([[3, 3], [0, 0], [1, 1]]))
+    assert statistics.distance_max == 0
+    assert statistics.size_min == 0
+
+
+def test_largest_tenth_of_equal_clients_hold_a_tenth() -> None:
+    assert describe(np.ones((200, 4), dtype=np.int64)).share_of_largest_tenth == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("counts", [np.zeros((3, 2)), np.zeros(3), np.zeros((0, 2))])
+def test_table_without_samples_is_refused(counts: NDArray[np.int64]) -> None:
+    with pytest.raises(ValueError, match="counts must be"):
+        describe(counts)
+
+
+@given(CLASS_TOTALS, st.data())
+def test_counts_are_those_of_counting_one_client_at_a_time(totals: list[int], data: st.DataObject) -> None:
+    labels = labels_with(totals)
+    owner = np.array(data.draw(st.lists(st.integers(0, 4), min_size=labels.size, max_size=labels.size)))
+    parts = [np.flatnonzero(owner == client) for client in range(5)]
+    expected = [np.bincount(labels[part], minlength=len(totals)) for part in parts]
+    np.testing.assert_array_equal(counts_of(parts, labels, len(totals)), expected)
+
+
+def test_counts_with_too_few_classes_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"classes = 2 .* above the largest label, 2"):
+        counts_of([np.array([0, 1])], np.array([0, 2]), 2)
+
+
+# --- size
+
+
+def check_large_split(name: str, clients: int, samples: int, beta: float) -> float:
+    """Split many long-tailed samples and return the seconds it took."""
+    n_max = int(samples * 0.41)
+    labels = labels_with(class_counts(np.full(10, n_max), 0.01))
+    ids = np.random.default_rng(0).permutation(np.arange(labels.size) % clients)
+    partition = Natural(client_ids=ids) if name == "natural" else RANDOM[name](clients, beta)
+    start = time.perf_counter()
+    parts = split(partition, labels)
+    seconds = time.perf_counter() - start
+    assert len(parts) == clients
+    counts = counts_of(parts, labels, 10)
+    np.testing.assert_array_equal(counts.sum(axis=0), np.bincount(labels))
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(labels.size))
+    assert counts.sum(axis=1).min() >= 1
+    return seconds
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_ten_thousand_clients_take_seconds(name: str) -> None:
+    assert check_large_split(name, clients=10_000, samples=100_000, beta=0.1) < 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beta", [0.01, 0.1, 0.6])
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_hundred_thousand_clients_take_under_half_a_minute(name: str, beta: float) -> None:
+    assert check_large_split(name, clients=100_000, samples=1_000_000, beta=beta) < 30

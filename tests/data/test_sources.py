@@ -1,0 +1,238 @@
+"""The named datasets, read from small files in the exact official layouts."""
+
+import gzip
+import struct
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedwcm.data import DATASETS, load_dataset
+from fedwcm.data.formats.idx import read_idx
+from fedwcm.data.locate import DEBIAN_FOLDER, data_folders, user_cache
+from fedwcm.data.named import read_named
+from tests.data.builders import Bytes, images, labels
+
+TEST_COUNT = 20
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("FEDWCM_DATA", raising=False)
+
+
+# digits -------------------------------------------------------------------------------------------
+
+
+def test_digits_keep_every_class_share_and_always_the_same_split() -> None:
+    from sklearn.datasets import load_digits
+
+    data, other = load_dataset("digits"), load_dataset("digits", seed=7, test_fraction=0.5)
+    assert np.array_equal(data.x_test, other.x_test)
+    assert data.input_shape == (1, 8, 8)
+    totals = np.bincount(load_digits().target)
+    assert np.array_equal(np.bincount(data.y_test), np.floor(totals * 0.2 + 0.5))
+    assert len(data.y_train) + len(data.y_test) == 1797
+
+
+def test_digits_pixels_are_the_levels_of_scikit_learn_stretched_to_a_byte() -> None:
+    from sklearn.datasets import load_digits
+
+    data = load_dataset("digits")
+    both = np.concatenate([data.x_train, data.x_test])
+    values, counts = np.unique(both, return_counts=True)
+    levels, level_counts = np.unique(load_digits().images, return_counts=True)
+    assert np.array_equal(values, np.rint(levels * 255 / 16))
+    assert np.array_equal(counts, level_counts)
+
+
+# Fashion-MNIST ------------------------------------------------------------------------------------
+
+
+def idx_bytes(array: Bytes) -> bytes:
+    return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
+
+
+def write_fashion(folder: Path, gz: bool) -> tuple[Bytes, Bytes]:
+    train, test = images(30, 28, 1), images(TEST_COUNT, 28, 1, seed=1)
+    folder.mkdir(parents=True)
+    for prefix, x in (("train", train), ("t10k", test)):
+        y = labels(len(x)).astype(np.uint8)
+        for kind, content in (("images-idx3", x[..., 0]), ("labels-idx1", y)):
+            data = idx_bytes(content)
+            name = f"{prefix}-{kind}-ubyte"
+            (folder / (f"{name}.gz" if gz else name)).write_bytes(gzip.compress(data) if gz else data)
+    return train, test
+
+
+@pytest.mark.parametrize("gz", [True, False])
+def test_fashion_mnist_is_read_from_idx_files(tmp_path: Path, gz: bool) -> None:
+    train, test = write_fashion(tmp_path / "fashion-mnist", gz)
+    data = load_dataset("fashion-mnist", data_dir=tmp_path, download=False)
+    assert np.array_equal(data.x_train, train)
+    assert np.array_equal(data.x_test, test)
+    assert np.array_equal(data.y_train, labels(30))
+    assert data.classes[9] == "Ankle boot"
+    assert data.x_train.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\0\0\x0d\x01\0\0\0\x01\0", "not an IDX file of unsigned bytes"),
+        (idx_bytes(np.zeros((2, 3), np.uint8))[:-1], "does not fit its shape"),
+        (b"\0\0\x08\x03\0\0", "ends inside its header"),
+    ],
+)
+def test_a_wrong_idx_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        read_idx(path)
+
+
+@pytest.mark.skipif(
+    not (DEBIAN_FOLDER / "fashion-mnist").is_dir(), reason="Debian's dataset-fashion-mnist is not installed"
+)
+def test_real_fashion_mnist_has_its_published_counts() -> None:
+    data = load_dataset("fashion-mnist", download=False)
+    assert data.x_train.shape == (60000, 28, 28, 1)
+    assert np.array_equal(np.bincount(data.y_train), [6000] * 10)
+    assert np.array_equal(np.bincount(data.y_test), [1000] * 10)
+
+
+# SVHN ---------------------------------------------------------------------------------------------
+
+
+def test_svhn_reads_label_10_as_digit_0(tmp_path: Path) -> None:
+    from scipy.io import savemat
+
+    x, y = images(20, 32, 3), labels(20)
+    (tmp_path / "svhn").mkdir()
+    for part in ("train", "test"):
+        stored = np.where(y == 0, 10, y).astype(np.uint8).reshape(-1, 1)
+        savemat(tmp_path / f"svhn/{part}_32x32.mat", {"X": x.transpose(1, 2, 3, 0), "y": stored})
+    data = load_dataset("svhn", data_dir=tmp_path, download=False)
+    assert np.array_equal(data.x_train, x)
+    assert np.array_equal(data.y_test, y)
+
+
+def test_a_file_that_is_not_matlab_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "svhn").mkdir()
+    for part in ("train", "test"):
+        (tmp_path / f"svhn/{part}_32x32.mat").write_bytes(b"\1" * 500)
+    with pytest.raises(ValueError, match=r"train_32x32\.mat is not a MATLAB file"):
+        load_dataset("svhn", data_dir=tmp_path, download=False)
+
+
+# Tiny ImageNet ------------------------------------------------------------------------------------
+
+WNIDS = ("n02000003", "n02000001", "n02000002")
+
+
+def write_tiny_imagenet(folder: Path) -> None:
+    """Write 3 classes of flat images: training brightness tells class and number, and one image is grey."""
+    for index, wnid in enumerate(sorted(WNIDS)):
+        (folder / "train" / wnid / "images").mkdir(parents=True)
+        (folder / "train" / wnid / f"{wnid}_boxes.txt").write_text("")
+        for i in range(2):
+            mode = "L" if (index, i) == (1, 1) else "RGB"
+            colour = 60 * index + 20 * i
+            image = Image.new(mode, (64, 64), colour if mode == "L" else (colour, colour, colour))
+            image.save(folder / "train" / wnid / "images" / f"{wnid}_{i}.JPEG")
+    (folder / "val" / "images").mkdir(parents=True)
+    (folder / "test" / "images").mkdir(parents=True)
+    Image.new("RGB", (64, 64)).save(folder / "test/images/test_0.JPEG")
+    lines = []
+    for i, wnid in enumerate(WNIDS):
+        Image.new("RGB", (64, 64), (200, 0, 0)).save(folder / f"val/images/val_{i}.JPEG")
+        lines.append(f"val_{i}.JPEG\t{wnid}\t0\t0\t63\t63\n")
+    (folder / "val/val_annotations.txt").write_text("".join(lines))
+    (folder / "wnids.txt").write_text("".join(f"{wnid}\n" for wnid in WNIDS))
+    (folder / "words.txt").write_text("")
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_tiny_imagenet_takes_val_as_test_and_grey_images_as_colour(tmp_path: Path, packed: bool) -> None:
+    tree = tmp_path / ("source" if packed else "data") / "tiny-imagenet-200"
+    write_tiny_imagenet(tree)
+    (tmp_path / "data").mkdir(exist_ok=True)
+    if packed:
+        with zipfile.ZipFile(tmp_path / "data/tiny-imagenet-200.zip", "w") as archive:
+            for file in sorted(tree.rglob("*")):
+                archive.write(file, file.relative_to(tree.parent))
+    entry = replace(DATASETS["tiny-imagenet"], num_classes=3)
+    parts = read_named("tiny-imagenet", entry, [tmp_path / "data"], None)
+    assert parts.classes == tuple(sorted(WNIDS))
+    assert list(parts.train.y) == [wnid for wnid in sorted(WNIDS) for _ in range(2)]
+    assert parts.train.x.shape == (6, 64, 64, 3)
+    assert parts.train.x[:, 0, 0, 0] == pytest.approx([0, 20, 60, 80, 120, 140], abs=2)
+    assert np.ptp(parts.train.x, axis=3).max() <= 2
+    assert parts.test is not None
+    assert list(parts.test.y) == list(WNIDS)
+
+
+def test_a_named_dataset_of_another_size_is_refused(tmp_path: Path) -> None:
+    write_tiny_imagenet(tmp_path / "tiny-imagenet-200")
+    with pytest.raises(ValueError, match="holds 3 classes"):
+        load_dataset("tiny-imagenet", data_dir=tmp_path, download=False)
+
+
+# Where data is looked for -------------------------------------------------------------------------
+
+
+def write_cifar10_npz(folder: Path, shade: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    x = np.full((10, 32, 32, 3), shade, np.uint8)
+    np.savez(folder / "cifar10.npz", x_train=x, y_train=labels(10), x_test=x, y_test=labels(10))
+
+
+def test_folders_are_searched_in_the_documented_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDWCM_DATA", str(tmp_path / "environment"))
+    given = tmp_path / "given"
+    assert data_folders(given) == (given, tmp_path / "environment", user_cache(), DEBIAN_FOLDER)
+    for shade, folder in ((3, user_cache()), (2, tmp_path / "environment"), (1, given)):
+        write_cifar10_npz(folder, shade)
+        data = load_dataset("cifar10", data_dir=given, download=False)
+        assert (data.x_train == shade).all()
+    assert (load_dataset("cifar10", download=False).x_train == 2).all()
+
+
+@pytest.mark.parametrize("shape", [(10, 28, 28, 3), (10, 3072)])
+def test_an_npz_that_is_not_what_its_name_says_is_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    x = np.zeros(shape, np.uint8)
+    np.savez(tmp_path / "cifar10.npz", x_train=x, y_train=labels(10), x_test=x, y_test=labels(10))
+    with pytest.raises(ValueError, match=r"cifar10\.npz.* holds 10 classes of shape"):
+        load_dataset("cifar10", data_dir=tmp_path, download=False)
+
+
+def test_a_named_dataset_has_no_columns() -> None:
+    with pytest.raises(ValueError, match=r"--label y .*digits"):
+        load_dataset("digits", label="y")
+
+
+def test_a_near_name_is_suggested() -> None:
+    with pytest.raises(FileNotFoundError, match="did you mean 'cifar10'"):
+        load_dataset("cifar-10")
+    with pytest.raises(FileNotFoundError, match="did you mean 'fashion-mnist'"):
+        load_dataset("FashionMNIST")
+
+
+def test_the_catalogue_agrees_with_itself() -> None:
+    for name, entry in DATASETS.items():
+        assert entry.classes is None or len(entry.classes) == entry.num_classes
+        assert (entry.embedded is None) == bool(entry.layouts) == bool(entry.downloads), name
+
+
+def test_importing_the_package_stays_light() -> None:
+    heavy = ["sklearn", "pyarrow", "scipy", "PIL", "pooch", "datasets", "torch"]
+    code = f"import sys, fedwcm.data; print([m for m in {heavy} if m in sys.modules])"
+    run = partial(subprocess.run, capture_output=True, text=True, check=True)
+    assert run([sys.executable, "-c", code]).stdout.strip() == "[]"

@@ -1,0 +1,419 @@
+"""Laws of the models: shapes, parameter counts, the head/features contract, seeds and clear errors."""
+
+import sys
+from math import prod, sqrt
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state
+
+from fedwcm.models import MODELS, build_model, default_model
+from fedwcm.models.resnet import BasicBlock
+
+SHAPES = [(1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 64, 64)]
+CIFAR = (3, 32, 32)
+# Narrow networks keep the tests fast; the wide ones are counted once, below.
+OPTIONS = {"resnet8": {"width": 8}, "resnet18": {"width": 8}, "resnet34": {"width": 4}}
+
+
+def small(name: str, input_shape: tuple[int, ...] = CIFAR, classes: int = 5, seed: int = 0) -> nn.Module:
+    return build_model(name, input_shape, classes, seed, **OPTIONS.get(name, {}))
+
+
+def batch(input_shape: tuple[int, ...], size: int = 3) -> Tensor:
+    return torch.randn(size, *input_shape, generator=torch.Generator().manual_seed(7))
+
+
+def parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def equal_weights(one: nn.Module, other: nn.Module) -> bool:
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+# Shapes and contract
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("input_shape", SHAPES)
+def test_forward_is_the_head_on_the_features(name: str, input_shape: tuple[int, ...]) -> None:
+    model = small(name, input_shape)
+    x = batch(input_shape)
+    features = model.features(x)
+    assert isinstance(model.head, nn.Linear)
+    assert features.shape == (3, model.head.in_features)
+    assert model(x).shape == (3, 5)
+    assert torch.equal(model(x), model.head(features))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("input_shape", [(1, 1, 1), (2, 1, 9), (3, 7, 5)])
+def test_any_image_from_one_pixel_up_is_accepted(name: str, input_shape: tuple[int, ...]) -> None:
+    assert small(name, input_shape)(batch(input_shape)).shape == (3, 5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_input_is_not_changed(name: str) -> None:
+    x = batch(CIFAR)
+    before = x.clone()
+    small(name)(x)
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_samples_of_a_batch_do_not_influence_each_other(name: str) -> None:
+    model, x = small(name), batch(CIFAR)
+    torch.testing.assert_close(model(x)[:1], model(x[:1]), rtol=1e-4, atol=1e-5)
+
+
+def test_mlp_takes_tables_and_with_no_hidden_layer_is_linear() -> None:
+    model = build_model("mlp", (6,), 4, 0, hidden=[])
+    x = batch((6,))
+    assert torch.equal(model.features(x), x)
+    assert parameters(model) == 6 * 4 + 4
+
+
+# Parameter counts: those of the ResNets are the published ones, with a ten-class head
+
+
+@pytest.mark.parametrize(
+    ("name", "input_shape", "options", "count"),
+    [
+        ("mlp", (1, 28, 28), {}, 199_210),
+        ("cnn", CIFAR, {}, 122_570),
+        ("cnn", (1, 28, 28), {}, 121_994),
+        ("resnet8", CIFAR, {}, 1_227_594),
+        ("resnet18", CIFAR, {}, 11_181_642),
+        ("resnet18", CIFAR, {"norm": "batch"}, 11_181_642),
+        ("resnet18", CIFAR, {"stem": "cifar"}, 11_173_962),
+        ("resnet34", CIFAR, {}, 21_289_802),
+    ],
+)
+def test_parameter_count(
+    name: str, input_shape: tuple[int, ...], options: dict[str, object], count: int
+) -> None:
+    assert parameters(build_model(name, input_shape, 10, 0, **options)) == count
+
+
+def test_resnet8_has_256_features_by_default_and_four_times_any_other_width() -> None:
+    assert build_model("resnet8", CIFAR, 10, 0).head.in_features == 256
+    assert build_model("resnet8", CIFAR, 10, 0, width=6).head.in_features == 24
+
+
+def test_imagenet_stem_shrinks_the_sides_by_four_and_cifar_stem_keeps_them() -> None:
+    for stem, side in (("imagenet", 8), ("cifar", 32)):
+        model = build_model("resnet8", CIFAR, 10, 0, width=4, stem=stem)
+        assert model.body[0](batch(CIFAR)).shape == (3, 4, side, side)
+
+
+def test_each_stage_halves_the_sides_and_doubles_the_channels() -> None:
+    model = build_model("resnet18", CIFAR, 10, 0, width=4, stem="cifar")
+    x, shapes = batch(CIFAR), []
+    for layer in model.body:
+        x = layer(x)
+        if isinstance(layer, BasicBlock):
+            shapes.append(tuple(x.shape[1:]))
+    stages = [(4, 32, 32), (8, 16, 16), (16, 8, 8), (32, 4, 4)]
+    assert shapes == [shape for shape in stages for _ in range(2)]
+
+
+# Norms and initial weights
+
+
+@pytest.mark.parametrize(("norm", "kind"), [("group", nn.GroupNorm), ("batch", nn.BatchNorm2d)])
+def test_norm_option_selects_every_norm_layer_and_starts_it_as_identity(
+    norm: str, kind: type[nn.Module]
+) -> None:
+    model = build_model("resnet18", CIFAR, 10, 0, width=8, norm=norm, groups=4)
+    norms = [module for module in model.modules() if isinstance(module, (nn.GroupNorm, nn.BatchNorm2d))]
+    assert len(norms) == 1 + 2 * 8 + 3
+    for module in norms:
+        assert isinstance(module, kind)
+        assert getattr(module, "num_groups", 4) == 4
+        assert torch.equal(module.weight, torch.ones_like(module.weight))
+        assert torch.equal(module.bias, torch.zeros_like(module.bias))
+
+
+def test_convolutions_of_a_resnet_start_with_the_variance_of_he_et_al_over_the_fan_out() -> None:
+    model = build_model("resnet8", CIFAR, 10, 0)
+    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    assert all(convolution.bias is None for convolution in convolutions)
+    for convolution in convolutions:
+        weight = convolution.weight
+        expected = sqrt(2 / (convolution.out_channels * prod(convolution.kernel_size)))
+        # The relative error of a standard deviation over n draws is about 1 / sqrt(2 n).
+        assert weight.std().item() == pytest.approx(expected, rel=5 / sqrt(2 * weight.numel()))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_weights_depend_on_the_seed_only(name: str) -> None:
+    torch.manual_seed(1)
+    first = small(name, seed=3)
+    torch.manual_seed(2)
+    assert equal_weights(first, small(name, seed=3))
+    assert not equal_weights(first, small(name, seed=4))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_global_random_state_is_left_as_it_was(name: str) -> None:
+    before = torch.get_rng_state()
+    small(name)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_global_random_state_is_left_as_it_was_after_an_error() -> None:
+    before = torch.get_rng_state()
+    with pytest.raises(ValueError):
+        build_model("resnet8", CIFAR, 10, 0, norm="layer")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_build_leaves_batch_norm_statistics_and_training_mode_untouched() -> None:
+    model = build_model("resnet8", CIFAR, 10, 0, width=4, norm="batch")
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    for module in norms:
+        assert module.num_batches_tracked == 0
+        assert torch.equal(module.running_mean, torch.zeros_like(module.running_mean))
+        assert torch.equal(module.running_var, torch.ones_like(module.running_var))
+    assert norms
+    assert all(module.training for module in model.modules())
+
+
+# Gradients and function transforms
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradient_reaches_every_parameter(name: str) -> None:
+    model = small(name)
+    nn.functional.cross_entropy(model(batch(CIFAR, 8)), torch.arange(8) % 5).backward()
+    for key, parameter in model.named_parameters():
+        assert parameter.grad is not None, key
+        assert parameter.grad.abs().sum() > 0, key
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_vmap_over_stacked_parameters_equals_one_by_one(name: str) -> None:
+    models = [small(name, seed=seed) for seed in (0, 1)]
+    state, buffers = stack_module_state(models)
+    x = batch(CIFAR)
+
+    def scores(state: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(models[0], (state, buffers), (x,))
+
+    together = torch.vmap(scores, in_dims=(0, 0, None))(state, buffers, x)
+    one_by_one = torch.stack([model(x) for model in models])
+    torch.testing.assert_close(together, one_by_one, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(together[0], together[1])
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "resnet8"])
+def test_vmap_of_the_gradient_equals_backward_one_by_one(name: str) -> None:
+    models = [small(name, (3, 8, 8), seed=seed) for seed in (0, 1)]
+    state, _ = stack_module_state(models)
+    state = {key: value.detach() for key, value in state.items()}
+    x, y = batch((3, 8, 8)), torch.tensor([0, 3, 4])
+
+    def loss(state: dict[str, Tensor]) -> Tensor:
+        return nn.functional.cross_entropy(functional_call(models[0], state, (x,)), y)
+
+    together = torch.vmap(torch.func.grad(loss))(state)
+    for index, model in enumerate(models):
+        nn.functional.cross_entropy(model(x), y).backward()
+        for key, parameter in model.named_parameters():
+            torch.testing.assert_close(together[key][index], parameter.grad, rtol=1e-3, atol=1e-5)
+
+
+# The default model
+
+
+@pytest.mark.parametrize(
+    ("input_shape", "name"),
+    [
+        ((12,), "mlp"),
+        ((5000,), "mlp"),
+        ((1, 8, 8), "mlp"),
+        ((1, 28, 28), "mlp"),
+        ((1, 28, 29), "cnn"),
+        ((1, 64, 64), "cnn"),
+        ((3, 8, 8), "cnn"),
+        (CIFAR, "cnn"),
+    ],
+)
+def test_default_model_is_mlp_for_tables_and_small_grey_images_else_cnn(
+    input_shape: tuple[int, ...], name: str
+) -> None:
+    assert default_model(input_shape) == name
+    assert build_model(name, input_shape, 3, 0)(batch(input_shape)).shape == (3, 3)
+
+
+# Errors
+
+
+@pytest.mark.parametrize("name", ["cnn", "resnet8", "resnet18", "resnet34"])
+def test_table_with_a_convolutional_model_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"input_shape=\(20,\).*takes images.*'mlp'"):
+        build_model(name, (20,), 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("resnet81", {}, r"model 'resnet81'.*mlp, cnn.*resnet18.*did you mean 'resnet8'"),
+        ("zzzzz", {}, r"model 'zzzzz'.*mlp, cnn.*package\.module:factory$"),
+        ("resnet8", {"widht": 4}, r"'resnet8'.*'widht'.*norm, groups, stem, width.*did you mean 'width'"),
+        ("cnn", {"hidden": [3]}, r"'cnn'.*'hidden'.*allowed are none"),
+        ("mlp", {"hidden": [3, 0]}, r"hidden=\[3, 0\].*width=0"),
+        ("mlp", {"hidden": 200}, r"hidden=200.*list"),
+        ("resnet8", {"norm": "groups"}, r"norm 'groups'.*group, batch.*did you mean 'group'"),
+        ("resnet8", {"stem": "cifar10"}, r"stem 'cifar10'.*did you mean 'cifar'"),
+        ("resnet8", {"groups": 3}, r"groups=3.*width=64"),
+        ("resnet8", {"groups": 0}, r"groups=0"),
+        ("resnet8", {"width": "64"}, r"width='64'"),
+    ],
+)
+def test_wrong_name_or_option_is_named_with_what_is_allowed(
+    name: str, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_model(name, CIFAR, 10, 0, **options)
+
+
+def test_wrong_input_shape_or_classes_is_refused() -> None:
+    with pytest.raises(ValueError, match="classes=0"):
+        build_model("mlp", (4,), 0, 0)
+    for input_shape in ((), (0,), (3, -1, 8)):
+        with pytest.raises(ValueError, match="input_shape"):
+            build_model("mlp", input_shape, 2, 0)
+        with pytest.raises(ValueError, match="input_shape"):
+            default_model(input_shape)
+
+
+# Models of the user
+
+OWN = """
+import torch
+from torch import nn
+
+torch.rand(3)  # a draw at import time, which happens only once
+FORTY_TWO = 42
+
+class Net(nn.Module):
+    def __init__(self, input_shape, classes, hidden=4):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(input_shape[0], hidden), nn.BatchNorm1d(hidden))
+        self.out = nn.Linear(hidden, classes)
+        self.layers[1].eval()
+
+    def forward(self, x):
+        return self.out(self.layers(x))
+
+def options_only(num_classes):
+    return nn.Linear(6, num_classes)
+
+def any_option(**kwargs):
+    return nn.Linear(6, kwargs["num_classes"])
+
+def classes_only(classes):
+    return nn.Linear(6, classes)
+
+def lazy(classes):
+    return nn.LazyLinear(classes)
+
+def late_import(classes):
+    import own_late
+    return nn.Linear(own_late.FEATURES, classes)
+
+def no_module(classes):
+    return classes
+
+def two_outputs(classes):
+    class Two(nn.Module):
+        def forward(self, x):
+            return x, x
+    return Two()
+"""
+
+
+@pytest.fixture
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current directory with the module `own`, not on the import path."""
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "own_late.py").write_text("FEATURES = 6")
+    (tmp_path / "own_broken.py").write_text("import no_such_dependency")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    for module in ("own", "own_late", "own_broken"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("factory", "options"),
+    [
+        ("Net", {"hidden": 7}),
+        ("Net", {}),
+        ("options_only", {"num_classes": 3}),
+        ("any_option", {"num_classes": 3}),
+        ("classes_only", {}),
+        ("lazy", {}),
+        ("late_import", {}),
+    ],
+)
+@pytest.mark.usefixtures("own_directory")
+def test_own_factory_is_found_in_the_current_directory_and_leaves_no_trace(
+    factory: str, options: dict[str, object]
+) -> None:
+    path, random_state = list(sys.path), torch.get_rng_state()
+    first = build_model(f"own:{factory}", (6,), 3, 5, **options)
+    assert sys.path == path
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert equal_weights(first, build_model(f"own:{factory}", (6,), 3, 5, **options))
+    assert not equal_weights(first, build_model(f"own:{factory}", (6,), 3, 6, **options))
+
+
+@pytest.mark.usefixtures("own_directory")
+def test_own_model_keeps_the_mode_of_each_of_its_modules() -> None:
+    model = build_model("own:Net", (6,), 3, 0)
+    assert model.training
+    assert model.out.training
+    assert not model.layers[1].training
+    assert model.layers[1].num_batches_tracked == 0
+
+
+def test_own_factory_in_an_installed_package_needs_no_current_directory() -> None:
+    model = build_model("torch.nn:Linear", (6,), 3, 0, in_features=6, out_features=3)
+    assert isinstance(model, nn.Linear)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("no_such_module:net", {}, r"'no_such_module:net' cannot be loaded.*No module named"),
+        ("own_broken:net", {}, r"'own_broken:net' cannot be loaded.*no_such_dependency"),
+        ("own:no_such_factory", {}, r"'own:no_such_factory' cannot be loaded.*no attribute"),
+        (":net", {}, r"':net' cannot be loaded.*package\.module:factory"),
+        ("own:", {}, r"'own:' is of type module"),
+        ("own:FORTY_TWO", {}, r"'own:FORTY_TWO' is of type int"),
+        ("own:no_module", {}, r"'own:no_module' gives the type int.*torch\.nn\.Module"),
+        ("own:two_outputs", {}, r"'own:two_outputs' gives tuple.*\(2, 3\)"),
+        ("own:options_only", {"num_classes": 8}, r"'own:options_only' gives \(2, 8\).*\(2, 3\).*classes=3"),
+        ("own:options_only", {}, r"'own:options_only' cannot be built.*num_classes"),
+        ("own:Net", {"hiden": 8}, r"'own:Net'.*'hiden'.*allowed are hidden; did you mean 'hidden'"),
+    ],
+)
+def test_own_factory_that_cannot_serve_is_refused(
+    own_directory: Path, name: str, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_model(name, (6,), 3, 0, **options)
+    assert str(own_directory) not in sys.path
+
+
+@pytest.mark.usefixtures("own_directory")
+def test_own_model_that_cannot_take_the_input_is_refused_with_its_shape() -> None:
+    with pytest.raises(ValueError, match=r"'own:classes_only' fails on an input of shape \(9,\)"):
+        build_model("own:classes_only", (9,), 3, 0)
