@@ -1,20 +1,28 @@
-"""The public functions. Each command of the command line is one of them."""
+"""The public functions. Each command of the command line is a thin wrapper of one of them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import torch
 from torch import nn
 
-from fedwcm.config import Config, Settings, differences, from_settings, method_settings, overlay, read_toml
-from fedwcm.experiment import build
+from fedwcm.config import Config, differences
+from fedwcm.core.evaluate import evaluate as evaluate_network
+from fedwcm.core.network import Network
+from fedwcm.core.types import Ints
+from fedwcm.data import Dataset, load_dataset
+from fedwcm.data.normalize import Normalizer
+from fedwcm.data.partition import PartitionStatistics, counts_of, describe
+from fedwcm.experiment import build, divide
+from fedwcm.flags import config_from
+from fedwcm.metrics.classification import summarise
 from fedwcm.models import build_model
 from fedwcm.sim.folder import Record, RunFolder
 from fedwcm.sim.progress import Progress, Silent
 from fedwcm.sim.runner import Runner
-
-FLAGS: dict[str, str] = {
-    "dataset": "data.dataset",
-}
+from fedwcm.sim.simulation import DivergedError
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,3 +34,119 @@ class Result:
     summary: Record
     model: nn.Module
     folder: Path | None
+
+
+def run(
+    method: str | None = None,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    config: str | Path | Config | None = None,
+    settings: Mapping[str, object] | None = None,
+    progress: Progress | None = None,
+    **flags: object,
+) -> Result:
+    """Train one method on one division of a data set.
+
+    Args:
+        method: a method or recipe, with options in brackets if need be: `"fedcm[alpha=0.2]"`.
+        out: folder for the configuration, metrics, checkpoints and model; nothing is written without one.
+        resume: go on from the newest checkpoint in `out`.
+        config: a TOML file or a `Config` to start from.
+        settings: dotted options, such as `{"method.q": "off"}`.
+        progress: told of every round.
+        flags: the common options: `dataset`, `imbalance`, `beta`, `clients`, `rounds`, `lr`, … as on the
+            command line.
+    """
+    folder = None if out is None else RunFolder(Path(out))
+    wanted = config_from(method, config, settings, **flags)
+    if folder is not None and folder.holds_run and not resume:
+        raise ValueError(f"{folder.path} holds a run already: resume it, or choose another folder")
+    experiment = build(wanted)
+    if folder is not None and folder.holds_run:
+        changed = differences(folder.config(), experiment.config)
+        if changed:
+            experiment.simulation.backend.close()
+            raise ValueError(f"{folder.path} cannot be resumed with another configuration: " + "; ".join(changed))
+        if folder.finished:
+            experiment.simulation.backend.close()
+            return _read_result(folder)
+    finished = Runner(experiment, folder, progress or Silent()).run()
+    module = experiment.network.module.eval()
+    path = None if folder is None else folder.path
+    return Result(experiment.config, finished.history, finished.summary, module, path)
+
+
+def load(folder: str | Path) -> nn.Module:
+    """The trained model of a run, in evaluation mode. It takes normalised inputs: see `normalizer`."""
+    run_folder = RunFolder(Path(folder))
+    if not (run_folder.path / "model.safetensors").exists():
+        raise FileNotFoundError(f"{folder} holds no finished run: there is no model.safetensors in it")
+    state, facts = run_folder.model()
+    model = run_folder.config().model
+    shape, classes = facts["input_shape"], facts["classes"]
+    assert isinstance(shape, list)
+    assert isinstance(classes, list)
+    module = build_model(model.name, tuple(shape), len(classes), 0, **model.options)
+    module.load_state_dict(state)
+    return module.eval()
+
+
+def normalizer(folder: str | Path) -> Normalizer:
+    """What turns raw inputs (images `(n, H, W, C)`, tables `(n, features)`) into those the model takes."""
+    _, facts = RunFolder(Path(folder)).model()
+    return Normalizer(np.float32(facts["mean"]), np.float32(facts["std"]))  # type: ignore[arg-type]
+
+
+def evaluate(folder: str | Path, dataset: str | Path | Dataset, **options: object) -> Record:
+    """Test the model of a run on the test part of other data. Classes are matched by name.
+
+    `options` are those of `fedwcm.data.load_dataset`: `data_dir`, `label`, `client`, `split`, `test_fraction`.
+    """
+    module = load(folder)
+    _, facts = RunFolder(Path(folder)).model()
+    data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset, **options)  # type: ignore[arg-type]
+    known = facts["classes"]
+    assert isinstance(known, list)
+    missing = sorted(set(data.classes) - set(known))
+    if missing:
+        raise ValueError(f"{data.name} has classes that the model does not know: {', '.join(missing)}")
+    if list(data.input_shape) != facts["input_shape"]:
+        raise ValueError(f"{data.name} has inputs of shape {data.input_shape}, the model {facts['input_shape']}")
+    numbers = np.array([known.index(name) for name in data.classes])
+    inputs = torch.from_numpy(normalizer(folder)(data.x_test))
+    network = Network(module)
+    tested = evaluate_network(
+        network, *network.initial(), inputs, torch.from_numpy(numbers[data.y_test]), len(known)
+    )
+    train_counts = np.array(RunFolder(Path(folder)).summary()["train_counts"])
+    return {"samples": len(inputs), "test_loss": tested.loss, **summarise(tested.confusion, train_counts)}
+
+
+@dataclass(frozen=True, eq=False)
+class Division:
+    """A data set divided among clients."""
+
+    config: Config
+    classes: tuple[str, ...]
+    counts: Ints
+    statistics: PartitionStatistics
+
+
+def partition(
+    *,
+    config: str | Path | Config | None = None,
+    settings: Mapping[str, object] | None = None,
+    **flags: object,
+) -> Division:
+    """Divide a data set among clients, as a run with the same options would, and describe the result."""
+    data = divide(config_from(None, config, settings, **flags))
+    counts = counts_of(data.parts, data.train_labels, data.dataset.num_classes)
+    return Division(data.config, data.dataset.classes, counts, describe(counts))
+
+
+def _read_result(folder: RunFolder) -> Result:
+    summary = folder.summary()
+    if summary["diverged"]:
+        raise DivergedError(str(summary["diverged"]))
+    return Result(folder.config(), folder.metrics(), summary, load(folder.path), folder.path)

@@ -72,6 +72,7 @@ class Experiment:
     x: Vec
     buffers: Vec
     train_counts: Ints
+    normalizer: Normalizer
     test: LabelledTensors
     val: LabelledTensors | None
     choice: Choice
@@ -143,6 +144,7 @@ def build(config: Config) -> Experiment:
         x=network.initial()[0],
         buffers=network.initial()[1],
         train_counts=federation.counts.sum(axis=0),
+        normalizer=data.normalizer,
         test=_tensors(data, dataset.x_test, dataset.y_test, device),
         val=_validation(data, device),
         choice=choice,

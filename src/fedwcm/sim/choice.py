@@ -2,9 +2,12 @@
 
 import multiprocessing
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import nn
 
 from fedwcm.core.checks import require
@@ -28,6 +31,11 @@ class Choice:
     block: int
     workers: int
 
+    @property
+    def threads(self) -> int | None:
+        """Threads of this process, where more than one would only wait for each other: small operations."""
+        return 1 if self.name == "vectorized" else None
+
     def forward(self, network: Network) -> Forward:
         return Stacked(network) if self.name == "vectorized" else OneByOne(network)
 
@@ -47,6 +55,17 @@ def choose(name: BackendName, workers: int, network: Network, cohort: int) -> Ch
         require(_can_fork(network), "run.backend", name, "another one here: processes need fork and a CPU")
         return Choice(name, 1, min(cores, cohort))
     return Choice(name, 1, 1)
+
+
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """Compute with so many threads for a while; None leaves them as they are."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _automatic(network: Network, cores: int, cohort: int) -> BackendName:

@@ -5,6 +5,7 @@ import math
 import os
 from pathlib import Path
 
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from fedwcm.config import Config, from_settings, read_toml, write_toml
@@ -64,13 +65,17 @@ class RunFolder:
     def write_summary(self, summary: Record) -> None:
         self._replace("summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
-    def model(self) -> State:
-        state: State = load_file(self.path / "model.safetensors")
-        return state
+    def model(self) -> tuple[State, Record]:
+        """The trained parameters, and what it takes to use them: input shape, classes, normalisation."""
+        path = self.path / "model.safetensors"
+        with safe_open(path, framework="pt") as file:
+            facts: Record = json.loads(file.metadata()["fedwcm"])
+        return load_file(path), facts
 
-    def write_model(self, state: State) -> None:
+    def write_model(self, state: State, facts: Record) -> None:
         draft = self.path / "model.safetensors.tmp"
-        save_file({key: value.cpu().contiguous() for key, value in state.items()}, draft)
+        tensors = {key: value.cpu().contiguous() for key, value in state.items()}
+        save_file(tensors, draft, metadata={"fedwcm": json.dumps(facts)})
         os.replace(draft, self.path / "model.safetensors")
 
     def _replace(self, name: str, text: str) -> None:

@@ -11,6 +11,7 @@ from fedwcm.core.types import State
 from fedwcm.experiment import Experiment, LabelledTensors
 from fedwcm.metrics.classification import summarise
 from fedwcm.sim import checkpoint
+from fedwcm.sim.choice import threads
 from fedwcm.sim.folder import Record, RunFolder, finite
 from fedwcm.sim.progress import Progress
 from fedwcm.sim.simulation import DivergedError, ServerState
@@ -52,8 +53,9 @@ class Runner:
         self._warn_of_gain()
         self.progress.start(experiment.config.method.name, rounds, state.round)
         try:
-            while state.round < rounds:
-                state = self._round(state)
+            with threads(experiment.choice.threads):
+                while state.round < rounds:
+                    state = self._round(state)
         except DivergedError as error:
             self._write_summary(diverged=str(error))
             raise
@@ -126,7 +128,7 @@ class Runner:
         model = experiment.network.state_dict(x, state.buffers)
         if self.folder is not None:
             self._save(state)
-            self.folder.write_model(model)
+            self.folder.write_model(model, _facts(experiment))
         return Finished(self.history, self._write_summary(), model)
 
     def _write_summary(self, diverged: str | None = None) -> Record:
@@ -177,6 +179,17 @@ def outcome(history: list[Record]) -> Record:
         best = int(np.argmax([float(str(record["val_accuracy"])) for record in history]))
         summary |= {"selected_round": history[best]["round"], "selected_accuracy": accuracies[best]}
     return summary
+
+
+def _facts(experiment: Experiment) -> Record:
+    """What somebody who loads the model needs to feed it."""
+    dataset, normalizer = experiment.dataset, experiment.normalizer
+    return {
+        "input_shape": list(dataset.input_shape),
+        "classes": list(dataset.classes),
+        "mean": normalizer.mean.tolist(),
+        "std": normalizer.std.tolist(),
+    }
 
 
 def _rounds_played(history: list[Record]) -> int:

@@ -1,0 +1,7 @@
+"""`python -m fedwcm` is the command `fedwcm`."""
+
+import sys
+
+from fedwcm.cli import main
+
+sys.exit(main())

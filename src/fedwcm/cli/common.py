@@ -1,0 +1,47 @@
+"""Flags that several commands share."""
+
+import argparse
+from collections.abc import Iterable
+from typing import Any
+
+from fedwcm.config import Settings, parse_assignment
+from fedwcm.flags import FLAGS
+from fedwcm.options import parse_value
+
+SubParsers = Any
+"""argparse keeps the type of its sub-parsers to itself."""
+
+
+def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -> None:
+    """The common options as flags, a file and dotted settings."""
+    options = parser.add_argument_group("options of the run")
+    for name in names:
+        flag = FLAGS[name]
+        options.add_argument(
+            f"--{name.replace('_', '-')}", dest=name, metavar="X", help=f"{flag.help} ({flag.key})"
+        )
+    options.add_argument("--config", metavar="FILE", help="TOML file with any options")
+    options.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any option by its dotted name, such as method.momentum_norm=nominal; may be repeated",
+    )
+
+
+def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) -> Settings:
+    """The flags that were given, their values as TOML writes them."""
+    given = {name: getattr(arguments, name) for name in names}
+    return {name: _value(name, text) for name, text in given.items() if text is not None}
+
+
+def chosen_settings(arguments: argparse.Namespace) -> Settings:
+    """The dotted settings that were given."""
+    return dict(parse_assignment(text) for text in arguments.set)
+
+
+def _value(name: str, text: str) -> object:
+    """A flag's value; what names a thing stays text, even if it looks like a number."""
+    texts = ("dataset", "data_dir", "label", "client", "split", "partition", "model", "loss", "sampler", "device")
+    return text if name in texts else parse_value(text)

@@ -1,0 +1,77 @@
+"""`fedwcm compare`: several methods, seeds and settings, in one table."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings
+from fedwcm.config import parse_assignment, split_list
+from fedwcm.flags import FLAGS
+from fedwcm.options import parse_value
+
+NAMES = tuple(name for name in FLAGS if name != "seed")
+
+
+def add(verbs: SubParsers) -> None:
+    """Add the command."""
+    parser = verbs.add_parser(
+        "compare",
+        help="run several methods and seeds",
+        description="Run every method with every seed, and tabulate.",
+    )
+    parser.add_argument("--methods", required=True, metavar="A,B[x=y],…", help="methods or recipes")
+    parser.add_argument("--seeds", default="0", metavar="0,1,2", help="one run of each method for each seed")
+    parser.add_argument(
+        "--grid",
+        action="append",
+        default=[],
+        metavar="KEY=A,B",
+        help="values of an option to run; may be repeated",
+    )
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time")
+    parser.add_argument(
+        "--out", required=True, metavar="DIR", help="folder of the comparison; resumed if it exists"
+    )
+    add_options(parser, NAMES)
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.set_defaults(do=do)
+
+
+def do(arguments: argparse.Namespace) -> int:
+    """Compare, print the table, and say where the report is."""
+    seeds = [_seed(text) for text in split_list(arguments.seeds)]
+    grid = dict(_axis(text) for text in arguments.grid)
+    flags, settings = chosen_flags(arguments, NAMES), chosen_settings(arguments)
+    from fedwcm.comparison import compare
+    from fedwcm.sim.progress import Silent, progress_for
+    from fedwcm.sim.runner import StoppedError
+
+    try:
+        comparison = compare(
+            split_list(arguments.methods),
+            seeds,
+            Path(arguments.out),
+            grid=grid,
+            jobs=arguments.jobs,
+            config=arguments.config,
+            settings=settings,
+            progress=Silent if arguments.quiet else lambda: progress_for(False),
+            **flags,
+        )
+    except (StoppedError, KeyboardInterrupt):
+        print("stopped; what was done is saved. To go on, repeat the same command", file=sys.stderr)
+        return 130
+    print(comparison.table)
+    print(f"\nreport: {comparison.report}")
+    return 0
+
+
+def _seed(text: str) -> int:
+    if not text.isdigit():
+        raise ValueError(f"--seeds: {text!r} is not a seed: it must be a non-negative whole number")
+    return int(text)
+
+
+def _axis(text: str) -> tuple[str, list[object]]:
+    key, _ = parse_assignment(text)
+    return key, [parse_value(value) for value in split_list(text.partition("=")[2])]

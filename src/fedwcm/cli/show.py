@@ -1,0 +1,83 @@
+"""`fedwcm list`: what there is to choose from."""
+
+import argparse
+import inspect
+from collections.abc import Callable
+
+from fedwcm.cli.common import SubParsers
+
+
+def add(verbs: SubParsers) -> None:
+    """Add the command."""
+    parser = verbs.add_parser(
+        "list", help="methods, data sets, models, …", description="What there is to choose from."
+    )
+    parser.add_argument("what", choices=sorted(LISTS))
+    parser.set_defaults(do=do)
+
+
+def do(arguments: argparse.Namespace) -> int:
+    """Print the names, each with a line about it."""
+    entries = LISTS[arguments.what]()
+    width = max(map(len, entries))
+    for name, about in entries.items():
+        print(f"{name:<{width}}  {about}")
+    return 0
+
+
+def _methods() -> dict[str, str]:
+    from fedwcm.methods import METHODS
+
+    return {name: _module_line(cls) for name, cls in METHODS.items()}
+
+
+def _losses() -> dict[str, str]:
+    from fedwcm.objectives import OBJECTIVES
+
+    return {name: _module_line(cls) for name, cls in OBJECTIVES.items()}
+
+
+def _samplers() -> dict[str, str]:
+    from fedwcm.samplers import SAMPLERS
+
+    return {name: _module_line(cls) for name, cls in SAMPLERS.items()}
+
+
+def _datasets() -> dict[str, str]:
+    from fedwcm.data import DATASETS
+
+    return {name: entry.description for name, entry in DATASETS.items()}
+
+
+def _partitions() -> dict[str, str]:
+    from fedwcm.data.partition import PARTITIONS
+
+    return {name: _module_line(cls) for name, cls in PARTITIONS.items()}
+
+
+def _models() -> dict[str, str]:
+    from fedwcm.models import MODELS
+
+    return {name: inspect.getdoc(builder).partition("\n")[0] for name, builder in MODELS.items()}  # type: ignore[union-attr]
+
+
+def _recipes() -> dict[str, str]:
+    from fedwcm.recipes import RECIPES
+
+    return {name: recipe.description for name, recipe in RECIPES.items()}
+
+
+def _module_line(cls: type) -> str:
+    """The first line of the file that a class stands in."""
+    return (inspect.getdoc(inspect.getmodule(cls)) or "").partition("\n")[0]
+
+
+LISTS: dict[str, Callable[[], dict[str, str]]] = {
+    "methods": _methods,
+    "losses": _losses,
+    "samplers": _samplers,
+    "datasets": _datasets,
+    "partitions": _partitions,
+    "models": _models,
+    "recipes": _recipes,
+}

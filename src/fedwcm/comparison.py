@@ -1,0 +1,201 @@
+"""Compare methods: every method × seed × grid point as a run of its own, then one table and one picture."""
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedwcm.api import run
+from fedwcm.config import (
+    INCIDENTAL,
+    Config,
+    Settings,
+    from_settings,
+    method_settings,
+    overlay,
+    to_settings,
+    write_toml,
+)
+from fedwcm.core.checks import require
+from fedwcm.flags import settings_from
+from fedwcm.report.curves import draw_curves
+from fedwcm.report.table import Row, csv_table, markdown_table, rows_of
+from fedwcm.sim.folder import Record, RunFolder
+from fedwcm.sim.progress import Progress, Silent
+from fedwcm.sim.simulation import DivergedError
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a comparison."""
+
+    label: str
+    seed: int
+    config: Config
+    folder: Path
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """All runs of a comparison, by label, and where they were written."""
+
+    runs: dict[str, list[RunFolder]]
+    rows: list[Row]
+    report: Path
+
+    @property
+    def table(self) -> str:
+        """Mean ± standard deviation over the seeds, as Markdown."""
+        return markdown_table(self.rows)
+
+
+def compare(
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    out: str | Path,
+    *,
+    grid: Mapping[str, Sequence[object]] | None = None,
+    jobs: int = 1,
+    config: str | Path | Config | None = None,
+    settings: Mapping[str, object] | None = None,
+    progress: Callable[[], Progress] = Silent,
+    **flags: object,
+) -> Comparison:
+    """Run every method with every seed, and tabulate. Runs that are in `out` already are not repeated.
+
+    Args:
+        methods: methods or recipes, each with options in brackets if need be.
+        seeds: one run of each method for each.
+        out: folder for the runs, the table, the picture and the report.
+        grid: values for dotted options, such as `{"local.lr": [0.03, 0.1]}`: every combination is run.
+        jobs: runs at a time, each in a process of its own.
+        config, settings, flags: as in `fedwcm.run`.
+        progress: makes what is told of each run's rounds.
+    """
+    require(jobs >= 1, "jobs", jobs, "at least 1")
+    base = settings_from(None, config, settings, flags)
+    cells = plan(methods, seeds, grid or {}, base, Path(out))
+    if jobs == 1:
+        for number, cell in enumerate(cells, 1):
+            _run_here(cell, f"{number}/{len(cells)}", progress())
+    else:
+        _run_apart(cells, jobs, sys.stderr.write if progress is not Silent else lambda _: 0)
+    return collect(cells, Path(out))
+
+
+def plan(
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    grid: Mapping[str, Sequence[object]],
+    base: Settings,
+    out: Path,
+) -> list[Cell]:
+    """The runs of a comparison. What is said of a method in its brackets wins over the grid and the rest."""
+    cells = []
+    points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    for method, point, seed in itertools.product(methods, points, seeds):
+        suffix = ", ".join(f"{key}={value}" for key, value in point.items())
+        label = f"{method} ({suffix})" if suffix else method
+        settings = overlay(overlay(base, point), method_settings(method))
+        config = from_settings(overlay(settings, {"run.seed": seed}))
+        cells.append(Cell(label, seed, config, out / "runs" / f"{_slug(label)}-seed{seed}"))
+    return cells
+
+
+def collect(cells: Sequence[Cell], out: Path) -> Comparison:
+    """Tabulate the finished runs, draw their curves and write the report."""
+    runs: dict[str, list[RunFolder]] = {}
+    for cell in cells:
+        runs.setdefault(cell.label, []).append(RunFolder(cell.folder))
+    rows = rows_of({label: [folder.summary() for folder in folders] for label, folders in runs.items()})
+    histories: dict[str, list[list[Record]]] = {
+        label: [folder.metrics() for folder in folders] for label, folders in runs.items()
+    }
+    (out / "table.csv").write_text(csv_table(rows), encoding="utf-8")
+    picture = draw_curves(histories, out / "curves.png")
+    text = "# Comparison\n\n" + markdown_table(rows) + "\n"
+    if picture:
+        text += "\n![Test accuracy over rounds](curves.png)\n"
+    report = out / "report.md"
+    report.write_text(text, encoding="utf-8")
+    return Comparison(runs, rows, report)
+
+
+def _run_here(cell: Cell, position: str, progress: Progress) -> None:
+    if _done(cell):
+        return
+    titled = _Titled(progress, f"{cell.label} [{position}]")
+    with suppress(DivergedError):  # its summary says so, and the table shows it
+        run(config=cell.config, out=cell.folder, resume=True, progress=titled)
+
+
+def _run_apart(cells: Sequence[Cell], jobs: int, say: Callable[[str], object]) -> None:
+    """Each run in a process of its own with one thread, at most so many at a time."""
+    waiting = [cell for cell in cells if not _done(cell)]
+    running: dict[subprocess.Popen[bytes], Cell] = {}
+    done = len(cells) - len(waiting)
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                cell = waiting.pop(0)
+                running[_start(cell)] = cell
+            time.sleep(0.05)
+            for process in [p for p in running if p.poll() is not None]:
+                cell = running.pop(process)
+                done += 1
+                if not RunFolder(cell.folder).finished:
+                    raise RuntimeError(f"the run in {cell.folder} failed with exit code {process.returncode}")
+                say(f"{cell.label}, seed {cell.seed}: done ({done}/{len(cells)})\n")
+    finally:
+        for process in running:
+            process.terminate()
+
+
+def _start(cell: Cell) -> "subprocess.Popen[bytes]":
+    cell.folder.parent.mkdir(parents=True, exist_ok=True)
+    wanted = cell.folder.parent / f"{cell.folder.name}.toml"
+    write_toml(cell.config, wanted)
+    command = [sys.executable, "-m", "fedwcm", "run", "--config", str(wanted), "--out", str(cell.folder)]
+    options = ["--resume", "--quiet", "--set", "run.workers=1"]
+    return subprocess.Popen([*command, *options], env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def _done(cell: Cell) -> bool:
+    """Whether the run is in its folder, finished; one with another configuration is refused when it is run."""
+    return RunFolder(cell.folder).finished and not _stale(cell)
+
+
+def _stale(cell: Cell) -> bool:
+    """Whether what was asked for differs from what the folder holds; the folder's options are all resolved."""
+    held, asked = _settings_of(RunFolder(cell.folder).config()), _settings_of(cell.config)
+    return any(key in held and held[key] != value for key, value in asked.items() if value != "auto")
+
+
+def _settings_of(config: Config) -> Settings:
+    return {key: value for key, value in to_settings(config).items() if key not in INCIDENTAL}
+
+
+def _slug(label: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.+-]+", "-", label).strip("-")
+
+
+class _Titled:
+    """Progress under the run's label in place of the method's name."""
+
+    def __init__(self, inner: Progress, title: str) -> None:
+        self._inner, self._title = inner, title
+
+    def start(self, title: str, rounds: int, done: int) -> None:
+        self._inner.start(self._title, rounds, done)
+
+    def round(self, number: int, record: Record) -> None:
+        self._inner.round(number, record)
+
+    def close(self) -> None:
+        self._inner.close()

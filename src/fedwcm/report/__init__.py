@@ -1,0 +1,1 @@
+"""What a run or a comparison shows: tables and pictures."""

@@ -1,0 +1,81 @@
+"""One table for a comparison: a row a method, mean ± standard deviation over its seeds."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedwcm.sim.folder import Record
+
+COLUMNS = {
+    "final_accuracy": "final",
+    "last_mean_accuracy": "last 10",
+    "best_accuracy": "best",
+    "many": "many",
+    "medium": "medium",
+    "few": "few",
+    "macro_f1": "macro F1",
+    "seconds_per_round": "s/round",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method's runs: for each column the mean and the standard deviation (of a sample; 0 for one run)."""
+
+    label: str
+    runs: int
+    diverged: int
+    values: dict[str, tuple[float, float] | None]
+
+
+def rows_of(summaries: Mapping[str, Sequence[Record]]) -> list[Row]:
+    """A row for every label, in the order given."""
+    return [
+        Row(
+            label,
+            len(runs),
+            sum(bool(run["diverged"]) for run in runs),
+            {column: _spread([run.get(column) for run in runs]) for column in COLUMNS},
+        )
+        for label, runs in summaries.items()
+    ]
+
+
+def markdown_table(rows: Sequence[Row]) -> str:
+    """The table as Markdown, aligned to be read as plain text too."""
+    cells = [["method", *COLUMNS.values(), "runs"]]
+    for row in rows:
+        numbers = [_cell(row.values[column], row.runs > 1) for column in COLUMNS]
+        runs = f"{row.runs}" + (f" ({row.diverged} diverged)" if row.diverged else "")
+        cells.append([row.label, *numbers, runs])
+    widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
+    lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in cells]
+    rule = "|" + "|".join("-" * (w + 2) for w in widths) + "|"
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def csv_table(rows: Sequence[Row]) -> str:
+    """The table with full precision: two columns, mean and standard deviation, for each number."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["method", *[f"{c}_{part}" for c in COLUMNS for part in ("mean", "std")], "runs", "diverged"])
+    for row in rows:
+        numbers = [value for column in COLUMNS for value in row.values[column] or ("", "")]
+        writer.writerow([row.label, *numbers, row.runs, row.diverged])
+    return text.getvalue()
+
+
+def _spread(values: Sequence[object]) -> tuple[float, float] | None:
+    numbers = [float(str(value)) for value in values if value is not None]
+    if not numbers:
+        return None
+    return float(np.mean(numbers)), float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
+
+
+def _cell(value: tuple[float, float] | None, spread: bool) -> str:
+    if value is None:
+        return "–"
+    return f"{value[0]:.3f} ± {value[1]:.3f}" if spread else f"{value[0]:.3f}"
