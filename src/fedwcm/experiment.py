@@ -27,6 +27,7 @@ from fedwcm.options import make, plain
 from fedwcm.samplers import SAMPLERS
 from fedwcm.sim.backend import Backend, InProcess
 from fedwcm.sim.choice import Choice, choose
+from fedwcm.sim.memory import keep_freed_memory
 from fedwcm.sim.processes import Processes
 from fedwcm.sim.simulation import Simulation
 from fedwcm.sim.store import ClientStore
@@ -107,6 +108,7 @@ def divide(config: Config) -> ClientData:
 
 def build(config: Config) -> Experiment:
     """Everything that a run of this configuration needs. Options are checked before data is loaded."""
+    keep_freed_memory()
     method = make(METHODS[config.method.name], config.method.options, "method")
     objective = make(OBJECTIVES[config.loss.name], config.loss.options, "loss")
     sampler = make(SAMPLERS[config.sampler.name], config.sampler.options, "sampler")

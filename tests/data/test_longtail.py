@@ -1,5 +1,7 @@
 """Laws of the long-tailed subset."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -34,8 +36,17 @@ def test_rarest_class_is_exact_where_the_product_is_whole(n_max: int, denominato
     assert counts[-1] == n_max // denominator
 
 
-def test_whole_products_inside_the_profile_do_not_lose_a_sample() -> None:
-    np.testing.assert_array_equal(class_counts(np.full(4, 1000), 0.001), [1000, 100, 10, 1])
+@pytest.mark.parametrize("root", [2, 3, 4, 5, 10])
+@pytest.mark.parametrize("classes", [2, 3, 4, 5, 6])
+def test_whole_products_inside_the_profile_do_not_lose_a_sample(root: int, classes: int) -> None:
+    powers = root ** np.arange(classes)[::-1]
+    np.testing.assert_array_equal(class_counts(np.full(classes, powers[0]), 1 / powers[0]), powers)
+
+
+@pytest.mark.parametrize("percent", range(1, 101))
+def test_percentages_of_a_hundred_are_exact(percent: int) -> None:
+    for profile in get_args(Profile):
+        assert class_counts(np.array([100, 100]), percent / 100, profile).tolist() == [100, percent]
 
 
 @given(NATIVE_COUNTS, IMBALANCE, PROFILE)

@@ -21,14 +21,11 @@ from fedwcm.data.partition import (
     FedGraB,
     Natural,
     Partition,
-    PartitionStatistics,
     Pathological,
     counts_of,
     describe,
-    dirichlet,
-    make_partition,
 )
-from fedwcm.data.partition.equal_ipf import _fitted
+from fedwcm.data.partition.creff import _attempt
 from fedwcm.data.partition.fedgrab import _taken_from_the_top
 
 Labels = NDArray[np.int64]
@@ -45,7 +42,10 @@ EQUAL_SIZED: dict[str, Callable[[int, float], Partition]] = {
     "pathological": lambda clients, beta: Pathological(clients=clients),
     "iid": lambda clients, beta: IID(clients=clients),
 }
-RANDOM = {**EQUAL_SIZED, "fedgrab": lambda clients, beta: FedGraB(clients=clients, beta=beta)}
+RANDOM: dict[str, Callable[[int, float], Partition]] = {
+    **EQUAL_SIZED,
+    "fedgrab": lambda clients, beta: FedGraB(clients=clients, beta=beta),
+}
 
 
 def labels_with(totals: list[int] | NDArray[np.int64], seed: int = 0) -> Labels:
@@ -64,8 +64,8 @@ def table(partition: Partition, labels: Labels, seed: int = 0) -> NDArray[np.int
     return counts_of(split(partition, labels, seed), labels, int(labels.max()) + 1)
 
 
-def mean_distance(make: Callable[[], Partition], labels: Labels, seeds: int) -> float:
-    return float(np.mean([describe(table(make(), labels, seed)).distance_mean for seed in range(seeds)]))
+def mean_distance(partition: Partition, labels: Labels, seeds: int) -> float:
+    return float(np.mean([describe(table(partition, labels, seed)).distance_mean for seed in range(seeds)]))
 
 
 def assert_each_index_once(parts: list[NDArray[np.int64]], samples: int) -> None:
@@ -148,21 +148,21 @@ def test_equal_is_as_far_from_the_whole_as_drawing_without_reuse_makes_it(
     beta: float, expected: tuple[float, ...]
 ) -> None:
     for imbalance, distance in zip((1, 0.5, 0.1, 0.05, 0.01), expected, strict=True):
-        ours = mean_distance(lambda: Equal(clients=100, beta=beta), cifar10(imbalance), seeds=15)
+        ours = mean_distance(Equal(clients=100, beta=beta), cifar10(imbalance), seeds=15)
         assert ours == pytest.approx(distance, abs=0.03)
 
 
 def test_fitted_priors_are_further_from_the_whole() -> None:
     labels = cifar10(0.1)
-    fitted = mean_distance(lambda: EqualIPF(clients=100, beta=0.1), labels, seeds=15)
+    fitted = mean_distance(EqualIPF(clients=100, beta=0.1), labels, seeds=15)
     assert fitted == pytest.approx(0.69, abs=0.03)
-    assert fitted > mean_distance(lambda: Equal(clients=100, beta=0.1), labels, seeds=15) + 0.08
+    assert fitted > mean_distance(Equal(clients=100, beta=0.1), labels, seeds=15) + 0.08
 
 
 @pytest.mark.parametrize("name", ["equal", "equal-ipf", "creff", "fedgrab"])
 def test_smaller_beta_means_further_from_the_whole(name: str) -> None:
     labels = cifar10(0.1)
-    distances = [mean_distance(lambda b=beta: RANDOM[name](50, b), labels, 4) for beta in (0.05, 0.3, 2, 1000)]
+    distances = [mean_distance(RANDOM[name](50, beta), labels, 4) for beta in (0.05, 0.3, 2, 1000)]
     assert np.all(np.diff(distances) < -0.05)
 
 
@@ -173,69 +173,6 @@ def test_extreme_priors_with_an_extreme_tail_still_meet_both_margins(name: str) 
         counts = table(EQUAL_SIZED[name](1000, beta), labels)
         np.testing.assert_array_equal(counts.sum(axis=0), np.bincount(labels))
         assert set(counts.sum(axis=1)) <= {101, 102}
-
-
-@settings(max_examples=60, deadline=None)
-@given(data=st.data(), totals=CLASS_TOTALS, beta=BETA, seed=SEED)
-def test_drawing_uses_up_any_sizes_and_any_stock(
-    data: st.DataObject, totals: list[int], beta: float, seed: int
-) -> None:
-    cuts = data.draw(st.lists(st.integers(0, sum(totals)), max_size=6))
-    sizes = np.diff([0, *sorted(cuts), sum(totals)])
-    rng = np.random.default_rng(seed)
-    log_prior = dirichlet.log_dirichlet(beta, (sizes.size, len(totals)), rng)
-    counts = dirichlet.draw_without_reuse(log_prior, sizes, np.array(totals), rng)
-    assert counts.min() >= 0
-    np.testing.assert_array_equal(counts.sum(axis=1), sizes)
-    np.testing.assert_array_equal(counts.sum(axis=0), totals)
-
-
-def test_draws_follow_the_prior_while_nothing_runs_out() -> None:
-    prior = np.array([[0.7, 0.2, 0.1, 0.0], [0.05, 0.05, 0.9, 0.0]])
-    stock = np.array([40_000, 40_000, 40_000, 0])
-    rng = np.random.default_rng(0)
-    with np.errstate(divide="ignore"):
-        log_prior = np.maximum(np.log(prior), -1e6)
-    # A third client takes what the first two leave, so that the totals agree.
-    log_prior = np.vstack([log_prior, np.zeros(4)])
-    counts = dirichlet.draw_without_reuse(log_prior, np.array([20_000, 20_000, 80_000]), stock, rng)
-    np.testing.assert_allclose(counts[:2] / 20_000, prior, atol=0.02)
-
-
-def test_many_sweeps_at_a_time_have_the_law_of_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    labels = labels_with([300, 120, 60, 20])
-    make = lambda: Equal(clients=20, beta=0.3)  # noqa: E731
-    together = np.mean([np.sort(table(make(), labels, seed), axis=0) for seed in range(400)], axis=0)
-    monkeypatch.setattr(dirichlet, "_BLOCK", 1)
-    one_by_one = np.mean([np.sort(table(make(), labels, 1000 + seed), axis=0) for seed in range(400)], axis=0)
-    np.testing.assert_allclose(together, one_by_one, atol=0.8)
-
-
-@pytest.mark.parametrize("beta", [0.02, 0.3, 5])
-def test_dirichlet_weights_have_the_mean_and_variance_of_their_law(beta: float) -> None:
-    weights = dirichlet.renormalised(dirichlet.log_dirichlet(beta, (40_000, 4), np.random.default_rng(0)))
-    shares = weights / weights.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(shares.mean(axis=0), 0.25, atol=0.01)
-    np.testing.assert_allclose(shares.var(axis=0), 0.25 * 0.75 / (4 * beta + 1), rtol=0.05)
-
-
-def test_renormalising_a_prior_leaves_no_mass_where_nothing_is_allowed() -> None:
-    weights = dirichlet.renormalised(np.array([[0.0, -5000.0, -5001.0]]), np.array([[False, True, True]]))
-    np.testing.assert_allclose(weights, [[0, 1, np.exp(-1)]])
-
-
-def test_fitting_keeps_the_odds_ratios_of_the_priors_and_meets_the_margins() -> None:
-    rng = np.random.default_rng(0)
-    prior = rng.random((6, 4)) + 0.05
-    sizes, stock = np.full(6, 50), np.array([150, 90, 40, 20])
-    fitted = _fitted(prior, sizes, stock)
-
-    def odds(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-        return matrix[1:, 1:] * matrix[:1, :1] / (matrix[1:, :1] * matrix[:1, 1:])
-
-    np.testing.assert_allclose(odds(fitted), odds(prior))
-    np.testing.assert_allclose(fitted.sum(axis=1), sizes, rtol=1e-3)
-    np.testing.assert_allclose(fitted.sum(axis=0), stock, rtol=1e-3)
 
 
 # --- fedgrab
@@ -288,6 +225,17 @@ def test_creff_gives_each_group_of_ten_its_share_of_every_class() -> None:
 def test_creff_of_one_group_keeps_few_classes_a_client_when_beta_is_small() -> None:
     statistics = describe(table(CReFF(clients=10, beta=1e-3), labels_with([1000] * 10)))
     assert statistics.classes_per_client_max <= 3
+
+
+def test_creff_gives_nothing_more_to_members_at_the_average_and_nothing_to_strangers() -> None:
+    stock = np.random.default_rng(0).integers(0, 50, (300, 7)) + 1
+    is_member = np.arange(10) < np.where(np.arange(300) % 3, 10, 4)[:, None]
+    counts = _attempt(stock, is_member, 0.5, np.random.default_rng(1))
+    np.testing.assert_array_equal(counts.sum(axis=2), stock)
+    assert not counts.transpose(0, 2, 1)[~is_member].any()
+    average = stock.sum(axis=1) / is_member.sum(axis=1)
+    before = np.cumsum(counts, axis=1) - counts
+    assert (before < average[:, None, None])[counts > 0].all()
 
 
 def test_balancefl_keeps_the_rarest_class_together() -> None:
@@ -377,113 +325,6 @@ def test_natural_is_not_changed_by_its_source() -> None:
     partition = Natural(client_ids=ids)
     ids[:] = 7
     assert partition.clients == 2
-
-
-# --- names, options and values
-
-
-@pytest.mark.parametrize("name", PARTITIONS)
-def test_registry_makes_every_partition(name: str) -> None:
-    options: dict[str, Any] = {"clients": 3} if name != "natural" else {"client_ids": np.array([0, 1, 2, 2])}
-    if name in ("equal", "equal-ipf", "fedgrab", "creff"):
-        options["beta"] = 0.5
-    partition = make_partition(name, **options)
-    assert type(partition) is PARTITIONS[name]
-    assert partition.clients == 3
-    assert_each_index_once(split(partition, np.array([0, 1, 1, 0])), 4)
-
-
-def test_unknown_name_suggests_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"unknown partition 'equl'.*'equal'.*pathological"):
-        make_partition("equl", clients=3, beta=0.1)
-
-
-def test_unknown_option_suggests_the_nearest() -> None:
-    with pytest.raises(
-        ValueError, match=r"option of partition 'pathological' 'class_per_client'.*'classes_per_client'"
-    ):
-        make_partition("pathological", clients=3, class_per_client=2)
-
-
-def test_missing_option_is_named() -> None:
-    with pytest.raises(ValueError, match="'equal' needs a value for beta"):
-        make_partition("equal", clients=3)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "field"),
-    [
-        *[
-            (name, {"clients": 0, "beta": 0.1}, "clients = 0")
-            for name in ("equal", "equal-ipf", "fedgrab", "creff")
-        ],
-        *[(name, {"clients": 2, "beta": 0}, "beta = 0") for name in ("equal", "equal-ipf", "fedgrab", "creff")],
-        *[(name, {"clients": -1}, "clients = -1") for name in ("iid", "balancefl", "pathological")],
-        ("iid", {"clients": 2.5}, "clients = 2.5"),
-        ("iid", {"clients": True}, "clients = True"),
-        ("equal", {"clients": 2, "beta": float("nan")}, "beta = nan"),
-        ("equal", {"clients": 2, "beta": float("inf")}, "beta = inf"),
-        ("equal", {"clients": 2, "beta": "0.1"}, "beta = '0.1'"),
-        ("fedgrab", {"clients": 2, "beta": 1, "min_samples": 0}, "min_samples = 0"),
-        ("balancefl", {"clients": 2, "tau_ratio": 0}, "tau_ratio = 0"),
-        ("pathological", {"clients": 2, "classes_per_client": 0}, "classes_per_client = 0"),
-        ("natural", {"client_ids": np.array([])}, "client_ids"),
-        ("natural", {"client_ids": np.array([0.5])}, "client_ids"),
-    ],
-)
-def test_value_that_is_not_allowed_is_named(name: str, options: dict[str, Any], field: str) -> None:
-    with pytest.raises(ValueError, match=f"^{field} .*must be"):
-        make_partition(name, **options)
-
-
-# --- statistics
-
-
-def test_statistics_of_a_small_table_by_hand() -> None:
-    assert describe(np.array([[6, 0], [2, 2], [0, 2]])) == PartitionStatistics(
-        clients=3,
-        samples=12,
-        size_min=2,
-        size_median=4,
-        size_max=6,
-        classes_per_client_min=1,
-        classes_per_client_median=1,
-        classes_per_client_max=2,
-        distance_mean=pytest.approx((1 / 3 + 1 / 6 + 2 / 3) / 3),
-        distance_max=pytest.approx(2 / 3),
-        share_of_largest_tenth=0.5,
-        imbalance=0.5,
-    )
-
-
-def test_statistics_leave_empty_clients_out_of_the_distance() -> None:
-    statistics = describe(np.array([[3, 3], [0, 0], [1, 1]]))
-    assert statistics.distance_max == 0
-    assert statistics.size_min == 0
-
-
-def test_largest_tenth_of_equal_clients_hold_a_tenth() -> None:
-    assert describe(np.ones((200, 4), dtype=np.int64)).share_of_largest_tenth == pytest.approx(0.1)
-
-
-@pytest.mark.parametrize("counts", [np.zeros((3, 2)), np.zeros(3), np.zeros((0, 2))])
-def test_table_without_samples_is_refused(counts: NDArray[np.int64]) -> None:
-    with pytest.raises(ValueError, match="counts must be"):
-        describe(counts)
-
-
-@given(CLASS_TOTALS, st.data())
-def test_counts_are_those_of_counting_one_client_at_a_time(totals: list[int], data: st.DataObject) -> None:
-    labels = labels_with(totals)
-    owner = np.array(data.draw(st.lists(st.integers(0, 4), min_size=labels.size, max_size=labels.size)))
-    parts = [np.flatnonzero(owner == client) for client in range(5)]
-    expected = [np.bincount(labels[part], minlength=len(totals)) for part in parts]
-    np.testing.assert_array_equal(counts_of(parts, labels, len(totals)), expected)
-
-
-def test_counts_with_too_few_classes_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"classes = 2 .* above the largest label, 2"):
-        counts_of([np.array([0, 1])], np.array([0, 2]), 2)
 
 
 # --- size

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from fedwcm.core.network import Network
 from fedwcm.core.types import Ints, Vec
 
-CHUNK = 1000
+CHUNK = 500
 """Samples in a forward pass: bounds memory, changes nothing else."""
 
 

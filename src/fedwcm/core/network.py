@@ -53,8 +53,12 @@ class Network:
     def __call__(self, inputs: Tensor, parameters: State | None = None) -> tuple[Tensor, Tensor]:
         """Logits and features of one model on one batch, with its own parameters or with these."""
         self._head_input = None
-        own = parameters is None
-        logits = self.module(inputs) if own else functional_call(self.module, parameters or {}, (inputs,))
+        if parameters is not None:
+            logits = functional_call(self.module, parameters, (inputs,))
+        elif inputs.dim() == 4:  # convolutions on a CPU are up to 1.5 times faster with the channels last in memory
+            logits = self.module(inputs.contiguous(memory_format=torch.channels_last))
+        else:
+            logits = self.module(inputs)
         features, self._head_input = self._head_input, None
         return logits, logits.new_zeros(0) if features is None else features
 
