@@ -26,4 +26,29 @@ RECIPES: dict[str, Recipe] = {
             "method.temperature_scale": 1.0,
         },
     ),
+    "fedcm+focal": Recipe("FedCM with focal loss", {"method.name": "fedcm", "loss.name": "focal"}),
+    "fedcm+balance-loss": Recipe(
+        "FedCM with balanced softmax, each client's own class distribution as prior",
+        {"method.name": "fedcm", "loss.name": "prior_ce", "loss.prior": "client"},
+    ),
+    "fedcm+balance-sampler": Recipe(
+        "FedCM with batches that hold each of a client's classes equally often",
+        {"method.name": "fedcm", "sampler.name": "balanced"},
+    ),
+    "fedwcm+prior_ce": Recipe(
+        "FedWCM with balanced softmax, the gathered class distribution as prior",
+        {"method.name": "fedwcm", "loss.name": "prior_ce", "loss.prior": "global"},
+    ),
+    "fedavg+prior_ce": Recipe(
+        "FedAvg with balanced softmax, the gathered class distribution as prior",
+        {"method.name": "fedavg", "loss.name": "prior_ce", "loss.prior": "global"},
+    ),
+    "balancefl": Recipe(
+        "BalanceFL: FedAvg with its loss (distillation over absent classes, noise on features) and sampler",
+        {"method.name": "fedavg", "loss.name": "balancefl", "sampler.name": "balanced"},
+    ),
+    "fedgrab": Recipe(
+        "Fed-GraB: its server, which guesses the rare classes, with its loss, which balances their gradients",
+        {"method.name": "fedgrab", "loss.name": "grab"},
+    ),
 }

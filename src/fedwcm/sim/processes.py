@@ -7,6 +7,7 @@ would in one process: who trains it changes nothing.
 """
 
 import multiprocessing
+import signal
 import traceback
 from collections import deque
 from dataclasses import replace
@@ -112,6 +113,7 @@ def _work(inner: InProcess, pipe: Connection, parents_ends: list[Connection]) ->
     """A worker's life: hear of the round, train blocks, until the parent hangs up, or dies."""
     for end in parents_ends:  # forked along: while any copy is open, nobody would notice that the parent is gone
         end.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, who then hangs up
     torch.set_num_threads(1)
     inbox: State = {}
     outbox = Mailbox()
@@ -119,7 +121,7 @@ def _work(inner: InProcess, pipe: Connection, parents_ends: list[Connection]) ->
     while True:
         try:
             task, *rest = pipe.recv()
-        except (EOFError, KeyboardInterrupt):
+        except EOFError:
             return
         if task == "round":
             new, keys, round_, base_lr = rest

@@ -60,7 +60,8 @@ class Runner:
             self._write_summary(diverged=str(error))
             raise
         except KeyboardInterrupt:
-            self._save(state)
+            if not experiment.simulation.store.keeps_anything:  # else a round cut short may have changed some
+                self._save(state)
             raise StoppedError from None
         finally:
             self.progress.close()
@@ -119,7 +120,8 @@ class Runner:
 
     def _save(self, state: ServerState) -> None:
         if self.folder is not None and state.round:
-            saved = checkpoint.Saved(state, self.history, self.seconds)
+            history = [record for record in self.history if int(str(record["round"])) <= state.round]
+            saved = checkpoint.Saved(state, history, self.seconds)
             checkpoint.save(self.folder.checkpoints, saved, self.experiment.simulation.store)
 
     def _finish(self, state: ServerState) -> Finished:

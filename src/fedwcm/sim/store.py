@@ -23,6 +23,11 @@ class ClientStore:
         self._rows = {key: _allocate(clients, value[0]) for key, value in template.items()}
         self._visited = np.frombuffer(_pages(max(1, clients)), dtype=np.bool_)[:clients]
 
+    @property
+    def keeps_anything(self) -> bool:
+        """Whether clients have state at all."""
+        return bool(self._rows)
+
     def visited(self) -> Ints:
         """The clients that have state, by ascending id."""
         return np.flatnonzero(self._visited)

@@ -29,10 +29,11 @@ class FedGraB:
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
         labels = check_labels(labels, self.clients)
-        if self.clients * self.min_samples > labels.size:
+        needed = self.clients * self.min_samples
+        if needed > labels.size:
             raise ValueError(
-                f"min_samples={self.min_samples} for clients={self.clients} needs "
-                f"{self.clients * self.min_samples} samples, got {labels.size}"
+                f"min_samples = {self.min_samples} is not allowed: clients = {self.clients} would need "
+                f"{needed} samples and there are {labels.size}"
             )
         owner = np.empty(labels.size, dtype=np.int64)
         for c, count in enumerate(np.bincount(labels)):

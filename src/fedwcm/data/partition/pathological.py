@@ -21,7 +21,7 @@ class Pathological:
     Guarantee, for any class totals: with C classes, no client holds more than
     max(classes_per_client, ceil((C - 1) / clients) + 1) of them. That is `classes_per_client` itself
     when it is at least 2 and clients * (classes_per_client - 1) >= C - 1. No better bound holds for all
-    totals. With classes_per_client=1, at most C - 1 clients hold two.
+    totals. With classes_per_client=1 and at least C - 1 clients, at most C - 1 of them hold two.
 
     Why: b clients of equal size can share m classes with at most L a client whenever m <= b(L - 1) + 1.
     Clients are served one by one, the larger first. One takes its shards only if they keep that true for

@@ -1,0 +1,49 @@
+"""FedAvgM: FedAvg with momentum on the server.
+
+Hsu, Qi, Brown. Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification.
+2019. (Read: descriptions of it, and Flower's strategy of that name.)
+
+    u ← beta · u − Σ_k p_k (w_k − x)
+    x ← x − server_lr · u
+
+u starts at 0 and has the units of the parameters, so that a step keeps its length when the local rate decays;
+`slowmo` is the same rule in the units of a gradient. beta = 0 is FedAvg; the paper tries values up to 0.997. At
+beta = 0.9 a lasting direction is followed ten times as far: where that is too far, lower `server_lr`. Not to be
+confused with `fedavg-m`, whose momentum enters the clients' steps.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from fedwcm.core.checks import require
+from fedwcm.core.types import Cohort, Ints, Population, Report, State, Vec
+from fedwcm.methods.fedavg import FedAvg
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAvgM(FedAvg):
+    """FedAvg with server momentum.
+
+    Args:
+        beta: what is left of the momentum after a round; 0 is FedAvg.
+    """
+
+    name: ClassVar[str] = "fedavgm"
+
+    beta: float = 0.9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 <= self.beta < 1, "beta", self.beta, "in [0, 1)")
+
+    def init(self, x: Vec, population: Population, survey: Report) -> State:
+        return {"momentum": torch.zeros_like(x)}
+
+    def starting_gain(self, population: Population, samples: Ints) -> float | None:
+        return self.beta
+
+    def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
+        momentum = self.beta * s["momentum"] - agg["delta"]
+        return x - self.server_lr * momentum, {**s, "momentum": momentum}

@@ -1,0 +1,102 @@
+"""FedDyn: a penalty that each client shifts round by round, until its optimum is the global one.
+
+Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama. Federated Learning Based on Dynamic Regularization. ICLR
+2021. (Read: the authors' code, alpemreacar/FedDyn, and woodenchild95/FL-Simulator; summaries of the paper.)
+
+    v = g + λ_k (h_k + w − x)                     direction of each local step
+    h_k⁺ = h_k + (w_k − x)                        the client's dual: the sum of its increments
+    x⁺ = mean_S(w_k) + mean_N(h_k⁺)               the round's clients, and all N of them
+
+All h start at 0. A point at which nothing moves has h_k = −∇f_k(x)/λ_k for every client and a mean dual of 0,
+however many steps each takes and whoever takes part: it is the optimum of Σ_k f_k/λ_k. `average` chooses the
+objective: λ_k = λ is the plain mean over clients; `"samples"` divides λ by the client's relative size n_k/n̄, as
+the authors' code does, for the mean weighted by samples (clients far below the mean then need lr·λ·n̄/n_k < 2).
+
+The server keeps mean_N(h) alone, and needs nothing but the increments to do so. The averaged clients are
+x − mean_N(h): `eval_model="average"` evaluates them, as the authors report, `"server"` x itself. λ = 0 is FedAvg:
+without a penalty there is no dual. (The limit λ → 0 of the formulas is another thing: server momentum that never
+fades.) `server_lr` multiplies the mean increment; 1 is the paper's.
+
+Traps avoided: a mean of h over |S|; a clip that acts on a part of the direction only, because the rest is passed
+off as weight decay.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedwcm.core.checks import require
+from fedwcm.core.method import Method, mean_weights
+from fedwcm.core.types import (
+    Clients,
+    Cohort,
+    Combination,
+    Context,
+    Floats,
+    Oracle,
+    Population,
+    Report,
+    State,
+    Vec,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedDyn(Method):
+    """A dynamic penalty on every client, and its mean on the server.
+
+    Args:
+        lam: λ, strength of the penalty; 0 is FedAvg.
+        average: the objective: every client counts the same, or by its samples (λ over relative size).
+        eval_model: evaluate the `server` model, or the `average` of the round's clients.
+    """
+
+    name: ClassVar[str] = "feddyn"
+
+    average: Literal["samples", "uniform"] = "uniform"
+    lam: float = 0.1
+    eval_model: Literal["server", "average"] = "server"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.lam >= 0, "lam", self.lam, "non-negative")
+
+    def init(self, x: Vec, population: Population, survey: Report) -> State:
+        return {"dual": x.new_zeros(x.shape)}
+
+    def init_client(self, x: Vec, clients: Clients) -> State:
+        return {"dual": x.new_zeros(len(clients), len(x))}
+
+    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        return torch.addcmul(grad(w), c["dual"] + (w - ctx.x), self._penalty(ctx)), c
+
+    def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
+        delta = w - ctx.x
+        return {"delta": delta}, {}, {**c, "dual": c["dual"] + delta}
+
+    def weights(self, s: State, cohort: Cohort) -> Floats:
+        return mean_weights("uniform", cohort)
+
+    def combine(self, s: State, cohort: Cohort) -> dict[str, Combination]:
+        share = 1.0 / cohort.population.clients if self.lam else 0.0
+        return {
+            "delta": Combination("delta", self.weights(s, cohort)),
+            "dual": Combination("delta", np.full(len(cohort), share)),
+        }
+
+    def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
+        dual = s["dual"] + agg["dual"]
+        return x + self.server_lr * agg["delta"] + dual, {**s, "dual": dual}
+
+    def evaluate_at(self, x: Vec, s: State) -> Vec:
+        return x - s["dual"] if self.eval_model == "average" else x
+
+    def _penalty(self, ctx: Context) -> Tensor:
+        """λ_k, `(K, 1)`."""
+        if self.average == "uniform":
+            return ctx.x.new_full((len(ctx.clients), 1), self.lam)
+        relative = ctx.clients.samples[:, None] / ctx.population.mean_samples
+        return torch.as_tensor(self.lam / relative, dtype=ctx.x.dtype, device=ctx.x.device)

@@ -1,0 +1,24 @@
+"""FedSAM: FedAvg with sharpness-aware local steps.
+
+Qu, Li, Duan, Liu, Tang, Lu. Generalized Federated Learning via Sharpness Aware Minimization. ICML 2022. (Read:
+the abstract, and public code, woodenchild95/FL-Simulator.)
+
+    w ← w − lr · g(w + rho · g(w)/‖g(w)‖)                 each local step, both gradients on one batch
+    x ← x + server_lr · Σ_k p_k (w_k − x)                 as FedAvg
+
+rho = 0 is FedAvg. Departures: none. Trap avoided: in that code both passes of a step would update BatchNorm's
+statistics; here only the one at `w` does.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedwcm.methods.fedavg import FedAvg
+from fedwcm.methods.sam import SAM
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedSAM(SAM, FedAvg):
+    """FedAvg with gradients at the ascended point."""
+
+    name: ClassVar[str] = "fedsam"

@@ -1,0 +1,77 @@
+"""FedSMOO: FedDyn's consensus on the model, and a second one on the sharpness-aware perturbation.
+
+Sun, Shen, Chen, Ding, Tao. Dynamic Regularized Sharpness Aware Minimization in Federated Learning: Approaching
+Global Consistency and Smooth Landscape. ICML 2023. (Read: the abstract; the authors' code,
+woodenchild95/FL-Simulator; an independent implementation of the paper's rule.)
+
+    e = rho · u/‖u‖,   u = g(w) − μ_k − s                 the client's perturbation, pulled towards all others'
+    μ_k ← μ_k + e − s                                     its dual, at every local step
+    v = g(w + e) + λ (h_k + w − x)                        direction, with FedDyn's dual h_k (`feddyn.py`)
+    s⁺ = rho · μ̄/‖μ̄‖,   μ̄ = mean_S(μ_k)                   the global perturbation, sent with x
+
+All of h, μ and s start at 0. A client keeps two vectors (h_k, μ_k) and uploads two (increment, μ_k). rho = 0 is
+FedDyn. Departure from the paper, shared with the authors' code: μ̄ is the mean of μ_k and not of μ_k less the last
+e; the two differ by less than rho, and the direction is what is kept. BatchNorm's statistics and the training
+loss are those at `w`.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedwcm.core.checks import require
+from fedwcm.core.types import (
+    Clients,
+    Cohort,
+    Combination,
+    Context,
+    Oracle,
+    Population,
+    Report,
+    State,
+    Vec,
+)
+from fedwcm.methods.feddyn import FedDyn
+from fedwcm.methods.sam import perturbation
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedSMOO(FedDyn):
+    """FedDyn with perturbations that agree across clients.
+
+    Args:
+        rho: ρ, the length of the perturbations; 0 is FedDyn.
+    """
+
+    name: ClassVar[str] = "fedsmoo"
+
+    rho: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.rho >= 0, "rho", self.rho, "non-negative")
+
+    def init(self, x: Vec, population: Population, survey: Report) -> State:
+        return {**super().init(x, population, survey), "perturbation": x.new_zeros(x.shape)}
+
+    def init_client(self, x: Vec, clients: Clients) -> State:
+        return {**super().init_client(x, clients), "mu": x.new_zeros(len(clients), len(x))}
+
+    def message(self, s: State, probed: State) -> State:
+        return {**super().message(s, probed), "perturbation": s["perturbation"]}
+
+    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        shared = ctx.message["perturbation"]
+        e = perturbation(grad(w) - c["mu"] - shared, self.rho)
+        v, c = super().direction(w, lambda at: grad(at + e), c, ctx)
+        return v, {**c, "mu": c["mu"] + e - shared}
+
+    def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
+        upload, report, c = super().finish(w, c, ctx)
+        return {**upload, "mu": c["mu"]}, report, c
+
+    def combine(self, s: State, cohort: Cohort) -> dict[str, Combination]:
+        return {**super().combine(s, cohort), "mu": Combination("mu", self.weights(s, cohort))}
+
+    def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
+        x_next, s = super().update(x, s, agg, cohort)
+        return x_next, {**s, "perturbation": perturbation(agg["mu"], self.rho)}

@@ -1,0 +1,109 @@
+"""FedWMSAM: FedCM with control variates, a perturbation guided by the momentum, and an alpha that adapts.
+
+Li, Huang, Jiang, Liu, Xie, Du, Wang, Wu. FedWMSAM: Fast and Flat Federated Learning via Weighted Momentum and
+Sharpness-Aware Minimization. NeurIPS 2025. (Read: a text version of the paper without its displayed equations,
+Algorithm 1 included; the authors' description of it and code, Huang-Yongzhi/NeurlPS_FedWMSAM.)
+
+    Δ_k = Δ + α/(1 − α) · (c − c_k)                       personal momentum, with SCAFFOLD's control variates
+    e = rho · u/‖u‖,   u = x + b Δ_k − w                  at the step after b others; one gradient a step
+    v = α g(w + e) + (1 − α) Δ_k                          = α (g(w + e) − c_k + c) + (1 − α) Δ
+    α⁺ = (1 − λ) α + λ · clip(mean_S d_k, 0.1, 0.9)       d_k = 1 − cos(x − w_k, Δ), λ = `alpha_rate`
+
+Δ and x⁺ are FedCM's (`fedcm.py`), c and c_k SCAFFOLD's (`scaffold.py`). rho = 0, λ = 0 and a single client, whose
+control variates cancel, are FedCM; rho = 0 and α → 1 are SCAFFOLD.
+
+The paper contradicts itself and its code, and the choices are these. The sign of Δ: gradient-like, or v would not
+descend; then u of Algorithm 1 points uphill, as sharpness-aware steps do, and the first step of a round has none.
+(The text would step away from the model that the momentum predicts, the code to w − rho · u/‖u‖.) What moves
+alpha: the text names the similarity of the clients' momenta; the code measures, with the signs written out, how
+far each client's move disagrees with the momentum, and that gives the schedule that both describe, momentum while
+clients agree and fresh gradients later. Without momentum, in the first round, d_k = 0.
+
+Traps of the code that are avoided: the flat vector u is read with the index of a parameter tensor, so that all of
+a tensor is shifted by one number; the divisor is E·n/b of client 0 and not the steps that each client took.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch.nn.functional import cosine_similarity
+
+from fedwcm.core.checks import require
+from fedwcm.core.types import (
+    Clients,
+    Cohort,
+    Combination,
+    Context,
+    Floats,
+    Oracle,
+    Population,
+    Report,
+    State,
+    Vec,
+)
+from fedwcm.methods.fedcm import FedCM
+from fedwcm.methods.sam import perturbation
+from fedwcm.methods.scaffold import SCAFFOLD
+
+LOWEST, HIGHEST = 0.1, 0.9
+"""Between these the mean disagreement is clipped before alpha moves towards it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedWMSAM(FedCM, SCAFFOLD):
+    """Personal momentum that also guides the perturbation.
+
+    Args:
+        alpha: α of the first round, the share of the fresh gradient.
+        rho: ρ, the length of the perturbation; 0 for none.
+        alpha_rate: λ, how fast alpha follows the clients' disagreement with the momentum; 0 keeps it fixed.
+    """
+
+    name: ClassVar[str] = "fedwmsam"
+
+    rho: float = 0.01
+    alpha_rate: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.alpha < 1, "alpha", self.alpha, "below 1: the personal momentum divides by 1 − alpha")
+        require(self.rho >= 0, "rho", self.rho, "non-negative")
+        require(0 <= self.alpha_rate <= 1, "alpha_rate", self.alpha_rate, "in [0, 1]")
+
+    def init(self, x: Vec, population: Population, survey: Report) -> State:
+        return {**FedCM.init(self, x, population, survey), **SCAFFOLD.init(self, x, population, survey)}
+
+    def init_client(self, x: Vec, clients: Clients) -> State:
+        return {**super().init_client(x, clients), "step": x.new_zeros(len(clients), 1)}
+
+    def message(self, s: State, probed: State) -> State:
+        return {**FedCM.message(self, s, probed), **SCAFFOLD.message(self, s, probed)}
+
+    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        alpha = float(ctx.message["alpha"])
+        correction = ctx.message["control"] - c["control"]
+        momentum = torch.add(ctx.message["momentum"], correction, alpha=alpha / (1.0 - alpha))
+        ahead = torch.addcmul(ctx.x, momentum, c["step"])
+        g = grad(w + perturbation(ahead - w, self.rho))
+        return torch.lerp(momentum, g, alpha), {**c, "step": c["step"] + 1}
+
+    def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
+        upload, report, c = super().finish(w, c, ctx)
+        momentum = ctx.message["momentum"]
+        cosine = cosine_similarity(ctx.x - w, momentum[None], dim=-1).double().cpu().numpy()
+        disagreement = 1.0 - cosine if bool(momentum.any()) else np.zeros(len(w))
+        return upload, {**report, "disagreement": disagreement}, {**c, "step": torch.zeros_like(c["step"])}
+
+    def combine(self, s: State, cohort: Cohort) -> dict[str, Combination]:
+        return {**FedCM.combine(self, s, cohort), **SCAFFOLD.combine(self, s, cohort)}
+
+    def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
+        _, s = SCAFFOLD.update(self, x, s, agg, cohort)
+        return FedCM.update(self, x, s, agg, cohort)
+
+    def next_alpha(self, s: State, cohort: Cohort) -> float:
+        seen: Floats = cohort.report["disagreement"]
+        goal = float(np.clip(np.mean(seen), LOWEST, HIGHEST))
+        return (1.0 - self.alpha_rate) * float(s["alpha"]) + self.alpha_rate * goal

@@ -1,0 +1,24 @@
+"""MoFedSAM: FedCM with the fresh gradient taken at the ascended point.
+
+Qu, Li, Duan, Liu, Tang, Lu. Generalized Federated Learning via Sharpness Aware Minimization. ICML 2022. (Read:
+the abstract, and public code, woodenchild95/FL-Simulator.)
+
+    v = α g(w + rho · g(w)/‖g(w)‖) + (1 − α) Δ            direction of each local step
+    Δ⁺, x⁺                                                as FedCM (`fedcm.py`), with its normaliser
+
+rho = 0 is FedCM; α = 1 is FedSAM. The momentum's gain is FedCM's, and so is the trap of dividing by E·n/b
+(`momentum_norm="nominal"`), into which the public code falls. Departures: none with the defaults.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedwcm.methods.fedcm import FedCM
+from fedwcm.methods.sam import SAM
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoFedSAM(SAM, FedCM):
+    """FedCM with gradients at the ascended point."""
+
+    name: ClassVar[str] = "mofedsam"

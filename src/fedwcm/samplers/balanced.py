@@ -1,0 +1,27 @@
+"""Every class of a client equally often, with replacement: the "Balance Sampler" of FedWCM's tables.
+
+(Read: this project's notes and public code, sxontheway/BalanceFL.)
+
+A sample of class c is drawn with probability 1 / (C_k · n_kc), where C_k counts the classes that the client has
+and n_kc its samples of class c. An epoch has as many draws as the client has samples, so that the number of
+local steps stays what it is.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedwcm.core.batches import Sampler
+from fedwcm.core.types import Ints
+
+
+@dataclass(frozen=True, kw_only=True)
+class Balanced(Sampler):
+    """Draws with replacement, each class as likely as any other that the client has."""
+
+    name: ClassVar[str] = "balanced"
+
+    def epoch(self, labels: Ints, rng: np.random.Generator) -> Ints:
+        odds = 1.0 / np.bincount(labels)[labels]
+        return rng.choice(len(labels), size=len(labels), p=odds / odds.sum())

@@ -1,0 +1,213 @@
+"""The commands, run as a user runs them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedwcm.cli import main
+
+SMALL = ["--dataset", "digits", "--clients", "10", "--participation", "0.5", "--epochs", "1", "--batch-size", "10"]
+
+
+def test_run_writes_its_folder_and_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    assert main(["run", "--method", "fedwcm", *SMALL, "--rounds", "3", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "final accuracy" in said
+    assert str(out) in said
+    assert {path.name for path in out.iterdir()} == {
+        "config.toml",
+        "metrics.jsonl",
+        "summary.json",
+        "model.safetensors",
+        "checkpoints",
+    }
+    summary = json.loads((out / "summary.json").read_text())
+    assert {"method", "dataset", "final_accuracy", "best_accuracy", "few", "rounds", "seconds_per_round"} <= set(
+        summary
+    )
+
+
+def test_quiet_says_nothing_but_the_warning_of_a_gain_above_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # 585 samples on 45 clients: 13 each, so two steps of 10 where 1.3 are divided by.
+    options = ["--dataset", "digits", "--clients", "45", "--epochs", "1", "--batch-size", "10", "--rounds", "1"]
+    assert main(["run", "--method", "fedcm-nominal", *options, "--out", str(tmp_path / "a"), "--quiet"]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "gain of 1." in said.err
+    assert "method.momentum_norm=exact" in said.err
+    assert main(["run", "--method", "fedcm", *options, "--out", str(tmp_path / "b"), "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_same_seed_same_metrics_and_another_seed_others(tmp_path: Path) -> None:
+    def metrics(name: str, seed: str) -> list[dict[str, object]]:
+        out = tmp_path / name
+        main(["run", "--method", "fedwcm", *SMALL, "--rounds", "3", "--seed", seed, "--out", str(out), "--quiet"])
+        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        return [{k: v for k, v in line.items() if "second" not in k} for line in lines]
+
+    assert metrics("a", "0") == metrics("b", "0")
+    assert metrics("c", "1") != metrics("d", "2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--method", "fedwmc"], "Did you mean 'fedwcm'"),
+        (["--method", "fedcm[alhpa=0.2]"], "Did you mean 'method.alpha'"),
+        (["--method", "fedcm[alpha=2]"], "alpha = 2.0 is not allowed"),
+        (["--set", "method.q=on"], "method.q"),
+        (["--dataset", "no-such-file.csv"], "no-such-file.csv"),
+        (["--model", "mpl"], "mlp"),
+        (["--partition", "equall"], "Did you mean 'equal'"),
+        (["--partition", "iid", "--beta", "0.5"], "beta"),
+        (["--device", "gpu"], "run.device"),
+        (["--clients", "many"], "clients"),
+    ],
+)
+def test_a_wrong_request_ends_with_2_and_one_line(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--rounds", "1", "--out", str(tmp_path / "run"), *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("error: ")
+    assert message in said.err
+
+
+def test_diverged_run_ends_with_1_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "run")
+    assert (
+        main(["run", "--method", "fedavg", *SMALL, "--rounds", "9", "--lr", "1e18", "--out", out, "--quiet"]) == 1
+    )
+    assert "diverged: the model has a NaN or an infinity" in capsys.readouterr().err
+
+
+def test_resume_of_a_finished_run_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["run", "--method", "fedavg", *SMALL, "--rounds", "2", "--out", str(tmp_path / "run"), "--resume"]
+    assert main(command) == 0
+    assert main(command) == 0
+    assert "finished already" in capsys.readouterr().err
+
+
+def test_compare_tabulates_every_method_and_seed_and_resumes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "c"
+    command = ["compare", "--methods", "fedavg,fedcm[alpha=0.2],fedwcm", "--seeds", "0,1", *SMALL]
+    command += ["--rounds", "2", "--grid", "local.lr=0.05,0.1", "--out", str(out), "--quiet"]
+    assert main(command) == 0
+    table = capsys.readouterr().out
+    assert table.count("±") > 0
+    assert "fedcm[alpha=0.2] (local.lr=0.05)" in table
+    assert len(list((out / "runs").iterdir())) == 3 * 2 * 2
+    assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "table.csv").read_text().count("\n") == 1 + 6
+    assert "curves.png" in (out / "report.md").read_text()
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("metrics.jsonl")}
+    assert main(command) == 0
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("metrics.jsonl")} == before
+    assert main([*command, "--rounds", "3"]) == 2
+    assert "run.rounds: 2 is now 3" in capsys.readouterr().err
+
+
+def test_compare_in_several_processes_gives_the_same_table(tmp_path: Path) -> None:
+    tables = []
+    for jobs in ("1", "2"):
+        out = tmp_path / jobs
+        command = ["compare", "--methods", "fedavg,fedwcm", *SMALL, "--rounds", "2", "--jobs", jobs, "--quiet"]
+        assert main([*command, "--out", str(out)]) == 0
+        rows = (out / "table.csv").read_text().splitlines()
+        tables.append([row.split(",")[:5] for row in rows])
+    assert tables[0] == tables[1]
+
+
+def test_partition_describes_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "p.png"
+    assert (
+        main(["partition", "--dataset", "digits", "--clients", "10", "--beta", "0.1", "--out", str(picture)]) == 0
+    )
+    said = capsys.readouterr().out
+    assert "classes per client median" in said
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_evaluate_on_other_data_matches_classes_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(3, 5)) * 4
+    labels = rng.integers(3, size=300)
+    rows = centres[labels] + rng.normal(size=(300, 5))
+    names = np.array(["sit", "walk", "fall"])[labels]
+    header = "a,b,c,d,e,activity,person\n"
+    body = "".join(
+        ",".join(f"{v:.5f}" for v in row) + f",{name},p{i % 6}\n"
+        for i, (row, name) in enumerate(zip(rows, names, strict=True))
+    )
+    table = tmp_path / "activities.csv"
+    table.write_text(header + body)
+    out = str(tmp_path / "run")
+    columns = ["--label", "activity", "--client", "person"]
+    command = ["run", "--method", "fedwcm", "--dataset", str(table), *columns, "--participation", "0.5"]
+    assert main([*command, "--rounds", "10", "--batch-size", "10", "--out", out, "--quiet"]) == 0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["final_accuracy"] > 0.9
+    only_falls = tmp_path / "falls.csv"
+    only_falls.write_text(header + "".join(line + "\n" for line in body.splitlines() if "fall" in line))
+    capsys.readouterr()
+    assert main(["evaluate", out, "--dataset", str(only_falls), *columns]) == 0
+    said = capsys.readouterr().out
+    assert float(next(line.split()[-1] for line in said.splitlines() if "test accuracy" in line)) > 0.9
+
+
+@pytest.mark.parametrize("what", ["methods", "losses", "samplers", "datasets", "partitions", "models", "recipes"])
+def test_list_prints_a_line_for_each(what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", what]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines
+    assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
+
+
+def test_help_does_not_import_torch_and_package_imports_no_extra() -> None:
+    code = "import sys, fedwcm.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    extras = ("flwr", "tenseal", "matplotlib", "datasets")
+    code = f"import sys, fedwcm.api; sys.exit(any(m in sys.modules for m in {extras}))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_import_takes_little_on_top_of_torch() -> None:
+    code = "import torch, time; t = time.perf_counter(); import fedwcm.api; print(time.perf_counter() - t)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    code = "import time; t = time.perf_counter(); import torch; print(time.perf_counter() - t)"
+    torch_alone = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert float(done.stdout) < max(2.0, float(torch_alone.stdout))
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "fedwcm", "run", "--method", "fedwcm", *SMALL, "--rounds", "5000"]
+    process = subprocess.Popen(
+        [*command, "--out", str(out)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (out / "metrics.jsonl").exists():
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"--out {out} --resume" in said
+    assert list((out / "checkpoints").iterdir())

@@ -1,0 +1,183 @@
+"""One model at a time and stacked models show an objective the same view, and differentiate it alike."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax
+
+from fedwcm.core.forward import OneByOne, Stacked
+from fedwcm.core.network import Network
+from fedwcm.core.objective import View
+from fedwcm.core.types import Vec
+
+from ..factories import CLASSES, FEATURES, IMAGE, conv_batchnorm, headless, linear, mlp, seeded
+
+K, BATCH = 3, 5
+EXACT = {"rtol": 1e-12, "atol": 1e-14}
+
+Loss = Callable[[View, Vec], Tensor]
+Build = Callable[[], nn.Module]
+
+
+def unbiased() -> nn.Module:
+    return seeded(lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.Tanh(), nn.Linear(5, CLASSES, bias=False)))
+
+
+def models_and_inputs(network: Network, shape: tuple[int, ...] = (FEATURES,)) -> tuple[Vec, Tensor]:
+    rng = torch.Generator().manual_seed(3)
+    x = network.initial()[0]
+    w = x + 0.3 * torch.randn(K, len(x), generator=rng, dtype=x.dtype)
+    return w, torch.randn(K, BATCH, *shape, generator=rng, dtype=x.dtype)
+
+
+def both(build: Build, loss: Loss, shape: tuple[int, ...] = (FEATURES,)) -> tuple[list[Tensor], list[Tensor]]:
+    """Loss, gradient and logits of three clients, from either way to run them."""
+    network = Network(build())
+    w, inputs = models_and_inputs(network, shape)
+    x = network.initial()[0]
+    stacked = Stacked(network)
+    view = stacked(w, inputs, track=True)
+    value = loss(view, x)
+    together = [value.detach(), stacked.gradient(value), view.logits.detach()]
+    rows = []
+    single = OneByOne(Network(build()))
+    for k in range(K):
+        single.start(torch.zeros(0))
+        view = single(w[k : k + 1], inputs[k : k + 1], track=True)
+        value = loss(view, x)
+        rows.append([value.detach(), single.gradient(value), view.logits.detach()])
+    return together, [torch.cat(column) for column in zip(*rows, strict=True)]
+
+
+def first_class(view: View, _: Vec) -> Tensor:
+    return -log_softmax(view.logits, dim=-1)[..., 0].mean(dim=-1)
+
+
+def of_features(view: View, _: Vec) -> Tensor:
+    return (view.features**2).sum(dim=-1).mean(dim=-1)
+
+
+def of_the_head_on_other_features(view: View, _: Vec) -> Tensor:
+    return (view.head(view.features.detach() * 2.0 + 1.0) ** 2).sum(dim=-1).mean(dim=-1)
+
+
+def distilled(view: View, x: Vec) -> Tensor:
+    """Like first_class, plus the distance to what the received model says."""
+    received = view.at(x)
+    assert not received.logits.requires_grad
+    distance = ((view.logits - received.logits) ** 2).sum(dim=-1).mean(dim=-1)
+    return first_class(view, x) + distance + 0.0 * received.features.sum(dim=(-1, -2))
+
+
+@pytest.mark.parametrize("build", [mlp, unbiased])
+@pytest.mark.parametrize("loss", [first_class, of_features, of_the_head_on_other_features, distilled])
+def test_losses_and_gradients_agree_whatever_of_the_view_is_used(build: Build, loss: Loss) -> None:
+    together, apart = both(build, loss)
+    for mine, theirs in zip(together, apart, strict=True):
+        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), **EXACT)
+    assert len(set(together[0].tolist())) == K
+    assert (together[1].norm(dim=-1) > 1e-3).all()
+
+
+def test_the_features_of_softmax_regression_are_its_inputs() -> None:
+    network = Network(linear())
+    w, inputs = models_and_inputs(network)
+    assert torch.equal(Stacked(network)(w, inputs, track=True).features, inputs)
+    assert torch.equal(OneByOne(network)(w[:1], inputs[:1], track=True).features, inputs[:1])
+
+
+@pytest.mark.parametrize("build", [linear, mlp, unbiased])
+@pytest.mark.parametrize("way", [OneByOne, Stacked])
+def test_the_head_on_the_features_gives_the_logits(build: Build, way: type[OneByOne] | type[Stacked]) -> None:
+    network = Network(build())
+    w, inputs = models_and_inputs(network)
+    k = 1 if way is OneByOne else K
+    view = way(network)(w[:k], inputs[:k], track=True)
+    np.testing.assert_allclose(
+        view.head(view.features).detach().numpy(), view.logits.detach().numpy(), **EXACT
+    )
+
+
+@pytest.mark.parametrize("way", [OneByOne, Stacked])
+def test_looking_at_another_model_changes_neither_the_view_nor_its_gradient(
+    way: type[OneByOne] | type[Stacked],
+) -> None:
+    network = Network(mlp())
+    w, inputs = models_and_inputs(network)
+    x = network.initial()[0] * 2
+    k = 1 if way is OneByOne else K
+    forward = way(network)
+    plain = forward.gradient(first_class(forward(w[:k], inputs[:k], track=True), x))
+    view = forward(w[:k], inputs[:k], track=True)
+    other = view.at(x)
+    assert torch.equal(forward.gradient(first_class(view, x)), plain)
+    mine = Network(mlp())
+    mine.point_parameters(x)
+    np.testing.assert_allclose(other.logits[0].numpy(), mine(inputs[0])[0].detach().numpy(), **EXACT)
+
+
+def test_gradients_are_those_of_autograd_on_a_plain_module() -> None:
+    module = mlp()
+    network = Network(mlp())
+    w, inputs = models_and_inputs(network)
+    forward = Stacked(network)
+    gradients = forward.gradient(first_class(forward(w, inputs, track=True), w[0]))
+    for k in range(K):
+        nn.utils.vector_to_parameters(w[k], module.parameters())
+        loss = -log_softmax(module(inputs[k]), dim=-1)[:, 0].mean()
+        expected = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(module.parameters()))])
+        np.testing.assert_allclose(gradients[k].numpy(), expected.numpy(), **EXACT)
+
+
+def test_a_model_without_a_linear_layer_has_no_features_in_either_way() -> None:
+    together, apart = both(headless, first_class, IMAGE)
+    for mine, theirs in zip(together, apart, strict=True):
+        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), **EXACT)
+    network = Network(headless())
+    w, inputs = models_and_inputs(network, IMAGE)
+    assert network.head is None
+    assert not network.head_slots
+    assert Stacked(network)(w, inputs, track=True).features.numel() == 0
+    assert OneByOne(network)(w[:1], inputs[:1], track=True).features.numel() == 0
+
+
+def test_a_model_without_a_linear_layer_has_no_head_even_if_it_has_parameters_of_its_own() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(CLASSES))
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return inputs * self.scale
+
+    assert not Network(Scaled()).head_slots
+
+
+def test_frozen_parameters_stay_out_of_the_vector() -> None:
+    module = mlp()
+    next(module.parameters()).requires_grad_(False)
+    network = Network(module)
+    assert network.size == sum(p.numel() for p in module.parameters()) - 6 * FEATURES
+
+
+def test_integer_buffers_stay_out_and_statistics_are_in() -> None:
+    network = Network(conv_batchnorm())
+    assert [name for name, _ in network.buffers] == ["1.running_mean", "1.running_var"]
+    assert network.initial()[1].tolist() == [0.0] * 3 + [1.0] * 3
+
+
+def test_a_model_without_trainable_parameters_is_refused() -> None:
+    with pytest.raises(ValueError, match="Flatten has no trainable parameters"):
+        Network(nn.Flatten())
+
+
+def test_the_state_dict_holds_the_given_vector_and_buffers() -> None:
+    network = Network(conv_batchnorm())
+    x, buffers = (torch.arange(float(len(v)), dtype=torch.float64) for v in network.initial())
+    state = network.state_dict(x, buffers)
+    assert torch.equal(torch.cat([state[slot.name].reshape(-1) for slot in network.slots]), x)
+    assert torch.equal(torch.cat([state["1.running_mean"], state["1.running_var"]]), buffers)
+    assert state["1.num_batches_tracked"] == 0

@@ -1,0 +1,116 @@
+"""A round with a first phase: Mime, in the engine and as a loop written by hand."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from fedwcm.core.rng import Purpose, generator
+from fedwcm.core.types import State
+
+from ..factories import CLASSES, ENGINES, SIZES, Scripted, clusters, linear, local_training, play, simulation
+from ..reference.softmax_regression import loss_gradient
+from ..specimens import FullGradient, Mime
+
+Vector = NDArray[np.float64]
+
+DATA = clusters()
+SEED, EPOCHS, BATCH, LR, DECAY = 5, 2, 8, 0.2, 0.9
+COHORTS = [[0, 2, 3], [1, 2, 4], [2], [0, 1, 2, 3, 4]]
+
+
+def gradient(w: Vector, rows: NDArray[np.int64]) -> Vector:
+    return loss_gradient(w, DATA.inputs[rows], DATA.labels[rows], CLASSES)[1]
+
+
+def mime_client(x: Vector, full: Vector, client: int, round_: int) -> Vector:
+    """A client's local model after its epochs of variance-reduced steps."""
+    rng, part, w = generator(SEED, Purpose.BATCHES, round_, client), DATA.parts[client], x.copy()
+    for _ in range(EPOCHS):
+        order = part[rng.permutation(len(part))]
+        for start in range(0, len(order), BATCH):
+            rows = order[start : start + BATCH]
+            w = w - LR * DECAY**round_ * (gradient(w, rows) - gradient(x, rows) + full)
+    return w
+
+
+@cache
+def mime_by_hand() -> list[tuple[Vector, Vector]]:
+    """The model and the full gradient of each round."""
+    x = torch.nn.utils.parameters_to_vector(linear().parameters()).detach().numpy()
+    rounds = []
+    for round_, cohort in enumerate(COHORTS):
+        share = np.array([SIZES[client] for client in cohort]) / sum(SIZES[client] for client in cohort)
+        full = share @ np.stack([gradient(x, DATA.parts[client]) for client in cohort])
+        x = share @ np.stack([mime_client(x, full, client, round_) for client in cohort])
+        rounds.append((x, full))
+    return rounds
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_method_with_a_first_phase_equals_the_loop_written_by_hand(engine: str) -> None:
+    way = ENGINES[engine]
+    training = local_training(Mime(), DATA.federation, linear(), stacked=way.stacked, epochs=EPOCHS, seed=SEED)
+    played = play(
+        simulation(
+            training,
+            DATA.federation,
+            participation=Scripted(COHORTS),
+            lr=LR,
+            lr_decay=DECAY,
+            block=way.block,
+            workers=way.workers,
+        ),
+        len(COHORTS),
+    )
+    for (state, _), (x, full) in zip(played, mime_by_hand(), strict=True):
+        np.testing.assert_allclose(state.x.numpy(), x, rtol=1e-10, atol=1e-13)
+        np.testing.assert_allclose(state.method["last"].numpy(), full, rtol=1e-10, atol=1e-13)
+
+
+def test_probing_counts_its_bytes_down_to_everybody_asked_and_up_from_everybody_who_answered() -> None:
+    training = local_training(Mime(), DATA.federation, linear())
+    (_, record), *_ = play(simulation(training, DATA.federation, participation=Scripted(COHORTS)), 1)
+    vector = 8 * training.forward.network.size
+    assert record["bytes_down"] == 5 * (vector + vector) + 5 * (vector + vector)  # x and a message, twice
+    assert record["bytes_up"] == 3 * vector + 3 * vector
+
+
+def test_a_round_without_an_answer_keeps_the_state_of_a_probing_method_too() -> None:
+    training = local_training(Mime(), DATA.federation, linear())
+    scripted = Scripted([[0, 2, 3], [], [1]])
+    (before, _), (after, record), _ = play(simulation(training, DATA.federation, participation=scripted), 3)
+    assert torch.equal(after.x, before.x)
+    assert torch.equal(after.method["last"], before.method["last"])
+    assert record["participants"] == 0
+
+
+class Curious(FullGradient):
+    """Uploads what the probing client was sent."""
+
+    def init(self, x: torch.Tensor, population: Any, survey: Any) -> State:
+        return {"secret": torch.full_like(x, 7.0)}
+
+    def probe_message(self, s: State) -> State:
+        return {"secret": s["secret"]}
+
+    def probe(self, local: Any, ctx: Any) -> State:
+        return {"echo": ctx.message["secret"].expand(len(ctx.clients), -1) * ctx.clients.ids[0]}
+
+    def combine_probe(self, s: State, cohort: Any) -> Any:
+        from fedwcm.core.types import Combination
+
+        return {"echo": Combination("echo", np.eye(len(cohort))[1])}
+
+    def update(self, x: torch.Tensor, s: State, agg: State, cohort: Any) -> tuple[torch.Tensor, State]:
+        return x, {**s, "echo": agg["echo"]}
+
+
+def test_the_probing_clients_get_their_message_and_are_combined_by_id() -> None:
+    training = local_training(Curious(), DATA.federation, linear())
+    scripted = Scripted([[1, 3, 4]])
+    (state, _), *_ = play(simulation(training, DATA.federation, participation=scripted), 1)
+    assert state.method["echo"].eq(7.0 * 3).all()

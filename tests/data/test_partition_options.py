@@ -1,0 +1,63 @@
+"""Partitions by name: options that are missing, misspelt or out of range are named."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedwcm.data.partition import PARTITIONS, make_partition
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_registry_makes_every_partition(name: str) -> None:
+    options: dict[str, Any] = {"clients": 3} if name != "natural" else {"client_ids": np.array([0, 1, 2, 2])}
+    if name in ("equal", "equal-ipf", "fedgrab", "creff"):
+        options["beta"] = 0.5
+    partition = make_partition(name, **options)
+    assert type(partition) is PARTITIONS[name]
+    assert partition.clients == 3
+    parts = partition(np.array([0, 1, 1, 0]), np.random.default_rng(0))
+    assert sorted(np.concatenate(parts)) == [0, 1, 2, 3]
+
+
+def test_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"unknown partition 'equl'.*'equal'.*pathological"):
+        make_partition("equl", clients=3, beta=0.1)
+
+
+def test_unknown_option_suggests_the_nearest() -> None:
+    with pytest.raises(
+        ValueError, match=r"option of partition 'pathological' 'class_per_client'.*'classes_per_client'"
+    ):
+        make_partition("pathological", clients=3, class_per_client=2)
+
+
+def test_missing_option_is_named() -> None:
+    with pytest.raises(ValueError, match="'equal' needs a value for beta"):
+        make_partition("equal", clients=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "field"),
+    [
+        *[
+            (name, {"clients": 0, "beta": 0.1}, "clients = 0")
+            for name in ("equal", "equal-ipf", "fedgrab", "creff")
+        ],
+        *[(name, {"clients": 2, "beta": 0}, "beta = 0") for name in ("equal", "equal-ipf", "fedgrab", "creff")],
+        *[(name, {"clients": -1}, "clients = -1") for name in ("iid", "balancefl", "pathological")],
+        ("iid", {"clients": 2.5}, "clients = 2.5"),
+        ("iid", {"clients": True}, "clients = True"),
+        ("equal", {"clients": 2, "beta": float("nan")}, "beta = nan"),
+        ("equal", {"clients": 2, "beta": float("inf")}, "beta = inf"),
+        ("equal", {"clients": 2, "beta": "0.1"}, "beta = '0.1'"),
+        ("fedgrab", {"clients": 2, "beta": 1, "min_samples": 0}, "min_samples = 0"),
+        ("balancefl", {"clients": 2, "tau_ratio": 0}, "tau_ratio = 0"),
+        ("pathological", {"clients": 2, "classes_per_client": 0}, "classes_per_client = 0"),
+        ("natural", {"client_ids": np.array([])}, "client_ids"),
+        ("natural", {"client_ids": np.array([0.5])}, "client_ids"),
+    ],
+)
+def test_value_that_is_not_allowed_is_named(name: str, options: dict[str, Any], field: str) -> None:
+    with pytest.raises(ValueError, match=f"^{field} .*must be"):
+        make_partition(name, **options)

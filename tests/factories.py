@@ -1,0 +1,294 @@
+"""Small federations, models and engines for tests, in float64 wherever exactness helps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedwcm.core.federation import InMemory
+from fedwcm.core.forward import OneByOne, Stacked
+from fedwcm.core.local import Broadcast, LocalResult, LocalTraining, Task
+from fedwcm.core.method import Method
+from fedwcm.core.network import Network
+from fedwcm.core.objective import Objective
+from fedwcm.core.participation import Participation
+from fedwcm.core.types import Clients, Cohort, Context, Floats, Ints, Population, Report, State
+from fedwcm.objectives.cross_entropy import CrossEntropy
+from fedwcm.samplers.uniform import Uniform
+from fedwcm.sim.backend import Backend, InProcess
+from fedwcm.sim.processes import Processes
+from fedwcm.sim.simulation import ServerState, Simulation
+from fedwcm.sim.store import ClientStore
+
+SIZES = (23, 7, 41, 12, 30)
+"""Clients of unequal size: with batches of 8 they take 3, 1, 6, 2 and 4 steps an epoch."""
+
+BY_STEPS = [2, 4, 0, 3, 1]
+"""These clients, longest first."""
+
+CLASSES = 3
+FEATURES = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters:
+    """Labelled samples and who holds which: the raw arrays, and the federation over them."""
+
+    inputs: NDArray[np.float64]
+    labels: Ints
+    parts: list[Ints]
+    federation: InMemory
+
+
+def clusters(
+    sizes: Sequence[int] = SIZES,
+    classes: int = CLASSES,
+    shape: tuple[int, ...] = (FEATURES,),
+    seed: int = 0,
+) -> Clusters:
+    """Gaussian clusters, one a class, with a long tail and a class mixture of each client's own.
+
+    Row 0 belongs to nobody: padding reads it, and must not be felt.
+    """
+    rng = np.random.default_rng(seed)
+    total = sum(sizes)
+    tail = 0.4 ** np.arange(classes)
+    labels = np.concatenate([rng.choice(classes, n, p=rng.dirichlet(4 * tail)) for n in sizes])
+    centres = rng.normal(size=(classes, *shape))
+    inputs = centres[labels] + rng.normal(size=(total, *shape))
+    shuffled = rng.permutation(total)
+    owner = np.repeat(np.arange(len(sizes)), sizes)[shuffled]
+    return divided(
+        np.concatenate([np.zeros((1, *shape)), inputs[shuffled]]),
+        np.concatenate([[0], labels[shuffled]]),
+        [np.flatnonzero(owner == client) + 1 for client in range(len(sizes))],
+        classes,
+    )
+
+
+def divided(
+    inputs: NDArray[np.float64], labels: Ints, parts: list[Ints], classes: int = CLASSES
+) -> Clusters:
+    """These samples, divided among clients by row."""
+    return Clusters(inputs, labels, parts, InMemory(torch.from_numpy(inputs), labels, parts, classes))
+
+
+def seeded(build: Any, seed: int = 0) -> nn.Module:
+    """A module in float64 whose initial weights depend on the seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module: nn.Module = build()
+    return module.double()
+
+
+def linear() -> nn.Module:
+    """Softmax regression."""
+    return seeded(lambda: nn.Linear(FEATURES, CLASSES))
+
+
+def mlp(dropout: float | None = None) -> nn.Module:
+    """One hidden layer, with dropout if asked for."""
+    noise = [] if dropout is None else [nn.Dropout(dropout)]
+    return seeded(lambda: nn.Sequential(nn.Linear(FEATURES, 6), nn.Tanh(), *noise, nn.Linear(6, CLASSES)))
+
+
+IMAGE = (1, 4, 4)
+
+
+def conv_batchnorm() -> nn.Module:
+    """A convolution with BatchNorm on images of shape `IMAGE`."""
+    return seeded(
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(12, CLASSES)
+        )
+    )
+
+
+def headless() -> nn.Module:
+    """A convolution averaged over the image: no linear layer at all."""
+    return seeded(lambda: nn.Sequential(nn.Conv2d(1, CLASSES, 3), nn.AvgPool2d(2), nn.Flatten()))
+
+
+def population(federation: InMemory, epochs: int = 2, batch_size: int = 8, rounds: int = 10) -> Population:
+    totals = federation.counts.sum(axis=0)
+    return Population(
+        clients=len(federation.samples),
+        classes=len(totals),
+        mean_samples=float(federation.samples.mean()),
+        prior=totals / totals.sum(),
+        rounds=rounds,
+        epochs=epochs,
+        batch_size=batch_size,
+    )
+
+
+def local_training(
+    method: Method,
+    federation: InMemory,
+    module: nn.Module,
+    *,
+    stacked: bool = False,
+    objective: Objective | None = None,
+    epochs: int = 2,
+    batch_size: int = 8,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    seed: int = 5,
+) -> LocalTraining:
+    """Training of clients, one by one or stacked."""
+    network = Network(module)
+    return LocalTraining(
+        method=method,
+        objective=objective or CrossEntropy(),
+        sampler=Uniform(),
+        augmentation=None,
+        forward=Stacked(network) if stacked else OneByOne(network),
+        population=population(federation, epochs, batch_size),
+        weight_decay=weight_decay,
+        clip=clip,
+        seed=seed,
+    )
+
+
+class Bench:
+    """Clients that train from the initial model of a module, in one block if stacked, else each in its own."""
+
+    def __init__(
+        self, method: Method, data: Clusters, module: nn.Module, *, lr: float = 0.2, round_: int = 2, **options: Any
+    ) -> None:
+        self.training = local_training(method, data.federation, module, **options)
+        self._federation = data.federation
+        self._stacked = isinstance(self.training.forward, Stacked)
+        x, buffers = self.training.forward.network.initial()
+        known = self.training.population
+        state = method.init(x, known, method.survey(data.federation.counts, known))
+        self.sent = Broadcast(round_, x, buffers, {} if method.probes else method.message(state, {}), lr)
+
+    def train(self, ids: Sequence[int] = BY_STEPS, message: State | None = None) -> LocalResult:
+        """What these clients send back and keep, one row each."""
+        return self.run("train", ids, message)
+
+    def run(self, task: Task, ids: Sequence[int] = BY_STEPS, message: State | None = None) -> LocalResult:
+        blocks = [list(ids)] if self._stacked else [[client] for client in ids]
+        return joined([self._run_block(task, np.array(block), message or {}) for block in blocks])
+
+    def _run_block(self, task: Task, ids: Ints, message: State) -> LocalResult:
+        shards = [self._federation.shard(int(client)) for client in ids]
+        state = self.training.initial_state(self.training.clients(ids, shards), self.sent.x)
+        sent = replace(self.sent, message={**self.sent.message, **message})
+        return self.training.run(task, ids, shards, state, sent)
+
+
+def joined(results: Sequence[LocalResult]) -> LocalResult:
+    """The results of several blocks as if they were of one."""
+    first = results[0]
+    return LocalResult(
+        {key: torch.cat([r.upload[key] for r in results]) for key in first.upload},
+        {key: np.concatenate([r.report[key] for r in results]) for key in first.report},
+        {key: torch.cat([r.state[key] for r in results]) for key in first.state},
+        np.concatenate([r.learning_rates for r in results]),
+        np.concatenate([r.loss for r in results]),
+        np.concatenate([r.accuracy for r in results]),
+    )
+
+
+def simulation(
+    training: LocalTraining,
+    federation: InMemory,
+    *,
+    participation: Any = None,
+    block: int = 1,
+    workers: int = 1,
+    lr: float = 0.1,
+    lr_decay: float = 1.0,
+) -> Simulation:
+    """An engine over this federation; everybody takes part unless a participation is given."""
+    first = training.clients(np.array([0]), [federation.shard(0)])
+    template = training.initial_state(first, training.forward.network.initial()[0])
+    store = ClientStore(training.population.clients, template)
+    inner = InProcess(training, federation, store, block)
+    backend: Backend = Processes(inner, workers) if workers > 1 else inner
+    everybody = participation or Participation(participation=1.0)
+    return Simulation(training, federation, everybody, backend, store, lr, lr_decay)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A way to run the clients of a round."""
+
+    block: int = 1
+    workers: int = 1
+    stacked: bool = False
+
+
+ENGINES = {
+    "sequential": Engine(),
+    "vectorized": Engine(block=64, stacked=True),
+    "parallel": Engine(workers=2),
+}
+
+
+def play(simulated: Simulation, rounds: int) -> list[tuple[ServerState, dict[str, Any]]]:
+    """The states and records of so many rounds from the initial model; ends the backend's processes."""
+    played: list[tuple[ServerState, dict[str, Any]]] = []
+    try:
+        state = simulated.start(*simulated.training.forward.network.initial())
+        for _ in range(rounds):
+            state, record = simulated.play(state)
+            played.append((state, record))
+    finally:
+        simulated.backend.close()
+    return played
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """Participation by script: who answers in each round; everybody else was asked in vain."""
+
+    cohorts: Sequence[Sequence[int]]
+    clients: int = field(default=len(SIZES))
+
+    def sampled(self, clients: int, seed: int, round_: int) -> Ints:
+        return np.arange(self.clients)
+
+    def answering(self, sampled: Ints, seed: int, round_: int) -> Ints:
+        return np.array(self.cohorts[round_], dtype=np.int64)
+
+
+def cohort(
+    population: Population,
+    samples: Sequence[int],
+    *,
+    report: Report | None = None,
+    learning_rates: Floats | None = None,
+    base_lr: float = 0.1,
+) -> Cohort:
+    """A cohort for direct calls of a method's server hooks."""
+    n = np.array(samples, dtype=np.int64)
+    return Cohort(
+        round=0,
+        ids=np.arange(len(n)),
+        samples=n,
+        steps=population.epochs * -(-n // population.batch_size),
+        base_lr=base_lr,
+        learning_rates=np.full(len(n), base_lr) if learning_rates is None else learning_rates,
+        report=report or {},
+        population=population,
+        network=Network(linear()),
+        rng=np.random.default_rng(0),
+    )
+
+
+def context(x: Tensor, clients: Clients, population: Population, message: State | None = None) -> Context:
+    """A context for direct calls of a method's client hooks."""
+    rates = np.full(len(clients), 0.1)
+    return Context(5, 0, x, message or {}, population, clients, 0.1, rates, {})
+
+
+def same_size(federation: InMemory, mean: float) -> Population:
+    """The federation's population with another mean client size."""
+    return replace(population(federation), mean_samples=mean)

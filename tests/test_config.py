@@ -1,0 +1,137 @@
+"""Options: precedence, round trips, and errors that name what is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from fedwcm.config import (
+    Config,
+    differences,
+    from_settings,
+    method_settings,
+    overlay,
+    parse_assignment,
+    read_toml,
+    split_list,
+    to_settings,
+    write_toml,
+)
+from fedwcm.flags import config_from, settings_from
+
+
+def test_defaults_are_those_of_the_dataclasses() -> None:
+    assert from_settings({}) == Config()
+
+
+def test_written_configuration_reads_back_the_same(tmp_path: Path) -> None:
+    settings = {
+        "method.name": "fedwcm",
+        "method.target": [0.5, 0.5],
+        "local.clip": 10.0,
+        "data.augment": True,
+        "partition.name": "fedgrab",
+        "partition.min_samples": 3,
+        "model.hidden": [32],
+        "run.seed": 7,
+    }
+    config = from_settings(settings)
+    write_toml(config, tmp_path / "c.toml")
+    assert from_settings(read_toml(tmp_path / "c.toml")) == config
+
+
+def test_none_is_left_out_and_can_be_said(tmp_path: Path) -> None:
+    config = from_settings({"local.clip": "none", "data.imbalance": "none"})
+    assert config.local.clip is None
+    assert "local.clip" not in to_settings(config)
+
+
+def test_settings_win_over_flags_and_flags_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('[local]\nlr = 0.5\nepochs = 9\n[run]\nrounds = 3\n[method]\nname = "fedcm"\nalpha = 0.3\n')
+    config = config_from(None, file, {"local.lr": 0.01}, epochs=2, rounds=4, lr=0.2)
+    assert (config.local.lr, config.local.epochs, config.run.rounds) == (0.01, 2, 4)
+    assert config.method.options == {"alpha": 0.3}
+
+
+def test_another_method_does_not_inherit_the_options_of_the_old_one() -> None:
+    base = {"method.name": "fedcm", "method.alpha": 0.3, "local.lr": 0.1}
+    assert overlay(base, {"method.name": "fedavg"}) == {"method.name": "fedavg", "local.lr": 0.1}
+    assert overlay(base, {"method.name": "fedcm"}) == base
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("fedcm", {"method.name": "fedcm"}),
+        (
+            "fedcm[momentum_norm=nominal, alpha=0.2]",
+            {"method.name": "fedcm", "method.momentum_norm": "nominal", "method.alpha": 0.2},
+        ),
+        ("fedavg[local.lr=0.03]", {"method.name": "fedavg", "local.lr": 0.03}),
+        ("fedwcm[target=[0.5,0.5]]", {"method.name": "fedwcm", "method.target": [0.5, 0.5]}),
+        ("fedcm-nominal", {"method.name": "fedcm", "method.momentum_norm": "nominal"}),
+        (
+            "fedcm-nominal[alpha=0.5]",
+            {"method.name": "fedcm", "method.momentum_norm": "nominal", "method.alpha": 0.5},
+        ),
+    ],
+)
+def test_method_with_options_in_brackets(spec: str, expected: dict[str, object]) -> None:
+    assert method_settings(spec) == expected
+
+
+def test_lists_are_split_at_commas_outside_brackets() -> None:
+    assert split_list("fedcm, fedcm[a=1,b=[1,2]] ,fedwcm") == ["fedcm", "fedcm[a=1,b=[1,2]]", "fedwcm"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"local.lrr": 0.1}, r"local\.lrr.*Did you mean 'local\.lr'"),
+        ({"locl.lr": 0.1}, r"locl\.lr.*Did you mean 'local\.lr'"),
+        ({"local.lr": "fast"}, r"local\.lr = 'fast'.*a number"),
+        ({"local.lr": -1}, r"lr = -1\.0 is not allowed: it must be positive"),
+        ({"local.epochs": 1.5}, r"local\.epochs = 1\.5.*a whole number"),
+        ({"data.augment": 1}, r"data\.augment = 1.*true or false"),
+        ({"participation.sampling": "bernouli"}, r"participation\.sampling.*bernoulli"),
+        ({"participation.participation": 0}, r"participation = 0\.0.*\(0, 1\]"),
+        ({"data.imbalance": 2}, r"imbalance = 2\.0"),
+        ({"run.seed": -3}, r"seed = -3"),
+        ({"data.profile": "linear"}, r"data\.profile.*exponential"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_name(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        from_settings(settings)
+
+
+def test_unknown_flag_suggests_the_nearest() -> None:
+    with pytest.raises(ValueError, match="Did you mean 'batch_size'"):
+        settings_from(None, None, None, {"batchsize": 3})
+
+
+@pytest.mark.parametrize("text", ["x", "=3", ""])
+def test_assignment_needs_a_key_and_an_equals_sign(text: str) -> None:
+    with pytest.raises(ValueError, match="key=value"):
+        parse_assignment(text)
+
+
+def test_unclosed_bracket_is_an_error() -> None:
+    with pytest.raises(ValueError, match="not closed"):
+        method_settings("fedcm[alpha=1")
+
+
+def test_differences_name_the_option_and_both_values_and_pass_over_the_incidental() -> None:
+    one = from_settings({"local.lr": 0.1, "run.workers": 1})
+    other = from_settings({"local.lr": 0.2, "run.workers": 2, "local.clip": 5.0})
+    assert differences(one, other) == ["local.clip: none is now 5.0", "local.lr: 0.1 is now 0.2"]
+
+
+def test_a_file_that_is_not_toml_or_has_a_stray_key_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text("lr 0.1")
+    with pytest.raises(ValueError, match="not TOML"):
+        read_toml(file)
+    file.write_text("lr = 0.1")
+    with pytest.raises(ValueError, match="unknown section"):
+        read_toml(file)
