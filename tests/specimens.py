@@ -1,5 +1,6 @@
 """Methods and objectives that exist for tests alone: each shows one thing that the engine must do."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -112,6 +113,17 @@ class Failing(Method):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Dying(Failing):
+    """Takes its process along when it fails."""
+
+    def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
+        try:
+            return super().finish(w, c, ctx)
+        except ArithmeticError:
+            os._exit(1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Seen(CrossEntropy):
     """Cross-entropy that counts its steps in client state, and notes down every batch that it is shown."""
 
@@ -154,7 +166,3 @@ def global_torch_rng_untouched() -> Iterator[None]:
     before = torch.random.get_rng_state()
     yield
     assert torch.equal(before, torch.random.get_rng_state())
-
-
-def everybody(clients: int) -> "np.ndarray[Any, np.dtype[np.int64]]":
-    return np.arange(clients)

@@ -43,11 +43,15 @@ PARENTS = {
     "fedlesam-s": "scaffold",
     "fedlesam-d": "feddyn",
 }
-CHILDREN = [(name, {}) for name in PARENTS] + [
+CHILDREN: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in PARENTS] + [
     (name, {"memory": "server"}) for name in PARENTS if name.startswith("fedlesam")
 ]
 FAMILY = [*CHILDREN, ("fedwmsam", {})]
 COHORTS = ([0, 2], [1, 2, 4], [0, 1, 3], [2, 4], [0, 2, 3])
+
+
+def make(name: str, **options: Any) -> Method:
+    return METHODS[name](**options)
 
 
 def named(case: tuple[str, dict[str, Any]]) -> str:
@@ -98,7 +102,7 @@ def test_a_zero_direction_gives_no_perturbation_and_no_nan() -> None:
 @pytest.mark.parametrize("name", [*PARENTS, "fedwmsam"])
 def test_a_negative_radius_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"rho = -0\.1"):
-        METHODS[name](rho=-0.1)  # type: ignore[call-arg]
+        make(name, rho=-0.1)
 
 
 # --- reductions, fixed points, engines -------------------------------------------------------------------
@@ -107,9 +111,9 @@ def test_a_negative_radius_is_refused(name: str) -> None:
 @pytest.mark.parametrize("case", CHILDREN, ids=named)
 def test_a_method_without_radius_is_its_parent_and_with_one_it_is_not(case: tuple[str, dict[str, Any]]) -> None:
     name, options = case
-    parent = trained(METHODS[PARENTS[name]]())
-    assert torch.equal(trained(METHODS[name](rho=0.0, **options)), parent)
-    assert not torch.allclose(trained(METHODS[name](rho=0.1, **options)), parent, rtol=1e-3)
+    parent = trained(make(PARENTS[name]))
+    assert torch.equal(trained(make(name, rho=0.0, **options)), parent)
+    assert not torch.allclose(trained(make(name, rho=0.1, **options)), parent, rtol=1e-3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +128,7 @@ class SquaredError(Objective):
 @pytest.mark.parametrize("case", FAMILY, ids=named)
 def test_a_point_at_which_every_gradient_is_zero_stays(case: tuple[str, dict[str, Any]]) -> None:
     name, options = case
-    method = METHODS[name](**options)
+    method = make(name, **options)
     labels = np.array([0, 1, 1, 0, 1, 0, 0])
     parts = [np.arange(4), np.arange(4, 7)]
     federation = InMemory(torch.eye(2, dtype=torch.float64)[labels], labels, parts, 2)
@@ -140,7 +144,7 @@ def test_a_point_at_which_every_gradient_is_zero_stays(case: tuple[str, dict[str
 @pytest.mark.parametrize("case", FAMILY, ids=named)
 def test_stacked_clients_do_as_clients_one_by_one(case: tuple[str, dict[str, Any]]) -> None:
     name, options = case
-    method = METHODS[name](**options)
+    method = make(name, **options)
     assert torch.allclose(trained(method, stacked=True), trained(method), rtol=1e-9, atol=1e-12)
 
 
@@ -177,7 +181,7 @@ def pair() -> Clients:
 @pytest.mark.parametrize("case", FAMILY, ids=named)
 def test_hooks_are_pure(case: tuple[str, dict[str, Any]]) -> None:
     name, options = case
-    method = METHODS[name](**options)
+    method = make(name, **options)
     people = population(clusters().federation)
     x = torch.linspace(-1, 1, 7, dtype=torch.float64)
     s = random_like(method.init(x, people, {}), 1)
@@ -230,17 +234,18 @@ def first_points(method: Method, cohorts: list[list[int]]) -> tuple[list[Tensor]
 
 @pytest.mark.parametrize("name", ["fedlesam", "fedlesam-s", "fedlesam-d"])
 def test_the_perturbation_is_the_whole_difference_of_global_models_scaled_to_rho(name: str) -> None:
-    x, at = first_points(METHODS[name](rho=0.2), [[0], [0]])  # type: ignore[call-arg]
+    x, at = first_points(make(name, rho=0.2), [[0], [0]])
     assert torch.equal(at[0], x[0])  # no earlier model, no perturbation
     e = at[1] - x[1]
     assert torch.allclose(e, 0.2 * (x[0] - x[1]) / (x[0] - x[1]).norm(), rtol=1e-4)
     tensors = torch.split(e, [24, 6, 18, 3])  # weights and biases of the two layers
-    assert all(piece.std() > 1e-3 for piece in tensors)  # a flat vector indexed per tensor shifts each by one number
+    # A flat vector that is read with a tensor's index shifts all of the tensor by one number.
+    assert all(piece.std() > 1e-3 for piece in tensors)
 
 
 def test_a_client_remembers_its_own_last_model_and_the_server_its_last_step() -> None:
     def unit(v: Tensor) -> Tensor:
-        return v / v.norm()
+        return v.div(v.norm())
 
     x, at = first_points(FedLESAM(rho=0.2, memory="client"), [[0], [1], [0]])
     assert torch.equal(at[1], x[1])  # client 1 has not been here before
@@ -311,7 +316,7 @@ def test_fedsmoo_uploads_two_vectors_and_shares_the_mean_dual_at_length_rho() ->
 
 
 def test_fedwmsam_of_one_client_is_fedcm_and_without_momentum_it_is_scaffold() -> None:
-    plain: dict[str, float] = {"rho": 0.0, "alpha_rate": 0.0}
+    plain: dict[str, Any] = {"rho": 0.0, "alpha_rate": 0.0}
     alone: dict[str, Any] = {"cohorts": [[0]] * 4, "sizes": (23,)}
     one_client = trained(FedWMSAM(**plain), **alone)
     assert torch.allclose(one_client, trained(FedCM(), **alone), rtol=1e-9, atol=1e-12)
@@ -402,10 +407,8 @@ def test_mofedsam_with_wcm_is_fedwcm_without_radius_and_mofedsam_without_the_par
 # --- training ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", FAMILY, ids=named)
-def test_twenty_rounds_on_digits_learn(case: tuple[str, dict[str, Any]]) -> None:
-    name, options = case
-    settings = {f"method.{key}": value for key, value in options.items()}
-    config = from_settings({"method.name": name, "run.rounds": 20, "run.eval_every": 20, **settings})
+@pytest.mark.parametrize("name", [*PARENTS, "fedwmsam"])
+def test_a_few_rounds_on_digits_learn(name: str) -> None:
+    config = from_settings({"method.name": name, "run.rounds": 12, "run.eval_every": 12, "data.imbalance": 1.0})
     finished = Runner(build(config), None, Silent()).run()
     assert float(str(finished.summary["final_accuracy"])) > 0.4  # chance is 0.1

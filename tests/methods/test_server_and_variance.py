@@ -154,9 +154,6 @@ def distance(run: Run, target: Array) -> float:
     return float(np.abs(run.xs[-1] - target).max())
 
 
-# --- exactness: the optimum of the global objective ---------------------------------------------------
-
-
 @pytest.mark.parametrize("average", ["uniform", "samples"])
 @pytest.mark.parametrize(
     ("name", "rounds", "options"), [("scaffold", 100, {}), ("feddyn", 150, {"lam": 1.5, "lr": 0.3})]
@@ -187,9 +184,6 @@ def test_mime_reaches_the_optimum_through_noisy_batches_if_all_take_part(average
 def test_without_a_control_variate_or_dual_a_bias_stays(name: str) -> None:
     run = train(name, 40, who=ALL, average="uniform")
     assert distance(run, problem().optimum("uniform")) > 1e-3
-
-
-# --- control variates and duals -------------------------------------------------------------------------
 
 
 def test_the_control_variate_of_a_constant_gradient_is_that_gradient() -> None:
@@ -238,9 +232,6 @@ def test_feddyn_hands_over_the_server_model_or_the_mean_of_the_clients() -> None
 
 def test_scaffold_uploads_one_model_a_client() -> None:
     assert train("scaffold", 1).records[0]["bytes_up"] == train("fedavg", 1).records[0]["bytes_up"]
-
-
-# --- the server's rules ----------------------------------------------------------------------------------
 
 
 def test_fedavgm_and_slowmo_agree_at_a_constant_rate_and_part_under_a_decaying_one() -> None:
@@ -292,9 +283,6 @@ def test_the_proximal_term_is_a_spring_to_the_received_model() -> None:
     np.testing.assert_allclose(moved, -(1 - shrink) / (a + mu) * (a * START - b), rtol=1e-12)
 
 
-# --- reductions to the parent ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "options", "parent", "parent_options"),
     [
@@ -341,9 +329,6 @@ def test_mimelite_averages_full_gradients_at_the_global_model_as_momentum() -> N
     for x in (START, *run.xs[:2]):
         momentum = beta * momentum + (1 - beta) * task.gradient(x)
     np.testing.assert_allclose(run.server("momentum"), momentum, rtol=1e-12)
-
-
-# --- cost, engines, errors -----------------------------------------------------------------------------------
 
 
 class Counting(Stacked):

@@ -36,8 +36,9 @@ class Broadcast:
 
 @dataclass(frozen=True, eq=False)
 class LocalResult:
-    """What a block of clients sends back, and what each keeps; one row a client."""
+    """What clients send back, and what each keeps; one row for each of those that answered."""
 
+    ids: Ints
     upload: State
     report: Report
     state: State
@@ -115,7 +116,7 @@ class LocalTraining:
         with self._torch_rng(ctx):
             upload = self.method.probe(LocalData(shards, self.forward, self.objective, o, ctx), ctx)
         nothing = np.zeros(len(ids))
-        return LocalResult(upload, {}, state, ctx.learning_rates, nothing, nothing)
+        return LocalResult(ids, upload, {}, state, ctx.learning_rates, nothing, nothing)
 
     def train(self, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> LocalResult:
         """Train a block of clients, ordered longest first, from the same received model."""
@@ -133,7 +134,9 @@ class LocalTraining:
             upload = {**upload, "buffers": self.forward.buffers()}
         kept = {**c, **{OBJECTIVE + key: value for key, value in o.items()}}
         steps = ctx.clients.steps
-        return LocalResult(upload, report, kept, ctx.learning_rates, _host(loss) / steps, _host(accuracy) / steps)
+        return LocalResult(
+            ids, upload, report, kept, ctx.learning_rates, _host(loss) / steps, _host(accuracy) / steps
+        )
 
     def _descend(
         self, w: Vec, c: State, o: State, ctx: Context, schedule: Schedule

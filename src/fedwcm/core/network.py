@@ -55,7 +55,9 @@ class Network:
         self._head_input = None
         if parameters is not None:
             logits = functional_call(self.module, parameters, (inputs,))
-        elif inputs.dim() == 4:  # convolutions on a CPU are up to 1.5 times faster with the channels last in memory
+        elif (
+            inputs.dim() == 4
+        ):  # convolutions on a CPU are up to 1.5 times faster with the channels last in memory
             logits = self.module(inputs.contiguous(memory_format=torch.channels_last))
         else:
             logits = self.module(inputs)

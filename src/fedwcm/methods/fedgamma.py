@@ -15,14 +15,27 @@ variates divided by E·n/b of client 0 in place of the steps taken.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedwcm.methods.sam import SAM
+from fedwcm.core.checks import require
+from fedwcm.core.types import Context, Oracle, State, Vec
+from fedwcm.methods.sam import ascended
 from fedwcm.methods.scaffold import SCAFFOLD
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedGamma(SAM, SCAFFOLD):
-    """SCAFFOLD with gradients at the ascended point."""
+class FedGamma(SCAFFOLD):
+    """SCAFFOLD with gradients at the ascended point.
+
+    Args:
+        rho: ρ, the length of the step uphill; 0 is SCAFFOLD.
+    """
 
     name: ClassVar[str] = "fedgamma"
 
     rho: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.rho >= 0, "rho", self.rho, "non-negative")
+
+    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        return super().direction(w, ascended(grad, self.rho), c, ctx)

@@ -70,9 +70,10 @@ class FedGraB(FedAvg):
 
 def class_shares(x: Vec, network: Network) -> Vec:
     """How the data is spread over the classes, guessed from the lengths of the classifier's rows."""
-    if network.head is None:
-        raise ValueError("method fedgrab needs a model with a final linear layer")
-    norms = torch.linalg.vector_norm(network.unflatten(x)[f"{network.head_name}.weight"], dim=-1)
+    weight = next((slot for slot in network.head_slots if len(slot.shape) == 2), None)
+    if weight is None:
+        raise ValueError("method fedgrab needs a model whose final linear layer is trained")
+    norms = torch.linalg.vector_norm(x[weight.start : weight.stop].view(weight.shape), dim=-1)
     above = norms - norms.min()
     total = above.sum()
     return above / total if total > 0 else torch.full_like(above, 1 / len(above))

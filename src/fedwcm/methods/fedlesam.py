@@ -24,20 +24,21 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from fedwcm.core.checks import require
-from fedwcm.core.method import Method
 from fedwcm.core.types import Clients, Cohort, Context, Oracle, Population, Report, State, Vec
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.sam import perturbation
 
 
 @dataclass(frozen=True, kw_only=True)
-class LESAM(Method):
-    """Gradients at the estimated global ascent: mix in before the method whose local step they enter.
+class FedLESAM(FedAvg):
+    """FedAvg with gradients at the estimated global ascent; or any method before which it is mixed in.
 
     Args:
-        rho: ρ, the length of the perturbation; 0 is the method without it.
+        rho: ρ, the length of the perturbation; 0 is FedAvg.
         memory: who remembers the earlier global model, each `client` or the `server` for all.
     """
+
+    name: ClassVar[str] = "fedlesam"
 
     rho: float = 0.1
     memory: Literal["client", "server"] = "client"
@@ -76,10 +77,3 @@ class LESAM(Method):
 
     def _server_memory(self, e: Vec) -> State:
         return {"perturbation": e} if self.memory == "server" else {}
-
-
-@dataclass(frozen=True, kw_only=True)
-class FedLESAM(LESAM, FedAvg):
-    """FedAvg with gradients at the estimated global ascent."""
-
-    name: ClassVar[str] = "fedlesam"

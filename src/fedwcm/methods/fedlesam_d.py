@@ -12,14 +12,20 @@ FedDyn. Departures: none beyond those of the two files.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from fedwcm.methods.feddyn import FedDyn
-from fedwcm.methods.fedlesam import LESAM
+from fedwcm.methods.fedlesam import FedLESAM
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedLESAMD(LESAM, FedDyn):
-    """FedDyn with gradients at the estimated global ascent."""
+class FedLESAMD(FedLESAM, FedDyn):
+    """FedDyn with gradients at the estimated global ascent.
+
+    Args:
+        average: the objective, as FedDyn has it; said again, or FedLESAM's default would come before its own.
+    """
 
     name: ClassVar[str] = "fedlesam-d"
+
+    average: Literal["samples", "uniform"] = "uniform"

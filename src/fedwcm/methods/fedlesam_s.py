@@ -12,14 +12,20 @@ rho = 0 is SCAFFOLD. Departure: the authors' code multiplies c − c_k by the co
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from fedwcm.methods.fedlesam import LESAM
+from fedwcm.methods.fedlesam import FedLESAM
 from fedwcm.methods.scaffold import SCAFFOLD
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedLESAMS(LESAM, SCAFFOLD):
-    """SCAFFOLD with gradients at the estimated global ascent."""
+class FedLESAMS(FedLESAM, SCAFFOLD):
+    """SCAFFOLD with gradients at the estimated global ascent.
+
+    Args:
+        average: the objective, as SCAFFOLD has it; said again, or FedLESAM's default would come before its own.
+    """
 
     name: ClassVar[str] = "fedlesam-s"
+
+    average: Literal["samples", "uniform"] = "uniform"

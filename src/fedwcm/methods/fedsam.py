@@ -13,12 +13,27 @@ statistics; here only the one at `w` does.
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fedwcm.core.checks import require
+from fedwcm.core.types import Context, Oracle, State, Vec
 from fedwcm.methods.fedavg import FedAvg
-from fedwcm.methods.sam import SAM
+from fedwcm.methods.sam import ascended
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedSAM(SAM, FedAvg):
-    """FedAvg with gradients at the ascended point."""
+class FedSAM(FedAvg):
+    """FedAvg with gradients at the ascended point.
+
+    Args:
+        rho: ρ, the length of the step uphill; 0 is FedAvg.
+    """
 
     name: ClassVar[str] = "fedsam"
+
+    rho: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.rho >= 0, "rho", self.rho, "non-negative")
+
+    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        return super().direction(w, ascended(grad, self.rho), c, ctx)

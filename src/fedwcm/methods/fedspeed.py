@@ -15,12 +15,27 @@ share that its experiments set to 1.
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fedwcm.core.checks import require
+from fedwcm.core.types import Context, Oracle, State, Vec
 from fedwcm.methods.feddyn import FedDyn
-from fedwcm.methods.sam import SAM
+from fedwcm.methods.sam import ascended
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedSpeed(SAM, FedDyn):
-    """FedDyn with gradients at the ascended point."""
+class FedSpeed(FedDyn):
+    """FedDyn with gradients at the ascended point.
+
+    Args:
+        rho: ρ, the length of the step uphill; 0 is FedDyn.
+    """
 
     name: ClassVar[str] = "fedspeed"
+
+    rho: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.rho >= 0, "rho", self.rho, "non-negative")
+
+    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        return super().direction(w, ascended(grad, self.rho), c, ctx)

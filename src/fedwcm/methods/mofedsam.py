@@ -13,12 +13,27 @@ rho = 0 is FedCM; α = 1 is FedSAM. The momentum's gain is FedCM's, and so is th
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fedwcm.core.checks import require
+from fedwcm.core.types import Context, Oracle, State, Vec
 from fedwcm.methods.fedcm import FedCM
-from fedwcm.methods.sam import SAM
+from fedwcm.methods.sam import ascended
 
 
 @dataclass(frozen=True, kw_only=True)
-class MoFedSAM(SAM, FedCM):
-    """FedCM with gradients at the ascended point."""
+class MoFedSAM(FedCM):
+    """FedCM with gradients at the ascended point.
+
+    Args:
+        rho: ρ, the length of the step uphill; 0 is FedCM.
+    """
 
     name: ClassVar[str] = "mofedsam"
+
+    rho: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.rho >= 0, "rho", self.rho, "non-negative")
+
+    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        return super().direction(w, ascended(grad, self.rho), c, ctx)

@@ -10,13 +10,9 @@ It costs a second gradient per step, on the same batch. BatchNorm's statistics a
 of the first, at `w`. rho = 0 is the method without it, at the price of one gradient.
 """
 
-from dataclasses import dataclass
-
 import torch
 
-from fedwcm.core.checks import require
-from fedwcm.core.method import Method
-from fedwcm.core.types import Context, Oracle, State, Vec
+from fedwcm.core.types import Oracle, Vec
 
 TINY = 1e-7
 """Keeps a zero direction zero instead of dividing 0 by 0."""
@@ -33,21 +29,3 @@ def ascended(grad: Oracle, rho: float) -> Oracle:
     if rho == 0:
         return grad
     return lambda w: grad(w + perturbation(grad(w), rho))
-
-
-@dataclass(frozen=True, kw_only=True)
-class SAM(Method):
-    """Gradients at the ascended point: mix in before the method whose local step they enter.
-
-    Args:
-        rho: ρ, the length of the step uphill; 0 is the method without it.
-    """
-
-    rho: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.rho >= 0, "rho", self.rho, "non-negative")
-
-    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        return super().direction(w, ascended(grad, self.rho), c, ctx)

@@ -68,7 +68,7 @@ def class_counts(source: Source, ctx: Context) -> Floats:
 
 def balancing_weights(counts: Floats, scheme: Scheme, beta: float) -> Floats:
     """A weight for each class that occurs, of mean 1 in each row; 0 for a class that does not."""
-    number = counts if scheme == "inverse" or beta == 0 else -np.expm1(counts * np.log(beta))
+    number = counts if scheme == "inverse" else 1.0 - beta**counts
     present = counts > 0
     weights = np.where(present, 1.0 / np.where(present, number, 1.0), 0.0)
     rows: Floats = weights * (present.sum(axis=1) / weights.sum(axis=1))[:, None]

@@ -13,7 +13,7 @@ from fedwcm.sim.store import ClientStore
 
 
 class Backend(Protocol):
-    """Runs the clients of a round; results have one row a client, in the order of `ids`."""
+    """Runs clients that were asked; the result has a row for each that answered, by ascending id."""
 
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> LocalResult: ...
 
@@ -27,7 +27,7 @@ class InProcess:
         self.training, self.federation, self.store, self.block = training, federation, store, block
 
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> LocalResult:
-        gathered = Gathered(len(ids))
+        gathered = Gathered(ids)
         for block in self.blocks(ids):
             gathered.put(np.searchsorted(ids, block), self.run_block(task, block, sent))
         return gathered.result()
@@ -61,8 +61,8 @@ class InProcess:
 class Gathered:
     """Results of blocks, put back into the order in which the clients were asked for."""
 
-    def __init__(self, clients: int) -> None:
-        self._clients = clients
+    def __init__(self, ids: Ints) -> None:
+        self._ids = ids
         self._upload: State = {}
         self._numbers: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
 
@@ -71,17 +71,19 @@ class Gathered:
         rows = torch.from_numpy(positions)
         for key, value in result.upload.items():
             if key not in self._upload:
-                self._upload[key] = value.new_empty(self._clients, *value.shape[1:])
+                self._upload[key] = value.new_empty(len(self._ids), *value.shape[1:])
             self._upload[key][rows] = value
         numbers = {f"report/{key}": value for key, value in result.report.items()}
         own = {"lr": result.learning_rates, "loss": result.loss, "accuracy": result.accuracy}
         for key, values in {**numbers, **own}.items():
-            self._numbers.setdefault(key, np.zeros(self._clients))[positions] = values
+            self._numbers.setdefault(key, np.zeros(len(self._ids)))[positions] = values
 
     def result(self) -> LocalResult:
         numbers = dict(self._numbers)
         report = {k.removeprefix("report/"): v for k, v in numbers.items() if k.startswith("report/")}
-        return LocalResult(self._upload, report, {}, numbers["lr"], numbers["loss"], numbers["accuracy"])
+        return LocalResult(
+            self._ids, self._upload, report, {}, numbers["lr"], numbers["loss"], numbers["accuracy"]
+        )
 
 
 def _column(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -58,7 +58,7 @@ class Processes:
             self._workers.append(worker)
 
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> LocalResult:
-        gathered = Gathered(len(ids))
+        gathered = Gathered(ids)
         new = self._outbox.write({"x": sent.x, "buffers": sent.buffers, **_prefixed(sent.message)})
         keys = tuple(sent.message)
         waiting = deque(self._inner.blocks(ids))

@@ -51,47 +51,43 @@ class Simulation:
         """One round: the state after it, and what is worth recording. A round without answers changes nothing."""
         method, seed, r = self.training.method, self.training.seed, before.round
         sampled = self.participation.sampled(self.training.population.clients, seed, r)
-        ids = self.participation.answering(sampled, seed, r)
+        asked = self.participation.answering(sampled, seed, r)
         lr = self.lr * self.lr_decay**r
-        probed, probe_bytes = self._probe(before, ids, lr)
-        message = method.message(before.method, probed)
-        sent = Broadcast(r, before.x, before.buffers, message, lr)
-        down = bytes_of({"x": sent.x, "buffers": sent.buffers}) + bytes_of(message)
-        record = {"participants": len(ids), "bytes_down": down * len(sampled) + probe_bytes[0] * len(sampled)}
-        if not len(ids):
-            return replace(before, round=r + 1), {**record, "bytes_up": 0}
-        result = self.backend.run("train", ids, sent)
-        after = update(
-            method,
-            before.x,
-            before.buffers,
-            before.method,
-            probed,
-            result.upload,
-            self._cohort(r, ids, lr, result),
-        )
+        traffic = Traffic(len(sampled))
+        probed = self._probe(before, asked, lr, traffic) if method.probes else {}
+        result = None
+        if len(asked) and probed is not None:
+            sent = Broadcast(r, before.x, before.buffers, method.message(before.method, probed), lr)
+            result = self.backend.run("train", asked, sent)
+            traffic.count(sent, result)
+        if result is None or not len(result.ids):
+            return replace(before, round=r + 1), {"participants": 0, **traffic.record()}
+        cohort = self._cohort(r, lr, result)
+        after = update(method, before.x, before.buffers, before.method, probed or {}, result.upload, cohort)
         if not bool(torch.isfinite(after.x).all()):
             raise DivergedError(f"the model has a NaN or an infinity after round {r + 1}")
-        record["bytes_up"] = bytes_of(result.upload) + 8 * len(ids) * len(result.report) + probe_bytes[1]
-        return ServerState(r + 1, after.x, after.buffers, after.state), {**record, **_measures(result, after)}
+        record = {"participants": len(cohort), **traffic.record(), **_measures(result, after)}
+        return ServerState(r + 1, after.x, after.buffers, after.state), record
 
-    def _probe(self, before: ServerState, ids: Ints, lr: float) -> tuple[State, tuple[int, int]]:
-        """The first phase of methods that have one, combined, with its bytes down (a client) and up."""
+    def _probe(self, before: ServerState, asked: Ints, lr: float, traffic: "Traffic") -> State | None:
+        """The first phase, of methods that have one, combined; None if nobody answered."""
+        if not len(asked):
+            return None
         method = self.training.method
-        if not method.probes or not len(ids):
-            return {}, (0, 0)
-        message = method.probe_message(before.method)
-        result = self.backend.run("probe", ids, Broadcast(before.round, before.x, before.buffers, message, lr))
-        cohort = self._cohort(before.round, ids, lr, result)
-        probed = combine(result.upload, method.combine_probe(before.method, cohort))
-        return probed, (bytes_of({"x": before.x}) + bytes_of(message), bytes_of(result.upload))
+        sent = Broadcast(before.round, before.x, before.buffers, method.probe_message(before.method), lr)
+        result = self.backend.run("probe", asked, sent)
+        traffic.count(sent, result)
+        if not len(result.ids):
+            return None
+        return combine(result.upload, method.combine_probe(before.method, self._cohort(before.round, lr, result)))
 
-    def _cohort(self, r: int, ids: Ints, lr: float, result: LocalResult) -> Cohort:
+    def _cohort(self, r: int, lr: float, result: LocalResult) -> Cohort:
+        samples = self.federation.samples[result.ids]
         return Cohort(
             round=r,
-            ids=ids,
-            samples=self.federation.samples[ids],
-            steps=self.training.steps(self.federation.samples[ids]),
+            ids=result.ids,
+            samples=samples,
+            steps=self.training.steps(samples),
             base_lr=lr,
             learning_rates=result.learning_rates,
             report=result.report,
@@ -99,6 +95,21 @@ class Simulation:
             network=self.training.forward.network,
             rng=generator(self.training.seed, Purpose.SERVER, r),
         )
+
+
+class Traffic:
+    """Bytes of a round: what every sampled client is sent, and what those that answer send back."""
+
+    def __init__(self, sampled: int) -> None:
+        self._sampled, self._down, self._up = sampled, 0, 0
+
+    def count(self, sent: Broadcast, result: LocalResult) -> None:
+        """Add a phase; a number of the report takes 8 bytes."""
+        self._down += self._sampled * bytes_of({"x": sent.x, "buffers": sent.buffers, **sent.message})
+        self._up += bytes_of(result.upload) + 8 * len(result.ids) * len(result.report)
+
+    def record(self) -> dict[str, object]:
+        return {"bytes_down": self._down, "bytes_up": self._up}
 
 
 def _measures(result: LocalResult, after: Outcome) -> dict[str, object]:
