@@ -1,7 +1,7 @@
 """Small federations, models and engines for tests, in float64 wherever exactness helps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -185,15 +185,18 @@ class Bench:
 
 def joined(results: Sequence[LocalResult]) -> LocalResult:
     """The results of several blocks as if they were of one."""
-    first = results[0]
-    return LocalResult(
-        {key: torch.cat([r.upload[key] for r in results]) for key in first.upload},
-        {key: np.concatenate([r.report[key] for r in results]) for key in first.report},
-        {key: torch.cat([r.state[key] for r in results]) for key in first.state},
-        np.concatenate([r.learning_rates for r in results]),
-        np.concatenate([r.loss for r in results]),
-        np.concatenate([r.accuracy for r in results]),
-    )
+    columns: dict[str, Any] = {}
+    for one in fields(LocalResult):
+        first, *_ = values = [getattr(result, one.name) for result in results]
+        if isinstance(first, dict):
+            columns[one.name] = {key: _stack([value[key] for value in values]) for key in first}
+        else:
+            columns[one.name] = _stack(values)
+    return LocalResult(**columns)
+
+
+def _stack(rows: Sequence[Any]) -> Any:
+    return torch.cat(list(rows)) if isinstance(rows[0], Tensor) else np.concatenate(rows)
 
 
 def simulation(

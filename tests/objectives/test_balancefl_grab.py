@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedwcm.core.forward import OneByOne
+from fedwcm.core.local import Broadcast
 from fedwcm.core.local_data import LocalData
 from fedwcm.core.network import Network
 from fedwcm.core.objective import View
@@ -295,23 +296,29 @@ def test_controllers_persist_over_rounds_for_each_client() -> None:
 
 
 def test_a_second_round_goes_on_from_where_the_controllers_stood() -> None:
-    logits, ctx, objective = numbers(1, 4, 3), context_of([[3, 0, 1]]), GraB()
-    _, once = value(objective, logits_view(logits), batch_of([[0, 2, 0, 0]]), ctx)
-    _, fresh = value(objective, logits_view(logits), batch_of([[0, 0, 0, 2]]), ctx)
-    _, on = value(objective, logits_view(logits), batch_of([[0, 0, 0, 2]]), ctx, once)
-    assert not torch.allclose(on["output"], fresh["output"])
+    data = clusters()
+    training = local_training(FedAvg(), data.federation, mlp(), objective=GraB())
+    simulated = simulation(training, data.federation, participation=Scripted([[2], [2]]))
+    only, shards = np.array([2]), [data.federation.shard(2)]
+    first, _ = simulated.play(simulated.start(*training.forward.network.initial()))
+    kept = simulated.store.read(only, torch.device("cpu"))
+    fresh = training.initial_state(training.clients(only, shards), first.x)
+    simulated.play(first)
+    after = simulated.store.read(only, torch.device("cpu"))
+    sent = Broadcast(1, first.x, first.buffers, {}, simulated.lr)
+    for state, same in ((kept, True), (fresh, False)):
+        again = training.train(only, shards, state, sent).state["objective/output"]
+        assert torch.allclose(again.float(), after["objective/output"]) == same
 
 
 def test_the_classifier_is_trained_and_not_only_what_is_below_it() -> None:
     data = clusters()
     training = local_training(FedGraB(), data.federation, mlp(), objective=GraB())
     network = training.forward.network
-    state = play(simulation(training, data.federation), 2)[-1][0]
-    before, after = network.unflatten(training.forward.network.initial()[0]), network.unflatten(state.x)
-    start = Network(mlp()).unflatten(Network(mlp()).initial()[0])
-    assert before.keys() == after.keys()
-    for name in start:
-        assert (after[name] - start[name]).abs().max() > 1e-3
+    start, _ = network.initial()
+    end = play(simulation(training, data.federation), 2)[-1][0].x
+    for name, moved in network.unflatten(end - start).items():
+        assert moved.abs().max() > 1e-3, name
 
 
 # --- Fed-GraB: the server -------------------------------------------------------------------------------

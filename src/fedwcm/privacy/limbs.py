@@ -1,0 +1,74 @@
+"""Counts as slots of a ciphertext, so that their sums come back exact.
+
+BFV adds each slot modulo t = 1,032,193, so a class total above that would wrap. A count therefore travels as
+five digits to base 64, each in a slot of its own. A sum of N contributors wraps in no slot as long as
+N · 63 < t, that is for N ≤ 16,384: the bound on the contributors of one key holder. Five digits hold counts up
+to 2³⁰ − 1, so totals of 10⁹ are exact, and so are sums far above.
+
+    slot 0             1, the contributor itself: the sum says how many are in it
+    slot 1 + 5c + d    digit d of class c, the lowest first
+
+One ciphertext has 4,096 slots and so takes 819 classes; more classes take more ciphertexts, each with its own
+slot 0.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedwcm.privacy.wire import ProtocolError
+
+Ints = NDArray[np.int64]
+
+SLOTS = 4096
+PLAIN_MODULUS = 1_032_193
+BASE = 64
+LIMBS = 5
+CLASSES_PER_CIPHERTEXT = (SLOTS - 1) // LIMBS
+MAX_COUNT = BASE**LIMBS - 1
+MAX_CONTRIBUTORS = (PLAIN_MODULUS - 1) // (BASE - 1)
+
+_WEIGHTS = BASE ** np.arange(LIMBS, dtype=np.int64)
+
+
+def checked_counts(counts: ArrayLike) -> Ints:
+    """One client's class counts as integers; ValueError where one cannot travel."""
+    given = np.asarray(counts)
+    if given.ndim != 1 or given.size == 0:
+        raise ValueError(f"counts must be one number a class, not an array of shape {given.shape}")
+    if given.dtype.kind not in "iuf":
+        raise ValueError(f"counts must be numbers, not {given.dtype}")
+    bad = ~((given >= 0) & (given <= MAX_COUNT) & (given == np.floor(given)))
+    if bad.any():
+        label = int(np.argmax(bad))
+        raise ValueError(f"counts must be whole numbers from 0 to {MAX_COUNT:,}; class {label} has {given[label]}")
+    return given.astype(np.int64)
+
+
+def slots_used(classes: int) -> tuple[int, ...]:
+    """How many slots each ciphertext uses for this many classes."""
+    starts = range(0, classes, CLASSES_PER_CIPHERTEXT)
+    return tuple(1 + LIMBS * min(CLASSES_PER_CIPHERTEXT, classes - start) for start in starts)
+
+
+def to_slots(counts: Ints) -> tuple[Ints, ...]:
+    """The slots of each ciphertext of one contributor."""
+    digits = counts[:, None] // _WEIGHTS % BASE
+    parts = np.split(digits, range(CLASSES_PER_CIPHERTEXT, len(counts), CLASSES_PER_CIPHERTEXT))
+    return tuple(np.concatenate(([1], part.ravel())) for part in parts)
+
+
+def from_slots(sums: Sequence[Ints], contributors: int) -> Ints:
+    """The class totals in the opened sums of this many contributors.
+
+    ProtocolError if the slots cannot be such a sum: then something else was added, or under another key.
+    """
+    for slots in sums:
+        if slots[0] != contributors:
+            raise ProtocolError(f"the sum counts {slots[0]:,} contributors where {contributors:,} are named")
+        if slots.max() > contributors * (BASE - 1):
+            raise ProtocolError(f"a digit sums to {slots.max():,}, more than {contributors:,} contributors can add")
+    digits = np.concatenate([slots[1:] for slots in sums]).reshape(-1, LIMBS)
+    totals: Ints = digits @ _WEIGHTS
+    return totals

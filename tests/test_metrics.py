@@ -1,0 +1,105 @@
+"""Metrics: shot groups by hand, F1 and balanced accuracy against scikit-learn's."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+from sklearn.metrics import balanced_accuracy_score, f1_score
+
+from fedwcm.metrics.classification import balanced_accuracy, class_accuracy, macro_f1, shot_groups, summarise
+
+Ints = NDArray[np.int64]
+
+CONFUSION = np.array([[5, 1, 0, 0], [2, 6, 2, 0], [0, 0, 0, 0], [1, 0, 0, 3]])  # class 2 has no test samples
+
+
+def exponential(classes: int, imbalance: float, largest: int) -> Ints:
+    return (largest * imbalance ** (np.arange(classes) / (classes - 1))).astype(np.int64)
+
+
+def groups(counts: Ints) -> tuple[list[int], list[int], list[int]]:
+    found = shot_groups(counts)
+    assert list(found) == ["many", "medium", "few"]
+    return found["many"].tolist(), found["medium"].tolist(), found["few"].tolist()
+
+
+# --- shot groups -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("imbalance", [0.5, 0.1, 0.05, 0.01])
+def test_ten_classes_of_an_exponential_tail_are_cut_in_3_3_and_4(imbalance: float) -> None:
+    assert groups(exponential(10, imbalance, 5000)) == ([0, 1, 2], [3, 4, 5], [6, 7, 8, 9])
+
+
+@pytest.mark.parametrize("imbalance", [0.5, 0.1, 0.01])
+def test_two_hundred_classes_of_an_exponential_tail_are_cut_in_thirds(imbalance: float) -> None:
+    sizes = [len(group) for group in groups(exponential(200, imbalance, 500))]
+    assert sum(sizes) == 200
+    assert all(abs(size - 200 / 3) < 3 for size in sizes)
+
+
+def test_a_step_has_no_medium_and_balanced_data_is_all_many() -> None:
+    assert groups(np.array([500] * 4 + [50] * 6)) == ([0, 1, 2, 3], [], [4, 5, 6, 7, 8, 9])
+    assert groups(np.full(7, 37)) == (list(range(7)), [], [])
+    assert groups(np.array([12])) == ([0], [], [])
+
+
+def test_a_class_without_training_samples_is_few_and_does_not_move_the_cuts() -> None:
+    assert groups(np.array([1000, 100, 10, 1])) == ([0, 1], [2], [3])
+    assert groups(np.array([1000, 100, 10, 1, 0])) == ([0, 1], [2], [3, 4])
+    assert groups(np.array([30, 30, 0])) == ([0, 1], [], [2])
+
+
+@given(arrays(np.int64, st.integers(1, 30), elements=st.integers(0, 10_000)).filter(lambda c: bool(c.any())))
+def test_every_class_is_in_one_group_and_groups_are_ordered_by_size(counts: Ints) -> None:
+    many, medium, few = groups(counts)
+    assert sorted(many + medium + few) == list(range(len(counts)))
+    assert counts.argmax() in many
+    for above, below in ((many, medium), (medium, few), (many, few)):
+        if above and below:
+            assert counts[above].min() > counts[below].max()
+
+
+# --- measures ----------------------------------------------------------------------------------------
+
+
+def pairs(confusion: Ints) -> tuple[Ints, Ints]:
+    """True and predicted labels that have this confusion matrix."""
+    actual, predicted = np.indices(confusion.shape).reshape(2, -1)
+    return np.repeat(actual, confusion.ravel()), np.repeat(predicted, confusion.ravel())
+
+
+confusions = st.integers(2, 6).flatmap(lambda c: arrays(np.int64, (c, c), elements=st.integers(0, 9)))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@given(confusions.filter(lambda table: bool(table.any())))
+def test_macro_f1_and_balanced_accuracy_are_scikit_learn_s(confusion: Ints) -> None:
+    actual, predicted = pairs(confusion)
+    present = np.unique(actual)
+    expected = f1_score(actual, predicted, labels=present, average="macro", zero_division=0)
+    assert macro_f1(confusion) == pytest.approx(expected, rel=1e-12)
+    assert balanced_accuracy(confusion) == pytest.approx(balanced_accuracy_score(actual, predicted), rel=1e-12)
+
+
+def test_accuracy_per_class_is_undefined_without_test_samples() -> None:
+    np.testing.assert_allclose(class_accuracy(CONFUSION), [5 / 6, 0.6, np.nan, 0.75])
+
+
+def test_the_summary_has_every_measure_and_null_where_there_is_nothing_to_measure() -> None:
+    summary = summarise(CONFUSION, np.array([1000, 900, 3, 1000]))
+    assert summary["test_accuracy"] == pytest.approx(14 / 20)
+    assert summary["balanced_accuracy"] == pytest.approx((5 / 6 + 0.6 + 0.75) / 3)
+    assert summary["many"] == pytest.approx((5 / 6 + 0.6 + 0.75) / 3)
+    assert summary["medium"] is None
+    assert summary["few"] is None
+    assert summary["per_class_accuracy"] == [pytest.approx(5 / 6), pytest.approx(0.6), None, 0.75]
+
+
+def test_a_perfect_and_a_constant_prediction() -> None:
+    perfect, constant = np.diag([3, 4, 5]), np.array([[3, 0, 0], [4, 0, 0], [5, 0, 0]])
+    assert macro_f1(perfect) == balanced_accuracy(perfect) == 1.0
+    assert balanced_accuracy(constant) == pytest.approx(1 / 3)
+    assert macro_f1(constant) == pytest.approx((6 / 15) / 3)
