@@ -1,14 +1,16 @@
 """Small federations, models and engines for tests, in float64 wherever exactness helps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedwcm.core.batches import Augmentation
 from fedwcm.core.federation import InMemory
 from fedwcm.core.forward import OneByOne, Stacked
 from fedwcm.core.local import Broadcast, LocalResult, LocalTraining, Task
@@ -16,7 +18,8 @@ from fedwcm.core.method import Method
 from fedwcm.core.network import Network
 from fedwcm.core.objective import Objective
 from fedwcm.core.participation import Participation
-from fedwcm.core.types import Clients, Cohort, Context, Floats, Ints, Population, Report, State
+from fedwcm.core.server import Outcome, update
+from fedwcm.core.types import Cohort, Ints, Population, State
 from fedwcm.objectives.cross_entropy import CrossEntropy
 from fedwcm.samplers.uniform import Uniform
 from fedwcm.sim.backend import Backend, InProcess
@@ -70,9 +73,7 @@ def clusters(
     )
 
 
-def divided(
-    inputs: NDArray[np.float64], labels: Ints, parts: list[Ints], classes: int = CLASSES
-) -> Clusters:
+def divided(inputs: NDArray[np.float64], labels: Ints, parts: list[Ints], classes: int = CLASSES) -> Clusters:
     """These samples, divided among clients by row."""
     return Clusters(inputs, labels, parts, InMemory(torch.from_numpy(inputs), labels, parts, classes))
 
@@ -133,6 +134,7 @@ def local_training(
     *,
     stacked: bool = False,
     objective: Objective | None = None,
+    augmentation: Augmentation | None = None,
     epochs: int = 2,
     batch_size: int = 8,
     weight_decay: float = 0.0,
@@ -145,7 +147,7 @@ def local_training(
         method=method,
         objective=objective or CrossEntropy(),
         sampler=Uniform(),
-        augmentation=None,
+        augmentation=augmentation,
         forward=Stacked(network) if stacked else OneByOne(network),
         population=population(federation, epochs, batch_size),
         weight_decay=weight_decay,
@@ -158,7 +160,14 @@ class Bench:
     """Clients that train from the initial model of a module, in one block if stacked, else each in its own."""
 
     def __init__(
-        self, method: Method, data: Clusters, module: nn.Module, *, lr: float = 0.2, round_: int = 2, **options: Any
+        self,
+        method: Method,
+        data: Clusters,
+        module: nn.Module,
+        *,
+        lr: float = 0.2,
+        round_: int = 2,
+        **options: Any,
     ) -> None:
         self.training = local_training(method, data.federation, module, **options)
         self._federation = data.federation
@@ -253,45 +262,22 @@ class Scripted:
     """Participation by script: who answers in each round; everybody else was asked in vain."""
 
     cohorts: Sequence[Sequence[int]]
-    clients: int = field(default=len(SIZES))
 
     def sampled(self, clients: int, seed: int, round_: int) -> Ints:
-        return np.arange(self.clients)
+        return np.arange(clients)
 
     def answering(self, sampled: Ints, seed: int, round_: int) -> Ints:
         return np.array(self.cohorts[round_], dtype=np.int64)
 
 
-def cohort(
-    population: Population,
-    samples: Sequence[int],
-    *,
-    report: Report | None = None,
-    learning_rates: Floats | None = None,
-    base_lr: float = 0.1,
-) -> Cohort:
-    """A cohort for direct calls of a method's server hooks."""
-    n = np.array(samples, dtype=np.int64)
-    return Cohort(
-        round=0,
-        ids=np.arange(len(n)),
-        samples=n,
-        steps=population.epochs * -(-n // population.batch_size),
-        base_lr=base_lr,
-        learning_rates=np.full(len(n), base_lr) if learning_rates is None else learning_rates,
-        report=report or {},
-        population=population,
-        network=Network(linear()),
-        rng=np.random.default_rng(0),
-    )
+def watch_updates(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Cohort, Outcome]]:
+    """The cohort and the outcome of every server update, while simulations play."""
+    seen: list[tuple[Cohort, Outcome]] = []
 
+    def watching(*arguments: Any) -> Outcome:
+        outcome = update(*arguments)
+        seen.append((arguments[-1], outcome))
+        return outcome
 
-def context(x: Tensor, clients: Clients, population: Population, message: State | None = None) -> Context:
-    """A context for direct calls of a method's client hooks."""
-    rates = np.full(len(clients), 0.1)
-    return Context(5, 0, x, message or {}, population, clients, 0.1, rates, {})
-
-
-def same_size(federation: InMemory, mean: float) -> Population:
-    """The federation's population with another mean client size."""
-    return replace(population(federation), mean_samples=mean)
+    monkeypatch.setattr("fedwcm.sim.simulation.update", watching)
+    return seen

@@ -1,6 +1,7 @@
 """Methods and objectives that exist for tests alone: each shows one thing that the engine must do."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from fedwcm.core.types import (
     Cohort,
     Combination,
     Context,
+    Ints,
     Oracle,
     Population,
     Report,
@@ -102,13 +104,15 @@ class Mime(FullGradient):
 
 @dataclass(frozen=True, kw_only=True)
 class Failing(Method):
-    """Fails on one client."""
+    """Fails on one client; the others take their time."""
 
     client: int
+    seconds: float = 0.0
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         if self.client in ctx.clients.ids:
             raise ArithmeticError(f"client {self.client} cannot count")
+        time.sleep(self.seconds)
         return super().finish(w, c, ctx)
 
 
@@ -138,6 +142,37 @@ class Seen(CrossEntropy):
             self.batches.append((int(client), batch.sample_ids[k][real].tolist()))
         loss, _ = super().loss(view, batch, o, ctx)
         return loss, {"seen": o["seen"] + 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growing(Seen):
+    """Cross-entropy that weighs more with every step that was seen."""
+
+    def loss(self, view: View, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        loss, after = super().loss(view, batch, o, ctx)
+        return loss * (1.0 + o["seen"]), after
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaled(CrossEntropy):
+    """Cross-entropy times a factor of each client's own, which is made once a round."""
+
+    def prepare(self, local: LocalData, ctx: Context) -> State:
+        return {"factor": 1.0 + torch.from_numpy(ctx.clients.ids).to(ctx.x.dtype)}
+
+    def loss(self, view: View, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        loss, o = super().loss(view, batch, o, ctx)
+        return loss * ctx.prepared["factor"], o
+
+
+class Shift:
+    """An augmentation that adds a whole number to every sample."""
+
+    def draw(self, rng: np.random.Generator, steps: int, batch_size: int) -> Ints:
+        return rng.integers(-2, 3, size=(steps, batch_size, 1))
+
+    def apply(self, inputs: Tensor, draws: Tensor) -> Tensor:
+        return inputs + draws
 
 
 @dataclass(frozen=True, kw_only=True)

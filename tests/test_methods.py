@@ -19,7 +19,18 @@ from fedwcm.methods.fedwcm_x import FedWCMX
 from fedwcm.options import make
 from fedwcm.sim.simulation import ServerState
 
-from .factories import BY_STEPS, Bench, Clusters, Scripted, clusters, divided, linear, local_training, play, simulation
+from .factories import (
+    BY_STEPS,
+    Bench,
+    Clusters,
+    Scripted,
+    clusters,
+    divided,
+    linear,
+    local_training,
+    play,
+    simulation,
+)
 from .specimens import Point, Quadratic
 
 FOUR: list[Callable[..., Method]] = [FedAvg, FedCM, FedWCM, FedWCMX]
@@ -31,9 +42,7 @@ COHORTS = [[0, 2, 3], [1, 2, 4], [2], [0, 1, 2, 3, 4], [1, 4]]
 def run(method: Method, data: Clusters = DATA, rounds: int = 5, **options: Any) -> list[tuple[ServerState, Any]]:
     """Rounds of softmax regression with scripted cohorts and a decaying rate."""
     training = local_training(method, data.federation, linear(), stacked=True, **options)
-    engine = simulation(
-        training, data.federation, participation=Scripted(COHORTS), block=8, lr=0.3, lr_decay=0.9
-    )
+    engine = simulation(training, data.federation, participation=Scripted(COHORTS), block=8, lr=0.3, lr_decay=0.9)
     return play(engine, rounds)
 
 
@@ -122,7 +131,7 @@ def test_fedwcm_x_has_that_gain_even_where_weights_and_steps_differ_most() -> No
 @pytest.mark.parametrize("method", WITH_MOMENTUM)
 def test_the_gain_announced_at_the_start_is_that_of_the_first_round(method: Callable[..., FedCM]) -> None:
     """Even weights and everybody in, so that the first round is the mean that is announced."""
-    options = {"momentum_norm": "nominal"}
+    options: dict[str, Any] = {"momentum_norm": "nominal"}
     if method is not FedCM:
         options["weighting"] = False
     data = clusters(sizes=(10, 90, 20, 20, 30))
@@ -214,7 +223,18 @@ def same(one: Any, other: Any) -> bool:
     return one is other
 
 
-HOOKS = ("survey", "init", "init_client", "message", "local_lr", "direction", "finish", "weights", "combine", "update")
+HOOKS = (
+    "survey",
+    "init",
+    "init_client",
+    "message",
+    "local_lr",
+    "direction",
+    "finish",
+    "weights",
+    "combine",
+    "update",
+)
 
 
 def watched(kind: type[Method], calls: list[str]) -> type[Method]:

@@ -103,8 +103,8 @@ def adaptive_alpha(discrepancy: float, round_mean: float, overall_mean: float, b
             raise ValueError(f"{name} must be a non-negative number, not {value!r}")
     if not discrepancy >= 0:
         raise ValueError(f"discrepancy must be non-negative, not {discrepancy!r}")
-    if not 0 <= base < 1:
-        raise ValueError(f"base must be in [0, 1), not {base!r}")
+    if not 0 <= base <= 1:
+        raise ValueError(f"base must be in [0, 1], not {base!r}")
     ratio = round_mean / overall_mean if overall_mean > 0 else 1.0
     alpha = base - (1.0 - base) * np.expm1(-discrepancy) * ratio
     return float(np.clip(alpha, base, max(base, 1.0 - ALPHA_MARGIN)))

@@ -51,4 +51,8 @@ RECIPES: dict[str, Recipe] = {
         "Fed-GraB: its server, which guesses the rare classes, with its loss, which balances their gradients",
         {"method.name": "fedgrab", "loss.name": "grab"},
     ),
+    "clip2fl": Recipe(
+        "CLIP2FL: CReFF with class embeddings on the server and a teacher's logits in the clients' loss",
+        {"method.name": "clip2fl", "loss.name": "distillation"},
+    ),
 }

@@ -1,32 +1,33 @@
 """BatchNorm: its statistics follow the first gradient of a step, and nothing else."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from fedwcm.core.method import mean_weights
+from fedwcm.core.batches import Batch
+from fedwcm.core.evaluate import evaluate
 from fedwcm.core.network import Network
 from fedwcm.core.objective import View
 from fedwcm.core.types import Context, State
-from fedwcm.core.batches import Batch
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.fedcm import FedCM
 from fedwcm.objectives.cross_entropy import CrossEntropy
 
-from ..factories import IMAGE, SIZES, Bench, Clusters, cohort, clusters, conv_batchnorm, local_training, play, simulation
+from ..factories import IMAGE, SIZES, Bench, clusters, conv_batchnorm, local_training, play, simulation
 from ..specimens import FullGradient, Sam
 
 DATA = clusters(shape=IMAGE)
-ONE_STEP = {"epochs": 1, "batch_size": 100}
+ONE_STEP: dict[str, Any] = {"epochs": 1, "batch_size": 100}
 
 
 def statistics_after_one_pass(client: int) -> torch.Tensor:
     """Running mean and variance of the plain module after one forward pass over a client's data."""
     module = conv_batchnorm().train()
     module(torch.from_numpy(DATA.inputs[DATA.parts[client]]))
-    norm = module[1]
-    assert isinstance(norm, nn.BatchNorm2d)
+    norm = next(m for m in module.modules() if isinstance(m, nn.BatchNorm2d))
     assert norm.running_mean is not None
     assert norm.running_var is not None
     return torch.cat([norm.running_mean, norm.running_var])
@@ -92,8 +93,6 @@ def test_the_server_averages_the_statistics_by_samples_whatever_the_method_does(
 
 
 def test_evaluation_uses_the_statistics_and_leaves_them_alone() -> None:
-    from fedwcm.core.evaluate import evaluate
-
     network = Network(conv_batchnorm())
     x, _ = network.initial()
     buffers = torch.tensor([0.5, -0.5, 0.1, 2.0, 0.3, 1.0], dtype=torch.float64)

@@ -1,6 +1,7 @@
 """One model at a time and stacked models show an objective the same view, and differentiate it alike."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from fedwcm.core.types import Vec
 from ..factories import CLASSES, FEATURES, IMAGE, conv_batchnorm, headless, linear, mlp, seeded
 
 K, BATCH = 3, 5
-EXACT = {"rtol": 1e-12, "atol": 1e-14}
+EXACT: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-14}
 
 Loss = Callable[[View, Vec], Tensor]
 Build = Callable[[], nn.Module]
@@ -96,17 +97,25 @@ def test_the_head_on_the_features_gives_the_logits(build: Build, way: type[OneBy
     w, inputs = models_and_inputs(network)
     k = 1 if way is OneByOne else K
     view = way(network)(w[:k], inputs[:k], track=True)
-    np.testing.assert_allclose(
-        view.head(view.features).detach().numpy(), view.logits.detach().numpy(), **EXACT
+    np.testing.assert_allclose(view.head(view.features).detach().numpy(), view.logits.detach().numpy(), **EXACT)
+
+
+def two_convolutions() -> nn.Module:
+    """Differentiating the second one reads its weight when the gradient is taken, not before."""
+    return seeded(
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Conv2d(2, 2, 2), nn.Flatten(), nn.Linear(2, CLASSES)
+        )
     )
 
 
+@pytest.mark.parametrize(("build", "shape"), [(mlp, (FEATURES,)), (two_convolutions, IMAGE)])
 @pytest.mark.parametrize("way", [OneByOne, Stacked])
 def test_looking_at_another_model_changes_neither_the_view_nor_its_gradient(
-    way: type[OneByOne] | type[Stacked],
+    way: type[OneByOne] | type[Stacked], build: Build, shape: tuple[int, ...]
 ) -> None:
-    network = Network(mlp())
-    w, inputs = models_and_inputs(network)
+    network = Network(build())
+    w, inputs = models_and_inputs(network, shape)
     x = network.initial()[0] * 2
     k = 1 if way is OneByOne else K
     forward = way(network)
@@ -114,7 +123,7 @@ def test_looking_at_another_model_changes_neither_the_view_nor_its_gradient(
     view = forward(w[:k], inputs[:k], track=True)
     other = view.at(x)
     assert torch.equal(forward.gradient(first_class(view, x)), plain)
-    mine = Network(mlp())
+    mine = Network(build())
     mine.point_parameters(x)
     np.testing.assert_allclose(other.logits[0].numpy(), mine(inputs[0])[0].detach().numpy(), **EXACT)
 

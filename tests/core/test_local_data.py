@@ -7,7 +7,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedwcm.core import local_data
-from fedwcm.core.batches import Shard, whole
+from fedwcm.core.batches import Batch, Shard, whole
+from fedwcm.core.objective import View
+from fedwcm.core.types import Context, State
+from fedwcm.objectives.cross_entropy import CrossEntropy
 
 from ..factories import Bench, Clusters, clusters, linear, mlp
 from ..specimens import FullGradient
@@ -30,6 +33,25 @@ def test_the_gradient_is_that_of_the_mean_loss_over_all_local_samples(build: typ
     for row, client in zip(gradients, BY_SIZE, strict=True):
         expected = full_gradient(build(), LARGE, client)
         np.testing.assert_allclose(row.numpy(), expected.numpy(), rtol=1e-11, atol=1e-14)
+
+
+class Penalised(CrossEntropy):
+    """Cross-entropy plus a term that has nothing to do with the samples: the squared bias of the head."""
+
+    def loss(self, view: View, batch: Batch, o: State, ctx: Context) -> tuple[torch.Tensor, State]:
+        loss, o = super().loss(view, batch, o, ctx)
+        bias = view.head(torch.zeros_like(view.features[:, :1]))
+        return loss + (bias**2).sum(dim=(-1, -2)), o
+
+
+def test_a_client_that_has_run_out_of_samples_adds_nothing_while_others_go_on() -> None:
+    together, apart = (
+        Bench(FullGradient(), LARGE, mlp(), stacked=stacked, objective=Penalised()).run("probe", BY_SIZE)
+        for stacked in (True, False)
+    )
+    np.testing.assert_allclose(
+        together.upload["full"].numpy(), apart.upload["full"].numpy(), rtol=1e-11, atol=1e-14
+    )
 
 
 def test_the_size_of_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The local training loop: which steps are taken, on which batches, and that blocks change nothing."""
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,10 @@ from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.fedwcm_x import FedWCMX
 
 from ..factories import BY_STEPS, IMAGE, SIZES, Bench, Clusters, clusters, divided, headless, linear, mlp
-from ..specimens import Counter, Push, Sam, Seen, global_torch_rng_untouched
+from ..specimens import Counter, Growing, Push, Sam, Scaled, Seen, Shift, global_torch_rng_untouched
 
-EXACT = {"rtol": 1e-11, "atol": 1e-13}
-ONE_STEP = {"epochs": 1, "batch_size": 100}
+EXACT: dict[str, Any] = {"rtol": 1e-11, "atol": 1e-13}
+ONE_STEP: dict[str, Any] = {"epochs": 1, "batch_size": 100}
 
 
 def assert_same(one: LocalResult, other: LocalResult) -> None:
@@ -47,6 +48,32 @@ def test_stacked_clients_train_as_each_would_alone(method: Method, build: Any) -
     apart = Bench(method, data, build(), **options).train()
     assert_same(together, apart)
     assert len(set(together.loss)) == len(SIZES)
+
+
+def test_what_an_objective_prepares_stays_with_its_client() -> None:
+    data = clusters()
+    together, apart = (
+        Bench(FedAvg(), data, mlp(), stacked=stacked, objective=Scaled()).train() for stacked in (True, False)
+    )
+    assert_same(together, apart)
+    plain = Bench(FedAvg(), data, mlp(), **ONE_STEP).train()
+    scaled = Bench(FedAvg(), data, mlp(), objective=Scaled(), **ONE_STEP).train()
+    np.testing.assert_allclose(scaled.loss / plain.loss, 1.0 + np.array(BY_STEPS), **EXACT)
+
+
+def test_augmentation_is_drawn_by_address_sample_by_sample_and_step_by_step() -> None:
+    data = clusters()
+    together, apart = (
+        Bench(FedAvg(), data, linear(), stacked=stacked, augmentation=Shift()).train() for stacked in (True, False)
+    )
+    assert_same(together, apart)
+    rows, labels = data.inputs[data.parts[1]], data.labels[data.parts[1]]
+    order = generator(5, Purpose.BATCHES, 2, 1).permutation(7)
+    shift = generator(5, Purpose.AUGMENT, 2, 1).integers(-2, 3, size=(1, 100, 1))[0, :7]
+    shifted = torch.from_numpy(rows[order] + shift)
+    expected = cross_entropy(linear()(shifted), torch.from_numpy(labels[order])).item()
+    loss = Bench(FedAvg(), data, linear(), augmentation=Shift(), **ONE_STEP).train([1]).loss[0]
+    assert loss == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("blocks", [[[2], [4, 0], [3, 1]], [[2, 4, 0, 3], [1]], [[2, 1], [0, 3], [4]]])
@@ -110,7 +137,7 @@ def test_every_epoch_visits_every_sample_of_the_client_once_in_batches_of_b(stac
         batches = [ids for who, ids in objective.batches if who == client]
         half = len(batches) // 2
         assert [len(ids) for ids in batches[: half - 1]] == [8] * (half - 1)
-        first, second = sum(batches[:half], []), sum(batches[half:], [])
+        first, second = list(chain(*batches[:half])), list(chain(*batches[half:]))
         assert sorted(first) == sorted(second) == part.tolist()
         assert first != second
 
@@ -121,6 +148,14 @@ def test_an_objective_s_state_advances_once_a_step_even_if_a_step_takes_two_grad
         result = Bench(Sam(), data, linear(), stacked=stacked, objective=Seen()).train()
         steps = 2 * np.ceil(np.array(SIZES)[BY_STEPS] / 8)
         np.testing.assert_array_equal(result.state["objective/seen"].numpy(), steps)
+
+
+def test_all_gradients_of_a_step_see_the_objective_s_state_from_before_it() -> None:
+    data = clusters()
+    once, twice = (Bench(m, data, mlp(), objective=Growing()).train() for m in (FedAvg(), Sam(rho=0.0)))
+    assert torch.equal(twice.upload["delta"], once.upload["delta"])
+    constant = Bench(FedAvg(), data, mlp()).train()
+    assert not torch.allclose(once.upload["delta"], constant.upload["delta"], rtol=1e-3)
 
 
 # --- one step ----------------------------------------------------------------------------------------
@@ -214,9 +249,10 @@ def test_dropout_draws_by_address_and_leaves_the_global_generator_alone() -> Non
 
 
 def test_dropout_differs_between_seeds_rounds_and_clients() -> None:
-    """One step on one and the same batch, in whichever order: only dropout makes a difference."""
+    """One step on a batch of one sample many times over: only dropout makes a difference."""
     whole = clusters(sizes=(20,))
-    data = divided(whole.inputs, whole.labels, [whole.parts[0], whole.parts[0]])
+    copies = np.full(20, 3)
+    data = divided(whole.inputs, whole.labels, [copies, copies])
     losses = [
         Bench(FedAvg(), data, mlp(dropout=0.5), seed=seed, round_=round_, **ONE_STEP).train([client]).loss[0]
         for seed, round_, client in ((5, 2, 0), (6, 2, 0), (5, 3, 0), (5, 2, 1))

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedwcm.core.rng import Purpose, generator
-from fedwcm.core.types import State
+from fedwcm.core.types import Combination, State
 
 from ..factories import CLASSES, ENGINES, SIZES, Scripted, clusters, linear, local_training, play, simulation
 from ..reference.softmax_regression import loss_gradient
@@ -101,8 +101,6 @@ class Curious(FullGradient):
         return {"echo": ctx.message["secret"].expand(len(ctx.clients), -1) * ctx.clients.ids[0]}
 
     def combine_probe(self, s: State, cohort: Any) -> Any:
-        from fedwcm.core.types import Combination
-
         return {"echo": Combination("echo", np.eye(len(cohort))[1])}
 
     def update(self, x: torch.Tensor, s: State, agg: State, cohort: Any) -> tuple[torch.Tensor, State]:

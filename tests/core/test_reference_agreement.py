@@ -4,7 +4,7 @@ The reference gets its mini-batches from the addresses of the random numbers alo
 which samples a client visits at which step.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import fedwcm.sim.simulation
 from fedwcm.core.method import Method
 from fedwcm.core.network import Network
 from fedwcm.core.rng import Purpose, generator
-from fedwcm.core.server import Outcome
 from fedwcm.methods import METHODS
 from fedwcm.sim.simulation import ServerState, Simulation
 
@@ -109,21 +107,8 @@ def engine(name: str, options: dict[str, Any], stacked: bool) -> Simulation:
     )
 
 
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Outcome]:
-    """What `server.update` makes of each round that had answers, while a simulation plays."""
-    outcomes: list[Outcome] = []
-    update: Callable[..., Outcome] = fedwcm.sim.simulation.update
-
-    def watched(*arguments: Any) -> Outcome:
-        outcomes.append(update(*arguments))
-        return outcomes[-1]
-
-    monkeypatch.setattr(fedwcm.sim.simulation, "update", watched)
-    return outcomes
-
-
 def assert_same_state(state: ServerState, expected: dict[str, Any]) -> None:
-    close = {"rtol": 1e-10, "atol": 1e-12}
+    close: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-12}
     np.testing.assert_allclose(state.x.numpy(), expected["x"], **close)
     if "momentum" in state.method:
         np.testing.assert_allclose(state.method["momentum"].numpy(), expected["momentum"], **close)
@@ -136,7 +121,7 @@ def test_the_engine_is_the_algorithm_box(
     name: str, options: dict[str, Any], stacked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = reference(name, options)
-    outcomes = iter(recorded(monkeypatch))
+    updates = iter(factories.watch_updates(monkeypatch))
     played = factories.play(engine(name, options, stacked), len(COHORTS))
     for (state, record), box in zip(played, expected, strict=True):
         assert_same_state(state, box)
@@ -144,7 +129,7 @@ def test_the_engine_is_the_algorithm_box(
         if not COHORTS[box["round"]]:
             assert "gain" not in record
             continue
-        np.testing.assert_allclose(next(outcomes).weights, box["weights"], rtol=1e-12)
+        np.testing.assert_allclose(next(updates)[1].weights, box["weights"], rtol=1e-12)
         if name != "fedavg":
             assert record["gain"] == pytest.approx(box["gain"], rel=1e-12)
             assert record["alpha"] == pytest.approx(box["alpha_used"], rel=1e-12)
@@ -168,8 +153,8 @@ def test_the_engine_agrees_with_balanced_classes_too(monkeypatch: pytest.MonkeyP
     """A target equal to the global distribution: infinite temperature, even weights, alpha at its base."""
     counts = DATA.federation.counts.sum(axis=0)
     target = tuple(float(share) for share in counts / counts.sum())
-    outcomes = recorded(monkeypatch)
+    updates = factories.watch_updates(monkeypatch)
     played = factories.play(engine("fedwcm", {"target": target}, stacked=True), len(COHORTS))
     for (state, _), box in zip(played, reference("fedcm", {}), strict=True):
         assert_same_state(state, box)
-    assert all(len(set(outcome.weights)) == 1 for outcome in outcomes)
+    assert all(len(set(outcome.weights)) == 1 for _, outcome in updates)

@@ -10,11 +10,12 @@ import torch
 
 from fedwcm.core.participation import Participation
 from fedwcm.core.rng import Purpose, generator
-from fedwcm.core.server import combine
-from fedwcm.core.types import Combination
+from fedwcm.core.server import Outcome, combine
+from fedwcm.core.types import Cohort, Combination
 from fedwcm.methods import METHODS
+from fedwcm.sim.simulation import ServerState
 
-from ..factories import SIZES, Scripted, clusters, linear, local_training, play, simulation
+from ..factories import SIZES, Scripted, clusters, linear, local_training, play, simulation, watch_updates
 
 DATA = clusters()
 FOUR = ("fedavg", "fedcm", "fedwcm", "fedwcm-x")
@@ -46,8 +47,12 @@ def test_an_upload_that_nobody_combines_is_ignored() -> None:
 # --- who takes part ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("share", "clients", "size"), [(0.1, 100, 10), (1.0, 7, 7), (0.25, 10, 2), (0.001, 50, 1)])
-def test_a_fixed_cohort_has_its_exact_size_and_ascending_distinct_ids(share: float, clients: int, size: int) -> None:
+@pytest.mark.parametrize(
+    ("share", "clients", "size"), [(0.1, 100, 10), (1.0, 7, 7), (0.25, 10, 2), (0.001, 50, 1)]
+)
+def test_a_fixed_cohort_has_its_exact_size_and_ascending_distinct_ids(
+    share: float, clients: int, size: int
+) -> None:
     for round_ in range(20):
         ids = Participation(participation=share).sampled(clients, 3, round_)
         assert len(ids) == size
@@ -63,9 +68,7 @@ def test_every_client_is_drawn_equally_often() -> None:
 
 
 def test_bernoulli_cohorts_vary_around_their_share_and_are_never_empty() -> None:
-    sizes = [
-        len(Participation(participation=0.2, sampling="bernoulli").sampled(50, 1, r)) for r in range(1000)
-    ]
+    sizes = [len(Participation(participation=0.2, sampling="bernoulli").sampled(50, 1, r)) for r in range(1000)]
     assert abs(np.mean(sizes) - 10) < 5 * np.sqrt(50 * 0.2 * 0.8 / 1000)
     assert np.var(sizes) == pytest.approx(50 * 0.2 * 0.8, rel=0.25)
     rare = [Participation(participation=0.05, sampling="bernoulli").sampled(4, 1, r) for r in range(300)]
@@ -97,9 +100,15 @@ def test_dropout_leaves_the_draw_of_the_cohort_alone_and_differs_by_round() -> N
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("participation", 0.0), ("participation", 1.1), ("dropout", 1.0), ("dropout", -0.1), ("dropout", float("nan"))],
+    [
+        ("participation", 0.0),
+        ("participation", 1.1),
+        ("dropout", 1.0),
+        ("dropout", -0.1),
+        ("dropout", float("nan")),
+    ],
 )
-def test_shares_out_of_range_are_refused_by_name(field: str, value: float) -> None:
+def test_shares_out_of_range_are_refused_by_name(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{field} = {value}"):
         Participation(**{field: value})
 
@@ -107,19 +116,11 @@ def test_shares_out_of_range_are_refused_by_name(field: str, value: float) -> No
 # --- rounds ------------------------------------------------------------------------------------------
 
 
-def watched(name: str, participation: Any, rounds: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], Any]:
-    """The cohorts that reached the server's update with their weights, and the rounds played."""
-    import fedwcm.sim.simulation as module
-
-    seen: list[Any] = []
-    update = module.update
-
-    def watching(*arguments: Any) -> Any:
-        outcome = update(*arguments)
-        seen.append((arguments[-1], outcome.weights))
-        return outcome
-
-    monkeypatch.setattr(module, "update", watching)
+def watched(
+    name: str, participation: Any, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[tuple[Cohort, Outcome]], list[tuple[ServerState, dict[str, Any]]]]:
+    """The server's updates, and the rounds played."""
+    seen = watch_updates(monkeypatch)
     training = local_training(METHODS[name](), DATA.federation, linear())
     return seen, play(simulation(training, DATA.federation, participation=participation), rounds)
 
@@ -138,7 +139,8 @@ def test_every_method_sees_the_same_cohorts(monkeypatch: pytest.MonkeyPatch) -> 
 def test_weights_of_those_who_answered_sum_to_1(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen, _ = watched(name, Participation(participation=1.0, dropout=0.4), 8, monkeypatch)
     assert len({len(cohort) for cohort, _ in seen}) > 1
-    for cohort, weights in seen:
+    for cohort, outcome in seen:
+        weights = outcome.weights
         assert len(weights) == len(cohort)
         assert weights.sum() == pytest.approx(1, rel=1e-12)
         assert (weights > 0).all()
@@ -155,7 +157,9 @@ def test_the_server_knows_each_answer_s_size_steps_and_rate(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("name", FOUR)
-def test_a_round_without_any_answer_keeps_everything_and_counts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_without_any_answer_keeps_everything_and_counts(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen, played = watched(name, Scripted([[0, 2], [], [1, 3]]), 3, monkeypatch)
     (first, _), (empty, record), (last, _) = played
     assert torch.equal(empty.x, first.x)
@@ -170,10 +174,10 @@ def test_a_round_without_any_answer_keeps_everything_and_counts(name: str, monke
 def test_a_round_after_an_empty_one_is_the_round_of_its_number() -> None:
     """Its batches and its rate are those of round 2, as if the empty one had been played."""
     training = local_training(METHODS["fedavg"](), DATA.federation, linear())
-    engine = simulation(training, DATA.federation, participation=Scripted([[], [], [1, 3]]), lr_decay=0.5)
-    start = engine.start(*training.forward.network.initial())
-    skipped = play(engine, 3)[-1][0]
-    direct, _ = engine.play(replace(start, round=2))
+    playing = simulation(training, DATA.federation, participation=Scripted([[], [], [1, 3]]), lr_decay=0.5)
+    start = playing.start(*training.forward.network.initial())
+    skipped = play(playing, 3)[-1][0]
+    direct, _ = playing.play(replace(start, round=2))
     assert torch.equal(skipped.x, direct.x)
 
 

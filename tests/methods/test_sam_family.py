@@ -1,7 +1,7 @@
 """Sharpness-aware methods: where they take their gradients, what they reduce to, and what they must not touch."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,10 @@ from fedwcm.core.batches import Batch
 from fedwcm.core.federation import InMemory
 from fedwcm.core.forward import OneByOne
 from fedwcm.core.method import Method
+from fedwcm.core.network import Network
 from fedwcm.core.objective import Objective, View
-from fedwcm.core.types import Clients, Context, State, Vec
+from fedwcm.core.server import combine
+from fedwcm.core.types import Clients, Cohort, Context, Ints, Report, State, Vec
 from fedwcm.experiment import build
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedcm import FedCM
@@ -31,7 +33,10 @@ from fedwcm.methods.wcm import WCM
 from fedwcm.sim.progress import Silent
 from fedwcm.sim.runner import Runner
 
-from ..factories import Scripted, clusters, cohort, context, local_training, mlp, play, population, simulation
+from ..factories import SIZES, Scripted, clusters, linear, local_training, mlp, play, population, simulation
+
+Case = tuple[str, dict[str, Any]]
+"""A method of the family, and options that are not its defaults."""
 
 PARENTS = {
     "fedsam": "fedavg",
@@ -43,55 +48,78 @@ PARENTS = {
     "fedlesam-s": "scaffold",
     "fedlesam-d": "feddyn",
 }
-CHILDREN: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in PARENTS] + [
+CHILDREN: list[Case] = [(name, {}) for name in PARENTS] + [
     (name, {"memory": "server"}) for name in PARENTS if name.startswith("fedlesam")
 ]
 FAMILY = [*CHILDREN, ("fedwmsam", {})]
-COHORTS = ([0, 2], [1, 2, 4], [0, 1, 3], [2, 4], [0, 2, 3])
+COHORTS = ((0, 2), (1, 2, 4), (0, 1, 3), (2, 4))
 
 
-def make(name: str, **options: Any) -> Method:
-    return METHODS[name](**options)
+def make(case: Case, **options: Any) -> Method:
+    return METHODS[case[0]](**case[1], **options)
 
 
-def named(case: tuple[str, dict[str, Any]]) -> str:
+def named(case: Case) -> str:
     return " ".join([case[0], *map(str, case[1].values())])
 
 
+@cache
 def trained(
-    method: Method, cohorts: Sequence[Sequence[int]] = COHORTS, *, sizes: Any = None, stacked: bool = False
+    method: Method,
+    cohorts: tuple[tuple[int, ...], ...] = COHORTS,
+    *,
+    sizes: tuple[int, ...] = SIZES,
+    stacked: bool = False,
 ) -> Tensor:
     """The global model after a round of each cohort, of clients that take unequally many steps."""
-    data = clusters() if sizes is None else clusters(sizes=sizes)
+    data = clusters(sizes=sizes)
     training = local_training(method, data.federation, mlp(), stacked=stacked)
     simulated = simulation(
         training,
         data.federation,
-        participation=Scripted(cohorts, len(data.parts)),
+        participation=Scripted(cohorts),
         block=8 if stacked else 1,
         lr_decay=0.9,
     )
     return play(simulated, len(cohorts))[-1][0].x
 
 
+PEOPLE = population(clusters().federation)
+PAIR = Clients(np.array([3, 4]), np.array([20, 9]), np.array([[20, 0], [4, 5]]), np.array([6, 4]))
+
+
+def context(x: Vec, message: State) -> Context:
+    """What two clients see, for direct calls of a method's hooks."""
+    return Context(5, 0, x, message, PEOPLE, PAIR, 0.1, np.full(2, 0.1), {})
+
+
+def cohort(samples: Ints, steps: Ints, report: Report) -> Cohort:
+    """What the server knows of clients that answered, for direct calls of a method's hooks."""
+    ids, rates, rng = np.arange(len(samples)), np.full(len(samples), 0.1), np.random.default_rng(0)
+    return Cohort(0, ids, samples, steps, 0.1, rates, report, PEOPLE, Network(linear()), rng)
+
+
+class Cubic:
+    """The gradient w³, which notes down where it is asked for."""
+
+    def __init__(self) -> None:
+        self.points: list[Tensor] = []
+
+    def __call__(self, at: Vec) -> Vec:
+        self.points.append(at)
+        return at**3
+
+
 # --- the ascent ----------------------------------------------------------------------------------------
 
 
 def test_the_ascended_gradient_is_taken_rho_uphill_from_each_client() -> None:
-    curvature = torch.tensor([1.0, 4.0, 9.0], dtype=torch.float64)
     w = torch.tensor([[1.0, -2.0, 3.0], [0.1, 0.0, 0.0], [50.0, 1.0, -7.0]], dtype=torch.float64)
-    points: list[Tensor] = []
-
-    def grad(at: Vec) -> Vec:
-        points.append(at)
-        return curvature * at
-
+    grad = Cubic()
     g = ascended(grad, 0.3)(w)
-    assert torch.equal(points[0], w)  # where the training loss and BatchNorm's statistics come from
-    step, slope = points[1] - w, curvature * w
-    assert torch.allclose(step.norm(dim=-1), torch.full((3,), 0.3, dtype=torch.float64), rtol=1e-5)
-    assert torch.allclose((step * slope).sum(-1), 0.3 * slope.norm(dim=-1), rtol=1e-5)
-    assert torch.equal(g, curvature * points[1])
+    assert torch.equal(grad.points[0], w)  # where the training loss and BatchNorm's statistics come from
+    assert torch.allclose(grad.points[1] - w, 0.3 * w**3 / (w**3).norm(dim=-1, keepdim=True), rtol=1e-3)
+    assert torch.equal(g, grad.points[1] ** 3)
 
 
 def test_a_zero_direction_gives_no_perturbation_and_no_nan() -> None:
@@ -99,21 +127,20 @@ def test_a_zero_direction_gives_no_perturbation_and_no_nan() -> None:
     assert torch.allclose(perturbation(rows, 0.5), torch.tensor([[0.0, 0.0], [0.3, 0.4]]))
 
 
-@pytest.mark.parametrize("name", [*PARENTS, "fedwmsam"])
-def test_a_negative_radius_is_refused(name: str) -> None:
+@pytest.mark.parametrize("case", FAMILY, ids=named)
+def test_a_negative_radius_is_refused(case: Case) -> None:
     with pytest.raises(ValueError, match=r"rho = -0\.1"):
-        make(name, rho=-0.1)
+        make(case, rho=-0.1)
 
 
-# --- reductions, fixed points, engines -------------------------------------------------------------------
+# --- reductions, fixed points, engines, purity -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", CHILDREN, ids=named)
-def test_a_method_without_radius_is_its_parent_and_with_one_it_is_not(case: tuple[str, dict[str, Any]]) -> None:
-    name, options = case
-    parent = trained(make(PARENTS[name]))
-    assert torch.equal(trained(make(name, rho=0.0, **options)), parent)
-    assert not torch.allclose(trained(make(name, rho=0.1, **options)), parent, rtol=1e-3)
+def test_a_method_without_radius_is_its_parent_and_with_one_it_is_not(case: Case) -> None:
+    parent = trained(METHODS[PARENTS[case[0]]]())
+    assert torch.equal(trained(make(case, rho=0.0)), parent)
+    assert not torch.allclose(trained(make(case, rho=0.1)), parent, rtol=1e-3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,9 +153,8 @@ class SquaredError(Objective):
 
 
 @pytest.mark.parametrize("case", FAMILY, ids=named)
-def test_a_point_at_which_every_gradient_is_zero_stays(case: tuple[str, dict[str, Any]]) -> None:
-    name, options = case
-    method = make(name, **options)
+def test_a_point_at_which_every_gradient_is_zero_stays(case: Case) -> None:
+    method = make(case)
     labels = np.array([0, 1, 1, 0, 1, 0, 0])
     parts = [np.arange(4), np.arange(4, 7)]
     federation = InMemory(torch.eye(2, dtype=torch.float64)[labels], labels, parts, 2)
@@ -137,18 +163,14 @@ def test_a_point_at_which_every_gradient_is_zero_stays(case: tuple[str, dict[str
         module.weight.data = scale * torch.eye(2, dtype=torch.float64)
         before = module.weight.detach().clone().flatten()
         training = local_training(method, federation, module, objective=SquaredError(), batch_size=2)
-        played = play(simulation(training, federation, participation=Scripted([[0], [0, 1], [1]], 2)), 3)
+        played = play(simulation(training, federation, participation=Scripted([[0], [0, 1], [1]])), 3)
         assert torch.equal(played[-1][0].x, before) is stays
 
 
 @pytest.mark.parametrize("case", FAMILY, ids=named)
-def test_stacked_clients_do_as_clients_one_by_one(case: tuple[str, dict[str, Any]]) -> None:
-    name, options = case
-    method = make(name, **options)
+def test_stacked_clients_do_as_clients_one_by_one(case: Case) -> None:
+    method = make(case)
     assert torch.allclose(trained(method, stacked=True), trained(method), rtol=1e-9, atol=1e-12)
-
-
-# --- purity ------------------------------------------------------------------------------------------------
 
 
 def random_like(state: State, seed: int) -> State:
@@ -160,36 +182,23 @@ def random_like(state: State, seed: int) -> State:
     }
 
 
-def copied(*values: Any) -> Any:
-    return [{k: v.clone() for k, v in x.items()} if isinstance(x, dict) else x.clone() for x in values]
-
-
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, np.ndarray):
-        return bool(np.array_equal(one, other))
-    if isinstance(one, (tuple, list)):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(torch.equal(one, other))
-
-
-def pair() -> Clients:
-    return Clients(np.array([3, 4]), np.array([20, 9]), np.array([[20, 0], [4, 5]]), np.array([6, 4]))
+def numbers(value: Any) -> list[Any]:
+    """All numbers in nested states, with their keys, copied."""
+    if isinstance(value, dict):
+        return [[key, numbers(inner)] for key, inner in value.items()]
+    return [numbers(inner) for inner in value] if isinstance(value, tuple) else value.tolist()
 
 
 @pytest.mark.parametrize("case", FAMILY, ids=named)
-def test_hooks_are_pure(case: tuple[str, dict[str, Any]]) -> None:
-    name, options = case
-    method = make(name, **options)
-    people = population(clusters().federation)
+def test_hooks_are_pure(case: Case) -> None:
+    method = make(case)
     x = torch.linspace(-1, 1, 7, dtype=torch.float64)
-    s = random_like(method.init(x, people, {}), 1)
-    ctx = context(x, pair(), people, method.message(s, {}))
-    c = random_like(method.init_client(x, pair()), 2)
+    s = random_like(method.init(x, PEOPLE, {}), 1)
+    ctx = context(x, method.message(s, {}))
+    c = random_like(method.init_client(x, PAIR), 2)
     w = x + torch.outer(torch.tensor([1.0, -2.0], dtype=torch.float64), x.square())
     arguments = (w, c, ctx.message, x, s)
-    before = copied(*arguments)
+    before = numbers(arguments)
 
     def grad(at: Vec) -> Vec:
         return 3.0 * at + 1.0
@@ -197,12 +206,12 @@ def test_hooks_are_pure(case: tuple[str, dict[str, Any]]) -> None:
     def run() -> Any:
         step = method.direction(w, grad, c, ctx)
         upload, report, kept = method.finish(w, c, ctx)
-        answered = cohort(people, [20, 9], report=report)
-        agg = {n: torch.as_tensor(k.weights) @ upload[k.key] for n, k in method.combine(s, answered).items()}
+        answered = cohort(PAIR.samples, PAIR.steps, report)
+        agg = combine(upload, method.combine(s, answered))
         return step, upload, report, kept, method.update(x, s, agg, answered)
 
-    assert same(run(), run())
-    assert same(list(arguments), before)
+    assert numbers(run()) == numbers(run())
+    assert numbers(arguments) == before
 
 
 # --- FedLESAM: the whole vector, of the right earlier model -----------------------------------------------
@@ -225,16 +234,14 @@ def first_points(method: Method, cohorts: list[list[int]]) -> tuple[list[Tensor]
     data = clusters()
     training = local_training(method, data.federation, mlp())
     forward = Recording(training.forward.network)
-    simulated = simulation(
-        replace(training, forward=forward), data.federation, participation=Scripted(cohorts, len(data.parts))
-    )
+    simulated = simulation(replace(training, forward=forward), data.federation, participation=Scripted(cohorts))
     sent = [forward.network.initial()[0], *(state.x for state, _ in play(simulated, len(cohorts)))]
     return sent, [points[0] for points in forward.rounds]
 
 
 @pytest.mark.parametrize("name", ["fedlesam", "fedlesam-s", "fedlesam-d"])
 def test_the_perturbation_is_the_whole_difference_of_global_models_scaled_to_rho(name: str) -> None:
-    x, at = first_points(make(name, rho=0.2), [[0], [0]])
+    x, at = first_points(make((name, {}), rho=0.2), [[0], [0]])
     assert torch.equal(at[0], x[0])  # no earlier model, no perturbation
     e = at[1] - x[1]
     assert torch.allclose(e, 0.2 * (x[0] - x[1]) / (x[0] - x[1]).norm(), rtol=1e-4)
@@ -257,7 +264,7 @@ def test_a_client_remembers_its_own_last_model_and_the_server_its_last_step() ->
 
 
 def test_both_memories_are_one_when_everybody_takes_part_in_every_round() -> None:
-    everybody, some = [[0, 1, 2, 3, 4]] * 4, COHORTS
+    everybody, some = ((0, 1, 2, 3, 4),) * 3, COHORTS
     client, server = FedLESAM(memory="client"), FedLESAM(memory="server")
     assert torch.allclose(trained(client, everybody), trained(server, everybody), rtol=1e-9, atol=1e-12)
     assert not torch.allclose(trained(client, some), trained(server, some), rtol=1e-3)
@@ -266,47 +273,41 @@ def test_both_memories_are_one_when_everybody_takes_part_in_every_round() -> Non
 @pytest.mark.parametrize(("memory", "sent", "kept"), [("client", 1, 1), ("server", 2, 0)])
 def test_a_memory_costs_a_vector_kept_or_a_vector_sent(memory: Any, sent: int, kept: int) -> None:
     method, x = FedLESAM(memory=memory), torch.ones(7)
-    people = population(clusters().federation)
-    assert 1 + len(method.message(method.init(x, people, {}), {})) == sent
-    assert len(method.init_client(x, pair())) == kept
+    assert 1 + len(method.message(method.init(x, PEOPLE, {}), {})) == sent
+    assert len(method.init_client(x, PAIR)) == kept
 
 
 # --- FedSMOO -----------------------------------------------------------------------------------------------
 
 
 def test_fedsmoo_perturbs_by_rho_against_its_dual_and_the_shared_perturbation() -> None:
-    method, people = FedSMOO(rho=0.2, lam=0.5), population(clusters().federation)
+    method = FedSMOO(rho=0.2, lam=0.5)
     x = torch.linspace(-1, 1, 5, dtype=torch.float64)
     shared = torch.tensor([0.1, 0.0, -0.1, 0.0, 0.1], dtype=torch.float64)
-    ctx = context(x, pair(), people, {"perturbation": shared})
-    c = random_like(method.init_client(x, pair()), 3)
+    ctx = context(x, {"perturbation": shared})
+    c = random_like(method.init_client(x, PAIR), 3)
     w = x + torch.tensor([[0.5], [-0.25]], dtype=torch.float64)
-    points: list[Tensor] = []
-
-    def grad(at: Vec) -> Vec:
-        points.append(at)
-        return at**3
-
+    grad = Cubic()
     v, after = method.direction(w, grad, c, ctx)
-    e = points[1] - w
+    e = grad.points[1] - w
     u = w**3 - c["mu"] - shared
-    assert torch.equal(points[0], w)
+    assert torch.equal(grad.points[0], w)
     assert torch.allclose(e, 0.2 * u / u.norm(dim=-1, keepdim=True), rtol=1e-5)
     assert torch.allclose(after["mu"], c["mu"] + e - shared)
     assert torch.allclose(v, (w + e) ** 3 + 0.5 * (c["dual"] + w - x))
 
 
 def test_fedsmoo_uploads_two_vectors_and_shares_the_mean_dual_at_length_rho() -> None:
-    method, people = FedSMOO(rho=0.2), population(clusters().federation)
+    method = FedSMOO(rho=0.2)
     x = torch.zeros(5, dtype=torch.float64)
-    s = method.init(x, people, {})
-    c = random_like(method.init_client(x, pair()), 4)
+    s = method.init(x, PEOPLE, {})
+    c = random_like(method.init_client(x, PAIR), 4)
     assert set(c) == {"dual", "mu"}
-    upload, report, kept = method.finish(x.repeat(2, 1), c, context(x, pair(), people, method.message(s, {})))
+    upload, report, kept = method.finish(x.repeat(2, 1), c, context(x, method.message(s, {})))
     assert set(upload) == {"delta", "mu"}
     assert torch.equal(kept["mu"], c["mu"])  # the dual is carried into the client's next round
-    answered = cohort(people, [20, 9], report=report)
-    agg = {n: torch.as_tensor(k.weights) @ upload[k.key] for n, k in method.combine(s, answered).items()}
+    answered = cohort(PAIR.samples, PAIR.steps, report)
+    agg = combine(upload, method.combine(s, answered))
     mean = c["mu"].mean(dim=0)
     _, s = method.update(x, s, agg, answered)
     assert torch.allclose(s["perturbation"], 0.2 * mean / mean.norm(), rtol=1e-5)
@@ -317,7 +318,7 @@ def test_fedsmoo_uploads_two_vectors_and_shares_the_mean_dual_at_length_rho() ->
 
 def test_fedwmsam_of_one_client_is_fedcm_and_without_momentum_it_is_scaffold() -> None:
     plain: dict[str, Any] = {"rho": 0.0, "alpha_rate": 0.0}
-    alone: dict[str, Any] = {"cohorts": [[0]] * 4, "sizes": (23,)}
+    alone: dict[str, Any] = {"cohorts": ((0,),) * 4, "sizes": (23,)}
     one_client = trained(FedWMSAM(**plain), **alone)
     assert torch.allclose(one_client, trained(FedCM(), **alone), rtol=1e-9, atol=1e-12)
     assert torch.allclose(trained(FedWMSAM(alpha=1 - 1e-7, **plain)), trained(SCAFFOLD()), rtol=1e-4, atol=1e-6)
@@ -325,54 +326,40 @@ def test_fedwmsam_of_one_client_is_fedcm_and_without_momentum_it_is_scaffold() -
 
 
 def test_fedwmsam_mixes_the_corrected_gradient_uphill_with_the_momentum() -> None:
-    method, people = FedWMSAM(rho=0.2, alpha=0.4), population(clusters().federation)
+    method = FedWMSAM(rho=0.2, alpha=0.4)
     x = torch.linspace(-1, 1, 5, dtype=torch.float64)
-    s = random_like(method.init(x, people, {}), 5)
-    ctx = context(x, pair(), people, method.message(s, {}))
-    c = random_like(method.init_client(x, pair()), 6)
+    s = random_like(method.init(x, PEOPLE, {}), 5)
+    ctx = context(x, method.message(s, {}))
+    c = random_like(method.init_client(x, PAIR), 6)
     momentum = s["momentum"] + 0.4 / 0.6 * (s["control"] - c["control"])
-    w, points = x.repeat(2, 1), []
-
-    def grad(at: Vec) -> Vec:
-        points.append(at)
-        return at**3
-
+    w, grad = x.repeat(2, 1), Cubic()
     for b in range(3):
         v, c = method.direction(w, grad, c, ctx)
         u = x + b * momentum - w
         e = 0.2 * u / u.norm(dim=-1, keepdim=True) if b else torch.zeros_like(w)
-        assert torch.allclose(points[-1], w + e, rtol=1e-5)
-        assert not b or bool(((points[-1] - w) * momentum).sum() > 0)  # Δ is gradient-like: uphill
-        assert torch.allclose(v, 0.4 * (points[-1] ** 3 + s["control"] - c["control"]) + 0.6 * s["momentum"])
+        assert len(grad.points) == b + 1  # one gradient a step
+        assert torch.allclose(grad.points[b], w + e, rtol=1e-5)
+        assert not b or bool(((grad.points[b] - w) * momentum).sum() > 0)  # Δ is gradient-like: uphill
+        corrected = grad.points[b] ** 3 + s["control"] - c["control"]
+        assert torch.allclose(v, 0.4 * corrected + 0.6 * s["momentum"])
         w = w - 0.1 * v
-    assert len(points) == 3  # one gradient a step
     _, _, c = method.finish(w, c, ctx)
     assert not c["step"].any()  # the next round counts anew
 
 
-@pytest.mark.parametrize(("sign", "goal"), [(-1.0, 0.1), (1.0, 0.9)])
-def test_fedwmsam_trusts_the_momentum_less_the_more_clients_disagree_with_it(sign: float, goal: float) -> None:
-    method, people = FedWMSAM(alpha=0.3, alpha_rate=0.25), population(clusters().federation)
+@pytest.mark.parametrize(("length", "seen", "goal"), [(-1.0, 0.0, 0.1), (1.0, 2.0, 0.9), (0.0, 0.0, 0.1)])
+def test_fedwmsam_trusts_momentum_less_the_more_clients_disagree_with_it(
+    length: float, seen: float, goal: float
+) -> None:
+    method = FedWMSAM(alpha=0.3, alpha_rate=0.25)
     x = torch.linspace(-1, 1, 5, dtype=torch.float64)
-    s = random_like(method.init(x, people, {}), 7)
-    ctx = context(x, pair(), people, method.message(s, {}))
-    w = x + sign * torch.outer(torch.tensor([0.1, 2.0], dtype=torch.float64), s["momentum"])
-    _, report, _ = method.finish(w, method.init_client(x, pair()), ctx)
-    np.testing.assert_allclose(report["disagreement"], 1.0 + sign, atol=1e-12)
-    after = method.next_alpha(s, cohort(people, [20, 9], report=report))
+    s = method.init(x, PEOPLE, {})
+    s = {**s, "momentum": abs(length) * x.square()}  # of length 0 in the first round
+    w = x + (length or 1.0) * torch.outer(torch.tensor([0.1, 2.0], dtype=torch.float64), x.square())
+    _, report, _ = method.finish(w, method.init_client(x, PAIR), context(x, method.message(s, {})))
+    np.testing.assert_allclose(report["disagreement"], seen, atol=1e-12)
+    after = method.next_alpha(s, cohort(PAIR.samples, PAIR.steps, report))
     assert after == pytest.approx(0.75 * 0.3 + 0.25 * goal)
-
-
-def test_fedwmsam_keeps_alpha_while_there_is_no_momentum_to_disagree_with() -> None:
-    method, people = FedWMSAM(alpha=0.1), population(clusters().federation)
-    x = torch.ones(5)
-    s = method.init(x, people, {})
-    ctx = context(x, pair(), people, method.message(s, {}))
-    _, report, _ = method.finish(torch.rand(2, 5), method.init_client(x, pair()), ctx)
-    assert method.next_alpha(s, cohort(people, [20, 9], report=report)) == pytest.approx(0.1)
-
-
-# --- with FedWCM's two parts ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -387,7 +374,7 @@ def test_mofedsam_takes_client_weights_and_adaptive_alpha_from_wcm() -> None:
     people = training.population
     scores = method.survey(data.federation.counts, people)["score"]
     start = simulated.start(*training.forward.network.initial())
-    answered = cohort(people, data.federation.samples.tolist(), report={"score": scores})
+    answered = cohort(data.federation.samples, np.ones(5, dtype=np.int64), {"score": scores})
     expected = client_weights(scores, temperature(people.prior[None], None, method.temperature_scale))
     np.testing.assert_allclose(method.weights(start.method, answered), expected)
     assert np.ptp(expected) > 0.01
@@ -404,11 +391,8 @@ def test_mofedsam_with_wcm_is_fedwcm_without_radius_and_mofedsam_without_the_par
     assert not torch.allclose(trained(MoFedSAMWCM()), trained(FedWCM()), rtol=1e-3)
 
 
-# --- training ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", [*PARENTS, "fedwmsam"])
 def test_a_few_rounds_on_digits_learn(name: str) -> None:
     config = from_settings({"method.name": name, "run.rounds": 8, "run.eval_every": 8, "data.imbalance": 1.0})
     finished = Runner(build(config), None, Silent()).run()
-    assert float(str(finished.summary["final_accuracy"])) > 0.4  # chance is 0.1
+    assert float(str(finished.summary["final_accuracy"])) > 0.3  # chance is 0.1

@@ -109,6 +109,9 @@ class Run:
     def xs(self) -> Array:
         return np.stack([state.x.numpy() for state in self.states])
 
+    def distance(self, target: Array) -> float:
+        return float(np.abs(self.xs[-1] - target).max())
+
     def server(self, key: str) -> Array:
         return self.states[-1].method[key].numpy()
 
@@ -150,10 +153,6 @@ def train(
     return Run(states, records, engine)
 
 
-def distance(run: Run, target: Array) -> float:
-    return float(np.abs(run.xs[-1] - target).max())
-
-
 @pytest.mark.parametrize("average", ["uniform", "samples"])
 @pytest.mark.parametrize(
     ("name", "rounds", "options"), [("scaffold", 100, {}), ("feddyn", 150, {"lam": 1.5, "lr": 0.3})]
@@ -162,9 +161,9 @@ def test_drift_correction_reaches_the_optimum_with_unequal_steps_and_half_of_the
     name: str, rounds: int, options: dict[str, Any], average: str
 ) -> None:
     run = train(name, rounds, average=average, **options)
-    assert distance(run, problem().optimum(average)) < 1e-12
-    other = {"uniform": "samples", "samples": "uniform"}[average]
-    assert distance(run, problem().optimum(other)) > 0.05
+    optima = {name: problem().optimum(name) for name in ("uniform", "samples")}
+    assert run.distance(optima.pop(average)) < 1e-12
+    assert run.distance(*optima.values()) > 0.05
 
 
 @pytest.mark.parametrize("who", [HALF, ALL])
@@ -177,13 +176,13 @@ def test_fedavg_does_not_reach_the_optimum(who: Participation) -> None:
 def test_mime_reaches_the_optimum_through_noisy_batches_if_all_take_part(average: str) -> None:
     task = problem(noise=0.5)
     run = train("mime", 60, task, who=ALL, beta=0.3, average=average)
-    assert distance(run, task.optimum(average)) < 1e-12
+    assert run.distance(task.optimum(average)) < 1e-12
 
 
 @pytest.mark.parametrize("name", ["mimelite", "fedavg-m", "fedprox"])
 def test_without_a_control_variate_or_dual_a_bias_stays(name: str) -> None:
     run = train(name, 40, who=ALL, average="uniform")
-    assert distance(run, problem().optimum("uniform")) > 1e-3
+    assert run.distance(problem().optimum("uniform")) > 1e-3
 
 
 def test_the_control_variate_of_a_constant_gradient_is_that_gradient() -> None:
@@ -320,6 +319,12 @@ def test_mime_without_momentum_and_with_one_full_batch_step_is_gradient_descent(
     for state in train("mime", 3, task, who=ALL, beta=0.0, epochs=1, batch_size=100, lr=0.2).xs:
         x = x - 0.2 * task.gradient(x)
         np.testing.assert_allclose(state, x, rtol=1e-12)
+
+
+def test_mime_is_mimelite_for_a_single_client_with_full_batches() -> None:
+    options: dict[str, Any] = {"who": ALL, "beta": 0.4, "epochs": 5, "batch_size": 100}
+    mime, lite = (train(name, 4, problem((8,), noise=0.5), **options).xs for name in ("mime", "mimelite"))
+    np.testing.assert_allclose(mime, lite, rtol=1e-12)
 
 
 def test_mimelite_averages_full_gradients_at_the_global_model_as_momentum() -> None:

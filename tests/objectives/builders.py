@@ -9,9 +9,6 @@ from torch import Tensor
 from fedwcm.core.batches import Batch, Resident
 from fedwcm.core.objective import Objective, View
 from fedwcm.core.types import Clients, Context, Population, State
-from tests.factories import context
-
-WIDTH = 5
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:
@@ -64,10 +61,15 @@ def context_of(
         batch_size=8,
     )
     clients = Clients(np.arange(len(table)), samples, table, -(-samples // 8))
-    made = context(torch.zeros(3, dtype=torch.float64), clients, population, message)
-    return Context(
-        made.seed, round_, made.x, made.message, population, clients, made.base_lr, made.learning_rates, {}
-    )
+    return context(torch.zeros(3, dtype=torch.float64), clients, population, round_, message)
+
+
+def context(
+    x: Tensor, clients: Clients, population: Population, round_: int = 0, message: State | None = None
+) -> Context:
+    """The context of these clients at a received model, with nothing prepared."""
+    rates = np.full(len(clients), 0.1)
+    return Context(5, round_, x, message or {}, population, clients, 0.1, rates, {})
 
 
 def value(

@@ -14,7 +14,7 @@ from fedwcm.core.local import Broadcast
 from fedwcm.core.local_data import LocalData
 from fedwcm.core.network import Network
 from fedwcm.core.objective import View
-from fedwcm.core.types import Context
+from fedwcm.core.types import Cohort, Context
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.fedgrab import FedGraB, class_shares
 from fedwcm.objectives.balancefl import BalanceFL
@@ -23,16 +23,13 @@ from fedwcm.objectives.grab import GraB
 from tests.factories import (
     Scripted,
     clusters,
-    cohort,
-    context,
     linear,
     local_training,
     mlp,
     play,
-    population,
     simulation,
 )
-from tests.objectives.builders import batch_of, context_of, logits_view, numbers, slope, value, view_of
+from tests.objectives.builders import batch_of, context, context_of, logits_view, numbers, slope, value, view_of
 
 # --- BalanceFL ------------------------------------------------------------------------------------------
 
@@ -351,14 +348,16 @@ def test_tail_is_what_stands_behind_the_head_share() -> None:
 
 
 def test_estimate_is_the_mean_over_rounds_and_no_controller_is_open_before_the_first() -> None:
-    method, data = FedGraB(), clusters()
-    everyone = cohort(population(data.federation), [3, 4])
+    method = FedGraB()
     x, network = with_row_lengths([1.0, 3.0, 2.0])
-    state = method.init(x, everyone.population, {})
+    population = context_of([[2, 1, 0], [1, 1, 1]]).population
+    two, rates, rng = np.arange(2), np.full(2, 0.1), np.random.default_rng(0)
+    everyone = Cohort(0, two, two + 3, two + 1, 0.1, rates, {}, population, network, rng)
+    state = method.init(x, population, {})
     assert not method.message(state, {})["tail"].any()
     seen = []
     for lengths in ([1.0, 3.0, 2.0], [5.0, 1.0, 2.0], [2.0, 2.5, 1.0]):
-        target, network = with_row_lengths(lengths)
+        target, _ = with_row_lengths(lengths)
         seen.append(class_shares(target, network))
         x, state = method.update(x, state, {"delta": target - x}, everyone)
         torch.testing.assert_close(state["shares"], torch.stack(seen).mean(dim=0))

@@ -21,6 +21,7 @@ from fedwcm.objectives.grab import GraB
 from fedwcm.objectives.ldam import LDAM, margins
 from fedwcm.objectives.prior_ce import PriorCE
 from fedwcm.recipes import RECIPES
+from fedwcm.samplers import SAMPLERS
 from fedwcm.samplers.balanced import Balanced
 from tests.factories import clusters, headless, local_training, mlp, play, simulation
 from tests.objectives.builders import batch_of, context_of, logits_view, numbers, slope, value, view_of
@@ -53,9 +54,10 @@ NEUTRAL: dict[str, tuple[Objective, list[list[int]]]] = {
 }
 
 
-def test_every_objective_is_in_the_laws_below() -> None:
-    known = {type(objective) for objective in VARIANTS.values()}
-    assert known | {CrossEntropy} == set(OBJECTIVES.values())
+def test_objectives_and_the_sampler_are_found_by_name() -> None:
+    for objective in VARIANTS.values():
+        assert OBJECTIVES[objective.name] is type(objective)
+    assert SAMPLERS["balanced"] is Balanced
 
 
 @pytest.mark.parametrize(("objective", "counts"), NEUTRAL.values(), ids=NEUTRAL.keys())
@@ -181,6 +183,15 @@ def test_weighted_loss_is_the_mean_of_weighted_samples() -> None:
     assert float(losses) == pytest.approx(float((surprise * torch.tensor([0.5, 1.5, 1.5])).mean()), rel=1e-12)
 
 
+def test_global_weights_are_made_of_the_samples_of_all_clients() -> None:
+    """The effective number needs the counts themselves: shares would not do."""
+    objective = ClassWeights(scheme="effective", prior="global", beta=0.5)
+    logits = torch.zeros(2, 1, 2, dtype=torch.float64)
+    losses, _ = value(objective, logits_view(logits), batch_of([[0], [1]]), context_of([[1, 1], [1, 0]]))
+    weights = balancing_weights(np.array([[2.0, 1.0]]), "effective", 0.5)[0]
+    np.testing.assert_allclose(losses.numpy(), weights * math.log(2))
+
+
 def test_margins_fall_with_the_fourth_root_and_an_absent_class_counts_as_one_sample() -> None:
     np.testing.assert_allclose(margins(np.array([[1.0, 16.0, 0.0], [81.0, 16.0, 16.0]]), 0.5)[0], [0.5, 0.25, 0.5])
     np.testing.assert_allclose(margins(np.array([[81.0, 16.0]]), 0.3), [[0.2, 0.3]])
@@ -213,6 +224,8 @@ def test_ldam_divides_by_what_the_classes_share() -> None:
         costs = torch.stack([value(objective, view, batch_of([[c]] * 20), ctx)[0] for c in range(3)], dim=1)
         assert torch.equal(costs.argmin(dim=1), view.logits[:, 0].argmax(dim=1))
         assert float(costs.max()) < 1e3
+    nothing = value(objective, view_of(0.0 * numbers(20, 1, 5), 3), batch_of([[0]] * 20), ctx)[0]
+    assert torch.isfinite(nothing).all()
 
 
 @pytest.mark.parametrize("objective", [LDAM(), BalanceFL()], ids=["ldam", "balancefl"])

@@ -150,6 +150,15 @@ def test_a_failure_in_a_worker_is_raised_with_its_traceback() -> None:
     assert "in finish" in str(caught.value)
 
 
+def test_closing_while_a_worker_is_busy_is_quiet(capfd: pytest.CaptureFixture[str]) -> None:
+    """As after Ctrl-C: the user sees one message, not a traceback from every worker."""
+    data = clusters()
+    training = local_training(Failing(client=2, seconds=0.3), data.federation, mlp())
+    with pytest.raises(RuntimeError, match="client 2 cannot count"):
+        play(simulation(training, data.federation, workers=2), 1)
+    assert capfd.readouterr().err == ""
+
+
 def test_a_worker_that_dies_is_an_error_and_not_a_wait_for_ever() -> None:
     data = clusters()
     training = local_training(Dying(client=3), data.federation, mlp())

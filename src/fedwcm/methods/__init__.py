@@ -1,9 +1,50 @@
 """Federated methods, one file each. A file here is found by itself: its class's `name` is its registry name.
 
-Methods of other packages join through the entry point group `fedwcm.methods`.
+Methods of other packages join through the entry point group `fedwcm.methods`. Any method with FedCM's momentum
+takes FedWCM's two parts: `mofedsam+wcm` is MoFedSAM with them, and `fedcm+wcm` another name of FedWCM.
 """
+
+from dataclasses import dataclass, fields
+from typing import Any
 
 from fedwcm.core.method import Method
 from fedwcm.core.registry import Registry
+from fedwcm.methods.fedcm import FedCM
+from fedwcm.methods.wcm import WCM
 
-METHODS: Registry[Method] = Registry("method", Method, __name__, "fedwcm.methods")
+SUFFIX = "+wcm"
+
+
+class MethodRegistry(Registry[Method]):
+    """The methods by name; a name that ends in `+wcm` is composed."""
+
+    def __getitem__(self, name: str) -> type[Method]:
+        if not name.endswith(SUFFIX):
+            return super().__getitem__(name)
+        return with_wcm(super().__getitem__(name.removesuffix(SUFFIX)))
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(str(name).removesuffix(SUFFIX))
+
+
+def with_wcm(base: type[Method]) -> type[Method]:
+    """A momentum method with FedWCM's client weights and adaptive alpha."""
+    if not issubclass(base, FedCM):
+        raise ValueError(
+            f"{base.name}{SUFFIX} does not exist: {base.name} has no momentum of FedCM's kind to adapt"
+        )
+    defaults = {field.name: field.default for field in fields(base)}  # the base's, where it changed FedCM's
+    members: dict[str, Any] = {
+        **defaults,
+        "__annotations__": {field.name: field.type for field in fields(base)},
+        "__doc__": f"{base.__name__} with FedWCM's two parts.",
+        "__module__": base.__module__,
+        "name": base.name + SUFFIX,
+    }
+    composed: type[Method] = dataclass(frozen=True, kw_only=True)(
+        type(f"{base.__name__}WCM", (WCM, base), members)
+    )
+    return composed
+
+
+METHODS = MethodRegistry("method", Method, __name__, "fedwcm.methods")

@@ -20,16 +20,18 @@ sums over clients are all that the server sees.
 The defaults cost C·features/retrain_batch·retrain_epochs small steps a round; ten times the `retrain_batch` with
 ten times the `retrain_lr` goes nearly the same way in a tenth of the time.
 
-Departures. That code takes each g_kc from ten draws of at most 32 images, augmented at random with a seed from the
-clock; here it is the exact mean over the samples as they are, which no later run can miss. A cosine there loses its
-meaning where the product of two lengths comes near 1e-6, as it does for rows that are well fitted; here it does not.
-With BatchNorm, that code computes f by running statistics; here by those of the client's data.
+Departures. That code takes each g_kc from ten draws of at most 32 images, augmented at random with a seed from
+the clock; here it is the exact mean over the samples as they are. That code adds 1e-6 to the product of the
+lengths in a cosine, which is then none any more for rows that are well fitted and so have tiny gradients; here a
+length is only kept off zero. With BatchNorm, that code computes f with the running statistics; here with those
+of the client's own data.
 """
 
 import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, one_hot, pad, softmax
@@ -42,7 +44,7 @@ from fedwcm.core.objective import View
 from fedwcm.core.types import Cohort, Combination, Context, State, Vec
 from fedwcm.methods.fedavg import FedAvg
 
-NO_HEAD = "method creff needs a model with a final linear layer, and that layer to be trained"
+NO_HEAD = "federated features (methods creff, clip2fl) need a model with a final linear layer that is trained"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,13 +89,13 @@ class CReFF(FedAvg):
         return {"gradients": sums / counts.clamp(min=1)[..., None, None], "holders": counts.clamp(max=1)}
 
     def combine_probe(self, s: State, cohort: Cohort) -> dict[str, Combination]:
-        everybody = cohort.samples * 0.0 + 1.0
+        everybody = np.ones(len(cohort))
         return {key: Combination(key, everybody) for key in ("gradients", "holders")}
 
     def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
         rng = torch.Generator().manual_seed(int(cohort.rng.integers(2**63)))
         s = s if "head" in s else self.first_state(x, s, cohort.network, rng)
-        features = self._matched(s, agg)
+        features = self.matched(s, agg)
         head = self.retrained(features, s["head"].shape[-1], rng)
         x, s = super().update(x, s, agg, cohort)
         return x, {**s, "features": features, "head": head}
@@ -119,7 +121,7 @@ class CReFF(FedAvg):
         distances = gradient_distances(class_gradients(features, s["head"]), real, features.shape[-1])
         return torch.where(holders > 0, distances, 0.0).sum()
 
-    def _matched(self, s: State, agg: State) -> Tensor:
+    def matched(self, s: State, agg: State) -> Tensor:
         """The federated features after this round's steps."""
         features = s["features"]
         for _ in range(self.match_steps):
@@ -138,10 +140,8 @@ class CReFF(FedAvg):
         head = (2.0 * start - 1.0) / math.sqrt(d)
         for _ in range(self.retrain_epochs):
             order = torch.randperm(len(inputs), generator=rng).to(inputs.device)
-            batches = zip(
-                inputs[order].split(self.retrain_batch), targets[order].split(self.retrain_batch), strict=True
-            )
-            for batch, target in batches:  # the gradient by hand: thousands of steps, each next to nothing
+            shuffled = (torch.split(rows[order], self.retrain_batch) for rows in (inputs, targets))
+            for batch, target in zip(*shuffled, strict=True):  # the gradient by hand: steps are many and tiny
                 slopes = softmax(batch @ head.T, dim=-1).sub_(target)
                 head.addmm_(slopes.T, batch, alpha=-self.retrain_lr / len(batch))
         return head

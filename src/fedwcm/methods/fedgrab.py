@@ -11,12 +11,13 @@ The Direct Prior Analyzer, after each round, with W_c the row of class c in the 
     tail = the classes behind those that hold the share `head_share` of π, from the most frequent down
 
 It is sent with the model (`tail`, one number a class): the objective `grab` opens the controllers of these
-classes only. In the first round there is no estimate, and all are closed. No class counts leave the clients.
+classes only. Before the first estimate all are closed. No class counts leave the clients.
 
 `--method fedgrab` is this method with that objective; `method.name = "fedgrab"` in a file needs
 `loss.name = "grab"` beside it, and with any other loss it is FedAvg. Departures: that code standardises the
 norms before it subtracts the least, which cancels out; it makes every client take part, which nothing here
-needs. head_share = 0 declares all classes tail, as its script does.
+needs. head_share = 0 declares all classes tail, as its script does. Take the guess for what it is: in the first
+rounds the lengths of the rows say more of their initialisation than of the data.
 """
 
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class FedGraB(FedAvg):
         return {"shares": x.new_zeros(population.classes), "estimates": x.new_zeros(())}
 
     def message(self, s: State, probed: State) -> State:
-        return {"tail": self.tail(s["shares"]) * (s["estimates"] > 0)}
+        return {"tail": self.tail(s["shares"])}
 
     def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
         x, s = super().update(x, s, agg, cohort)

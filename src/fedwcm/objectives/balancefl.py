@@ -140,11 +140,11 @@ def _features(local: LocalData, ctx: Context) -> tuple[Tensor, Tensor]:
 def _spread(features: Tensor, classes: Tensor) -> Tensor:
     """A root of Σ, `(K, n, d)`: rows whose sum with independent standard normal factors is N(0, Σ).
 
-    Row i is the sample's distance from its class mean, times √(n_c / (n (n_c − 1))). It spares the covariance
-    matrix and its decomposition.
+    Row i is the sample's distance from its class mean, times √(n_c / (n (n_c − 1))); a class of one sample has
+    no distance. It spares the covariance matrix and its decomposition.
     """
     counts = classes.sum(dim=1)
     means = (classes.mT @ features) / counts.clamp(min=1)[..., None]
     total = counts.sum(dim=1, keepdim=True)
-    scale = torch.where(counts > 1, counts / (total * (counts - 1).clamp(min=1)), 0.0).sqrt()
+    scale = (counts / (total * (counts - 1).clamp(min=1))).sqrt()
     return (features - classes @ means) * (classes @ scale[..., None])

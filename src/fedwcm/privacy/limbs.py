@@ -46,6 +46,11 @@ def checked_counts(counts: ArrayLike) -> Ints:
     return given.astype(np.int64)
 
 
+def ciphertexts_needed(classes: int) -> int:
+    """How many ciphertexts carry this many classes."""
+    return -(-classes // CLASSES_PER_CIPHERTEXT)
+
+
 def slots_used(classes: int) -> tuple[int, ...]:
     """How many slots each ciphertext uses for this many classes."""
     starts = range(0, classes, CLASSES_PER_CIPHERTEXT)
@@ -65,10 +70,8 @@ def from_slots(sums: Sequence[Ints], contributors: int) -> Ints:
     ProtocolError if the slots cannot be such a sum: then something else was added, or under another key.
     """
     for slots in sums:
-        if slots[0] != contributors:
-            raise ProtocolError(f"the sum counts {slots[0]:,} contributors where {contributors:,} are named")
-        if slots.max() > contributors * (BASE - 1):
-            raise ProtocolError(f"a digit sums to {slots.max():,}, more than {contributors:,} contributors can add")
+        if slots[0] != contributors or slots.max() > contributors * (BASE - 1):
+            raise ProtocolError(f"the slots are no sum of {contributors:,} contributions")
     digits = np.concatenate([slots[1:] for slots in sums]).reshape(-1, LIMBS)
     totals: Ints = digits @ _WEIGHTS
     return totals

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fedwcm.privacy.bfv import MAX_CIPHERTEXT_BYTES, MAX_CONTEXT_BYTES
-from fedwcm.privacy.limbs import slots_used
+from fedwcm.privacy.limbs import ciphertexts_needed
 from fedwcm.privacy.wire import Message
 
 MAX_NAME_BYTES = 256
@@ -13,7 +13,8 @@ _SMALL_FIELDS_BYTES = 4096
 
 def size_limit(classes: int) -> int:
     """No message of a session over this many classes is longer."""
-    return MAX_CONTEXT_BYTES + len(slots_used(classes)) * (MAX_CIPHERTEXT_BYTES + 4) + 8 * classes + _SMALL_FIELDS_BYTES
+    ciphertexts = ciphertexts_needed(classes) * (MAX_CIPHERTEXT_BYTES + 4)
+    return max(MAX_CONTEXT_BYTES, ciphertexts, 8 * classes) + _SMALL_FIELDS_BYTES
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,9 @@ class Opened(Reply, kind=6):
 
 @dataclass(frozen=True)
 class Unreadable(Reply, kind=7):
-    """Key holder to server: what was opened is no sum of that many contributions."""
+    """Key holder to server: what was opened is no sum of that many contributions. What it was stays unsaid."""
 
     key_id: bytes
-    reason: str
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,19 @@
 
 import secrets
 import struct
-from dataclasses import dataclass
 from typing import Self
 
 from numpy.typing import ArrayLike
 
 from fedwcm.privacy.bfv import PublicContext, SecretKey
-from fedwcm.privacy.limbs import MAX_CONTRIBUTORS, checked_counts, from_slots, slots_used, to_slots
+from fedwcm.privacy.limbs import (
+    MAX_CONTRIBUTORS,
+    checked_counts,
+    ciphertexts_needed,
+    from_slots,
+    slots_used,
+    to_slots,
+)
 from fedwcm.privacy.messages import (
     MAX_NAME_BYTES,
     Contribution,
@@ -25,11 +31,13 @@ from fedwcm.privacy.messages import (
     Unreadable,
     size_limit,
 )
-from fedwcm.privacy.wire import Message, ProtocolError
+from fedwcm.privacy.wire import SESSION_BYTES, Message, ProtocolError
 
 MIN_CONTRIBUTORS = 3
-"""By default a sum of fewer is not opened: of two, each could subtract itself and read the other."""
-ID_BYTES = 16
+"""By default no smaller sum is opened: of two, either client could subtract itself and read the other."""
+
+_KEY_ID_BYTES = 16
+_NO_SESSION = bytes(SESSION_BYTES)
 
 
 def checked_name(name: str) -> str:
@@ -40,7 +48,7 @@ def checked_name(name: str) -> str:
 
 
 def checked_minimum(min_contributors: int) -> int:
-    """The smallest sum that is opened: two at least, or the sum would be one client's counts."""
+    """The smallest sum that is opened: two at least, or it would be one client's counts."""
     if not 2 <= min_contributors <= MAX_CONTRIBUTORS:
         raise ValueError(f"min_contributors must be from 2 to {MAX_CONTRIBUTORS:,}, not {min_contributors}")
     return min_contributors
@@ -67,56 +75,58 @@ class Contributor:
         return Contribution(request.session, self.name, request.key_id, ciphertexts)
 
 
-@dataclass(frozen=True)
 class KeyHolder:
-    """Holds a secret key that answers one request to open a sum, and only one of enough contributors.
+    """Holds a secret key that opens one sum, once, and only a sum of enough contributors."""
 
-    `Client` sees to the "one": it drops the key as it answers.
-    """
-
-    name: str
-    session: bytes
-    key_id: bytes
-    min_contributors: int
-    secret: bytes
-
-    _LAYOUT = struct.Struct(f">4s{ID_BYTES}s{ID_BYTES}sI")
+    _LAYOUT = struct.Struct(f">4s{SESSION_BYTES}s{_KEY_ID_BYTES}sI")
     _MAGIC = b"FWSK"
+
+    def __init__(self, name: str, session: bytes, key_id: bytes, min_contributors: int, secret: bytes) -> None:
+        self.name = name
+        self.session = session
+        self.key_id = key_id
+        self.min_contributors = min_contributors
+        self._secret: bytes | None = secret
 
     @classmethod
     def generate(cls, name: str, session: bytes, min_contributors: int) -> tuple[Self, PublicKey]:
         """A new key pair: the half that stays and the half that travels."""
         secret, public = SecretKey.generate()
-        key_id = secrets.token_bytes(ID_BYTES)
+        key_id = secrets.token_bytes(_KEY_ID_BYTES)
         holder = cls(name, session, key_id, min_contributors, secret)
         return holder, PublicKey(session, name, key_id, min_contributors, public)
 
+    @property
+    def spent(self) -> bool:
+        """Whether the key has decrypted, and is gone."""
+        return self._secret is None
+
     def open(self, request: OpenRequest) -> Opened | Unreadable:
-        """The totals of a sum. The number of contributors is read inside the sum, not believed."""
+        """The totals of a sum. How many contributors are in it is read inside it, not believed.
+
+        The key answers once, readable or not: a second answer could be subtracted from the first.
+        """
         if (request.session, request.key_id) != (self.session, self.key_id):
-            raise ProtocolError("the sum is for another key")
+            raise ProtocolError("the sum is under another key")
         if request.contributors < self.min_contributors:
             raise ProtocolError(
-                f"a sum of {request.contributors} contributors is not opened; at least {self.min_contributors} must be in it"
+                f"a sum of {request.contributors} contributors stays closed; "
+                f"at least {self.min_contributors} must be in it"
             )
+        if self._secret is None:
+            raise ProtocolError("this key has answered already")
+        key, self._secret = SecretKey(self._secret), None
         try:
-            totals = self._totals(request)
-        except ProtocolError as error:
-            return Unreadable(self.session, self.name, self.key_id, str(error))
+            totals = _totals(key, request)
+        except ProtocolError:
+            return Unreadable(self.session, self.name, self.key_id)
         return Opened(self.session, self.name, self.key_id, request.contributors, totals)
 
-    def _totals(self, request: OpenRequest) -> tuple[int, ...]:
-        used = slots_used(request.classes)
-        if len(request.ciphertexts) != len(used) or request.contributors > MAX_CONTRIBUTORS:
-            raise ProtocolError(f"{len(request.ciphertexts)} ciphertexts of {request.contributors:,} contributors")
-        key = SecretKey(self.secret)
-        sums = [key.decrypt(data, slots) for data, slots in zip(request.ciphertexts, used, strict=True)]
-        return tuple(from_slots(sums, request.contributors).tolist())
-
     def secret_bytes(self) -> bytes:
-        """The key holder itself, to be kept by its own client between two requests. Never send this."""
-        head = self._LAYOUT.pack(self._MAGIC, self.session, self.key_id, self.min_contributors)
-        return head + self.secret
+        """The key holder itself, for its own client to keep between two requests. Never send this."""
+        if self._secret is None:
+            raise ProtocolError("this key has answered already; nothing of it is left to keep")
+        return self._LAYOUT.pack(self._MAGIC, self.session, self.key_id, self.min_contributors) + self._secret
 
     @classmethod
     def from_secret_bytes(cls, name: str, data: bytes) -> Self:
@@ -127,12 +137,22 @@ class KeyHolder:
         return cls(name, session, key_id, min_contributors, data[cls._LAYOUT.size :])
 
 
+def _totals(key: SecretKey, request: OpenRequest) -> tuple[int, ...]:
+    if request.classes < 1 or len(request.ciphertexts) != ciphertexts_needed(request.classes):
+        raise ProtocolError(f"{len(request.ciphertexts)} ciphertexts do not carry {request.classes} classes")
+    if request.contributors > MAX_CONTRIBUTORS:
+        raise ProtocolError(f"a sum of {request.contributors:,} contributors may have wrapped")
+    pairs = zip(request.ciphertexts, slots_used(request.classes), strict=True)
+    sums = [key.decrypt(data, slots) for data, slots in pairs]
+    return tuple(from_slots(sums, request.contributors).tolist())
+
+
 class Client:
     """One client: it contributes its counts, and holds a key if it is asked to.
 
     `min_contributors` is its own rule: as a key holder it opens no smaller sum, whatever the server wants.
-    `key_holder` is None unless a key waits for its sum. Where a client does not live from request to request,
-    keep `key_holder.secret_bytes()` after each answer and hand it in again.
+    `key_holder` is None unless a key waits for its sum. Where a client does not live from one request to the
+    next, keep `key_holder.secret_bytes()` after each answer and hand the key holder in again.
     """
 
     def __init__(
@@ -149,7 +169,7 @@ class Client:
 
     def answer(self, request: bytes) -> bytes:
         """The reply to a request. What cannot or may not be done is declined, with the reason."""
-        session = bytes(ID_BYTES)
+        session = _NO_SESSION
         try:
             message = Message.from_bytes(request, size_limit(self._contributor.classes))
             session = message.session
@@ -169,9 +189,9 @@ class Client:
                 return self._open(message)
         raise ProtocolError(f"a client does not answer {type(message).__name__}")
 
-    def _open(self, request: OpenRequest) -> Opened | Unreadable:
-        # A key answers once, readable or not: a second answer could be subtracted from the first.
-        holder, self.key_holder = self.key_holder, None
-        if holder is None:
+    def _open(self, request: OpenRequest) -> Reply:
+        if self.key_holder is None:
             raise ProtocolError("no key is held")
-        return holder.open(request)
+        reply = self.key_holder.open(request)
+        self.key_holder = None
+        return reply

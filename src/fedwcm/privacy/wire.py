@@ -20,6 +20,7 @@ _LENGTH = struct.Struct(">I")
 _NUMBER = struct.Struct(">Q")
 _CHECKSUM_BYTES = 32
 FRAME_BYTES = _HEAD.size + _CHECKSUM_BYTES
+SESSION_BYTES = 16
 
 
 class ProtocolError(ValueError):
@@ -40,6 +41,10 @@ class Message:
         if kind is not None:
             cls.kind = kind
             Message.kinds[kind] = cls
+
+    def __post_init__(self) -> None:
+        if len(self.session) != SESSION_BYTES:
+            raise ProtocolError(f"session must have {SESSION_BYTES} bytes, not {len(self.session)}")
 
     def to_bytes(self) -> bytes:
         """The message as it travels."""

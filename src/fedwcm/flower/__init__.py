@@ -1,0 +1,18 @@
+"""The same methods on real clients, through Flower.
+
+app = fedwcm.flower.client_app(model=my_model, data=my_data)                  # client_app.py
+app = fedwcm.flower.server_app(model=my_model, evaluate=my_test_data)         # server_app.py
+
+A federation of real clients is one more backend of the round that the simulator plays; a client runs the same
+local loop. `fedwcm flower init DIR` writes an app to start from.
+"""
+
+try:
+    import flwr  # noqa: F401 (only to say at once what is missing)
+except ImportError as error:
+    raise ImportError("fedwcm.flower needs Flower: pip install 'fedwcm[flower]'") from error
+
+from fedwcm.flower.client import client_app
+from fedwcm.flower.server import server_app
+
+__all__ = ["client_app", "server_app"]

@@ -1,0 +1,109 @@
+"""Real clients as one more backend of the round: requests go out, answers that can be used come back as rows."""
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from fedwcm.core.batches import Shard
+from fedwcm.core.local import Broadcast, LocalResult, LocalTraining, Task
+from fedwcm.core.types import Ints
+from fedwcm.experiment import LabelledTensors
+from fedwcm.flower.checks import Fault, UnusableError, checked
+from fedwcm.flower.introduction import Introduction
+from fedwcm.flower.records import Asked, broadcast_records, request
+from fedwcm.flower.roster import Roster
+from fedwcm.flower.samples import shard
+from fedwcm.objectives.cross_entropy import CrossEntropy
+from fedwcm.sim.backend import Gathered
+from fedwcm.sim.store import ClientStore
+
+LOG = logging.getLogger("flwr.fedwcm")
+
+
+class RealClients:
+    """Clients on the other side of Flower's grid.
+
+    Their own state stays with them. The server's store holds, for each, the last round for which its answer was
+    used: it is part of every checkpoint, so that a client always goes on from the state that the server knows of.
+    """
+
+    def __init__(self, roster: Roster, training: LocalTraining, series: str, min_clients: int) -> None:
+        self._roster, self._training = roster, training
+        self._series, self._min_clients = series, min_clients
+        self._like: dict[Task, LocalResult] = {}
+        self._faults: list[Fault] = []
+        self.store = ClientStore(training.population.clients, {"counted": torch.zeros(1, dtype=torch.int64)})
+
+    def run(self, task: Task, ids: Ints, sent: Broadcast) -> LocalResult:
+        """Let these clients work; those without a usable answer are left out and noted down."""
+        like = self._example(task, sent)
+        asked = {int(c): Asked(task, sent.round + 1, int(c), self._series) for c in ids}
+        counted = dict(zip(asked, self.store.read(ids, torch.device("cpu"))["counted"].tolist(), strict=True))
+        shared = broadcast_records(sent, self._training.population)
+        contents = {c: request(shared, question, sent.base_lr, counted[c]) for c, question in asked.items()}
+        answers = self._roster.ask(f"train.{task}", contents, sent.round + 1)
+        faults, results = list(answers.faults), []
+        for client, reply in answers.replies.items():
+            try:
+                samples, result = checked(reply, asked[client], like, sent.x.device)
+            except UnusableError as error:
+                faults.append(Fault(client, str(error)))
+            else:
+                self._roster.samples[client] = samples
+                results.append(result)
+        self._note(sent.round + 1, faults)
+        return self._gathered(task, sent.round + 1, results)
+
+    def take_faults(self) -> list[Fault]:
+        """The clients left out since the last call."""
+        faults, self._faults = self._faults, []
+        return faults
+
+    def close(self) -> None:
+        pass
+
+    def _gathered(self, task: Task, round_: int, results: list[LocalResult]) -> LocalResult:
+        if len(results) < self._min_clients:
+            LOG.warning("round %d: %d answers, %d are needed: no step", round_, len(results), self._min_clients)
+            return _nobody()
+        ids = np.concatenate([result.ids for result in results])
+        gathered = Gathered(ids)
+        for position, result in enumerate(results):
+            gathered.put(np.array([position]), result)
+        if task == "train":
+            self.store.write(ids, {"counted": torch.full((len(ids),), round_)})
+        return gathered.result()
+
+    def _note(self, round_: int, faults: list[Fault]) -> None:
+        for fault in faults:
+            LOG.warning("round %d: client %d is left out: %s", round_, fault.client, fault.reason)
+        self._faults += faults
+
+    def _example(self, task: Task, sent: Broadcast) -> LocalResult:
+        """What an answer looks like, from playing a client here once, on made-up samples.
+
+        The form of an upload is the method's matter, so any objective will do; the run's own may need more than
+        the server has, such as a teacher's opinion of a client's samples.
+        """
+        if task not in self._like:
+            training = replace(self._training, objective=CrossEntropy(), augmentation=None)
+            ids, shards = np.array([0]), [_made_up(self._roster.introduction, sent.x.device)]
+            fresh = training.initial_state(training.clients(ids, shards), sent.x)
+            state = {key: value.to(sent.x.device) for key, value in fresh.items()}
+            self._like[task] = training.run(task, ids, shards, state, sent)
+        return self._like[task]
+
+
+def _made_up(like: Introduction | None, device: torch.device) -> Shard:
+    """Two samples of nothing: BatchNorm needs more than one."""
+    assert like is not None, "clients are asked after they were met"
+    inputs = torch.zeros(2, *like.input_shape, dtype=getattr(torch, like.input_dtype), device=device)
+    labels = torch.zeros(2, dtype=torch.int64, device=device)
+    return shard(LabelledTensors(inputs, labels), like.classes)
+
+
+def _nobody() -> LocalResult:
+    none = np.zeros(0)
+    return LocalResult(np.zeros(0, dtype=np.int64), {}, {}, {}, none, none, none)

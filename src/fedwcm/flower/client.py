@@ -1,0 +1,126 @@
+"""The client app: a model, the client's data, and the local loop that the simulator runs too."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedwcm.core.local import Task
+from fedwcm.core.types import Ints
+from fedwcm.flower.introduction import Introduction
+from fedwcm.flower.records import answer, read_population, read_request, report_record, sealed, unsealed
+from fedwcm.flower.run_config import read
+from fedwcm.flower.samples import Samples, shard, tensors
+from fedwcm.flower.sealed import reply as sealed_reply
+from fedwcm.flower.state import memory, state_after, with_next
+from fedwcm.flower.training import ModelFactory, Parts, local_training, network
+
+DataLoader = Callable[[Mapping[str, Any]], Samples | tuple[Any, Any, Any]]
+"""Gives this client's inputs and labels, from the node's config."""
+
+
+def client_app(*, model: ModelFactory, data: DataLoader) -> ClientApp:
+    """A Flower app that trains this model on this node's data, by whichever method the run asks for.
+
+    Args:
+        model: makes the model, a `torch.nn.Module` from inputs to class scores.
+        data: gives the node's own `(inputs, labels)` from the node's config; inputs as the model takes them,
+            labels from 0 to the number of classes minus 1. It is called for every message. A third entry may
+            number the samples, for losses that look something up by number; else they count from 0.
+
+    The node's config must number the client: `partition-id`, or `client-id`. It may name a `state-dir`, in which
+    the client's own state survives restarts, and a `device`.
+    """
+    app = ClientApp()
+
+    def handle(work: Callable[["Client", RecordDict], RecordDict]) -> Callable[[Message, Context], Message]:
+        def handler(message: Message, context: Context) -> Message:
+            return Message(work(Client(model, data, context), message.content), reply_to=message)
+
+        return handler
+
+    app.query("hello")(handle(lambda client, _: client.introduction().records()))
+    app.query("counts")(handle(lambda client, _: client.counted()))
+    app.query("sealed")(handle(Client.counted_sealed))
+    app.query("survey")(handle(Client.survey))
+    app.train("probe")(handle(lambda client, content: client.work("probe", content)))
+    app.train("train")(handle(lambda client, content: client.work("train", content)))
+    return app
+
+
+class Client:
+    """One client, while it handles one message."""
+
+    def __init__(self, model: ModelFactory, data: DataLoader, context: Context) -> None:
+        self._context = context
+        self.id = client_id(context.node_config)
+        self._config = read(context.run_config).config
+        self._parts = Parts.of(self._config)
+        device = context.node_config.get("device")
+        self._network = network(model, self._config, None if device is None else str(device))
+        inputs, labels, *numbers = data(context.node_config)
+        samples = tensors((inputs, labels), self._network.device)
+        self._inputs = samples.inputs
+        self._classes = self._scores(samples.inputs[:1]).shape[-1]
+        self._shard = shard(samples, self._classes, *numbers)
+
+    def introduction(self) -> Introduction:
+        """Who this is."""
+        shape, dtype = tuple(self._inputs.shape[1:]), str(self._inputs.dtype).removeprefix("torch.")
+        return Introduction(self.id, len(self._shard), self._classes, shape, dtype)
+
+    def counted(self) -> RecordDict:
+        """How many samples of each class it has."""
+        return RecordDict({"counts": MetricRecord({"counts": self.counts.tolist()})})
+
+    def counted_sealed(self, content: RecordDict) -> RecordDict:
+        """Its part in counting without showing anybody its counts."""
+        return sealed(sealed_reply(unsealed(content), self.id, self.counts, self._context))
+
+    def survey(self, content: RecordDict) -> RecordDict:
+        """What the method wants to know of these counts; the counts themselves stay here."""
+        population = read_population(content.config_records["population"])
+        return RecordDict({"survey": report_record(self._parts.method.survey(self.counts[None], population))})
+
+    def work(self, task: Task, content: RecordDict) -> RecordDict:
+        """Its part of a phase of a round."""
+        asked, sent, population, counted = read_request(content, self._network.device)
+        if asked.client != self.id:
+            raise ValueError(f"this is client {self.id}, and the message is for client {asked.client}")
+        if len(sent.x) != self._network.size:
+            raise ValueError(f"the server's model has {len(sent.x)} parameters, this one {self._network.size}")
+        training = local_training(self._config, self._parts, self._network, population)
+        ids, shards, store = np.array([self.id]), [self._shard], memory(self._context, asked)
+        kept = store.read(sent.x.device)
+        state = state_after(kept, counted, self.id)
+        if state is None:
+            fresh = training.initial_state(training.clients(ids, shards), sent.x)
+            state = {key: value.to(sent.x.device) for key, value in fresh.items()}
+        result = training.run(task, ids, shards, state, sent)
+        if task == "train" and result.state:
+            store.write(with_next(kept, counted, asked.round, result.state))
+        return answer(asked, len(self._shard), result)
+
+    @property
+    def counts(self) -> Ints:
+        return np.bincount(self._shard.labels, minlength=self._classes)
+
+    def _scores(self, inputs: torch.Tensor) -> torch.Tensor:
+        self._network.module.eval()
+        with torch.no_grad():
+            logits, _ = self._network(inputs)
+        return logits
+
+
+def client_id(node_config: Mapping[str, Any]) -> int:
+    """The client's number, which stays the same over restarts."""
+    for key in ("client-id", "partition-id"):
+        if key in node_config:
+            number = node_config[key]
+            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+                raise ValueError(f"{key} = {number!r} is not allowed: it must be a whole number from 0")
+            return number
+    raise ValueError("the node's config must number the client: --node-config 'partition-id=0'")

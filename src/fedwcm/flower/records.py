@@ -1,0 +1,131 @@
+"""What travels, as Flower's records: tensors as named arrays in their own precision, numbers as they are."""
+
+from dataclasses import dataclass, fields
+from typing import Any, cast
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from fedwcm.core.local import Broadcast, LocalResult, Task
+from fedwcm.core.types import Population, Report, State
+
+REPORT = "report/"
+"""Prefix of the method's report among the numbers of an answer."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an answer must be an answer to."""
+
+    task: Task
+    round: int
+    """From 1, as users count."""
+    client: int
+    series: str
+    """The run that the client's state belongs to, however often its server was restarted."""
+
+
+def to_arrays(state: State) -> ArrayRecord:
+    """Named tensors as a record."""
+    return ArrayRecord({key: Array(value.detach().cpu().numpy()) for key, value in state.items()})
+
+
+def to_tensors(record: ArrayRecord, device: torch.device) -> State:
+    """A record as named tensors."""
+    return {key: torch.from_numpy(array.numpy()).to(device) for key, array in record.items()}
+
+
+def population_record(population: Population) -> ConfigRecord:
+    """What everybody may know of the federation, for a message."""
+    values = {field.name: getattr(population, field.name) for field in fields(population)}
+    return ConfigRecord({**values, "prior": population.prior.tolist()})
+
+
+def read_population(record: ConfigRecord) -> Population:
+    """The other way round."""
+    values: dict[str, Any] = dict(record)
+    return Population(**{**values, "prior": np.array(values["prior"], dtype=np.float64)})
+
+
+def broadcast_records(sent: Broadcast, population: Population) -> RecordDict:
+    """What all clients of a phase are sent alike; on the wire, equal records travel once to the SuperLink."""
+    return RecordDict(
+        {
+            "model": to_arrays({"x": sent.x, "buffers": sent.buffers}),
+            "message": to_arrays(sent.message),
+            "population": population_record(population),
+        }
+    )
+
+
+def request(shared: RecordDict, asked: Asked, lr: float, counted: int) -> RecordDict:
+    """A request to one client. `counted` is the last round for which its answer was used, 0 if none was."""
+    facts = {"task": asked.task, "round": asked.round, "client": asked.client, "series": asked.series}
+    return RecordDict({**shared, "asked": ConfigRecord({**facts, "lr": lr, "counted": counted})})
+
+
+def read_request(content: RecordDict, device: torch.device) -> tuple[Asked, Broadcast, Population, int]:
+    """What a client is asked, what it is sent, and the last of its answers that was used."""
+    facts: dict[str, Any] = dict(content.config_records["asked"])
+    asked = Asked(facts["task"], facts["round"], facts["client"], facts["series"])
+    model = to_tensors(content.array_records["model"], device)
+    message = to_tensors(content.array_records["message"], device)
+    sent = Broadcast(asked.round - 1, model["x"], model["buffers"], message, facts["lr"])
+    return asked, sent, read_population(content.config_records["population"]), facts["counted"]
+
+
+def answer(asked: Asked, samples: int, result: LocalResult) -> RecordDict:
+    """What one client sends back: its result has one row."""
+    numbers = {REPORT + key: float(values[0]) for key, values in result.report.items()}
+    own = {"lr": result.learning_rates, "loss": result.loss, "accuracy": result.accuracy}
+    facts = {"task": asked.task, "round": asked.round, "client": asked.client, "series": asked.series}
+    return RecordDict(
+        {
+            "upload": to_arrays({key: value[0] for key, value in result.upload.items()}),
+            "numbers": MetricRecord({**numbers, **{key: float(values[0]) for key, values in own.items()}}),
+            "answers": ConfigRecord({**facts, "samples": samples}),
+        }
+    )
+
+
+def read_answer(content: RecordDict, device: torch.device) -> tuple[Asked, int, LocalResult]:
+    """What an answer says it answers, the client's samples, and its result as one row."""
+    facts: dict[str, Any] = dict(content.config_records["answers"])
+    numbers: dict[str, Any] = dict(content.metric_records["numbers"])
+    upload = to_tensors(content.array_records["upload"], device)
+    result = LocalResult(
+        ids=np.array([facts["client"]]),
+        upload={key: value[None] for key, value in upload.items()},
+        report=_rows({k.removeprefix(REPORT): v for k, v in numbers.items() if k.startswith(REPORT)}),
+        state={},
+        learning_rates=np.array([numbers["lr"]]),
+        loss=np.array([numbers["loss"]]),
+        accuracy=np.array([numbers["accuracy"]]),
+    )
+    return Asked(facts["task"], facts["round"], facts["client"], facts["series"]), facts["samples"], result
+
+
+def report_record(report: Report) -> MetricRecord:
+    """One client's report."""
+    return MetricRecord({key: float(values[0]) for key, values in report.items()})
+
+
+def read_reports(records: list[MetricRecord]) -> Report:
+    """The reports of several clients, one entry each."""
+    keys = records[0].keys() if records else ()
+    return {key: np.array([cast(float, record[key]) for record in records]) for key in keys}
+
+
+def sealed(data: bytes) -> RecordDict:
+    """A message of the encrypted protocol."""
+    return RecordDict({"sealed": ConfigRecord({"data": data})})
+
+
+def unsealed(content: RecordDict) -> bytes:
+    """The bytes in it."""
+    return cast(bytes, content.config_records["sealed"]["data"])
+
+
+def _rows(numbers: dict[str, float]) -> Report:
+    return {key: np.array([value], dtype=np.float64) for key, value in numbers.items()}

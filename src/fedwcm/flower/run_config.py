@@ -1,0 +1,77 @@
+"""Flower's run-config, read as our own options.
+
+Tables under `[tool.flwr.app.config]` and dotted keys of `--run-config` reach an app under the names that our
+options have everywhere: `method.name`, `local.lr`, `run.rounds`. The section `flower` is what only a federation of
+real clients needs; keys under `app` belong to whoever writes the app.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from fedwcm.config import COMPONENTS, SECTIONS, Config, Settings, from_settings, method_settings, overlay
+from fedwcm.core.checks import require, unknown
+from fedwcm.options import make
+
+ELSEWHERE = {"data": "the data function", "partition": "the data function", "model": "the model function"}
+"""Sections of the simulator that an app writes in Python instead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Federation:
+    """What only a federation of real clients needs.
+
+    Args:
+        clients: how many there are, numbered from 0; 0 takes those that are connected when the run starts.
+        min_clients: answers without which a round, or the start of a run, counts as unanswered.
+        timeout: seconds that clients have for an answer.
+        patience: seconds to wait, before round 1, for clients that are not connected yet.
+        privacy: how the classes are counted: `none` shows the server each client's counts, `he` only their
+            encrypted sum.
+        out: folder on the server for metrics, checkpoints and the model; a run found there is continued.
+    """
+
+    clients: int = 0
+    min_clients: int = 1
+    timeout: float = 600.0
+    patience: float = 300.0
+    privacy: Literal["none", "he"] = "none"
+    out: str = ""
+
+    def __post_init__(self) -> None:
+        require(self.clients >= 0, "clients", self.clients, "0 (all that are connected) or more")
+        require(self.min_clients >= 1, "min_clients", self.min_clients, "at least 1")
+        require(self.timeout > 0, "timeout", self.timeout, "positive")
+        require(self.patience >= 0, "patience", self.patience, "non-negative")
+
+
+@dataclass(frozen=True)
+class Options:
+    """All options of a run on Flower."""
+
+    config: Config
+    federation: Federation
+
+
+def read(run_config: Mapping[str, object]) -> Options:
+    """The options in a run-config; what is not given has its default, and an error names the key.
+
+    `method.name` takes all that `--method` takes: a method, a recipe, options in brackets. What it says wins.
+    """
+    given = {key: value for key, value in run_config.items() if not key.startswith("app.")}
+    federation = {k.removeprefix("flower."): v for k, v in given.items() if k.startswith("flower.")}
+    settings = {k: v for k, v in given.items() if not k.startswith("flower.")}
+    _refuse_sections(settings)
+    chosen = method_settings(str(settings.get("method.name", Config().method.name)))
+    below: Settings = {"run.checkpoint_every": 1, **settings, "method.name": chosen["method.name"]}
+    return Options(from_settings(overlay(below, chosen)), make(Federation, federation, "flower"))
+
+
+def _refuse_sections(settings: Mapping[str, object]) -> None:
+    for key in settings:
+        section = key.partition(".")[0]
+        if section in ELSEWHERE and key != "data.augment":
+            raise ValueError(f"{key} is not an option on Flower: {ELSEWHERE[section]} of the app decides")
+        if section not in (*COMPONENTS, *SECTIONS):
+            known = {*COMPONENTS, *SECTIONS, "flower", "app"} - {*ELSEWHERE}
+            raise unknown("section of the run-config:", section, known)

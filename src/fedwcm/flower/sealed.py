@@ -1,0 +1,28 @@
+"""A client's part in counting under encryption: bytes in, bytes out; a secret key waits on the node in between."""
+
+from typing import cast
+
+from flwr.app import ConfigRecord, Context
+
+from fedwcm.core.types import Ints
+
+KEY = "fedwcm-key-holder"
+
+
+def reply(request: bytes, client: int, counts: Ints, context: Context) -> bytes:
+    """The answer to one message of the protocol of `fedwcm.privacy`.
+
+    A key that waits for its sum is kept in Flower's context: it never leaves the node, and is gone once it has
+    answered or the SuperNode stops.
+    """
+    from fedwcm.privacy import Client, KeyHolder
+
+    name, holder = str(client), None
+    if KEY in context.state:
+        kept = context.state.config_records.pop(KEY)
+        holder = KeyHolder.from_secret_bytes(name, cast(bytes, kept["secret"]))
+    role = Client(name, counts, key_holder=holder)
+    answer = role.answer(request)
+    if role.key_holder is not None:
+        context.state[KEY] = ConfigRecord({"secret": role.key_holder.secret_bytes()})
+    return answer

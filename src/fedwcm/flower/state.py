@@ -1,0 +1,106 @@
+"""A client's own state (control variates, duals, …), kept on the client between rounds.
+
+A client that trains cannot know whether its answer will be used: it may come too late, or the server may be
+killed before it has saved the round. So it keeps its state after the last round *and* the one that it started
+from, and the server says with each request which round of this client it last used. Both sides then agree at all
+times, and a round that is played again after a crash starts from what it started from the first time.
+"""
+
+import logging
+import os
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from flwr.app import Context
+from safetensors.torch import load_file, save_file
+
+from fedwcm.core.types import State
+from fedwcm.flower.records import Asked, to_arrays, to_tensors
+
+LOG = logging.getLogger("flwr.fedwcm")
+
+Kept = dict[int, State]
+"""States by the round after which the client had them."""
+
+
+class Memory(Protocol):
+    """Where a client keeps its states."""
+
+    def read(self, device: torch.device) -> Kept: ...
+
+    def write(self, kept: Kept) -> None: ...
+
+
+class InFolder:
+    """A file for each client and run in a folder of the node: it survives everything but the disk."""
+
+    def __init__(self, folder: Path, asked: Asked) -> None:
+        self._path = folder / f"client-{asked.client}-{asked.series}.safetensors"
+
+    def read(self, device: torch.device) -> Kept:
+        if not self._path.exists():
+            return {}
+        return _nested({key: value.to(device) for key, value in load_file(self._path).items()})
+
+    def write(self, kept: Kept) -> None:
+        """Replace the file in one step, on disk before its name is."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self._path.with_suffix(".tmp")
+        save_file({key: value.cpu().contiguous() for key, value in _flat(kept).items()}, draft)
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(draft, self._path)
+
+
+class InContext:
+    """Flower's own state of a node in a run: gone with the SuperNode's process and with the run."""
+
+    def __init__(self, context: Context, asked: Asked) -> None:
+        self._context, self._name = context, f"fedwcm-{asked.series}"
+
+    def read(self, device: torch.device) -> Kept:
+        if self._name not in self._context.state:
+            return {}
+        return _nested(to_tensors(self._context.state.array_records[self._name], device))
+
+    def write(self, kept: Kept) -> None:
+        self._context.state[self._name] = to_arrays(_flat(kept))
+
+
+def memory(context: Context, asked: Asked) -> Memory:
+    """The folder that the node's config names as `state-dir`, else Flower's context."""
+    folder = context.node_config.get("state-dir")
+    return InFolder(Path(str(folder)), asked) if folder else InContext(context, asked)
+
+
+def state_after(kept: Kept, counted: int, client: int) -> State | None:
+    """The state that goes with the last answer that the server used; None if none was, or all is lost."""
+    if counted == 0:
+        return None
+    if counted in kept:
+        return kept[counted]
+    if not kept:
+        LOG.warning("client %d has lost its state of round %d: it starts afresh", client, counted)
+        return None
+    nearest = min(kept, key=lambda round_: abs(round_ - counted))
+    LOG.warning("client %d has lost its state of round %d: it takes that of %d", client, counted, nearest)
+    return kept[nearest]
+
+
+def with_next(kept: Kept, counted: int, round_: int, after: State) -> Kept:
+    """What to keep after training a round: its state, and the one that it started from."""
+    before = {counted: kept[counted]} if counted in kept else {}
+    return {**before, round_: after}
+
+
+def _flat(kept: Kept) -> State:
+    return {f"{round_}/{key}": value for round_, state in kept.items() for key, value in state.items()}
+
+
+def _nested(tensors: State) -> Kept:
+    kept: Kept = {}
+    for name, value in tensors.items():
+        round_, _, key = name.partition("/")
+        kept.setdefault(int(round_), {})[key] = value
+    return kept

@@ -1,0 +1,38 @@
+"""The model and the data: this is what to replace with your own.
+
+As it stands, the clients share out handwritten digits that come with scikit-learn: long-tailed, and each client with
+a class mixture of its own, by its `partition-id`.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from torch import nn
+
+from fedwcm.experiment import ClientData, divide
+from fedwcm.flags import config_from
+
+
+def model() -> nn.Module:
+    """The model, from inputs to class scores. Its initial weights follow from the run's seed."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def client_data(node_config: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The inputs and labels of one client, told apart by its node's config. Yours may well read a local file."""
+    division = digits(int(node_config.get("num-partitions", 10)))
+    rows = division.train_rows[division.parts[int(node_config["partition-id"])]]
+    return division.normalizer(division.dataset.x_train[rows]), division.dataset.y_train[rows]
+
+
+def test_data() -> tuple[Any, Any]:
+    """The inputs and labels that the server tests the model on, as many of each class."""
+    division = digits()
+    return division.normalizer(division.dataset.x_test), division.dataset.y_test
+
+
+@cache
+def digits(clients: int = 10) -> ClientData:
+    """The digits with a long tail, divided among so many clients."""
+    return divide(config_from(dataset="digits", imbalance=0.1, clients=clients, beta=0.3))

@@ -1,0 +1,117 @@
+"""What the protocol costs, beside what the paper reports (its Appendix C)."""
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedwcm.privacy.bfv import PublicContext, SecretKey
+from fedwcm.privacy.gathering import gather
+from fedwcm.privacy.limbs import to_slots
+
+PAPER_PLAINTEXT_BYTES = {10: 136, 20: 216, 50: 456, 100: 856}
+PAPER_CIPHERTEXT_BYTES = {10: 88_556, 20: 88_554, 50: 88_631, 100: 88_548}
+PAPER_SECONDS_PER_CLIENT = 0.0017
+PAPER_TOTAL_MB = 13.05
+PAPER_CLIENTS = 100
+
+_REPEATS = 30
+_SAMPLES_PER_CLASS = 500
+
+
+@dataclass(frozen=True)
+class BenchmarkRow:
+    """One number of classes: what one client sends, what a gathering of all costs. Seconds are processor time."""
+
+    classes: int
+    clients: int
+    plaintext_bytes: int
+    ciphertext_bytes: int
+    seconds_per_client: float
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+
+    def scaled(self, clients: int) -> "BenchmarkRow":
+        """The same for another number of clients, in proportion: bytes and seconds are spent per client."""
+        factor = clients / self.clients
+        return BenchmarkRow(
+            self.classes,
+            clients,
+            self.plaintext_bytes,
+            self.ciphertext_bytes,
+            self.seconds_per_client,
+            round(self.bytes_up * factor),
+            round(self.bytes_down * factor),
+            self.seconds * factor,
+        )
+
+
+def benchmark(
+    classes: Sequence[int] = (10, 20, 50, 100, 1000), clients: int = 100, *, seed: int = 0
+) -> list[BenchmarkRow]:
+    """Measure a row for each number of classes: one client's encryption, then a gathering of all clients."""
+    rng = np.random.default_rng(seed)
+    return [_measure(number, clients, rng) for number in classes]
+
+
+def format_benchmark(rows: Sequence[BenchmarkRow], more_clients: int = 10_000) -> str:
+    """Two tables: what one client sends, with the paper's figures, and what all of them cost."""
+    each = [["classes", "plaintext B", "paper", "ciphertext B", "paper", "encryption CPU s", "paper"]]
+    total = [["classes", "clients", "up MB", "down MB", "total MB", "paper", "CPU s", ""]]
+    for row in rows:
+        known = row.classes in PAPER_CIPHERTEXT_BYTES
+        each.append(
+            [
+                f"{row.classes:,}",
+                f"{row.plaintext_bytes:,}",
+                f"{PAPER_PLAINTEXT_BYTES[row.classes]:,}" if known else "–",
+                f"{row.ciphertext_bytes:,}",
+                f"{PAPER_CIPHERTEXT_BYTES[row.classes]:,}" if known else "–",
+                f"{row.seconds_per_client:.4f}",
+                f"{PAPER_SECONDS_PER_CLIENT}" if row.classes == 10 else "–",
+            ]
+        )
+        total += [_total_cells(row, "measured"), _total_cells(row.scaled(more_clients), "scaled up")]
+    return "\n".join(["One client", "", *_aligned(each), "", "All clients", "", *_aligned(total)])
+
+
+def _measure(classes: int, clients: int, rng: np.random.Generator) -> BenchmarkRow:
+    counts = rng.integers(0, _SAMPLES_PER_CLASS, (clients, classes))
+    context = PublicContext(SecretKey.generate()[1])
+    slots = to_slots(counts[0])
+    seconds = []
+    for _ in range(_REPEATS):
+        started = time.process_time()
+        ciphertexts = [context.encrypt(part) for part in slots]
+        seconds.append(time.process_time() - started)
+    started = time.process_time()
+    gathered = gather(counts, rng=rng)
+    gathering = time.process_time() - started
+    return BenchmarkRow(
+        classes=classes,
+        clients=clients,
+        # The paper counts a plaintext as Python's own size of the list: 56 bytes and 8 a class.
+        plaintext_bytes=sys.getsizeof([0] * classes),
+        ciphertext_bytes=sum(map(len, ciphertexts)),
+        seconds_per_client=float(np.median(seconds)),
+        bytes_up=gathered.bytes_up,
+        bytes_down=gathered.bytes_down,
+        seconds=gathering,
+    )
+
+
+def _total_cells(row: BenchmarkRow, how: str) -> list[str]:
+    up, down = row.bytes_up / 1e6, row.bytes_down / 1e6
+    paper = f"{PAPER_TOTAL_MB}" if (row.classes, row.clients) == (10, PAPER_CLIENTS) else "–"
+    sizes = [f"{up:,.2f}", f"{down:,.2f}", f"{up + down:,.2f}"]
+    return [f"{row.classes:,}", f"{row.clients:,}", *sizes, paper, f"{row.seconds:,.1f}", how]
+
+
+def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells
+    ]

@@ -1,0 +1,109 @@
+"""What the server knows of one key: who contributes under it, and the encrypted sum so far."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedwcm.privacy.bfv import PublicContext
+from fedwcm.privacy.limbs import MAX_CONTRIBUTORS, MAX_COUNT, slots_used
+from fedwcm.privacy.messages import Contribution, CountRequest, Opened, OpenRequest, PublicKey, Unreadable
+from fedwcm.privacy.wire import ProtocolError
+
+
+@dataclass
+class Key:
+    """A public key and the sum under it, one ciphertext for every 819 classes."""
+
+    public: PublicKey
+    context: PublicContext
+    sums: list[Any]
+
+
+@dataclass(eq=False)
+class Group:
+    """Clients that share a key holder. A group whose key is lost starts anew, as another group."""
+
+    waiting: list[str]
+    classes: int
+    min_contributors: int
+    contributors: list[str] = field(default_factory=list)
+    key: Key | None = None
+    opened: Opened | None = None
+    unreadable: bool = False
+
+    @property
+    def members(self) -> list[str]:
+        """Who has contributed or still may."""
+        return self.contributors + self.waiting
+
+    @property
+    def minimum(self) -> int:
+        """The smallest sum to be opened: the server's rule or the key holder's, whichever is stricter."""
+        return max(self.min_contributors, self._held().public.min_contributors)
+
+    @property
+    def holder(self) -> str:
+        """The key holder's name."""
+        return self._held().public.sender
+
+    def has_room_for(self, others: int) -> bool:
+        """Whether so many more contributors still fit under the key."""
+        return len(self.members) + others <= MAX_CONTRIBUTORS
+
+    def take_key(self, public: PublicKey) -> None:
+        """Use this key, if its holder would open the sum of this group."""
+        if self.key is not None:
+            raise ProtocolError("a second key for the same group")
+        size, least = len(self.members), public.min_contributors
+        if least > size:
+            raise ProtocolError(f"opens no sum of fewer than {least} contributors; the group has {size}")
+        self.key = Key(public, PublicContext(public.context), [None for _ in slots_used(self.classes)])
+
+    def count_request(self) -> CountRequest:
+        """What every contributor is asked, the same for all."""
+        public = self._held().public
+        return CountRequest(public.session, public.key_id, self.classes, public.context)
+
+    def take_contribution(self, contribution: Contribution) -> None:
+        """Add a contribution to the sum, whole or not at all."""
+        key, sender = self._held(), contribution.sender
+        if sender not in self.waiting:
+            raise ProtocolError("has contributed already")
+        if contribution.key_id != key.public.key_id:
+            raise ProtocolError("contributes under another key")
+        used = slots_used(self.classes)
+        if len(contribution.ciphertexts) != len(used):
+            raise ProtocolError(f"{len(contribution.ciphertexts)} ciphertexts where {len(used)} are expected")
+        parts = zip(key.sums, contribution.ciphertexts, used, strict=True)
+        key.sums = [key.context.add(total, data, slots) for total, data, slots in parts]
+        self.waiting.remove(sender)
+        self.contributors.append(sender)
+
+    def open_request(self) -> OpenRequest:
+        """What the key holder is asked."""
+        key = self._held()
+        ciphertexts = tuple(total.serialize() for total in key.sums)
+        return OpenRequest(
+            key.public.session, key.public.key_id, self.classes, len(self.contributors), ciphertexts
+        )
+
+    def take_opening(self, reply: Opened | Unreadable) -> None:
+        """Keep what the key holder opened, if it can be the total of this group."""
+        if reply.key_id != self._held().public.key_id:
+            raise ProtocolError("opens another key")
+        if isinstance(reply, Unreadable):
+            self.unreadable = True
+            return
+        if (reply.contributors, len(reply.totals)) != (len(self.contributors), self.classes):
+            raise ProtocolError(f"{len(reply.totals)} totals of {reply.contributors} contributors")
+        if max(reply.totals) > reply.contributors * MAX_COUNT:
+            raise ProtocolError(f"a total of {max(reply.totals):,} is more than was encrypted")
+        self.opened = reply
+
+    def anew(self, members: Iterable[str]) -> "Group":
+        """These members as a group that has no key yet."""
+        return Group(list(members), self.classes, self.min_contributors)
+
+    def _held(self) -> Key:
+        assert self.key is not None, "the group has no key yet"
+        return self.key

@@ -1,0 +1,59 @@
+"""Local differential privacy: noise that a client adds itself, before anything leaves it.
+
+For those to whom even an exact sum, or a client's reported score, says too much. Both functions draw from the
+discrete Laplace distribution, P(X = j) ∝ e^(−ε |j| / Δ), on whole numbers: it has none of the gaps between
+floating-point numbers through which a real-valued Laplace draw gives the value away.
+
+The promise holds for one report. Reports add up: the same client reporting n times spends n · ε. It also
+rests on noise that nobody can predict: outside of tests, draw it from a generator without a fixed seed.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedwcm.privacy.limbs import Ints, checked_counts
+
+SCORE_STEPS = 1 << 16
+"""A score is rounded to this many steps of its bound: far finer than any useful noise."""
+MIN_EPSILON = 1e-6
+"""Below this nothing of the value is left, and the draws leave the range where they are exact."""
+
+
+def noisy_counts(counts: ArrayLike, epsilon: float, rng: np.random.Generator) -> Ints:
+    """One client's class counts with ε-differential privacy for each of its samples.
+
+    Sensitivity 1: a sample that is added or removed changes one count by 1. (A sample that changes its class
+    changes two, and is protected with 2ε.) The noise of each count has variance 2a/(1 − a)², a = e^(−ε);
+    counts below 0 are then raised to 0, which costs no privacy.
+    """
+    exact = checked_counts(counts)
+    noisy: Ints = np.maximum(exact + _discrete_laplace(_checked_epsilon(epsilon), exact.size, rng), 0)
+    return noisy
+
+
+def noisy_score(score: float, epsilon: float, rng: np.random.Generator, bound: float) -> float:
+    """A client's score in [0, bound] with ε-local differential privacy for all of its data at once.
+
+    Sensitivity `bound`: whatever the client holds, its score moves by no more. The noise has a standard
+    deviation of about √2 · bound/ε; the result is kept in [0, bound], which costs no privacy.
+    """
+    if not (np.isfinite(bound) and bound > 0):
+        raise ValueError(f"bound must be a positive number, not {bound!r}")
+    if not 0 <= score <= bound:
+        raise ValueError(f"score must be from 0 to bound = {bound!r}, not {score!r}")
+    noise = _discrete_laplace(_checked_epsilon(epsilon) / SCORE_STEPS, 1, rng)
+    steps = round(score / bound * SCORE_STEPS) + int(noise[0])
+    return min(max(steps, 0), SCORE_STEPS) * bound / SCORE_STEPS
+
+
+def _checked_epsilon(epsilon: float) -> float:
+    if not (np.isfinite(epsilon) and epsilon >= MIN_EPSILON):
+        raise ValueError(f"epsilon must be a number of at least {MIN_EPSILON:g}, not {epsilon!r}")
+    return epsilon
+
+
+def _discrete_laplace(epsilon: float, size: int, rng: np.random.Generator) -> Ints:
+    """Draws of P(X = j) = (1 − a)/(1 + a) · a^|j|, a = e^(−ε): the difference of two geometric draws."""
+    stop = -np.expm1(-epsilon)
+    draws = rng.geometric(stop, size) - rng.geometric(stop, size)
+    return draws.astype(np.int64)

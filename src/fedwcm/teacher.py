@@ -1,0 +1,222 @@
+"""A teacher: what a frozen model, such as CLIP, says of every training sample of a data set.
+
+    python -m fedwcm.teacher --dataset cifar10            # writes teacher.safetensors
+    fedwcm run --method clip2fl --dataset cifar10         # reads it
+
+CLIP runs through the package open_clip, on the whole training part, once; every run on this data set can use the
+file, whatever its long tail or its clients. For a teacher of your own, `Teacher(...).write(path)`.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn.functional import normalize
+from tqdm import tqdm
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from fedwcm.data import Dataset
+
+TEACHER_FILE = "teacher.safetensors"
+PROMPT = "a photo of a {}"
+SHARPNESS = 100.0
+"""CLIP's logits are so many times a cosine: the scale with which it was trained."""
+
+CHUNK = 64
+"""Images in a forward pass: bounds memory, changes nothing else."""
+
+
+@dataclass(frozen=True, eq=False)
+class Teacher:
+    """Logits `(n, C)` for every training sample in the order of the data set, and a vector for every class.
+
+    `labels (n,)` are the samples' true classes: they tell whether a file belongs to the data at hand.
+    """
+
+    logits: Tensor
+    embeddings: Tensor
+    labels: Tensor
+
+    def __post_init__(self) -> None:
+        """Refuse tensors whose shapes do not belong together."""
+        if self.logits.dim() != 2 or self.labels.shape != self.logits.shape[:1]:
+            raise ValueError(
+                f"a teacher's logits {tuple(self.logits.shape)} and labels {tuple(self.labels.shape)} must be "
+                "(samples, classes) and (samples,)"
+            )
+        if self.embeddings.dim() != 2 or len(self.embeddings) != self.logits.shape[1]:
+            raise ValueError(
+                f"a teacher's embeddings {tuple(self.embeddings.shape)} must be (classes, dimensions), "
+                f"with {self.logits.shape[1]} classes as its logits"
+            )
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """The teacher in this file."""
+        if not Path(path).exists():
+            raise FileNotFoundError(
+                f"there is no teacher file {path}: make one with "
+                f"python -m fedwcm.teacher --dataset NAME --out {path}"
+            )
+        try:
+            return cls(**load_file(path))
+        except (SafetensorError, TypeError) as error:
+            raise ValueError(
+                f"{path} is not a teacher file, with logits, embeddings and labels: {error}"
+            ) from None
+
+    def write(self, path: str | Path, facts: dict[str, object] | None = None) -> None:
+        """Save the teacher, with whatever is worth knowing of it."""
+        tensors = {"logits": self.logits, "embeddings": self.embeddings, "labels": self.labels}
+        save_file(
+            {key: value.cpu().contiguous() for key, value in tensors.items()},
+            path,
+            metadata={"fedwcm": json.dumps(facts or {})},
+        )
+
+    def require_classes(self, classes: int, path: str) -> None:
+        """Refuse data with another number of classes."""
+        if self.logits.shape[1] != classes:
+            raise ValueError(f"{path} is a teacher of {self.logits.shape[1]} classes, the data has {classes}")
+
+    def require_samples(self, ids: Tensor, labels: Tensor, path: str) -> None:
+        """Refuse samples that are not those of the file: of these numbers and with these labels."""
+        ids, labels = ids.cpu(), labels.cpu()
+        if int(ids.max()) >= len(self.labels) or not torch.equal(self.labels[ids], labels):
+            raise ValueError(
+                f"{path} is of other training samples than these: make it anew, with the data set, the test "
+                "fraction and the seed of this run"
+            )
+
+
+class Encoder(Protocol):
+    """A model that puts images and texts into one space."""
+
+    def images(self, images: NDArray[np.uint8]) -> Tensor:
+        """Embeddings of images `(n, height, width, channels)`."""
+        ...
+
+    def texts(self, texts: Sequence[str]) -> Tensor:
+        """Embeddings of texts."""
+        ...
+
+
+class OpenClip:
+    """CLIP by the package open_clip; `weights` is one of its tags or a file."""
+
+    def __init__(self, model: str, weights: str, device: str) -> None:
+        open_clip = _open_clip()
+        try:
+            module, _, self._prepare = open_clip.create_model_and_transforms(
+                model, pretrained=weights, device=device
+            )
+            self._tokenize = open_clip.get_tokenizer(model)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise FileNotFoundError(
+                f"CLIP {model!r} with the weights {weights!r} cannot be loaded: {error}. The weights of a tag are "
+                "downloaded at its first use; without a network, fetch them elsewhere and pass --weights FILE"
+            ) from error
+        self._module, self._device = module.eval(), device
+
+    def images(self, images: NDArray[np.uint8]) -> Tensor:
+        pixels = torch.stack([self._prepare(picture(image)) for image in images])
+        embeddings: Tensor = self._module.encode_image(pixels.to(self._device))
+        return embeddings
+
+    def texts(self, texts: Sequence[str]) -> Tensor:
+        embeddings: Tensor = self._module.encode_text(self._tokenize(list(texts)).to(self._device))
+        return embeddings
+
+
+def zero_shot(dataset: "Dataset", encoder: Encoder, prompt: str = PROMPT) -> Teacher:
+    """What the encoder says of the training images when it is only told the names of the classes."""
+    if not dataset.is_image:
+        raise ValueError(f"{dataset.name} is a table: CLIP reads images only")
+    images, names = dataset.x_train, [name.replace("_", " ") for name in dataset.classes]
+    with torch.no_grad():
+        classes = normalize(encoder.texts([prompt.format(name) for name in names]).float(), dim=-1)
+        chunks = []
+        for start in tqdm(range(0, len(images), CHUNK), unit="batch", disable=None):
+            embeddings = normalize(encoder.images(images[start : start + CHUNK]).float(), dim=-1)
+            chunks.append((SHARPNESS * embeddings @ classes.T).cpu())
+    return Teacher(torch.cat(chunks), classes.cpu(), torch.from_numpy(dataset.y_train))
+
+
+def picture(image: NDArray[np.uint8]) -> "Image":
+    """An image `(height, width, channels)`, grey or coloured, as CLIP's preparation takes it."""
+    from PIL.Image import fromarray
+
+    return fromarray(image[..., 0] if image.shape[-1] == 1 else image).convert("RGB")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make a teacher file; the exit code is 0, or 2 with a word on what is missing."""
+    from fedwcm.data import load_dataset
+
+    chosen = _parser().parse_args(arguments)
+    try:
+        encoder = OpenClip(chosen.model, chosen.weights, chosen.device)
+        dataset = load_dataset(
+            chosen.dataset,
+            data_dir=chosen.data_dir,
+            label=chosen.label,
+            test_fraction=chosen.test_fraction,
+            seed=chosen.seed,
+        )
+        teacher = zero_shot(dataset, encoder, chosen.prompt)
+    except (ValueError, OSError, ImportError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    facts = {"dataset": dataset.name, "classes": list(dataset.classes), "prompt": chosen.prompt}
+    teacher.write(chosen.out, {**facts, "model": chosen.model, "weights": chosen.weights})
+    correct = (teacher.logits.argmax(dim=-1) == teacher.labels).double().mean()
+    print(f"{chosen.out}: {len(teacher.labels)} samples, {float(correct):.1%} of them right")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m fedwcm.teacher", description="Let CLIP classify a data set's training part, for clip2fl."
+    )
+    parser.add_argument(
+        "--dataset", required=True, help="as in fedwcm run: a named data set, a folder of images, …"
+    )
+    parser.add_argument("--data-dir", help="folder in which named data sets are looked for first")
+    parser.add_argument("--label", help="label column of a data set of the hub")
+    parser.add_argument("--test-fraction", type=float, default=0.2, help="share held out, as in the runs to teach")
+    parser.add_argument("--seed", type=int, default=0, help="seed of that share, as in the runs to teach")
+    parser.add_argument("--model", default="ViT-B-32-quickgelu", help="a model of open_clip (%(default)s)")
+    parser.add_argument("--weights", default="openai", help="a tag of open_clip or a file (%(default)s)")
+    parser.add_argument("--prompt", default=PROMPT, help="text for a class, its name at {} (%(default)s)")
+    parser.add_argument(
+        "--device", default="cuda" if torch.cuda.is_available() else "cpu", help="%(default)s here"
+    )
+    parser.add_argument("--out", default=TEACHER_FILE, help="file to write (%(default)s)")
+    return parser
+
+
+def _open_clip() -> Any:
+    try:
+        return import_module("open_clip")
+    except ImportError as error:
+        raise ImportError(
+            "CLIP runs through the package open_clip: pip install open_clip_torch. Only making a teacher file "
+            "needs it, not training with one"
+        ) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,278 @@
+"""The contract that every method keeps, as checks that anyone may run on a method of their own.
+
+    from fedwcm.testing import check_method
+
+    def test_my_method():
+        check_method(MyMethod)
+
+Each check plays a few rounds on a small federation with clients of unequal size. A check that fails says which law
+is broken.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedwcm.core.federation import InMemory
+from fedwcm.core.forward import OneByOne, Stacked
+from fedwcm.core.local import LocalTraining
+from fedwcm.core.method import Method
+from fedwcm.core.network import Network
+from fedwcm.core.objective import Objective
+from fedwcm.core.participation import Participation
+from fedwcm.core.types import Population, State, Vec
+from fedwcm.objectives.cross_entropy import CrossEntropy
+from fedwcm.options import make, plain
+from fedwcm.samplers.uniform import Uniform
+from fedwcm.sim.backend import InProcess
+from fedwcm.sim.simulation import ServerState, Simulation
+from fedwcm.sim.store import ClientStore
+
+SIZES = (23, 9, 40, 12, 31, 17)
+CLASSES, FEATURES, SEED = 3, 6, 7
+
+
+def check_method(
+    cls: type[Method], options: dict[str, Any] | None = None, objective: Objective | None = None
+) -> None:
+    """Run every check on a method with these options (its defaults if none) and objective (cross-entropy)."""
+    for check in CHECKS:
+        check(cls, options or {}, objective or CrossEntropy())
+
+
+def check_frozen_dataclass_with_a_name(cls: type[Method], options: dict[str, Any], objective: Objective) -> None:
+    """Hyper-parameters are fields of a frozen dataclass; the registry name is its own."""
+    assert is_dataclass(cls), "a method must be a dataclass"
+    assert cls.__dataclass_params__.frozen, "a method must be a frozen dataclass"  # type: ignore[attr-defined]
+    assert cls.name, "a method must have a name"
+
+
+def check_docstring_cites_its_source(cls: type[Method], options: dict[str, Any], objective: Objective) -> None:
+    """The file says which paper it implements, and the class what its options are."""
+    page = inspect.getdoc(inspect.getmodule(cls)) or inspect.getdoc(cls) or ""
+    assert re.search(r"\b(19|20)\d\d\b", page), "the docstring must cite a source, with its year"
+    described = " ".join(inspect.getdoc(base) or "" for base in cls.__mro__)
+    for field in fields(cls):
+        assert f"{field.name}:" in described, f"the option {field.name} must be described under Args"
+
+
+def check_configuration_round_trips(cls: type[Method], options: dict[str, Any], objective: Objective) -> None:
+    """What TOML can hold of a method's options makes the same method again."""
+    method = cls(**options)
+    assert make(cls, plain(method), "method") == method
+
+
+def check_hooks_change_none_of_their_arguments(
+    cls: type[Method], options: dict[str, Any], objective: Objective
+) -> None:
+    """Pure hooks: the state before a round is the same after it, and playing the round again gives the same."""
+    engine = _engine(cls(**options), objective)
+    before = _play(engine, 2)
+    copy = _copied(before)
+    after, record = engine.play(before)
+    _assert_same(before, copy, "the state before the round was changed")
+    if not engine.store.keeps_anything:
+        again, record_again = engine.play(before)
+        _assert_same(after, again, "the same round played twice gave two results")
+        assert record == record_again
+
+
+def check_shapes_and_dtypes_are_stable(cls: type[Method], options: dict[str, Any], objective: Objective) -> None:
+    """The state keeps its keys, shapes and dtypes from round to round, and vectors the model's dtype."""
+    for dtype in (torch.float32, torch.float64):
+        engine = _engine(cls(**options), objective, dtype=dtype)
+        with _default_dtype(dtype):
+            states = [_play(engine, rounds) for rounds in (1, 3)]
+        layouts = [{key: (v.shape, v.dtype) for key, v in state.method.items()} for state in states]
+        assert layouts[0] == layouts[1], "the server state changed its layout"
+        assert states[1].x.dtype == dtype
+        for key, value in states[1].method.items():
+            if value.shape == states[1].x.shape:
+                assert value.dtype == dtype, f"the state's {key} is a vector of {value.dtype}"
+
+
+def check_engines_agree(cls: type[Method], options: dict[str, Any], objective: Objective) -> None:
+    """One client at a time and all clients stacked give the same model."""
+    with _default_dtype(torch.float64):
+        ends = [
+            _play(_engine(cls(**options), objective, dtype=torch.float64, stacked=stacked), 4)
+            for stacked in (False, True)
+        ]
+    gap = float((ends[0].x - ends[1].x).abs().max())
+    assert gap < 1e-7, f"engines differ by {gap}"
+
+
+def check_order_of_clients_does_not_matter(
+    cls: type[Method], options: dict[str, Any], objective: Objective
+) -> None:
+    """Renumbering the clients' blocks changes nothing: a block of two and of five give the same model."""
+    with _default_dtype(torch.float64):
+        ends = [
+            _play(_engine(cls(**options), objective, dtype=torch.float64, stacked=True, block=block), 3)
+            for block in (2, 5)
+        ]
+    gap = float((ends[0].x - ends[1].x).abs().max())
+    assert gap < 1e-7, f"the division into blocks changed the model by {gap}"
+
+
+def check_resuming_is_exact(cls: type[Method], options: dict[str, Any], objective: Objective) -> None:
+    """Two rounds, a copy of all state into a new engine, two more rounds: the same bits as four in a row."""
+    whole = _play(_engine(cls(**options), objective), 4)
+    first, second = _engine(cls(**options), objective), _engine(cls(**options), objective)
+    middle = _copied(_play(first, 2))
+    visited = first.store.visited()
+    if len(visited):
+        second.store.write(visited, first.store.read(visited, torch.device("cpu")))
+    end = middle
+    for _ in range(2):
+        end, _ = second.play(end)
+    _assert_same(whole, end, "a resumed run went another way")
+
+
+def check_a_common_stationary_point_stays(
+    cls: type[Method], options: dict[str, Any], objective: Objective
+) -> None:
+    """Where every client's gradient is zero from the start, no method may move."""
+    engine = _engine(cls(**options), _Flat())
+    start = _start(engine)
+    end = start
+    for _ in range(2):
+        end, _ = engine.play(end)
+    evaluated = engine.training.method.evaluate_at(end.x, end.method)
+    kept = _outside_the_head(engine, torch.stack([start.x, evaluated]))
+    assert torch.allclose(kept[0], kept[1], atol=1e-6), "the model left a stationary point"
+    assert torch.allclose(start.x, end.x, atol=1e-6), "the model left a stationary point"
+
+
+def check_it_learns(cls: type[Method], options: dict[str, Any], objective: Objective) -> None:
+    """Twenty rounds with the defaults raise the accuracy on the clients' own data well above chance."""
+    engine = _engine(cls(**options), objective)
+    end = _play(engine, 20)
+    network = engine.training.forward.network
+    network.point_parameters(engine.training.method.evaluate_at(end.x, end.method))
+    federation = engine.federation
+    assert isinstance(federation, InMemory)
+    everything = federation.shard(0).resident
+    with torch.no_grad():
+        hits = network.module.eval()(everything.inputs).argmax(dim=-1) == everything.labels
+    accuracy = float(hits.double().mean())
+    assert accuracy > 1.6 / CLASSES, f"accuracy is {accuracy:.2f} after 20 rounds"
+
+
+Check = Callable[[type[Method], dict[str, Any], Objective], None]
+
+CHECKS: tuple[Check, ...] = (
+    check_frozen_dataclass_with_a_name,
+    check_docstring_cites_its_source,
+    check_configuration_round_trips,
+    check_hooks_change_none_of_their_arguments,
+    check_shapes_and_dtypes_are_stable,
+    check_engines_agree,
+    check_order_of_clients_does_not_matter,
+    check_resuming_is_exact,
+    check_a_common_stationary_point_stays,
+    check_it_learns,
+)
+
+
+class _Flat(CrossEntropy):
+    """Cross-entropy times zero: every point is stationary."""
+
+    def loss(self, view: Any, batch: Any, o: State, ctx: Any) -> Any:
+        loss, o = super().loss(view, batch, o, ctx)
+        return loss * 0.0, o
+
+
+def _engine(
+    method: Method,
+    objective: Objective,
+    *,
+    dtype: torch.dtype = torch.float32,
+    stacked: bool = False,
+    block: int = 64,
+) -> Simulation:
+    rng = np.random.default_rng(SEED)
+    labels = rng.choice(CLASSES, sum(SIZES), p=[0.6, 0.3, 0.1])
+    labels[:CLASSES] = range(CLASSES)
+    inputs = 3 * np.eye(CLASSES, FEATURES)[labels] + rng.normal(size=(len(labels), FEATURES))
+    parts = np.split(rng.permutation(len(labels)), np.cumsum(SIZES)[:-1])
+    federation = InMemory(torch.as_tensor(inputs, dtype=dtype), labels, parts, CLASSES)
+    network = Network(_model().to(dtype))
+    totals = federation.counts.sum(axis=0)
+    population = Population(
+        len(SIZES),
+        CLASSES,
+        float(federation.samples.mean()),
+        totals / totals.sum(),
+        rounds=20,
+        epochs=2,
+        batch_size=8,
+    )
+    training = LocalTraining(
+        method=method,
+        objective=objective,
+        sampler=Uniform(),
+        augmentation=None,
+        forward=Stacked(network) if stacked else OneByOne(network),
+        population=population,
+        weight_decay=0.0,
+        clip=None,
+        seed=SEED,
+    )
+    first = training.clients(np.array([0]), [federation.shard(0)])
+    store = ClientStore(len(SIZES), training.initial_state(first, network.initial()[0]))
+    backend = InProcess(training, federation, store, block if stacked else 1)
+    return Simulation(
+        training, federation, Participation(participation=0.7), backend, store, lr=0.1, lr_decay=0.99
+    )
+
+
+def _model() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(SEED)
+        return nn.Sequential(nn.Linear(FEATURES, 5), nn.Tanh(), nn.Linear(5, CLASSES))
+
+
+def _start(engine: Simulation) -> ServerState:
+    return engine.start(*engine.training.forward.network.initial())
+
+
+def _play(engine: Simulation, rounds: int) -> ServerState:
+    state = _start(engine)
+    for _ in range(rounds):
+        state, _ = engine.play(state)
+    return state
+
+
+def _copied(state: ServerState) -> ServerState:
+    return replace(state, x=state.x.clone(), method={key: value.clone() for key, value in state.method.items()})
+
+
+def _assert_same(one: ServerState, other: ServerState, complaint: str) -> None:
+    assert torch.equal(one.x, other.x), f"{complaint}: x"
+    for key, value in one.method.items():
+        assert torch.equal(value, other.method[key]), f"{complaint}: {key}"
+
+
+def _outside_the_head(engine: Simulation, models: Vec) -> Vec:
+    """The parameters but for the head's, which a method may re-train for evaluation."""
+    head = {slot.name for slot in engine.training.forward.network.head_slots}
+    named = engine.training.forward.network.unflatten(models)
+    return torch.cat([value.flatten(1) for name, value in named.items() if name not in head], dim=1)
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

@@ -1,0 +1,105 @@
+"""One small federation twice: in the simulator, and as nodes of a grid with the same data."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedwcm.config import from_settings, method_settings, overlay
+from fedwcm.experiment import Experiment, build
+from fedwcm.flower import client_app
+from fedwcm.models.mlp import MLP
+from fedwcm.sim.progress import Silent
+from fedwcm.sim.runner import Finished, Runner
+from fedwcm.teacher import Teacher
+
+from .wire import WireGrid
+
+CLIENTS, ROUNDS = 5, 3
+
+TRAINING: dict[str, Any] = {
+    "local.epochs": 1,
+    "local.batch_size": 16,
+    "local.lr": 0.05,
+    "local.lr_decay": 0.9,
+    "local.weight_decay": 1e-3,
+    "local.clip": 5.0,
+    "participation.participation": 0.6,
+    "run.rounds": ROUNDS,
+    "run.seed": 11,
+    "run.device": "cpu",
+}
+
+DIVISION: dict[str, Any] = {
+    "data.dataset": "digits",
+    "data.n_max": 60,
+    "partition.name": "fedgrab",
+    "partition.clients": CLIENTS,
+    "partition.beta": 0.5,
+    "model.name": "mlp",
+    "model.hidden": [8],
+    "run.backend": "sequential",
+}
+
+FEATURES = {"method.features": 4, "method.match_steps": 2, "method.retrain_epochs": 2}
+SPECIAL: dict[str, dict[str, Any]] = {"creff": FEATURES, "clip2fl": FEATURES}
+"""Options of methods whose defaults cost more than a test should."""
+
+
+def model() -> nn.Module:
+    """The model that the simulator builds for the digits."""
+    return MLP((1, 8, 8), 10, hidden=(8,))
+
+
+def simulated(method: str, **changes: Any) -> Experiment:
+    """The simulator's experiment."""
+    chosen = method_settings(method)
+    below = {**DIVISION, **TRAINING, **SPECIAL.get(method, {}), "method.name": chosen["method.name"], **changes}
+    return build(from_settings(overlay(below, chosen)))
+
+
+def in_simulator(method: str, **changes: Any) -> Finished:
+    """The simulator's run."""
+    return Runner(simulated(method, **changes), None, Silent()).run()
+
+
+@cache
+def _division() -> Experiment:
+    return simulated("fedavg")
+
+
+def data(node_config: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    """The samples of one client, as the simulator divides them."""
+    shard = _division().simulation.federation.shard(int(node_config["partition-id"]))
+    rows = torch.from_numpy(shard.rows)
+    return shard.resident.inputs[rows].numpy(), shard.labels, shard.resident.sample_ids[rows]
+
+
+def test_data() -> tuple[Any, Any]:
+    """The test samples."""
+    return _division().test.inputs, _division().test.labels
+
+
+test_data.__test__ = False  # type: ignore[attr-defined]
+
+
+def write_teacher(path: Path) -> None:
+    """A teacher of the digits that knows nothing."""
+    labels = torch.from_numpy(_division().dataset.y_train)
+    rng = torch.Generator().manual_seed(0)
+    logits, embeddings = torch.randn(len(labels), 10, generator=rng), torch.randn(10, 6, generator=rng)
+    Teacher(logits, embeddings, labels).write(path)
+
+
+def run_config(method: str, **changes: Any) -> dict[str, Any]:
+    """The run-config of the same run on Flower."""
+    own = {"method.name": method, "flower.clients": CLIENTS, "flower.patience": 0.0}
+    return {**TRAINING, **SPECIAL.get(method, {}), **own, **changes}
+
+
+def grid(config: Mapping[str, Any], **node_config: Any) -> WireGrid:
+    """Nodes for all clients."""
+    return WireGrid(client_app(model=model, data=data), config, CLIENTS, node_config)

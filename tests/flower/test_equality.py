@@ -1,0 +1,66 @@
+"""The same seed gives the same model on Flower as in the simulator, for everything that is registered."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from fedwcm.flower.server import serve
+from fedwcm.methods import METHODS
+from fedwcm.objectives import OBJECTIVES
+from fedwcm.recipes import RECIPES
+from fedwcm.samplers import SAMPLERS
+from fedwcm.sim.runner import Finished
+from fedwcm.teacher import TEACHER_FILE
+
+from .federation import grid, in_simulator, model, run_config, test_data, write_teacher
+
+
+def on_flower(method: str, **changes: Any) -> Finished:
+    config = run_config(method, **changes)
+    finished = serve(grid(config), config, model, test_data)
+    assert finished is not None
+    return finished
+
+
+def assert_same(one: Finished, other: Finished) -> None:
+    """Equal to the bit: the clients compute alone in both, and the sums have the same order."""
+    for name, tensor in one.model.items():
+        assert tensor.dtype == torch.float32
+        assert torch.equal(other.model[name], tensor), name
+    for here, there in zip(one.history, other.history, strict=True):
+        ours = {key: value for key, value in here.items() if key != "seconds"}
+        assert ours == {key: there[key] for key in ours}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A teacher file where methods and losses that need one look for it."""
+    folder = tmp_path_factory.mktemp("teacher")
+    write_teacher(folder / TEACHER_FILE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield
+
+
+@pytest.mark.parametrize("method", sorted({*METHODS, *RECIPES, "mofedsam+wcm"}))
+def test_every_method_and_recipe_gives_the_simulator_s_model(method: str) -> None:
+    assert_same(in_simulator(method), on_flower(method))
+
+
+@pytest.mark.parametrize("loss", sorted(OBJECTIVES))
+def test_every_loss_gives_the_simulator_s_model(loss: str) -> None:
+    changes = {"loss.name": loss}
+    assert_same(in_simulator("fedcm", **changes), on_flower("fedcm", **changes))
+
+
+@pytest.mark.parametrize("sampler", sorted(SAMPLERS))
+def test_every_sampler_gives_the_simulator_s_model(sampler: str) -> None:
+    changes = {"sampler.name": sampler}
+    assert_same(in_simulator("scaffold", **changes), on_flower("scaffold", **changes))
+
+
+def test_another_seed_gives_another_model() -> None:
+    one, other = on_flower("fedwcm"), on_flower("fedwcm", **{"run.seed": 12})
+    assert not torch.equal(one.model["head.weight"], other.model["head.weight"])

@@ -1,0 +1,124 @@
+"""A grid in memory on which every message, and every client's context, goes through bytes as on the wire."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.serde import context_from_proto, context_to_proto, message_from_proto, message_to_proto
+from flwr.proto.message_pb2 import Context as ProtoContext
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+
+RUN, SERVER = 7, 1
+TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = RUN, SERVER, 1
+
+Mischief = Callable[[int, Message, Message], "Message | None"]
+"""`(client, request, reply) -> reply`: what becomes of an answer on its way; None is silence."""
+
+
+def honest(client: int, request: Message, reply: Message) -> Message:
+    """Nothing happens to the answer."""
+    return reply
+
+
+@dataclass(eq=False)
+class Node:
+    """A SuperNode: an app, and a context that is bytes between messages."""
+
+    client: int
+    app: ClientApp
+    context: bytes
+    online: bool = True
+
+    def handle(self, request: Message) -> Message:
+        context = context_from_proto(ProtoContext.FromString(self.context))
+        try:
+            reply = self.app(request, context)
+        except Exception as error:  # as Flower does: whatever an app raises becomes an error reply
+            return Message(Error(2, f"{type(error)}:<'{error}'>"), reply_to=request)
+        self.context = context_to_proto(context).SerializeToString()
+        return reply
+
+
+class WireGrid(Grid):
+    """Delivers at once, in bytes; counts them; lets answers come to harm."""
+
+    def __init__(
+        self,
+        app: ClientApp,
+        run_config: Mapping[str, Any],
+        clients: int,
+        node_config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._app, self._run_config, self._node_config = app, dict(run_config), dict(node_config or {})
+        self.nodes: dict[int, Node] = {}
+        self.mischief: Mischief = honest
+        self.down: Counter[str] = Counter()
+        self.up: Counter[str] = Counter()
+        self.log: list[tuple[int, str, str]] = []
+        self._answers: dict[str, bytes] = {}
+        self._belated: list[bytes] = []
+        self._sent = 0
+        for client in range(clients):
+            self.start(client)
+
+    def start(self, client: int) -> int:
+        """Start a SuperNode for this client, with an id that says nothing about the client."""
+        node = 10**15 + 7919 * (len(self.nodes) + 3) % 1000 * 10**9
+        config = {"partition-id": client, **self._node_config}
+        context = Context(RUN, node, config, RecordDict(), self._run_config)
+        self.nodes[node] = Node(client, self._app, context_to_proto(context).SerializeToString())
+        return node
+
+    def node_of(self, client: int) -> Node:
+        """The node that runs this client now."""
+        return next(node for node in reversed(self.nodes.values()) if node.client == client)
+
+    def delay(self, reply: Message) -> None:
+        """Let this answer arrive with those of the next exchange."""
+        self._belated.append(message_to_proto(reply).SerializeToString())
+
+    def get_node_ids(self) -> list[int]:
+        return [node for node, running in self.nodes.items() if running.online]
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        return [self._deliver(message) for message in messages]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        found = [self._answers.pop(one) for one in message_ids if one in self._answers]
+        return [message_from_proto(ProtoMessage.FromString(data)) for data in found]
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        belated, self._belated = self._belated, []
+        replies = self.pull_messages(self.push_messages(messages))
+        return [message_from_proto(ProtoMessage.FromString(data)) for data in belated] + replies
+
+    def _deliver(self, message: Message) -> str:
+        self._sent += 1
+        message.metadata.__dict__["_message_id"] = name = f"message-{self._sent}"
+        data = message_to_proto(message).SerializeToString()
+        kind, round_ = message.metadata.message_type, message.metadata.group_id
+        node = self.nodes[message.metadata.dst_node_id]
+        self.down[f"{kind} {round_}"] += len(data)
+        self.log.append((node.client, kind, round_))
+        request = message_from_proto(ProtoMessage.FromString(data))
+        reply = self.mischief(node.client, request, node.handle(request))
+        if reply is not None:
+            answer = message_to_proto(reply).SerializeToString()
+            self.up[f"{kind} {round_}"] += len(answer)
+            self._answers[name] = answer
+        return name
+
+    def set_run(self, run: Any) -> None:
+        raise NotImplementedError
+
+    @property
+    def run(self) -> Any:
+        raise NotImplementedError
+
+    def create_message(self, *_: Any, **__: Any) -> Message:
+        raise NotImplementedError

@@ -1,0 +1,279 @@
+"""Whatever one client does, the round goes on with the others, and says who is missing."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedwcm.privacy import Client, Contributor, ProtocolError, Server, gather, loopback
+from fedwcm.privacy.bfv import MAX_CIPHERTEXT_BYTES, SecretKey
+from fedwcm.privacy.messages import (
+    Contribution,
+    CountRequest,
+    KeyRequest,
+    Opened,
+    OpenRequest,
+    PublicKey,
+    size_limit,
+)
+from fedwcm.privacy.wire import Message
+from tests.privacy.support import CLASSES, Replies, clients_of, needs_tenseal, run, some_counts, total_of
+
+pytestmark = needs_tenseal
+
+BAD = "client-2"
+LIMIT = size_limit(CLASSES)
+Spoil = Callable[[bytes], bytes]
+
+
+def silent(who: str, kind: type[Message]) -> Callable[[str, Message, bytes], Replies]:
+    """`who` never answers requests of this kind."""
+
+    def tamper(name: str, request: Message, reply: bytes) -> Replies:
+        return [] if name == who and isinstance(request, kind) else [(name, reply)]
+
+    return tamper
+
+
+def first_silent(kind: type[Message], times: int = 1) -> Callable[[str, Message, bytes], Replies]:
+    """The first so many clients that are asked this do not answer."""
+    asked: Counter[str] = Counter()
+
+    def tamper(name: str, request: Message, reply: bytes) -> Replies:
+        asked.update(["asked"] if isinstance(request, kind) else [])
+        return [] if isinstance(request, kind) and asked["asked"] <= times else [(name, reply)]
+
+    return tamper
+
+
+def spoiled(change: Callable[[Contribution], bytes]) -> Callable[[str, Message, bytes], Replies]:
+    """The contribution of `BAD` arrives changed."""
+
+    def tamper(name: str, request: Message, reply: bytes) -> Replies:
+        if name == BAD and isinstance(request, CountRequest):
+            reply = change(Contribution.from_bytes(reply, LIMIT))
+        return [(name, reply)]
+
+    return tamper
+
+
+def flipped(data: bytes, place: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :]
+
+
+def with_ciphertext(contribution: Contribution, data: bytes) -> bytes:
+    return replace(contribution, ciphertexts=(data,)).to_bytes()
+
+
+def test_a_contributor_that_vanishes_is_left_out_and_named() -> None:
+    counts = some_counts(5)
+    gathered = run(counts, silent(BAD, CountRequest))
+    assert gathered.left_out == (BAD,)
+    assert gathered.totals.tolist() == total_of(counts, without=[BAD])
+    assert BAD not in gathered.contributors
+
+
+@pytest.mark.parametrize("kind", [KeyRequest, OpenRequest])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_key_holder_that_vanishes_is_replaced_and_nobody_is_lost(kind: type[Message], times: int) -> None:
+    counts = some_counts(6)
+    gathered = run(counts, first_silent(kind, times), key_holders=2)
+    assert gathered.totals.tolist() == total_of(counts)
+    assert gathered.left_out == ()
+
+
+def test_when_no_key_holder_ever_answers_the_error_says_so() -> None:
+    with pytest.raises(ProtocolError, match="no sum could be opened"):
+        run(some_counts(4), first_silent(OpenRequest, times=99))
+
+
+def test_when_too_few_contributors_are_left_nothing_is_opened() -> None:
+    opened = []
+
+    def tamper(name: str, request: Message, reply: bytes) -> Replies:
+        opened.extend([name] if isinstance(request, OpenRequest) else [])
+        return [] if isinstance(request, CountRequest) and name != BAD else [(name, reply)]
+
+    with pytest.raises(ProtocolError, match="too few clients answered"):
+        run(some_counts(5), tamper)
+    assert opened == []
+
+
+def test_a_group_that_has_become_too_small_joins_another() -> None:
+    counts = some_counts(6)
+    gathered = run(counts, silent(BAD, CountRequest), key_holders=2)
+    assert gathered.left_out == (BAD,)
+    assert gathered.totals.tolist() == total_of(counts, without=[BAD])
+    assert len(gathered.key_holders) == 1
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: b"",
+        lambda data: b"\x80\x04]q.",
+        lambda data: data[: len(data) // 2],
+        lambda data: flipped(data, 40_000),
+        lambda data: data + b"\0",
+        lambda data: bytes(LIMIT + 1),
+    ],
+    ids=["empty", "noise", "cut", "damaged", "longer", "oversized"],
+)
+def test_a_malformed_message_is_refused_without_ending_the_round(spoil: Spoil) -> None:
+    counts = some_counts(4)
+    gathered = run(counts, spoiled(lambda contribution: spoil(contribution.to_bytes())))
+    assert gathered.left_out == (BAD,)
+    assert [refused.sender for refused in gathered.refused] == [BAD]
+    assert gathered.totals.tolist() == total_of(counts, without=[BAD])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: with_ciphertext(c, b""), "0 slots in 0 ciphertexts"),
+        (lambda c: with_ciphertext(c, b"\x08\x15"), "21 slots in 0 ciphertexts"),
+        (lambda c: with_ciphertext(c, b"not a ciphertext"), "cannot be read"),
+        (lambda c: with_ciphertext(c, c.ciphertexts[0][:-9]), "cannot be read"),
+        (lambda c: with_ciphertext(c, bytes(MAX_CIPHERTEXT_BYTES + 1)), "at most 135,168 are allowed"),
+        (lambda c: replace(c, ciphertexts=()).to_bytes(), "0 ciphertexts where 1 are expected"),
+        (lambda c: replace(c, key_id=bytes(16)).to_bytes(), "under another key"),
+        (lambda c: replace(c, session=bytes(16)).to_bytes(), "of another session"),
+        (lambda c: replace(c, sender="client-0").to_bytes(), "speaks for 'client-0'"),
+        (lambda c: Opened(c.session, c.sender, c.key_id, 3, (0,) * CLASSES).to_bytes(), "where Contribution is"),
+    ],
+)
+def test_a_good_frame_around_a_bad_contribution_is_refused_by_name(
+    change: Callable[[Contribution], bytes], said: str
+) -> None:
+    counts = some_counts(4)
+    gathered = run(counts, spoiled(change))
+    (refused,) = gathered.refused
+    assert refused.sender == BAD
+    assert said in refused.reason
+    assert gathered.left_out == (BAD,)
+    assert gathered.totals.tolist() == total_of(counts, without=[BAD])
+
+
+def test_a_contribution_sent_twice_counts_once() -> None:
+    counts = some_counts(4)
+    gathered = run(counts, lambda name, request, reply: [(name, reply)] * (2 if name == BAD else 1))
+    assert gathered.totals.tolist() == total_of(counts)
+    assert gathered.left_out == ()
+    assert {refused.sender for refused in gathered.refused} == {BAD}
+
+
+def test_a_ciphertext_replayed_under_another_name_is_refused() -> None:
+    counts = some_counts(4)
+    sent: dict[str, Contribution] = {}
+
+    def copy_the_first(name: str, request: Message, reply: bytes) -> Replies:
+        if isinstance(request, CountRequest):
+            sent[name] = Contribution.from_bytes(reply, LIMIT)
+            first = next(iter(sent.values()))
+            if len(sent) == 2:
+                reply = replace(first, sender=name).to_bytes()
+        return [(name, reply)]
+
+    gathered = run(counts, copy_the_first)
+    copycat = tuple(sent)[1]
+    assert gathered.refused[0].reason == "replays a ciphertext"
+    assert gathered.left_out == (copycat,)
+    assert gathered.totals.tolist() == total_of(counts, without=[copycat])
+
+
+def test_a_contribution_of_an_earlier_session_is_refused() -> None:
+    counts = some_counts(4)
+    recorded: dict[str, bytes] = {}
+
+    def record(name: str, request: Message, reply: bytes) -> Replies:
+        if isinstance(request, CountRequest):
+            recorded[name] = reply
+        return [(name, reply)]
+
+    run(counts, record)
+    gathered = run(counts, spoiled(lambda contribution: recorded[BAD]))
+    assert gathered.refused[0].reason == "is of another session"
+    assert gathered.left_out == (BAD,)
+
+
+def test_a_reply_that_nobody_asked_for_is_refused() -> None:
+    counts = some_counts(4)
+    gathered = run(counts, lambda name, request, reply: [(name, reply), ("stranger", reply)])
+    assert gathered.totals.tolist() == total_of(counts)
+    assert {refused.sender for refused in gathered.refused} == {"stranger"}
+
+
+def test_a_readable_ciphertext_that_is_no_contribution_costs_only_the_part_it_is_in() -> None:
+    """Under another key it is indistinguishable to the server; the sum opens to noise, and is not used."""
+    counts = some_counts(12)
+    stray = Contributor("anyone", [1] * CLASSES)
+
+    def under_another_key(contribution: Contribution) -> bytes:
+        request = CountRequest(contribution.session, contribution.key_id, CLASSES, SecretKey.generate()[1])
+        return with_ciphertext(contribution, stray.contribute(request).ciphertexts[0])
+
+    gathered = run(counts, spoiled(under_another_key))
+    assert BAD in gathered.left_out
+    assert len(gathered.left_out) < 6, "at most one less than twice min_contributors"
+    assert gathered.totals.tolist() == total_of(counts, without=gathered.left_out)
+    assert any("could not read the sum of 12" in refused.reason for refused in gathered.refused)
+
+
+def test_a_key_holder_with_a_stricter_rule_than_its_group_is_passed_over() -> None:
+    counts = some_counts(5)
+    clients = clients_of(counts)
+    for name in tuple(counts)[:4]:
+        clients[name] = Client(name, counts[name], min_contributors=6)
+    gathered = Server(tuple(counts), CLASSES, rng=np.random.default_rng(0)).run(loopback(clients))
+    assert gathered.key_holders == ("client-4",)
+    assert gathered.totals.tolist() == total_of(counts)
+
+
+def test_a_key_holder_that_sends_its_secret_key_is_refused_and_replaced() -> None:
+    counts = some_counts(4)
+    leaked: list[str] = []
+
+    def leak(name: str, request: Message, reply: bytes) -> Replies:
+        if isinstance(request, KeyRequest) and not leaked:
+            leaked.append(name)
+            secret, _ = SecretKey.generate()
+            reply = replace(PublicKey.from_bytes(reply, LIMIT), context=secret).to_bytes()
+        return [(name, reply)]
+
+    gathered = run(counts, leak)
+    assert "secret key" in gathered.refused[0].reason
+    assert leaked[0] not in gathered.key_holders
+    assert gathered.totals.tolist() == total_of(counts)
+
+
+@pytest.mark.parametrize("totals", [(0,) * (CLASSES + 1), (2**60,) * CLASSES], ids=["too many", "too large"])
+def test_an_opening_that_cannot_be_the_sum_is_refused_and_the_group_asks_another(totals: tuple[int, ...]) -> None:
+    counts = some_counts(4)
+    lied: list[str] = []
+
+    def lie(name: str, request: Message, reply: bytes) -> Replies:
+        if isinstance(request, OpenRequest) and not lied:
+            lied.append(name)
+            reply = replace(Opened.from_bytes(reply, LIMIT), totals=totals).to_bytes()
+        return [(name, reply)]
+
+    gathered = run(counts, lie)
+    assert gathered.refused[0].sender == lied[0]
+    assert gathered.totals.tolist() == total_of(counts)
+
+
+def test_a_client_with_other_classes_declines_and_is_left_out() -> None:
+    counts = some_counts(4)
+    clients = clients_of(counts)
+    clients[BAD] = Client(BAD, [1] * (CLASSES + 1))
+    server = Server(tuple(counts), CLASSES, rng=np.random.default_rng(0))
+    gathered = server.run(loopback(clients))
+    assert gathered.left_out == (BAD,)
+    assert "5 are counted" in gathered.refused[0].reason
+
+
+def test_gathering_again_with_the_same_clients_gives_the_same_totals() -> None:
+    counts = some_counts(4)
+    assert gather(counts).totals.tolist() == gather(counts, key_holders=1).totals.tolist() == total_of(counts)

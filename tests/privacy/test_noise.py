@@ -1,0 +1,98 @@
+"""The noise has the distribution that its epsilon promises."""
+
+import numpy as np
+import pytest
+
+from fedwcm.privacy import noisy_counts, noisy_score
+
+DRAWS = 200_000
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+def test_noise_on_counts_has_mean_zero_and_the_stated_variance(epsilon: float) -> None:
+    exact = np.full(DRAWS, 10_000)
+    noise = noisy_counts(exact, epsilon, np.random.default_rng(0)) - exact
+    a = np.exp(-epsilon)
+    variance = 2 * a / (1 - a) ** 2
+    assert abs(noise.mean()) < 5 * np.sqrt(variance / DRAWS)
+    assert noise.var() == pytest.approx(variance, rel=0.05)
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 1.0])
+def test_one_sample_more_changes_no_probability_by_more_than_e_to_the_epsilon(epsilon: float) -> None:
+    rng = np.random.default_rng(1)
+    with_it = np.bincount(noisy_counts(np.full(DRAWS, 4), epsilon, rng), minlength=20)
+    without = np.bincount(noisy_counts(np.full(DRAWS, 3), epsilon, rng), minlength=20)
+    for a, b in zip(with_it, without, strict=False):
+        if min(a, b) >= 1000:  # where five standard errors of the ratio stay below a fifth
+            assert abs(np.log(a / b)) < epsilon + 0.2
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_the_noise_follows_the_discrete_laplace_distribution(epsilon: float) -> None:
+    noise = noisy_counts(np.full(DRAWS, 1000), epsilon, np.random.default_rng(2)) - 1000
+    a = np.exp(-epsilon)
+    for j in range(-4, 5):
+        expected = (1 - a) / (1 + a) * a ** abs(j)
+        assert (noise == j).mean() == pytest.approx(expected, abs=5 * np.sqrt(expected / DRAWS))
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_clipping_at_zero_adds_the_stated_bias(count: int) -> None:
+    noisy = noisy_counts(np.full(DRAWS, count), 0.5, np.random.default_rng(3))
+    a = np.exp(-0.5)
+    assert noisy.min() == 0
+    assert noisy.mean() - count == pytest.approx(
+        a ** (count + 1) / (1 - a**2), abs=5 * noisy.std() / np.sqrt(DRAWS)
+    )
+
+
+def test_a_large_epsilon_leaves_the_counts_as_they_are() -> None:
+    assert noisy_counts([5, 0, 7], 60.0, np.random.default_rng(0)).tolist() == [5, 0, 7]
+
+
+def test_the_same_generator_gives_the_same_noise() -> None:
+    first, second = (noisy_counts([50] * 9, 0.5, np.random.default_rng(4)) for _ in range(2))
+    assert first.tolist() == second.tolist()
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 10.0])
+def test_a_noisy_score_stays_in_its_range_and_centres_on_the_score(epsilon: float) -> None:
+    rng = np.random.default_rng(5)
+    scores = np.array([noisy_score(0.1, epsilon, rng, 0.2) for _ in range(20_000)])
+    assert scores.min() >= 0
+    assert scores.max() <= 0.2
+    assert scores.mean() == pytest.approx(0.1, abs=5 * scores.std() / np.sqrt(len(scores)))
+
+
+def test_the_noise_of_a_score_has_the_stated_scale() -> None:
+    rng = np.random.default_rng(6)
+    epsilon = 50.0  # clipping is then out of reach
+    noise = np.array([noisy_score(0.5, epsilon, rng, 1.0) for _ in range(20_000)]) - 0.5
+    assert noise.std() == pytest.approx(np.sqrt(2) / epsilon, rel=0.05)
+
+
+def test_two_scores_are_told_apart_by_no_more_than_epsilon() -> None:
+    rng = np.random.default_rng(7)
+    epsilon = 1.0
+    low = np.array([noisy_score(0.0, epsilon, rng, 1.0) for _ in range(20_000)])
+    high = np.array([noisy_score(1.0, epsilon, rng, 1.0) for _ in range(20_000)])
+    edges = [0.0, 1e-9, 0.25, 0.5, 0.75, 1.0 - 1e-9, 1.1]
+    a, b = (np.histogram(sample, edges)[0] for sample in (low, high))
+    assert (np.abs(np.log(a / b)) < epsilon + 0.15).all()
+    assert abs(np.log(a[0] / b[0])) > epsilon / 2, "the scores should still be told apart somewhat"
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, float("inf"), float("nan"), 1e-9])
+def test_an_epsilon_that_promises_nothing_is_refused(epsilon: float) -> None:
+    with pytest.raises(ValueError, match="epsilon must be"):
+        noisy_counts([1], epsilon, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="epsilon must be"):
+        noisy_score(0.1, epsilon, np.random.default_rng(0), 1.0)
+
+
+def test_a_score_outside_its_bound_is_refused() -> None:
+    with pytest.raises(ValueError, match="from 0 to bound"):
+        noisy_score(0.3, 1.0, np.random.default_rng(0), 0.2)
+    with pytest.raises(ValueError, match="bound must be"):
+        noisy_score(0.0, 1.0, np.random.default_rng(0), 0.0)

@@ -1,0 +1,206 @@
+"""Laws of a teacher: its file, the clients' loss that listens to it, and CLIP as the one who is asked."""
+
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, kl_div, log_softmax, softmax
+
+from fedwcm.core.federation import InMemory
+from fedwcm.data import Dataset, load_dataset
+from fedwcm.methods.clip2fl import CLIP2FL
+from fedwcm.methods.fedavg import FedAvg
+from fedwcm.objectives.cross_entropy import CrossEntropy
+from fedwcm.objectives.distillation import Distillation
+from fedwcm.teacher import Teacher, main, zero_shot
+
+from .factories import BY_STEPS, CLASSES, Bench, Clusters, clusters, mlp, population
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=shape))
+
+
+@pytest.fixture(scope="module")
+def data() -> Clusters:
+    return clusters()
+
+
+# --- the file --------------------------------------------------------------------------------------------
+
+
+def test_teacher_file_round_trips(tmp_path: Path) -> None:
+    teacher = Teacher(numbers(4, 2), numbers(2, 3), torch.tensor([0, 1, 1, 0]))
+    teacher.write(tmp_path / "t.safetensors")
+    again = Teacher.read(tmp_path / "t.safetensors")
+    for key in ("logits", "embeddings", "labels"):
+        assert torch.equal(getattr(teacher, key), getattr(again, key))
+
+
+def test_shapes_that_do_not_belong_together_are_refused() -> None:
+    with pytest.raises(ValueError, match="labels"):
+        Teacher(numbers(4, 2), numbers(2, 3), torch.tensor([0]))
+    with pytest.raises(ValueError, match="embeddings"):
+        Teacher(numbers(4, 2), numbers(3, 3), torch.tensor([0, 1, 1, 0]))
+
+
+def test_missing_or_foreign_file_is_named_with_the_cure(tmp_path: Path, data: Clusters) -> None:
+    absent, foreign = tmp_path / "absent", tmp_path / "foreign"
+    foreign.write_text("not tensors")
+    known, x = population(data.federation), numbers(3)
+    with pytest.raises(FileNotFoundError, match=r"absent: make one with python -m fedwcm\.teacher"):
+        CLIP2FL(teacher=str(absent)).init(x, known, {})
+    with pytest.raises(ValueError, match="foreign is not a teacher file"):
+        Bench(FedAvg(), data, mlp(), objective=Distillation(teacher=str(foreign))).train()
+
+
+def test_teacher_of_other_data_is_refused(tmp_path: Path, data: Clusters) -> None:
+    n, path = len(data.labels), str(tmp_path / "t.safetensors")
+    labels = torch.from_numpy(data.labels)
+    objective = lambda: Distillation(teacher=path)  # noqa: E731 (a new one each time: it reads its file once)
+    Teacher(numbers(n, 4), numbers(4, 2), labels).write(path)
+    with pytest.raises(ValueError, match="4 classes, the data has 3"):
+        CLIP2FL(teacher=path).init(numbers(3), population(data.federation), {})
+    with pytest.raises(ValueError, match="4 classes, the data has 3"):
+        Bench(FedAvg(), data, mlp(), objective=objective()).train()
+    for strange in (labels[:-1], (labels + 1) % CLASSES):
+        Teacher(numbers(len(strange), CLASSES), numbers(CLASSES, 2), strange).write(path)
+        with pytest.raises(ValueError, match="other training samples"):
+            Bench(FedAvg(), data, mlp(), objective=objective()).train()
+
+
+# --- the clients' loss -----------------------------------------------------------------------------------
+
+
+def test_distillation_without_weight_is_cross_entropy_and_needs_no_file(data: Clusters) -> None:
+    plain, taught = (
+        Bench(FedAvg(), data, mlp(), stacked=True, objective=o).train()
+        for o in (CrossEntropy(), Distillation(alpha=0.0, teacher="nowhere"))
+    )
+    assert torch.equal(plain.upload["delta"], taught.upload["delta"])
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_distillation_loss_is_the_papers_and_follows_the_numbers_of_the_samples(
+    tmp_path: Path, data: Clusters, stacked: bool
+) -> None:
+    """The federation's rows are a shuffled selection of a larger data set; one full batch, one step."""
+    n, path = 2 * len(data.labels), str(tmp_path / "t.safetensors")
+    ids = np.random.default_rng(1).permutation(n)[: len(data.labels)]
+    labels = torch.zeros(n, dtype=torch.int64)
+    labels[ids] = torch.from_numpy(data.labels)
+    said = numbers(n, CLASSES)
+    Teacher(said, numbers(CLASSES, 2), labels).write(path)
+    federation = InMemory(torch.from_numpy(data.inputs), data.labels, data.parts, CLASSES, ids)
+    moved = Clusters(data.inputs, data.labels, data.parts, federation)
+    objective = Distillation(teacher=path, alpha=0.7, temperature=2.0)
+    bench = Bench(FedAvg(), moved, mlp(), stacked=stacked, objective=objective, epochs=1, batch_size=64, lr=1.0)
+    sent = bench.train()
+    for row, client in enumerate(BY_STEPS):
+        module, rows = mlp(), data.parts[client]
+        logits = module(torch.from_numpy(data.inputs[rows]))
+        divergence = kl_div(
+            log_softmax(logits / 2.0, dim=-1), softmax(said[ids[rows]] / 2.0, dim=-1), reduction="batchmean"
+        )
+        loss = cross_entropy(logits, torch.from_numpy(data.labels[rows])) + 0.7 * 4.0 * divergence
+        gradient = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(module.parameters()))])
+        torch.testing.assert_close(sent.upload["delta"][row], -gradient)
+
+
+# --- CLIP ------------------------------------------------------------------------------------------------
+
+
+class ByColour:
+    """An encoder that embeds an image by its mean colour and a text by the colour that it names."""
+
+    COLOURS = ("deep red", "green", "blue")
+
+    def images(self, images: np.ndarray[Any, np.dtype[np.uint8]]) -> Tensor:
+        return torch.from_numpy(images.mean(axis=(1, 2)))
+
+    def texts(self, texts: Sequence[str]) -> Tensor:
+        return torch.stack(
+            [torch.eye(3)[self.COLOURS.index(text.removeprefix("a photo of a "))] for text in texts]
+        )
+
+
+def coloured(shade: int = 200) -> Dataset:
+    """Small images of one colour each, in three classes."""
+    labels = np.arange(9, dtype=np.int64) % 3
+    images = np.full((9, 4, 4, 3), 10, dtype=np.uint8)
+    images[np.arange(9), :, :, labels] = shade
+    return Dataset("colours", images, labels, images, labels, ("deep_red", "green", "blue"))
+
+
+def test_zero_shot_logits_are_a_hundred_times_the_cosine() -> None:
+    teacher = zero_shot(coloured(), ByColour())
+    length = math.sqrt(200**2 + 2 * 10**2)
+    expected = (1000.0 + 19000.0 * torch.eye(3)[teacher.labels]) / length
+    torch.testing.assert_close(teacher.logits, expected.float())
+    torch.testing.assert_close(teacher.embeddings, torch.eye(3))
+
+
+def test_tables_are_refused() -> None:
+    x, y = np.zeros((4, 2), dtype=np.float32), np.array([0, 1, 0, 1])
+    with pytest.raises(ValueError, match="is a table"):
+        zero_shot(Dataset("rows", x, y, x, y, ("a", "b")), ByColour())
+
+
+def test_missing_package_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "open_clip", None)
+    assert main(["--dataset", "digits"]) == 2
+    assert "pip install open_clip_torch" in capsys.readouterr().err
+
+
+def fake_open_clip(asked: list[tuple[str, str]]) -> SimpleNamespace:
+    """Stands in for the package: two sizes of picture, and an embedding that is their mean brightness."""
+
+    def create(model: str, pretrained: str, device: str) -> tuple[Any, None, Any]:
+        asked.append((model, pretrained))
+        if pretrained == "absent":
+            raise RuntimeError("no such weights")
+        module = SimpleNamespace(
+            encode_image=lambda pixels: pixels.mean(dim=(1, 2)),
+            encode_text=lambda tokens: torch.eye(3)[tokens % 3],
+            eval=lambda: module,
+        )
+        return module, None, lambda image: torch.from_numpy(np.array(image)).float()
+
+    return SimpleNamespace(
+        create_model_and_transforms=create, get_tokenizer=lambda model: lambda texts: torch.arange(len(texts))
+    )
+
+
+def test_command_writes_a_teacher_for_the_whole_training_part(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setitem(sys.modules, "open_clip", fake_open_clip(asked))
+    out = tmp_path / "t.safetensors"
+    assert main(["--dataset", "digits", "--model", "M", "--weights", "w", "--out", str(out)]) == 0
+    assert asked == [("M", "w")]
+    digits, teacher = load_dataset("digits"), Teacher.read(out)
+    assert torch.equal(teacher.labels, torch.from_numpy(digits.y_train))
+    assert teacher.logits.shape == (len(digits.y_train), 10)
+    # Grey pictures reach CLIP in three equal channels, so every class is equally near.
+    torch.testing.assert_close(teacher.logits, torch.full_like(teacher.logits, 100 / math.sqrt(3)))
+    assert f"{len(digits.y_train)} samples" in capsys.readouterr().out
+
+
+def test_missing_weights_are_named_with_the_cure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "open_clip", fake_open_clip([]))
+    assert main(["--dataset", "digits", "--weights", "absent"]) == 2
+    error = capsys.readouterr().err
+    assert "no such weights" in error
+    assert "--weights FILE" in error
