@@ -9,7 +9,7 @@ from fedwcm.objectives.cross_entropy import CrossEntropy
 from fedwcm.testing import CHECKS, Check
 
 CHEAP: dict[str, dict[str, Any]] = {
-    "creff": {"retrain_epochs": 10, "match_steps": 10, "features": 10},
+    "creff": {"retrain_epochs": 20, "match_steps": 30, "features": 20, "retrain_lr": 0.1, "feature_lr": 1.0},
 }
 """Options that make a check affordable and leave the method what it is."""
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, kl_div, log_softmax, softmax
 
+import fedwcm
 from fedwcm.core.federation import InMemory
 from fedwcm.data import Dataset, load_dataset
 from fedwcm.methods.clip2fl import CLIP2FL
@@ -22,6 +23,15 @@ from fedwcm.objectives.distillation import Distillation
 from fedwcm.teacher import Teacher, main, zero_shot
 
 from .factories import BY_STEPS, CLASSES, Bench, Clusters, clusters, mlp, population
+
+CHEAP: dict[str, Any] = {
+    "features": 20,
+    "match_steps": 20,
+    "feature_lr": 1.0,
+    "retrain_epochs": 50,
+    "retrain_lr": 0.1,
+}
+"""CReFF with a tenth of its usual work on the server."""
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:
@@ -64,7 +74,10 @@ def test_missing_or_foreign_file_is_named_with_the_cure(tmp_path: Path, data: Cl
 def test_teacher_of_other_data_is_refused(tmp_path: Path, data: Clusters) -> None:
     n, path = len(data.labels), str(tmp_path / "t.safetensors")
     labels = torch.from_numpy(data.labels)
-    objective = lambda: Distillation(teacher=path)  # noqa: E731 (a new one each time: it reads its file once)
+
+    def objective() -> Distillation:
+        return Distillation(teacher=path)  # a new one each time: it reads its file once
+
     Teacher(numbers(n, 4), numbers(4, 2), labels).write(path)
     with pytest.raises(ValueError, match="4 classes, the data has 3"):
         CLIP2FL(teacher=path).init(numbers(3), population(data.federation), {})
@@ -168,7 +181,7 @@ def fake_open_clip(asked: list[tuple[str, str]]) -> SimpleNamespace:
         asked.append((model, pretrained))
         if pretrained == "absent":
             raise RuntimeError("no such weights")
-        module = SimpleNamespace(
+        module: Any = SimpleNamespace(
             encode_image=lambda pixels: pixels.mean(dim=(1, 2)),
             encode_text=lambda tokens: torch.eye(3)[tokens % 3],
             eval=lambda: module,
@@ -204,3 +217,70 @@ def test_missing_weights_are_named_with_the_cure(
     error = capsys.readouterr().err
     assert "no such weights" in error
     assert "--weights FILE" in error
+
+
+# --- runs with a teacher that was trained on the spot ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def digits_teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small network trained on the balanced digits; its mean features of a class are the class's embedding."""
+    digits = load_dataset("digits")
+    inputs = torch.from_numpy(digits.x_train).float().flatten(1) / 255
+    labels = torch.from_numpy(digits.y_train)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        body, head = nn.Sequential(nn.Linear(64, 48), nn.ReLU()), nn.Linear(48, 10)
+    optimizer = torch.optim.Adam([*body.parameters(), *head.parameters()], lr=0.01)
+    for _ in range(40):
+        optimizer.zero_grad()
+        cross_entropy(head(body(inputs)), labels).backward()
+        optimizer.step()
+    with torch.no_grad():
+        features = body(inputs)
+        means = torch.stack([features[labels == c].mean(dim=0) for c in range(10)])
+        teacher = Teacher(head(features), means, labels)
+    path = tmp_path_factory.mktemp("teacher") / "digits.safetensors"
+    teacher.write(path)
+    return path
+
+
+def interrupted(after: int) -> Any:
+    """Progress that presses Ctrl-C after a round."""
+
+    def press(number: int, record: dict[str, object]) -> None:
+        if number == after:
+            raise KeyboardInterrupt
+
+    return SimpleNamespace(start=lambda *_: None, round=press, close=lambda: None)
+
+
+@pytest.mark.parametrize("method", ["creff", "clip2fl"])
+def test_stopped_and_resumed_run_equals_one_that_never_stopped(
+    method: str, tmp_path: Path, digits_teacher: Path
+) -> None:
+    settings = {f"method.{key}": value for key, value in CHEAP.items()} | {"run.checkpoint_every": 2}
+    if method == "clip2fl":
+        settings |= {"method.teacher": str(digits_teacher), "loss.teacher": str(digits_teacher)}
+    small: dict[str, Any] = {"dataset": "digits", "clients": 10, "epochs": 1, "rounds": 4, "settings": settings}
+    whole = fedwcm.run(method, **small)
+    for after in (1, 3):
+        out = tmp_path / str(after)
+        with pytest.raises(KeyboardInterrupt):
+            fedwcm.run(method, out=out, progress=interrupted(after), **small)
+        resumed = fedwcm.run(method, out=out, resume=True, **small)
+        for key, value in whole.model.state_dict().items():
+            assert torch.equal(value, resumed.model.state_dict()[key])
+
+
+def test_creff_and_clip2fl_beat_fedavg_on_the_rare_classes_of_the_digits(digits_teacher: Path) -> None:
+    cheap = {f"method.{key}": value for key, value in CHEAP.items()}
+    taught = {f"{part}.teacher": str(digits_teacher) for part in ("method", "loss")}
+    few = {}
+    for name, settings in {"fedavg": {}, "creff": cheap, "clip2fl": cheap | taught}.items():
+        run = fedwcm.run(
+            name, dataset="digits", clients=20, participation=0.5, rounds=12, eval_every=12, settings=settings
+        )
+        few[name] = float(str(run.summary["few"]))
+    assert few["creff"] > few["fedavg"] + 0.1
+    assert few["clip2fl"] > few["fedavg"] + 0.1

@@ -101,6 +101,7 @@ class Run:
         device: `auto` (a GPU if there is one), `cpu`, `cuda`, `mps`, …
         backend: `auto`, `sequential`, `vectorized` (stacked clients) or `parallel` (processes).
         workers: processes of the parallel backend; 0 is one a core.
+        privacy: how the class distribution is gathered: plainly (`none`) or under homomorphic encryption (`he`).
     """
 
     rounds: int = 100
@@ -110,6 +111,7 @@ class Run:
     device: str = "auto"
     backend: Literal["auto", "sequential", "vectorized", "parallel"] = "auto"
     workers: int = 0
+    privacy: Literal["none", "he"] = "none"
 
     def __post_init__(self) -> None:
         require(self.rounds >= 1, "rounds", self.rounds, "at least 1")

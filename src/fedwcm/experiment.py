@@ -192,7 +192,7 @@ def _federation(data: ClientData, device: torch.device) -> InMemory:
 
 
 def _population(config: Config, federation: Federation) -> Population:
-    totals = federation.counts.sum(axis=0)
+    totals = _class_totals(federation, config.run.privacy)
     return Population(
         clients=len(federation.samples),
         classes=len(totals),
@@ -202,6 +202,16 @@ def _population(config: Config, federation: Federation) -> Population:
         epochs=config.local.epochs,
         batch_size=config.local.batch_size,
     )
+
+
+def _class_totals(federation: Federation, privacy: str) -> Ints:
+    """Samples of each class over all clients: summed plainly, or as the server learns them under encryption."""
+    if privacy == "none":
+        return federation.counts.sum(axis=0)
+    from fedwcm.privacy import gather
+
+    totals: Ints = gather(federation.counts).totals
+    return totals
 
 
 def _simulation(config: Config, training: LocalTraining, federation: Federation, choice: Choice) -> Simulation:

@@ -40,6 +40,7 @@ FLAGS: dict[str, Flag] = {
     "seed": Flag("run.seed", "seed of all randomness"),
     "eval_every": Flag("run.eval_every", "rounds between evaluations"),
     "device": Flag("run.device", "auto, cpu, cuda, mps, …"),
+    "privacy": Flag("run.privacy", "none, or he: gather the class distribution under homomorphic encryption"),
     "backend": Flag("run.backend", "auto, sequential, vectorized or parallel"),
 }
 

@@ -2,20 +2,17 @@
 
 import math
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, normalize, one_hot, softmax
+from torch.nn.functional import cross_entropy, normalize
 
-import fedwcm
 from fedwcm.core.network import Network
 from fedwcm.core.server import combine
 from fedwcm.core.types import Cohort, State
-from fedwcm.data import load_dataset
 from fedwcm.methods.clip2fl import CLIP2FL, turned
 from fedwcm.methods.creff import CReFF, class_gradients, head_of
 from fedwcm.methods.fedavg import FedAvg
@@ -270,34 +267,6 @@ def test_bytes_of_gradients_and_head_are_counted(data: Clusters) -> None:
     assert records[1]["bytes_down"] - records[0]["bytes_down"] == clients * CLASSES * width * wide
 
 
-def interrupted(after: int) -> Any:
-    """Progress that presses Ctrl-C after a round."""
-
-    def press(number: int, record: dict[str, object]) -> None:
-        if number == after:
-            raise KeyboardInterrupt
-
-    return SimpleNamespace(start=lambda *_: None, round=press, close=lambda: None)
-
-
-@pytest.mark.parametrize("method", ["creff", "clip2fl"])
-def test_stopped_and_resumed_run_equals_one_that_never_stopped(
-    method: str, tmp_path: Path, digits_teacher: Path
-) -> None:
-    settings = {f"method.{key}": value for key, value in CHEAP.items()} | {"run.checkpoint_every": 2}
-    if method == "clip2fl":
-        settings |= {"method.teacher": str(digits_teacher), "loss.teacher": str(digits_teacher)}
-    small: dict[str, Any] = {"dataset": "digits", "clients": 10, "epochs": 1, "rounds": 4, "settings": settings}
-    whole = fedwcm.run(method, **small)
-    for after in (1, 3):
-        out = tmp_path / str(after)
-        with pytest.raises(KeyboardInterrupt):
-            fedwcm.run(method, out=out, progress=interrupted(after), **small)
-        resumed = fedwcm.run(method, out=out, resume=True, **small)
-        for key, value in whole.model.state_dict().items():
-            assert torch.equal(value, resumed.model.state_dict()[key])
-
-
 # --- class embeddings on the server ----------------------------------------------------------------------
 
 
@@ -365,44 +334,6 @@ def test_clip2fl_keeps_the_contract(tmp_path: Path) -> None:
     path = tmp_path / "t.safetensors"
     Teacher(numbers(4, CLASSES), numbers(CLASSES, 9), torch.zeros(4, dtype=torch.int64)).write(path)
     check_method(CLIP2FL, {**CHEAP, "teacher": str(path)})
-
-
-# --- it helps --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def digits_teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small network trained on the balanced digits; its mean features of a class are the class's embedding."""
-    digits = load_dataset("digits")
-    inputs = torch.from_numpy(digits.x_train).float().flatten(1) / 255
-    labels = torch.from_numpy(digits.y_train)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        body, head = nn.Sequential(nn.Linear(64, 48), nn.ReLU()), nn.Linear(48, 10)
-    optimizer = torch.optim.Adam([*body.parameters(), *head.parameters()], lr=0.01)
-    for _ in range(40):
-        optimizer.zero_grad()
-        cross_entropy(head(body(inputs)), labels).backward()
-        optimizer.step()
-    with torch.no_grad():
-        features = body(inputs)
-        means = torch.stack([features[labels == c].mean(dim=0) for c in range(10)])
-        teacher = Teacher(head(features), means, labels)
-    path = tmp_path_factory.mktemp("teacher") / "digits.safetensors"
-    teacher.write(path)
-    return path
-
-
-def test_both_beat_fedavg_on_the_rare_classes_of_the_digits(digits_teacher: Path) -> None:
-    cheap: dict[str, Any] = {f"method.{key}": value for key, value in CHEAP.items()}
-    taught = {f"{part}.teacher": str(digits_teacher) for part in ("method", "loss")}
-    few = {}
-    for name, settings in {"fedavg": {}, "creff": cheap, "clip2fl": cheap | taught}.items():
-        summary = fedwcm.run(name, dataset="digits", rounds=8, eval_every=8, settings=settings).summary
-        few[name] = float(str(summary["few"]))
-    print(few)
-    assert few["creff"] > few["fedavg"] + 0.05
-    assert few["clip2fl"] > few["fedavg"] + 0.05
 
 
 # --- helpers ---------------------------------------------------------------------------------------------

@@ -90,8 +90,7 @@ class RealClients:
         if task not in self._like:
             training = replace(self._training, objective=CrossEntropy(), augmentation=None)
             ids, shards = np.array([0]), [_made_up(self._roster.introduction, sent.x.device)]
-            fresh = training.initial_state(training.clients(ids, shards), sent.x)
-            state = {key: value.to(sent.x.device) for key, value in fresh.items()}
+            state = training.initial_state(training.clients(ids, shards), sent.x)
             self._like[task] = training.run(task, ids, shards, state, sent)
         return self._like[task]
 

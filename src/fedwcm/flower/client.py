@@ -94,11 +94,9 @@ class Client:
             raise ValueError(f"the server's model has {len(sent.x)} parameters, this one {self._network.size}")
         training = local_training(self._config, self._parts, self._network, population)
         ids, shards, store = np.array([self.id]), [self._shard], memory(self._context, asked)
-        kept = store.read(sent.x.device)
-        state = state_after(kept, counted, self.id)
-        if state is None:
-            fresh = training.initial_state(training.clients(ids, shards), sent.x)
-            state = {key: value.to(sent.x.device) for key, value in fresh.items()}
+        fresh = training.initial_state(training.clients(ids, shards), sent.x)
+        kept = store.read(sent.x.device) if fresh else {}
+        state = state_after(kept, counted, fresh, self.id)
         result = training.run(task, ids, shards, state, sent)
         if task == "train" and result.state:
             store.write(with_next(kept, counted, asked.round, result.state))

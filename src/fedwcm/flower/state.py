@@ -74,15 +74,15 @@ def memory(context: Context, asked: Asked) -> Memory:
     return InFolder(Path(str(folder)), asked) if folder else InContext(context, asked)
 
 
-def state_after(kept: Kept, counted: int, client: int) -> State | None:
-    """The state that goes with the last answer that the server used; None if none was, or all is lost."""
-    if counted == 0:
-        return None
+def state_after(kept: Kept, counted: int, fresh: State, client: int) -> State:
+    """The state that goes with the last answer that the server used; a fresh one if none was, or all is lost."""
+    if counted == 0 or not fresh:
+        return fresh
     if counted in kept:
         return kept[counted]
     if not kept:
         LOG.warning("client %d has lost its state of round %d: it starts afresh", client, counted)
-        return None
+        return fresh
     nearest = min(kept, key=lambda round_: abs(round_ - counted))
     LOG.warning("client %d has lost its state of round %d: it takes that of %d", client, counted, nearest)
     return kept[nearest]

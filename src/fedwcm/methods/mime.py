@@ -33,7 +33,7 @@ class Mime(MimeLite):
     name: ClassVar[str] = "mime"
 
     def message(self, s: State, probed: State) -> State:
-        return {"momentum": self._moved(s, probed) if probed else s["momentum"]}
+        return {"momentum": self._moved(s, probed)}
 
     def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
         here = grad(w)  # first, so that the training loss and BatchNorm's statistics are those at w

@@ -1,7 +1,7 @@
 """The model and the data: this is what to replace with your own.
 
-As it stands, the clients share out handwritten digits that come with scikit-learn: long-tailed, and each client with
-a class mixture of its own, by its `partition-id`.
+As it stands, the clients share out handwritten digits that come with scikit-learn: long-tailed, and each client
+with a class mixture of its own, by its `partition-id`.
 """
 
 from collections.abc import Mapping

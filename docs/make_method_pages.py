@@ -1,0 +1,147 @@
+"""Write a page for every method into docs/methods: its paper and update, options, cost and result.
+
+    python docs/make_method_pages.py
+
+Text and options come from the code's docstrings, costs are counted on a small run of the code, and results are
+read from docs/results/methods.csv.
+"""
+
+import csv
+import inspect
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from fedwcm.core.method import Method
+from fedwcm.methods import METHODS
+from fedwcm.objectives.cross_entropy import CrossEntropy
+from fedwcm.recipes import RECIPES
+from fedwcm.testing import SIZES, _engine, _play
+
+DOCS = Path(__file__).parent
+RESULTS = DOCS / "results" / "methods.csv"
+SKIPPED = {"clip2fl": "needs a teacher's file: `python -m fedwcm.teacher` makes it"}
+
+
+def main() -> None:
+    """Write the pages and their index."""
+    results = _results()
+    lines = [
+        "# Methods",
+        "",
+        "Made by `python docs/make_method_pages.py`.",
+        "",
+        "| method | | down | up | client state | gradients a step |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, cls in METHODS.items():
+        cost = _cost(cls) if name not in SKIPPED else None
+        (DOCS / "methods" / f"{name}.md").write_text(
+            _page(name, cls, cost, results.get(name, {})), encoding="utf-8"
+        )
+        shown = " | ".join(cost.values()) if cost else "– | – | – | –"
+        lines.append(f"| [{name}]({name}.md) | {_first_line(cls)} | {shown} |")
+    lines += ["", "P is the size of the model; numbers are counted on the code, per client and round.", ""]
+    (DOCS / "methods" / "README.md").write_text("\n".join(lines), encoding="utf-8")
+
+
+def _page(name: str, cls: type[Method], cost: dict[str, str] | None, result: dict[str, str]) -> str:
+    text = inspect.getdoc(inspect.getmodule(cls)) or ""
+    parts = [f"# {name}", "", text, "", "## Options", "", *_options(cls), "", "## Cost", ""]
+    if cost:
+        parts += [
+            "| down | up | client state | gradients a step |",
+            "|---|---|---|---|",
+            f"| {' | '.join(cost.values())} |",
+        ]
+        parts += ["", "Per client and round, in models of size P; counted on the code."]
+    else:
+        parts += [f"Not counted here: {SKIPPED[name]}."]
+    recipes = [f"`{r}`: {RECIPES[r].description}" for r in RECIPES if RECIPES[r].settings["method.name"] == name]
+    if recipes:
+        parts += ["", "## Recipes", "", *[f"- {line}" for line in recipes]]
+    if result:
+        parts += ["", "## Result", "", *[f"- {key}: {value}" for key, value in result.items()]]
+    return "\n".join([*parts, ""])
+
+
+def _options(cls: type[Method]) -> list[str]:
+    rows = ["| option | default | |", "|---|---|---|"]
+    for field in fields(cls):
+        found = re.search(rf"^    {field.name}: (.+(?:\n {{8,}}\S.*)*)", _arguments(cls, field.name), re.MULTILINE)
+        about = " ".join(found.group(1).split()).replace("|", "\\|") if found else ""
+        default = "none" if field.default is None else f"`{field.default}`"
+        rows.append(f"| `{field.name}` | {default} | {about} |")
+    return rows
+
+
+def _arguments(cls: type[Method], option: str) -> str:
+    """The docstring, of the class or the nearest of its parents, that describes an option."""
+    for base in cls.__mro__:
+        text = inspect.getdoc(base) or ""
+        if re.search(rf"^    {option}: ", text, re.MULTILINE):
+            return text
+    return ""
+
+
+def _cost(cls: type[Method]) -> dict[str, str]:
+    """Models sent down and up, kept on the client, and gradients a step, counted on one round."""
+    engine = _engine(cls(**_cheap(cls)), CrossEntropy())
+    calls = _count_gradients(engine)
+    state = _play(engine, 1)
+    calls["gradients"] = calls["steps"] = 0
+    _, record = engine.play(state)
+    p = state.x.numel()
+    asked = round(0.7 * len(SIZES))
+    kept = sum(rows[0].numel() for rows in engine.store._rows.values())
+    return {
+        "down": _models(float(str(record["bytes_down"])) / 4 / asked, p),
+        "up": _models(float(str(record["bytes_up"])) / 4 / asked, p),
+        "client state": _models(kept, p),
+        "gradients": f"{calls['gradients'] / calls['steps']:.3g}",
+    }
+
+
+def _cheap(cls: type[Method]) -> dict[str, int]:
+    names = {field.name for field in fields(cls)}
+    return {key: 2 for key in ("retrain_epochs", "match_steps") if key in names}
+
+
+def _count_gradients(engine: object) -> dict[str, int]:
+    training = engine.training  # type: ignore[attr-defined]
+    calls = {"gradients": 0, "steps": 0}
+    gradient, step = training.forward.gradient, type(training)._step
+
+    def counted_gradient(loss: object) -> object:
+        calls["gradients"] += 1
+        return gradient(loss)
+
+    def counted_step(self: object, *arguments: object) -> object:
+        calls["steps"] += 1
+        return step(self, *arguments)
+
+    training.forward.gradient = counted_gradient
+    type(training)._step = counted_step
+    return calls
+
+
+def _models(numbers: float, p: int) -> str:
+    whole, rest = divmod(numbers, p)
+    text = {0: "", 1: "P"}.get(int(whole), f"{int(whole)} P")
+    return " + ".join(filter(None, [text, f"{rest:.0f}" if rest >= 0.5 else ""])) or "–"
+
+
+def _results() -> dict[str, dict[str, str]]:
+    if not RESULTS.exists():
+        return {}
+    with RESULTS.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return {row["method"]: {k: v for k, v in row.items() if k != "method"} for row in rows}
+
+
+def _first_line(cls: type[Method]) -> str:
+    return (inspect.getdoc(inspect.getmodule(cls)) or "").partition("\n")[0]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""A real deployment on 127.0.0.1: TLS, node authentication, a database, five SuperNodes; and what may go wrong."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedwcm.flower.init import write_app
+from fedwcm.sim.folder import RunFolder
+
+from .processes import Program, Site, wait_until, write_node_key
+from .template import CLIENTS, assert_model_of, cohorts_of, in_simulator
+
+pytestmark = pytest.mark.slow
+
+PHASE = 240.0
+"""Seconds that one exchange with all clients may take on a busy machine: each answer is a new process."""
+
+
+@pytest.fixture
+def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+    """A SuperLink, and a folder with the app; everything is stopped at the end."""
+    made = Site(tmp_path)
+    try:
+        write_app(tmp_path / "app")
+        yield made
+    finally:
+        print(made.logs())
+        made.close()
+
+
+def start_nodes(site: Site) -> dict[int, Program]:
+    return {client: start_node(site, client) for client in range(CLIENTS)}
+
+
+def start_node(site: Site, client: int) -> Program:
+    config = f'partition-id={client} num-partitions={CLIENTS} state-dir="{site.folder / "state"}"'
+    return site.supernode(f"node{client}", config)
+
+
+def submit(site: Site, method: str, rounds: int, out: Path) -> None:
+    """Start a run, or continue the one in the folder."""
+    options = f'method.name="{method}" run.rounds={rounds} flower.clients={CLIENTS} flower.min_clients=2'
+    options += f' flower.timeout={PHASE} flower.patience={PHASE} flower.out="{out}"'
+    site.flwr("run", str(site.folder / "app"), "site", "--run-config", options)
+
+
+def wait_for_round(out: Path, number: int) -> None:
+    wait_until(lambda: len(RunFolder(out).metrics()) >= number, f"round {number}", 3 * PHASE)
+
+
+def wait_for_end(out: Path) -> None:
+    wait_until(lambda: RunFolder(out).finished, "the end of the run", 6 * PHASE)
+
+
+def test_a_deployment_trains_as_the_simulator_and_survives_restarts(site: Site) -> None:
+    superlink = site.superlink()
+    for client in range(CLIENTS):
+        site.register(f"node{client}")
+
+    write_node_key(site.folder / "stranger")
+    stranger = site.supernode("stranger", "partition-id=0")
+    wait_until(lambda: not stranger.running, "the stranger is refused", 120)
+    assert stranger.code
+    assert "SuperNode could not establish a connection" in stranger.log.read_text()
+
+    nodes = start_nodes(site)
+    out, second = site.folder / "scaffold", site.folder / "fedwcm"
+    submit(site, "scaffold", 4, out)
+    wait_for_round(out, 1)
+    nodes[2].kill()
+    nodes[2] = start_node(site, 2)
+    wait_for_round(out, 2)
+
+    time.sleep(5)  # into the middle of a round
+    done = RunFolder(out).metrics()
+    superlink.kill()
+    site.superlink()
+    submit(site, "scaffold", 4, out)
+    wait_for_end(out)
+    history = RunFolder(out).metrics()
+    assert history[: len(done)] == done
+    assert [record["round"] for record in history] == [1, 2, 3, 4]
+    assert len(list((site.folder / "state").glob("client-*.safetensors"))) == CLIENTS
+    assert_model_of(out, in_simulator("scaffold", cohorts_of(history)))
+
+    submit(site, "fedwcm", 2, second)
+    wait_for_end(second)
+    history = RunFolder(second).metrics()
+    assert all(record["participants"] == CLIENTS for record in history)
+    assert_model_of(second, in_simulator("fedwcm", cohorts_of(history)))

@@ -1,0 +1,50 @@
+"""The example of the docs, as a package of its own that announces itself by an entry point."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "adding-a-method"
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> dict[str, str]:
+    """The environment in which the example is installed, as an installer would lay it out."""
+    (tmp_path / "fednova.py").write_text((EXAMPLE / "fednova.py").read_text())
+    info = tmp_path / "fedwcm_fednova-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fedwcm-fednova\nVersion: 0.1.0\n")
+    declared = (EXAMPLE / "pyproject.toml").read_text().split('entry-points."fedwcm.methods"]\n')[1].split("\n")[0]
+    (info / "entry_points.txt").write_text("[fedwcm.methods]\n" + declared.replace('"', "") + "\n")
+    return {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
+
+
+def test_the_command_line_and_the_contract_suite_pick_it_up(installed: dict[str, str], tmp_path: Path) -> None:
+    def fedwcm(*arguments: str) -> str:
+        command = [sys.executable, "-m", "fedwcm", *arguments]
+        return subprocess.run(command, env=installed, check=True, capture_output=True, text=True).stdout
+
+    assert "fednova" in fedwcm("list", "methods")
+    options = ["--dataset", "digits", "--partition", "fedgrab", "--clients", "8", "--rounds", "3", "--batch-size", "10"]
+    assert "fednova on digits" in fedwcm("run", "--method", "fednova", *options, "--out", str(tmp_path / "run"))
+    code = "from fedwcm.testing import check_method; from fednova import FedNova; check_method(FedNova)"
+    subprocess.run([sys.executable, "-c", code], env=installed, check=True)
+
+
+def test_it_is_thirty_lines() -> None:
+    assert len((EXAMPLE / "fednova.py").read_text().splitlines()) <= 30
+
+
+def test_its_weights_average_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    from types import SimpleNamespace
+
+    from fednova import FedNova  # type: ignore[import-not-found]
+
+    cohort = SimpleNamespace(samples=np.array([10, 30]), steps=np.array([1, 6]))
+    weights = FedNova().weights({}, cohort)
+    assert weights * cohort.steps == pytest.approx(np.array([0.25, 0.75]) * (0.25 * 1 + 0.75 * 6))
