@@ -2,33 +2,41 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-slow lint format clean
+.PHONY: demo test test-slow lint format docs clean
 
 demo: $(VENV)/ready
 	$(BIN)/fedwcm compare --config configs/demo.toml --methods fedavg,fedcm,fedwcm --seeds 0 --out runs/demo
 
-test: $(VENV)/ready lint
-	$(BIN)/python -m pytest -q
+test: $(VENV)/ready-to-test lint
+	$(BIN)/python -m pytest -q -n 2
 
-test-slow: $(VENV)/ready
+test-slow: $(VENV)/ready-to-test
 	$(BIN)/python -m pytest -q -m slow
 
-lint: $(VENV)/ready
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+lint: $(VENV)/ready-to-test
+	$(BIN)/ruff check src tests docs examples
+	$(BIN)/ruff format --check src tests docs examples
 	$(BIN)/mypy
 
-format: $(VENV)/ready
-	$(BIN)/ruff check --fix src tests
-	$(BIN)/ruff format src tests
+format: $(VENV)/ready-to-test
+	$(BIN)/ruff check --fix src tests docs examples
+	$(BIN)/ruff format src tests docs examples
+
+docs: $(VENV)/ready-to-test
+	$(BIN)/python docs/make_method_pages.py
 
 # torch comes first and alone: its exact version selects the build, and nothing later may replace it.
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,report]'
+	$(PIP) torch
+	$(PIP) --editable '.[report]'
+	touch $@
+
+$(VENV)/ready-to-test: $(VENV)/ready
+	$(PIP) --editable '.[dev,report,hub,he,flower]'
 	touch $@
 
 clean:

@@ -50,6 +50,7 @@ def test_a_class_without_training_samples_is_few_and_does_not_move_the_cuts() ->
     assert groups(np.array([1000, 100, 10, 1])) == ([0, 1], [2], [3])
     assert groups(np.array([1000, 100, 10, 1, 0])) == ([0, 1], [2], [3, 4])
     assert groups(np.array([30, 30, 0])) == ([0, 1], [], [2])
+    assert groups(np.array([1000, 500, 0])) == ([0], [], [1, 2])
 
 
 @given(arrays(np.int64, st.integers(1, 30), elements=st.integers(0, 10_000)).filter(lambda c: bool(c.any())))

@@ -206,11 +206,11 @@ def _population(config: Config, federation: Federation) -> Population:
 
 def _class_totals(federation: Federation, privacy: str) -> Ints:
     """Samples of each class over all clients: summed plainly, or as the server learns them under encryption."""
-    if privacy == "none":
-        return federation.counts.sum(axis=0)
-    from fedwcm.privacy import gather
+    if privacy == "he":
+        from fedwcm.privacy import gather
 
-    totals: Ints = gather(federation.counts).totals
+        return gather(federation.counts).totals
+    totals: Ints = federation.counts.sum(axis=0)
     return totals
 
 

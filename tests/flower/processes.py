@@ -197,6 +197,7 @@ class Site:
             capture_output=True,
             text=True,
             timeout=120,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         said: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
