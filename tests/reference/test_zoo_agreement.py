@@ -155,7 +155,7 @@ def test_so_it_does_with_one_client_at_a_time(name: str) -> None:
 def test_no_two_cases_have_the_same_outcome_so_that_agreement_means_something() -> None:
     last = np.array([transcribed(name, options, mean)[-1] for name, options in CASES for mean in AVERAGES])
     apart = np.abs(last[:, None] - last[None]).max(axis=2)
-    assert apart[np.triu_indices(len(last), k=1)].min() > 1e-5
+    assert apart[np.triu_indices(len(last), k=1)].min() > 1e-3
 
 
 @pytest.mark.parametrize(

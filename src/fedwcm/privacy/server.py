@@ -45,7 +45,7 @@ _R = TypeVar("_R", bound=Reply)
 
 @dataclass(frozen=True)
 class Refused:
-    """A reply that the server did not use."""
+    """A reply that the server did not use, or not in the end."""
 
     sender: str
     reason: str
@@ -112,6 +112,7 @@ class Server:
             for group in keyless:
                 if (candidate := self._next_candidate(group)) is None:
                     self._groups.remove(group)
+                    self._give_up(group, "no client is left to hold a key for its group")
                 else:
                     asked[candidate] = group
             self._ask_for_keys(transport, asked)
@@ -164,6 +165,8 @@ class Server:
             if roomy and small.members:
                 min(roomy, key=lambda group: len(group.members)).waiting += small.members
                 moved = True
+            else:
+                self._give_up(small, f"its group of {len(small.members)} is too small to be opened")
         return moved
 
     def _open(self, transport: Transport) -> None:
@@ -185,13 +188,14 @@ class Server:
         """A group whose sum stayed closed, ready for other key holders."""
         if not group.unreadable:
             return [group.anew(group.contributors)]
-        self._refused.append(
-            Refused(group.holder, f"could not read the sum of {len(group.contributors)} contributors")
-        )
         half = len(group.contributors) // 2
         if half < group.min_contributors:
+            self._give_up(group, f"is one of {len(group.contributors)} whose sum could not be read")
             return []
         return [group.anew(group.contributors[:half]), group.anew(group.contributors[half:])]
+
+    def _give_up(self, group: Group, reason: str) -> None:
+        self._refused += [Refused(name, reason) for name in group.members]
 
     def _exchange(
         self, transport: Transport, requests: Mapping[str, bytes], accept: Callable[[str, bytes], None]
