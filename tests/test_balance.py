@@ -50,7 +50,14 @@ def test_discrepancy_is_the_distance_to_the_target() -> None:
     assert discrepancy(SKEWED) == pytest.approx(0.5, rel=1e-14)
     assert discrepancy(SKEWED, [0.75, 0.25]) == 0.0
     assert discrepancy(SKEWED, [0.0, 1.0]) == pytest.approx(1.5, rel=1e-14)
-    assert discrepancy([[1, 1, 1]] * 7) == 0.0  # thirds are not exact in binary; the rounding is not a tail
+
+
+def test_the_rounding_of_balanced_shares_is_not_a_tail() -> None:
+    for classes in range(1, 60):
+        shares = np.full((1, classes), 1 / classes)  # need not sum to exactly 1
+        assert discrepancy(shares) == 0.0
+        assert temperature(shares) == float("inf")
+        assert client_scores(np.eye(classes), prior=shares[0]).max() == 0.0
 
 
 @given(tables())

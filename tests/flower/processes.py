@@ -60,6 +60,7 @@ class Program:
     def __init__(self, arguments: list[str], home: Path, log: Path) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self.log = log
+        self._before = log.stat().st_size if log.exists() else 0
         with log.open("a") as file:
             self._process = subprocess.Popen(
                 arguments,
@@ -78,6 +79,16 @@ class Program:
     @property
     def code(self) -> int | None:
         return self._process.poll()
+
+    @property
+    def said(self) -> str:
+        """What this program has logged, without those of the same name before it."""
+        return self.log.read_bytes()[self._before :].decode()
+
+    @property
+    def joined(self) -> bool:
+        """Whether a SuperNode has been let in."""
+        return "SuperNode ID" in self.said
 
     def kill(self) -> None:
         """End it and all that it started, without warning."""

@@ -24,7 +24,7 @@ TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
 def config(method: str, rounds: int) -> Config:
     """The simulator's configuration of the app as it is written."""
     settings = {"model.name": "fedwcm.flower.template.fedwcm_app.task:model", "run.backend": "sequential"}
-    flags: dict[str, Any] = {"epochs": 2, "batch_size": 20, "lr": 0.1, "participation": 1.0, "device": "cpu"}
+    flags: dict[str, Any] = {"epochs": 5, "batch_size": 10, "lr": 0.1, "participation": 1.0, "device": "cpu"}
     data: dict[str, Any] = {"dataset": "digits", "imbalance": 0.1, "clients": CLIENTS, "beta": 0.3}
     return config_from(method, settings=settings, rounds=rounds, **flags, **data)
 

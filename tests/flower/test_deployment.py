@@ -39,6 +39,19 @@ def start_node(site: Site, client: int) -> Program:
     return site.supernode(f"node{client}", config)
 
 
+def restart_node(site: Site, client: int, old: Program) -> Program:
+    """Kill a node and start it again, as a supervisor would: it is refused until its old heartbeat has run out."""
+    old.kill()
+    deadline = time.monotonic() + 180
+    while time.monotonic() < deadline:
+        node = start_node(site, client)
+        wait_until(lambda: node.joined or not node.running, "the node joins, or is refused", 60)  # noqa: B023
+        if node.running:
+            return node
+        node.kill()
+    raise TimeoutError("the restarted node was not let in again")
+
+
 def submit(site: Site, method: str, rounds: int, out: Path) -> None:
     """Start a run, or continue the one in the folder."""
     options = f'method.name="{method}" run.rounds={rounds} flower.clients={CLIENTS} flower.min_clients=2'
@@ -69,8 +82,7 @@ def test_a_deployment_trains_as_the_simulator_and_survives_restarts(site: Site) 
     out, second = site.folder / "scaffold", site.folder / "fedwcm"
     submit(site, "scaffold", 4, out)
     wait_for_round(out, 1)
-    nodes[2].kill()
-    nodes[2] = start_node(site, 2)
+    nodes[2] = restart_node(site, 2, nodes[2])
     wait_for_round(out, 2)
 
     time.sleep(5)  # into the middle of a round

@@ -1,7 +1,6 @@
 """Clients that fail are left out, named with the reason, and the round goes on as if they had been silent."""
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,15 +22,6 @@ VICTIM, ROUND = 1, 2
 EVERYBODY = list(range(CLIENTS))
 OTHERS = [client for client in EVERYBODY if client != VICTIM]
 FULL: dict[str, Any] = {"participation.participation": 1.0}
-
-
-@pytest.fixture(autouse=True)
-def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """Flower's logger does not pass its lines on."""
-    logger = logging.getLogger("flwr.fedwcm")
-    logger.addHandler(caplog.handler)
-    yield caplog
-    logger.removeHandler(caplog.handler)
 
 
 def in_simulator(method: str, cohorts: list[list[int]]) -> Finished:
@@ -142,7 +132,9 @@ def _surplus(_: Message, reply: Message) -> Message:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_faulty_client_is_left_out_as_if_it_had_been_silent(fault: str, log: pytest.LogCaptureFixture) -> None:
+def test_a_faulty_client_is_left_out_as_if_it_had_been_silent(
+    fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its own state too is what the server believes: the control variate of a lost answer does not count."""
     harm, reason = FAULTS[fault]
     finished = on_flower("scaffold", harm)
@@ -151,7 +143,7 @@ def test_a_faulty_client_is_left_out_as_if_it_had_been_silent(fault: str, log: p
     assert [set(reasons) for reasons in left_out] == [set(), {str(VICTIM)}, set()]
     assert reason in left_out[1][str(VICTIM)]
     assert any(
-        f"round {ROUND}: client {VICTIM} is left out: {left_out[1][str(VICTIM)]}" in m for m in log.messages
+        f"round {ROUND}: client {VICTIM} is left out: {left_out[1][str(VICTIM)]}" in m for m in caplog.messages
     )
 
 
@@ -160,11 +152,11 @@ def test_weights_are_those_of_the_survivors() -> None:
     assert_same_model(in_simulator("fedwcm", [EVERYBODY, OTHERS, EVERYBODY]), finished)
 
 
-def test_a_round_with_fewer_answers_than_needed_counts_as_unanswered(log: pytest.LogCaptureFixture) -> None:
+def test_a_round_with_fewer_answers_than_needed_counts_as_unanswered(caplog: pytest.LogCaptureFixture) -> None:
     finished = on_flower("scaffold", FAULTS["nan"][0], **{"flower.min_clients": CLIENTS})
     assert_same_model(in_simulator("scaffold", [EVERYBODY, [], EVERYBODY]), finished)
     assert [record["participants"] for record in finished.history] == [CLIENTS, 0, CLIENTS]
-    assert "round 2: 4 answers, 5 are needed: no step" in log.messages
+    assert "round 2: 4 answers, 5 are needed: no step" in caplog.messages
 
 
 def test_an_app_that_raises_is_left_out_with_its_message() -> None:
@@ -251,11 +243,11 @@ def test_two_nodes_that_say_that_they_are_the_same_client_are_refused_by_name() 
         serve(nodes, config, model, test_data)
 
 
-def test_a_node_with_a_number_that_does_not_exist_is_not_used(log: pytest.LogCaptureFixture) -> None:
+def test_a_node_with_a_number_that_does_not_exist_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
     config = run_config("fedavg", **FULL)
     nodes = grid(config)
     nodes.start(CLIENTS)
     finished = serve(nodes, config, model, test_data)
     assert finished is not None
-    assert any("it says that it is client 5: allowed are 0 to 4" in message for message in log.messages)
+    assert any("it says that it is client 5: allowed are 0 to 4" in message for message in caplog.messages)
     assert sum(kind == "query.hello" for _, kind, _ in nodes.log) == CLIENTS + 1

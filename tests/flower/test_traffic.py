@@ -36,8 +36,8 @@ def test_the_bytes_of_a_round_are_those_of_the_models_within_5_percent(method: s
         assert 0.95 * nodes.up[name] < record["bytes_up"] < nodes.up[name]  # type: ignore[operator]
 
 
-def test_vectors_travel_in_float32(method: str = "fedwcm") -> None:
-    config = run_config(method)
+def test_vectors_travel_in_float32() -> None:
+    config = run_config("fedwcm")
     nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS)
     seen: set[Any] = set()
 

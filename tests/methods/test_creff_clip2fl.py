@@ -301,7 +301,7 @@ def test_contrast_zero_is_creff_bit_for_bit_and_needs_no_teacher(data: Clusters)
     assert all(torch.equal(value, ends[1][key]) for key, value in ends[0].items())
 
 
-def test_contrast_draws_features_towards_their_class(data: Clusters, teacher_file: str) -> None:
+def test_contrast_draws_features_towards_their_class() -> None:
     state, agg = matching_problem()
     state["embeddings"] = normalize(numbers(CLASSES, HIDDEN, seed=4), dim=-1)
     classes = torch.arange(CLASSES)[:, None]
@@ -315,7 +315,7 @@ def test_contrast_draws_features_towards_their_class(data: Clusters, teacher_fil
     assert shares[2] > 0.95
 
 
-def test_contrastive_term_is_the_mean_surprise_of_finding_the_own_embedding(teacher_file: str) -> None:
+def test_contrastive_term_is_the_mean_surprise_of_finding_the_own_embedding() -> None:
     state, agg = matching_problem()
     state["embeddings"] = numbers(CLASSES, HIDDEN, seed=4)
     terms = []

@@ -116,10 +116,9 @@ class CReFF(FedAvg):
 
     def feature_loss(self, features: Tensor, s: State, agg: State) -> Tensor:
         """What the federated features `(C, features, d)` are to make small: Σ_c D."""
-        holders = agg["holders"]
-        real = agg["gradients"][..., : s["head"].shape[-1]] / holders.clamp(min=1)[:, None, None]
+        real = agg["gradients"][..., : s["head"].shape[-1]]  # sums do for means: D sees directions alone
         distances = gradient_distances(class_gradients(features, s["head"]), real, features.shape[-1])
-        return torch.where(holders > 0, distances, 0.0).sum()
+        return torch.where(agg["holders"] > 0, distances, 0.0).sum()
 
     def matched(self, s: State, agg: State) -> Tensor:
         """The federated features after this round's steps."""

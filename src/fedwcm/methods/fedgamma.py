@@ -8,8 +8,7 @@ woodenchild95/FL-Simulator.)
     c_k⁺, c⁺, x⁺                                          as SCAFFOLD (`scaffold.py`)
 
 The ascent follows the bare gradient, without the control variates, as in that code. rho = 0 is SCAFFOLD.
-The default of rho is the one that its README gives for this method. Departures: none. Trap avoided: control
-variates divided by E·n/b of client 0 in place of the steps taken.
+Departures: none. Trap avoided: control variates divided by E·n/b of client 0 in place of the steps taken.
 """
 
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ class FedGamma(SCAFFOLD):
 
     name: ClassVar[str] = "fedgamma"
 
-    rho: float = 0.01
+    rho: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()

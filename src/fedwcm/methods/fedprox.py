@@ -1,7 +1,7 @@
 """FedProx: a proximal term holds each client near the model that it received.
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith. Federated Optimization in Heterogeneous Networks. MLSys 2020. (Read:
-the abstract; public code, woodenchild95/FL-Simulator and alpemreacar/FedDyn.)
+the abstract; public code, alpemreacar/FedDyn.)
 
     w ← w − lr · (g + mu (w − x))              each local step: the gradient of f_k + mu/2 ‖w − x‖²
     x ← x + server_lr · Σ_k p_k (w_k − x)      as FedAvg

@@ -1,0 +1,97 @@
+"""A client: numbered by its node's config, refusing data and requests that cannot be right."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedwcm.flower.client import client_id
+from fedwcm.flower.samples import shard, tensors
+from fedwcm.flower.server import serve
+
+from .federation import CLIENTS, data, in_simulator, model, run_config, test_data
+from .wire import WireGrid
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("config", [{"partition-id": 3}, {"client-id": 3}, {"client-id": 3, "partition-id": 0}])
+def test_a_client_s_number_comes_from_its_node_s_config(config: Mapping[str, Any]) -> None:
+    assert client_id(config) == 3
+
+
+@pytest.mark.parametrize("config", [{}, {"partition-id": "three"}, {"client-id": -1}, {"partition-id": True}])
+def test_a_client_without_a_number_says_what_is_missing(config: Mapping[str, Any]) -> None:
+    with pytest.raises(ValueError, match="-id"):
+        client_id(config)
+
+
+def test_inputs_may_be_arrays_or_tensors_of_any_precision() -> None:
+    x, y = np.random.default_rng(0).normal(size=(4, 3)), [0, 1, 1, 0]
+    for samples in [(x, np.array(y)), (torch.from_numpy(x), torch.tensor(y)), (x.astype(np.float32), y)]:
+        made = tensors(samples, CPU)
+        assert made.inputs.dtype == torch.float32
+        assert made.labels.dtype == torch.int64
+        np.testing.assert_array_equal(made.inputs.numpy(), x.astype(np.float32))
+    assert tensors((np.arange(6).reshape(2, 3), [0, 1]), CPU).inputs.dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        (np.zeros((3, 2)), np.zeros(2, dtype=int)),
+        (np.zeros((3, 2)), np.zeros(3)),
+        (np.zeros((3, 2)), np.zeros((3, 1), dtype=int)),
+        (np.zeros((0, 2)), np.zeros(0, dtype=int)),
+    ],
+)
+def test_labels_that_do_not_fit_the_inputs_are_refused(samples: Any) -> None:
+    with pytest.raises(ValueError, match="one whole number a sample"):
+        tensors(samples, CPU)
+
+
+def test_labels_outside_the_model_s_classes_are_refused() -> None:
+    with pytest.raises(ValueError, match="from 1 to 3: they must be from 0 to 2"):
+        shard(tensors((np.zeros((2, 2)), [1, 3]), CPU), classes=3)
+
+
+def test_samples_keep_the_numbers_that_they_are_given() -> None:
+    made = shard(tensors((np.zeros((2, 2)), [0, 1]), CPU), 2, [40, 7])
+    assert made.resident.sample_ids.tolist() == [40, 7]
+    with pytest.raises(ValueError, match="3 numbers of samples for 2 samples"):
+        shard(tensors((np.zeros((2, 2)), [0, 1]), CPU), 2, [1, 2, 3])
+
+
+def test_a_client_with_other_classes_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    from fedwcm.flower import client_app
+
+    config = run_config("fedavg")
+    nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS)
+    last = max(nodes.nodes)
+    eleven = client_app(model=lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 11)), data=data)
+    nodes.nodes[last].app = eleven
+    serve(nodes, config, model, test_data)
+    assert f"node {last} is not used: its model has 11 classes, others have 10" in caplog.messages
+
+
+def test_without_a_number_of_clients_those_who_are_there_take_part() -> None:
+    from fedwcm.flower import client_app
+
+    config = run_config("scaffold", **{"flower.clients": 0})
+    finished = serve(WireGrid(client_app(model=model, data=data), config, CLIENTS), config, model, test_data)
+    assert finished is not None
+    for name, tensor in in_simulator("scaffold").model.items():
+        assert torch.equal(finished.model[name], tensor)
+
+
+def test_clients_must_be_numbered_without_a_gap() -> None:
+    from fedwcm.flower import client_app
+
+    config = run_config("fedavg", **{"flower.clients": 0})
+    nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS)
+    nodes.node_of(2).online = False
+    with pytest.raises(ValueError, match=r"clients \[0, 1, 3, 4\] are connected"):
+        serve(nodes, config, model, test_data)

@@ -1,0 +1,84 @@
+"""Flower's run-config has our options under our names; what is wrong is said by name."""
+
+import pytest
+from flwr.common.config import flatten_dict, parse_config_args
+
+from fedwcm.config import from_settings, to_settings
+from fedwcm.flower.init import write_app
+from fedwcm.flower.run_config import read
+
+
+def test_what_is_not_given_has_our_defaults_and_every_round_is_saved() -> None:
+    assert read({}).config == from_settings({"run.checkpoint_every": 1})
+
+
+def test_tables_and_dotted_overrides_of_flower_are_our_options() -> None:
+    tables = flatten_dict(
+        {"method": {"name": "fedcm", "alpha": 0.2}, "local": {"lr": 0.3}, "flower": {"clients": 3}}
+    )
+    overrides = parse_config_args(["local.lr=0.5 loss.name='focal' run.rounds=7"])
+    options = read({**tables, **overrides})
+    expected = {
+        "method.name": "fedcm",
+        "method.alpha": 0.2,
+        "local.lr": 0.5,
+        "loss.name": "focal",
+        "run.rounds": 7,
+    }
+    assert expected.items() <= to_settings(options.config).items()
+    assert options.federation.clients == 3
+
+
+def test_options_in_brackets_reach_what_flower_s_config_cannot_hold() -> None:
+    config = read({"method.name": "fedwcm[target=[0.5, 0.5], local.clip=3.0]"}).config
+    assert config.method.name == "fedwcm"
+    assert config.method.options["target"] == [0.5, 0.5]
+    assert config.local.clip == 3.0
+
+
+def test_a_recipe_wins_over_the_parts_that_an_app_lists() -> None:
+    config = read({"method.name": "balancefl", "loss.name": "cross_entropy", "sampler.name": "uniform"}).config
+    assert (config.method.name, config.loss.name, config.sampler.name) == ("fedavg", "balancefl", "balanced")
+
+
+def test_options_of_the_method_stand_beside_its_name() -> None:
+    assert read({"method.name": "fedcm", "method.alpha": 0.4}).config.method.options == {"alpha": 0.4}
+
+
+def test_keys_of_the_app_s_own_are_left_alone() -> None:
+    assert read({"app.data-path": "/data"}) == read({})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("flower.min_clients", 0, r"min_clients = 0 is not allowed: it must be at least 1"),
+        ("flower.timeout", 0.0, r"timeout = 0.0"),
+        ("flower.privacy", "rsa", r"flower.privacy"),
+        ("flower.client", 3, r"unknown option 'flower.client'. Did you mean 'flower.clients'"),
+        ("locl.lr", 0.1, r"unknown section of the run-config: 'locl'. Did you mean 'local'"),
+        ("lr", 0.1, r"unknown section of the run-config: 'lr'"),
+        ("local.lr", "fast", r"local.lr = 'fast' is not allowed: it must be a number"),
+        ("local.rate", 0.1, r"unknown option 'local.rate'"),
+        (
+            "data.dataset",
+            "digits",
+            r"data.dataset is not an option on Flower: the data function of the app decides",
+        ),
+        ("model.name", "cnn", r"model.name is not an option on Flower: the model function of the app decides"),
+    ],
+)
+def test_a_wrong_key_or_value_is_refused_by_name(key: str, value: object, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read({key: value})
+
+
+def test_the_app_that_is_written_has_a_valid_config(tmp_path_factory: pytest.TempPathFactory) -> None:
+    import tomllib
+
+    folder = tmp_path_factory.mktemp("apps") / "app"
+    write_app(folder)
+    tables = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+    options = read(flatten_dict(tables["tool"]["flwr"]["app"]["config"]))
+    assert options.config.method.name == "fedwcm"
+    assert options.federation == type(options.federation)(patience=60.0)
