@@ -84,7 +84,8 @@ def test_own_model_by_module_and_factory(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "my_models.py").write_text(
         "from torch import nn\n"
         "def tiny(input_shape, classes, width=8):\n"
-        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, classes))\n"
+        "    layers = nn.Linear(64, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, classes)\n"
+        "    return nn.Sequential(nn.Flatten(), *layers)\n"
     )
     monkeypatch.chdir(tmp_path)
     options = {**SMALL, "model": "my_models:tiny", "settings": {"model.width": 16}}

@@ -29,7 +29,7 @@ def test_the_command_line_and_the_contract_suite_pick_it_up(installed: dict[str,
         return subprocess.run(command, env=installed, check=True, capture_output=True, text=True).stdout
 
     assert "fednova" in fedwcm("list", "methods")
-    options = ["--dataset", "digits", "--partition", "fedgrab", "--clients", "8", "--rounds", "3", "--batch-size", "10"]
+    options = ["--dataset", "digits", "--partition", "fedgrab", "--clients", "8", "--rounds", "3"]
     assert "fednova on digits" in fedwcm("run", "--method", "fednova", *options, "--out", str(tmp_path / "run"))
     code = "from fedwcm.testing import check_method; from fednova import FedNova; check_method(FedNova)"
     subprocess.run([sys.executable, "-c", code], env=installed, check=True)

@@ -1,7 +1,7 @@
 """FedNova: average the clients' directions, not their distances, so that long paths do not count twice.
 
-Wang, Liu, Liang, Joshi, Poor. Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization.
-NeurIPS 2020.
+Wang, Liu, Liang, Joshi, Poor. Tackling the Objective Inconsistency Problem in Heterogeneous Federated
+Optimization. NeurIPS 2020.
 
     x⁺ = x + τ · Σ_k p_k (w_k − x)/B_k        τ = Σ_k p_k B_k, with B_k the steps of client k
 """

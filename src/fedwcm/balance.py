@@ -79,7 +79,9 @@ def client_weights(scores: ArrayLike, temperature: float, samples: ArrayLike | N
     s = _checked_vector("scores", scores)
     if not temperature > 0:
         raise ValueError(f"temperature must be positive (infinite when balanced), not {temperature!r}")
-    with np.errstate(over="ignore"):  # a difference that overflows to -inf is a weight of exactly 0
+    with np.errstate(
+        over="ignore", under="ignore"
+    ):  # a difference that overflows to -inf is a weight of exactly 0
         weights = np.exp((s - s.max()) / temperature)
     if samples is not None:
         n = _checked_vector("samples", samples)
@@ -105,7 +107,7 @@ def adaptive_alpha(discrepancy: float, round_mean: float, overall_mean: float, b
         raise ValueError(f"discrepancy must be non-negative, not {discrepancy!r}")
     if not 0 <= base <= 1:
         raise ValueError(f"base must be in [0, 1], not {base!r}")
-    ratio = round_mean / overall_mean if overall_mean > 0 else 1.0
+    ratio = min(round_mean / overall_mean, 1e300) if overall_mean > 0 else 1.0
     alpha = base - (1.0 - base) * np.expm1(-discrepancy) * ratio
     return float(np.clip(alpha, base, max(base, 1.0 - ALPHA_MARGIN)))
 

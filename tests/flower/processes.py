@@ -163,25 +163,28 @@ def _private(key: Any, form: Any) -> bytes:
 class Site:
     """A deployment on this machine: one folder, one port, programs that always end with the test."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, secure: bool = True) -> None:
+        self.folder, self.secure = folder, secure
         self.port = free_port()
         self.programs: list[Program] = []
         write_certificates(folder)
         home = folder / "operator"
         home.mkdir()
+        trust = f'root-certificates = "{folder / "ca.crt"}"' if secure else "insecure = true"
         (home / "config.toml").write_text(
-            '[superlink]\ndefault = "site"\n\n[superlink.site]\n'
-            f'address = "{HOST}:{self.port}"\nroot-certificates = "{folder / "ca.crt"}"\n'
+            f'[superlink]\ndefault = "site"\n\n[superlink.site]\naddress = "{HOST}:{self.port}"\n{trust}\n'
         )
 
-    def superlink(self) -> Program:
+    def superlink(self, *more: str) -> Program:
         """Start the SuperLink, or start it again, and wait until it listens."""
         arguments = ["flower-superlink", "--host", HOST, "--port", str(self.port)]
-        arguments += ["--ssl-ca-certfile", str(self.folder / "ca.crt")]
-        arguments += ["--ssl-certfile", str(self.folder / "server.pem")]
-        arguments += ["--ssl-keyfile", str(self.folder / "server.key")]
-        arguments += ["--enable-supernode-auth", "--database", str(self.folder / "state.db")]
+        arguments += ["--database", str(self.folder / "state.db"), *more]
+        if self.secure:
+            arguments += ["--ssl-ca-certfile", str(self.folder / "ca.crt"), "--enable-supernode-auth"]
+            arguments += ["--ssl-certfile", str(self.folder / "server.pem")]
+            arguments += ["--ssl-keyfile", str(self.folder / "server.key")]
+        else:
+            arguments += ["--insecure"]
         started = self._start(arguments, "superlink")
         wait_until(lambda: self._listening() or not started.running, "the SuperLink listens", 60)
         assert started.running, started.log.read_text()

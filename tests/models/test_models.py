@@ -93,9 +93,7 @@ def test_mlp_takes_tables_and_with_no_hidden_layer_is_linear() -> None:
         ("resnet34", CIFAR, {}, 21_289_802),
     ],
 )
-def test_parameter_count(
-    name: str, input_shape: tuple[int, ...], options: dict[str, object], count: int
-) -> None:
+def test_parameter_count(name: str, input_shape: tuple[int, ...], options: dict[str, object], count: int) -> None:
     assert parameters(build_model(name, input_shape, 10, 0, **options)) == count
 
 
@@ -125,9 +123,7 @@ def test_each_stage_halves_the_sides_and_doubles_the_channels() -> None:
 
 
 @pytest.mark.parametrize(("norm", "kind"), [("group", nn.GroupNorm), ("batch", nn.BatchNorm2d)])
-def test_norm_option_selects_every_norm_layer_and_starts_it_as_identity(
-    norm: str, kind: type[nn.Module]
-) -> None:
+def test_norm_option_selects_every_norm_layer_and_starts_it_as_identity(norm: str, kind: type[nn.Module]) -> None:
     model = build_model("resnet18", CIFAR, 10, 0, width=8, norm=norm, groups=4)
     norms = [module for module in model.modules() if isinstance(module, (nn.GroupNorm, nn.BatchNorm2d))]
     assert len(norms) == 1 + 2 * 8 + 3

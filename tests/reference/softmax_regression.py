@@ -6,9 +6,7 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 
 
-def loss_gradient(
-    w_flat: Vector, inputs: Vector, labels: NDArray[np.int64], classes: int
-) -> tuple[float, Vector]:
+def loss_gradient(w_flat: Vector, inputs: Vector, labels: NDArray[np.int64], classes: int) -> tuple[float, Vector]:
     """Mean cross-entropy and its gradient.
 
     `w_flat` is the weight (classes, d) row by row, then the bias (classes,); the gradient has that layout.

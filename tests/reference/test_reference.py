@@ -33,9 +33,7 @@ def kick(client: int, r: int, step: int, w: Vector) -> Vector:
     return np.full_like(w, 1.0 if r == 0 else 0.0)
 
 
-def run(
-    gradient: Gradient, counts: ArrayLike, cohorts: list[list[int]], **options: Any
-) -> list[dict[str, Any]]:
+def run(gradient: Gradient, counts: ArrayLike, cohorts: list[list[int]], **options: Any) -> list[dict[str, Any]]:
     return run_reference(np.linspace(-1, 1, DIM), gradient, counts, cohorts, **{**SETTING, **options})
 
 
@@ -92,9 +90,7 @@ def test_fedwcm_x_weights_as_printed_shrink_by_the_cohort_size() -> None:
 )
 def test_nominal_gain_of_equal_clients_is_the_ceiling_over_the_fraction(size: int, gain: float) -> None:
     options = {"method": "fedcm", "momentum_norm": "nominal", "epochs": 5, "batch_size": 50}
-    assert run(still, np.full((3, 2), size // 2), [[0, 2]], **options)[0]["gain"] == pytest.approx(
-        gain, abs=6e-4
-    )
+    assert run(still, np.full((3, 2), size // 2), [[0, 2]], **options)[0]["gain"] == pytest.approx(gain, abs=6e-4)
 
 
 @pytest.mark.parametrize("method", ["fedcm", "fedwcm", "fedwcm-x"])
@@ -178,9 +174,7 @@ def test_q_is_one_when_the_scarce_classes_are_held_by_nobody() -> None:
 def test_scarcity_prefers_the_tail_and_the_printed_score_the_head() -> None:
     counts = np.diag(cifar10_classes(0.1))
     everyone = [list(range(10))]
-    scarcity, absolute = (
-        run(still, counts, everyone, score=s)[0]["weights"] for s in ("scarcity", "absolute")
-    )
+    scarcity, absolute = (run(still, counts, everyone, score=s)[0]["weights"] for s in ("scarcity", "absolute"))
     assert scarcity.argmax() == 9
     assert absolute.argmax() == 0
     assert scarcity.sum() == pytest.approx(1)

@@ -2,12 +2,21 @@
 
 import difflib
 from collections.abc import Iterable
+from typing import Literal, get_args, get_origin, get_type_hints
 
 
 def require(holds: bool, field: str, value: object, allowed: str) -> None:
     """Raise a ValueError that says which field is wrong, unless the condition holds."""
     if not holds:
         raise ValueError(f"{field} = {value!r} is not allowed: it must be {allowed}")
+
+
+def require_choices(options: object) -> None:
+    """Raise a ValueError for a field of a dataclass that is none of the values its `Literal` type lists."""
+    for field, kind in get_type_hints(type(options)).items():
+        if get_origin(kind) is Literal:
+            value = getattr(options, field)
+            require(value in get_args(kind), field, value, " or ".join(map(repr, get_args(kind))))
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:

@@ -183,12 +183,15 @@ class LocalTraining:
 
     @contextmanager
     def _torch_rng(self, ctx: Context) -> Iterator[None]:
-        """Dropout draws from torch's global generator: lend it the client's address while a block trains."""
-        if not self.forward.network.stochastic:
+        """Dropout draws from torch's global generator: lend it the client's address while it trains.
+
+        Stacked clients draw nothing: their models have no randomness of their own.
+        """
+        if len(ctx.clients) > 1:
             yield
             return
         rng = generator(self.seed, Purpose.DROPOUT_LAYERS, ctx.round, int(ctx.clients.ids[0]))
-        with torch.random.fork_rng():
+        with torch.random.fork_rng([ctx.x.device] if ctx.x.is_cuda else []):
             torch.manual_seed(int(rng.integers(2**63)))
             yield
 

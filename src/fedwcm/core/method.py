@@ -9,7 +9,7 @@ gradients (descent subtracts them).
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from fedwcm.core.checks import require
+from fedwcm.core.checks import require, require_choices
 from fedwcm.core.local_data import LocalData
 from fedwcm.core.types import (
     Clients,
@@ -43,6 +43,7 @@ class Method:
     average: Literal["samples", "uniform"] = "samples"
 
     def __post_init__(self) -> None:
+        require_choices(self)
         require(self.server_lr > 0, "server_lr", self.server_lr, "positive")
 
     # --- before the first round -----------------------------------------------------------------
@@ -81,7 +82,10 @@ class Method:
         return ctx.learning_rates
 
     def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        """One local step: the direction to descend along, and the client state after it."""
+        """One local step: the direction to descend along, and the client state after it.
+
+        The loop then moves `w` in place: what is to remember it must keep a clone.
+        """
         return grad(w), c
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:

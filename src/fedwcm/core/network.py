@@ -74,6 +74,8 @@ class Network:
     @property
     def head_slots(self) -> list[Slot]:
         """The slots of the final linear layer: weight, and bias if it has one."""
+        if self.head is None:
+            return []
         return [slot for slot in self.slots if slot.name.rpartition(".")[0] == self.head_name]
 
     def initial(self) -> tuple[Vec, Vec]:

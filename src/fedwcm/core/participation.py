@@ -11,6 +11,9 @@ from fedwcm.core.rng import Purpose, generator
 
 Ints = NDArray[np.int64]
 
+TRIES = 1000
+"""How often Bernoulli sampling is repeated for want of a client."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Participation:
@@ -19,7 +22,7 @@ class Participation:
     Args:
         participation: share of the clients sampled each round.
         sampling: `fixed` draws the same number every round; `bernoulli` lets each client in by itself with
-            this probability (drawn again until somebody is in).
+            this probability (drawn again while nobody is in).
         dropout: probability that a sampled client never answers.
     """
 
@@ -37,10 +40,11 @@ class Participation:
         if self.sampling == "fixed":
             size = max(1, round(self.participation * clients))
             return np.sort(rng.choice(clients, size, replace=False, shuffle=False))
-        while True:
+        for _ in range(TRIES):
             chosen = np.flatnonzero(rng.random(clients) < self.participation)
             if len(chosen):
                 return chosen
+        return rng.integers(clients, size=1)  # so small a share would let in one client at most
 
     def answering(self, sampled: Ints, seed: int, round_: int) -> Ints:
         """Those of the sampled clients that answer; possibly none."""

@@ -17,8 +17,8 @@ The model in training is FedAvg's, head and all. Evaluated, and handed over, is 
 nobody had this round leaves its features as they were. Clients send g_kc, and a 1 for each class that they have:
 sums over clients are all that the server sees.
 
-The defaults cost C·features/retrain_batch·retrain_epochs small steps a round; ten times the `retrain_batch` with
-ten times the `retrain_lr` goes nearly the same way in a tenth of the time.
+The server's work is C·`features`·(`match_steps` + `retrain_epochs`) small products a round. A tenth of the
+`retrain_epochs` with ten times the `retrain_lr` goes nearly the same way in a tenth of the time.
 
 Departures. That code takes each g_kc from ten draws of at most 32 images, augmented at random with a seed from
 the clock; here it is the exact mean over the samples as they are. That code adds 1e-6 to the product of the

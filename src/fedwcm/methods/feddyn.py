@@ -13,9 +13,9 @@ objective: λ_k = λ is the plain mean over clients; `"samples"` divides λ by t
 the authors' code does, for the mean weighted by samples (clients far below the mean then need lr·λ·n̄/n_k < 2).
 
 The server keeps mean_N(h) alone, and needs nothing but the increments to do so. At server_lr = 1 the averaged
-clients are x − mean_N(h): `eval_model="average"` evaluates them, as the authors report, `"server"` x itself. λ = 0 is FedAvg:
-without a penalty there is no dual. (The limit λ → 0 of the formulas is another thing: server momentum that never
-fades.) `server_lr` multiplies the mean increment; 1 is the paper's.
+clients are x − mean_N(h): `eval_model="average"` evaluates them, as the authors report, `"server"` x itself. λ = 0
+is FedAvg: without a penalty there is no dual. (The limit λ → 0 of the formulas is another thing: server momentum
+that never fades.) `server_lr` multiplies the mean increment; 1 is the paper's.
 
 Traps avoided: a mean of h over |S|; a clip that acts on a part of the direction only, because the rest is passed
 off as weight decay.

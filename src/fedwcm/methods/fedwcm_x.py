@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedwcm.core.method import mean_weights
-from fedwcm.core.types import Cohort, Context, Floats, State
+from fedwcm.core.types import Cohort, Context, Floats, Ints, Population, State
 from fedwcm.methods.wcm import WCM
 
 
@@ -30,6 +30,11 @@ class FedWCMX(WCM):
     name: ClassVar[str] = "fedwcm-x"
 
     normalize: bool = True
+
+    def starting_gain(self, population: Population, samples: Ints) -> float | None:
+        if self.momentum_norm == "exact":
+            return 1.0 - self.alpha
+        return (1.0 - self.alpha) * population.reference_steps / population.nominal_steps
 
     def local_lr(self, ctx: Context) -> Floats:
         return ctx.learning_rates * ctx.population.reference_steps / ctx.clients.steps

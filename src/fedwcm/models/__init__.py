@@ -35,9 +35,7 @@ MODELS: dict[str, Callable[..., Classifier]] = {
 }
 
 
-def build_model(
-    name: str, input_shape: tuple[int, ...], classes: int, seed: int, **options: Any
-) -> nn.Module:
+def build_model(name: str, input_shape: tuple[int, ...], classes: int, seed: int, **options: Any) -> nn.Module:
     """Return the model `name` for samples of `input_shape`, on the CPU and in the mode it was built in.
 
     `name` is a key of `MODELS` or `package.module:factory` (see the module docstring). The initial weights
@@ -54,9 +52,7 @@ def build_model(
         torch.default_generator.manual_seed(seed)
         model = builder(**keywords)
         if not isinstance(model, nn.Module):
-            raise ValueError(
-                f"model {name!r} gives the type {type(model).__name__}: allowed is a torch.nn.Module"
-            )
+            raise ValueError(f"model {name!r} gives the type {type(model).__name__}: allowed is a torch.nn.Module")
         require_scores(name, model, input_shape, classes)
     return model
 

@@ -41,9 +41,7 @@ def load_factory(name: str) -> Callable[..., object]:
             "from the current directory or an installed package"
         ) from error
     if not callable(factory):
-        raise ValueError(
-            f"model {name!r} is of type {type(factory).__name__}: allowed are functions and classes"
-        )
+        raise ValueError(f"model {name!r} is of type {type(factory).__name__}: allowed are functions and classes")
     return factory
 
 
@@ -66,7 +64,5 @@ def arguments(
     try:
         signature.bind(**keywords)
     except TypeError as error:
-        raise ValueError(
-            f"model {name!r} cannot be built from the options {dict(options)!r}: {error}"
-        ) from error
+        raise ValueError(f"model {name!r} cannot be built from the options {dict(options)!r}: {error}") from error
     return keywords

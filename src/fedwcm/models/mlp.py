@@ -16,9 +16,7 @@ class MLP(Classifier):
     softmax regression.
     """
 
-    def __init__(
-        self, input_shape: tuple[int, ...], classes: int, hidden: Sequence[int] = (200, 200)
-    ) -> None:
+    def __init__(self, input_shape: tuple[int, ...], classes: int, hidden: Sequence[int] = (200, 200)) -> None:
         require_input_shape(input_shape)
         if not isinstance(hidden, Sequence):
             raise ValueError(f"hidden={hidden!r}: allowed is a list of layer widths, such as [200, 200]")

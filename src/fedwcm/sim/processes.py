@@ -10,6 +10,7 @@ import multiprocessing
 import signal
 import traceback
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 
@@ -94,6 +95,8 @@ class Processes:
 
     def close(self) -> None:
         for pipe, worker in zip(self._pipes, self._workers, strict=True):
+            with suppress(OSError):
+                pipe.send(("stop",))
             pipe.close()
             worker.join(timeout=5)
             if worker.is_alive():
@@ -121,7 +124,9 @@ def _work(inner: InProcess, pipe: Connection, parents_ends: list[Connection]) ->
     while True:
         try:
             task, *rest = pipe.recv()
-        except EOFError:
+        except (EOFError, OSError):
+            return
+        if task == "stop":
             return
         if task == "round":
             new, keys, round_, base_lr = rest
@@ -134,5 +139,7 @@ def _work(inner: InProcess, pipe: Connection, parents_ends: list[Connection]) ->
             result = inner.run_block(task, rest[0], sent)
             new = outbox.write(result.upload)
             pipe.send(("", new, tuple(result.upload), replace(result, upload={}, state={})))
+        except (BrokenPipeError, ConnectionResetError):
+            return
         except Exception:
             pipe.send((traceback.format_exc(), {}, (), None))

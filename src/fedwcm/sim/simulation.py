@@ -56,10 +56,12 @@ class Simulation:
         traffic = Traffic(len(sampled))
         probed = self._probe(before, asked, lr, traffic) if method.probes else {}
         result = None
-        if len(asked) and probed is not None:
+        if probed is not None:
             sent = Broadcast(r, before.x, before.buffers, method.message(before.method, probed), lr)
-            result = self.backend.run("train", asked, sent)
-            traffic.count(sent, result)
+            traffic.sent(sent)
+            if len(asked):
+                result = self.backend.run("train", asked, sent)
+                traffic.answered(result)
         if result is None or not len(result.ids):
             return replace(before, round=r + 1), {"participants": 0, **traffic.record()}
         cohort = self._cohort(r, lr, result)
@@ -71,12 +73,13 @@ class Simulation:
 
     def _probe(self, before: ServerState, asked: Ints, lr: float, traffic: "Traffic") -> State | None:
         """The first phase, of methods that have one, combined; None if nobody answered."""
-        if not len(asked):
-            return None
         method = self.training.method
         sent = Broadcast(before.round, before.x, before.buffers, method.probe_message(before.method), lr)
+        traffic.sent(sent)
+        if not len(asked):
+            return None
         result = self.backend.run("probe", asked, sent)
-        traffic.count(sent, result)
+        traffic.answered(result)
         if not len(result.ids):
             return None
         return combine(result.upload, method.combine_probe(before.method, self._cohort(before.round, lr, result)))
@@ -103,9 +106,11 @@ class Traffic:
     def __init__(self, sampled: int) -> None:
         self._sampled, self._down, self._up = sampled, 0, 0
 
-    def count(self, sent: Broadcast, result: LocalResult) -> None:
-        """Add a phase; a number of the report takes 8 bytes."""
-        self._down += self._sampled * bytes_of({"x": sent.x, "buffers": sent.buffers, **sent.message})
+    def sent(self, sent: Broadcast) -> None:
+        self._down += self._sampled * (bytes_of({"x": sent.x, "buffers": sent.buffers}) + bytes_of(sent.message))
+
+    def answered(self, result: LocalResult) -> None:
+        """A number of the report takes 8 bytes."""
         self._up += bytes_of(result.upload) + 8 * len(result.ids) * len(result.report)
 
     def record(self) -> dict[str, object]:
