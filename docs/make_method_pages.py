@@ -3,7 +3,7 @@
     python docs/make_method_pages.py
 
 Text and options come from the code's docstrings, costs are counted on a small run of the code, and results are
-read from docs/results/methods.csv.
+read from the tables docs/results/methods-*.csv, which `fedwcm compare` wrote.
 """
 
 import csv
@@ -19,7 +19,6 @@ from fedwcm.recipes import RECIPES
 from fedwcm.testing import SIZES, _engine, _play
 
 DOCS = Path(__file__).parent
-RESULTS = DOCS / "results" / "methods.csv"
 SKIPPED = {"clip2fl": "needs a teacher's file: `python -m fedwcm.teacher` makes it"}
 
 
@@ -62,6 +61,7 @@ def _page(name: str, cls: type[Method], cost: dict[str, str] | None, result: dic
         parts += ["", "## Recipes", "", *[f"- {line}" for line in recipes]]
     if result:
         parts += ["", "## Result", "", *[f"- {key}: {value}" for key, value in result.items()]]
+        parts += ["", "One seed, defaults; the commands are in [Results](../results.md)."]
     return "\n".join([*parts, ""])
 
 
@@ -132,11 +132,16 @@ def _models(numbers: float, p: int) -> str:
 
 
 def _results() -> dict[str, dict[str, str]]:
-    if not RESULTS.exists():
-        return {}
-    with RESULTS.open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    return {row["method"]: {k: v for k, v in row.items() if k != "method"} for row in rows}
+    """For each method, its result on each data set that a table in docs/results has."""
+    results: dict[str, dict[str, str]] = {}
+    for dataset in ("digits", "fashion-mnist"):
+        path = DOCS / "results" / f"methods-{dataset}.csv"
+        rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines()) if path.exists() else []
+        for row in rows:
+            accuracy, few = float(row["final_accuracy_mean"]), float(row["few_mean"])
+            line = f"final accuracy {accuracy:.3f}, rare classes {few:.3f}"
+            results.setdefault(row["method"], {})[dataset] = line
+    return results
 
 
 def _first_line(cls: type[Method]) -> str:

@@ -6,9 +6,9 @@ import warnings
 from collections.abc import Sequence
 
 from fedwcm import __version__
-from fedwcm.cli import bench, compare, evaluate, partition, run, show
+from fedwcm.cli import bench, compare, evaluate, flower, partition, run, show
 
-VERBS = (run, compare, partition, evaluate, bench, show)
+VERBS = (run, compare, partition, evaluate, flower, bench, show)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -19,9 +19,14 @@ def require_choices(options: object) -> None:
             require(value in get_args(kind), field, value, " or ".join(map(repr, get_args(kind))))
 
 
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that is most like this one; None if none is."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)), None)
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    near = nearest(name, names)
+    hint = f" Did you mean {near!r}?" if near else ""
     return ValueError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names)}")

@@ -1,11 +1,12 @@
 """Checks on what a user gives to a model: each error names the field, the value and what is allowed."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from numbers import Integral
 
 import torch
 from torch import nn
+
+from fedwcm.core.checks import nearest
 
 
 def require_positive(field: str, value: object) -> None:
@@ -19,8 +20,8 @@ def require_known(field: str, value: str, allowed: Iterable[str]) -> None:
     names = list(allowed)
     if value in names:
         return
-    nearest = get_close_matches(str(value), names, n=1, cutoff=0.5)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    near = nearest(str(value), names)
+    hint = f"; did you mean {near!r}?" if near else ""
     raise ValueError(f"{field} {value!r} is unknown: allowed are {', '.join(names) or 'none'}{hint}")
 
 
