@@ -164,6 +164,19 @@ def test_a_contribution_sent_twice_counts_once() -> None:
     assert {refused.sender for refused in gathered.refused} == {BAD}
 
 
+def test_a_second_contribution_is_refused_even_if_it_is_fresh() -> None:
+    counts = some_counts(4)
+
+    def again(name: str, request: Message, reply: bytes) -> Replies:
+        if name == BAD and isinstance(request, CountRequest):
+            return [(name, reply), (name, Contributor(name, counts[name]).contribute(request).to_bytes())]
+        return [(name, reply)]
+
+    gathered = run(counts, again)
+    assert [refused.reason for refused in gathered.refused] == ["has contributed already"]
+    assert gathered.totals.tolist() == total_of(counts)
+
+
 def test_a_ciphertext_replayed_under_another_name_is_refused() -> None:
     counts = some_counts(4)
     sent: dict[str, Contribution] = {}

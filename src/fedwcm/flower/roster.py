@@ -6,6 +6,7 @@ node's config: all randomness goes by these.
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -23,6 +24,8 @@ LOG = logging.getLogger("flwr.fedwcm")
 GREETING = "query.hello"
 LOOK_AGAIN = 1.0
 """Seconds between looks at who is connected, before the first round."""
+ASK_AGAIN = 10.0
+"""Seconds until a node that did not say who it is is asked again; twice as many each time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,9 +40,10 @@ class Roster:
     """The clients of a run, as they come, go and come back."""
 
     def __init__(self, grid: Grid, options: Federation) -> None:
-        self._grid, self._options = grid, options
+        self._grid, self._options, self._limit = grid, options, options.clients
         self._nodes: dict[int, int] = {}
-        self._silent: set[int] = set()
+        self._misses: Counter[int] = Counter()
+        self._retry_at: dict[int, float] = {}
         self.introduction: Introduction | None = None
         self.samples: Ints = np.zeros(options.clients, dtype=np.int64)
 
@@ -57,8 +61,9 @@ class Roster:
             if enough or time.monotonic() > deadline:
                 break
             time.sleep(LOOK_AGAIN)
-        if not self._options.clients:
-            self._number_those_met()
+        self._limit = len(self.samples)
+        if not self._options.clients and self.met != list(range(self._limit)):
+            raise ValueError(f"clients {self.met} are connected: they must be numbered from 0 without a gap")
         if len(self.met) < self._options.min_clients:
             raise RuntimeError(
                 f"{len(self.met)} clients came within {self._options.patience:g} s, "
@@ -82,9 +87,10 @@ class Roster:
         return set(self._grid.get_node_ids())
 
     def _meet(self, online: set[int]) -> None:
-        """Ask nodes that are new who they are. One that does not say is not asked again while it is connected."""
-        self._silent &= online
-        strangers = sorted(online - set(self._nodes.values()) - self._silent)
+        """Ask nodes that are new who they are; those that do not say, again later and ever more rarely."""
+        now = time.monotonic()
+        unknown = sorted(online - set(self._nodes.values()))
+        strangers = [node for node in unknown if self._retry_at.get(node, now) <= now]
         replies = self._exchange({node: RecordDict() for node in strangers}, GREETING, 0)
         seen: dict[int, int] = {}
         for node in strangers:
@@ -92,7 +98,8 @@ class Roster:
                 client = self._introduced(replies.get(node))
             except UnusableError as error:
                 LOG.warning("node %d is not used: %s", node, error)
-                self._silent.add(node)
+                self._misses[node] += 1
+                self._retry_at[node] = time.monotonic() + ASK_AGAIN * 2 ** self._misses[node]
                 continue
             if client in seen:
                 raise ValueError(f"nodes {seen[client]} and {node} both say that they are client {client}")
@@ -105,19 +112,14 @@ class Roster:
             raise UnusableError(f"no answer within {self._options.timeout:g} s")
         refuse_error(reply)
         about = Introduction.read(reply.content)
-        limit = self._options.clients
-        if about.client < 0 or (limit and about.client >= limit):
-            raise UnusableError(f"it says that it is client {about.client}: allowed are 0 to {limit - 1}")
+        if about.client < 0 or (self._limit and about.client >= self._limit):
+            raise UnusableError(f"it says that it is client {about.client}: allowed are 0 to {self._limit - 1}")
         self.introduction = self.introduction or about
         about.require_same_task(self.introduction)
         if about.client >= len(self.samples):
             self.samples = np.pad(self.samples, (0, about.client + 1 - len(self.samples)))
         self.samples[about.client] = about.samples
         return about.client
-
-    def _number_those_met(self) -> None:
-        if self.met != list(range(len(self.met))):
-            raise ValueError(f"clients {self.met} are connected: they must be numbered from 0 without a gap")
 
     def _exchange(self, contents: Mapping[int, RecordDict], kind: str, round_: int) -> dict[int, Message]:
         """Replies by node. They are told apart by what they reply to: an error may come from the SuperLink."""

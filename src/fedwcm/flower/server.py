@@ -37,12 +37,12 @@ def server_app(*, model: ModelFactory, evaluate: TestData | None = None) -> Serv
         model: makes the model, as for `client_app`.
         evaluate: gives `(inputs, labels)` to test the model on; None if the server has no data.
     """
-    app = ServerApp()
 
-    @app.main()
     def main(grid: Grid, context: Context) -> None:
         serve(grid, context.run_config, model, evaluate)
 
+    app = ServerApp()
+    app.main()(main)
     return app
 
 
