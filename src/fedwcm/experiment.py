@@ -121,7 +121,7 @@ def build(config: Config) -> Experiment:
         loss=Component(config.loss.name, plain(objective)),
         sampler=Component(config.sampler.name, plain(sampler)),
         model=replace(config.model, name=model_name),
-        run=replace(config.run, device=device.type),
+        run=replace(config.run, device=str(device)),
     )
     network = Network(_model(config, dataset), device)
     federation = _federation(data, device)

@@ -33,6 +33,6 @@ def evaluate(network: Network, x: Vec, buffers: Vec, inputs: Tensor, labels: Ten
             y = labels[start : start + CHUNK]
             logits, _ = network(inputs[start : start + CHUNK])
             cells += torch.bincount(y * classes + logits.argmax(dim=-1), minlength=classes * classes)
-            total += cross_entropy(logits, y, reduction="sum").double().cpu()
+            total += cross_entropy(logits, y, reduction="sum").cpu().double()
     confusion: Ints = cells.reshape(classes, classes).cpu().numpy()
     return Evaluation(confusion, float(total) / len(labels))

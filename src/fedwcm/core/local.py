@@ -216,4 +216,4 @@ def _replace_rows(state: State, active: State) -> State:
 
 
 def _host(values: Tensor) -> Floats:
-    return values.double().cpu().numpy()
+    return values.cpu().double().numpy()

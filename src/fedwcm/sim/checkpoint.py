@@ -71,7 +71,8 @@ def _read(path: Path, store: ClientStore, device: torch.device) -> Saved:
     state = {key.removeprefix("client/"): value for key, value in tensors.items() if key.startswith("client/")}
     if state:
         store.write(tensors["clients"].numpy(), state)
-    method = {key.removeprefix("server/"): v.to(device) for key, v in tensors.items() if key.startswith("server/")}
+    own = {key.removeprefix("server/"): value for key, value in tensors.items() if key.startswith("server/")}
+    method = {key: value.to(device) if value.dim() else value for key, value in own.items()}
     server = ServerState(facts["round"], tensors["x"].to(device), tensors["buffers"].to(device), method)
     return Saved(server, facts["history"], facts["seconds"])
 
