@@ -28,5 +28,6 @@ def do(arguments: argparse.Namespace) -> int:
     from fedwcm.flower.init import write_app
 
     write_app(arguments.folder)
-    print(f"{arguments.folder} holds a Flower app. Run it: cd {arguments.folder} && flwr run . --stream")
+    print(f"{arguments.folder} holds a Flower app. Run it with ten simulated clients:")
+    print(f"  cd {arguments.folder} && flwr run . --stream --federation-config 'num-supernodes=10'")
     return 0

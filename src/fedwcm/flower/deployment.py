@@ -49,8 +49,8 @@ class Deployment(Simulation):
 
 
 @dataclass(frozen=True)
-class Task:
-    """What the model is for: all that the server needs to know of data that it does not have."""
+class DataForm:
+    """All that the server needs to know of data that it does not have."""
 
     input_shape: tuple[int, ...]
     classes: tuple[str, ...]
@@ -65,7 +65,7 @@ class Deployed:
     """An experiment with real clients: what a runner reads of one, and perhaps nothing to test on."""
 
     config: Config
-    dataset: Task
+    dataset: DataForm
     simulation: Deployment
     network: Network
     x: Vec

@@ -14,7 +14,7 @@ from fedwcm.core.local import LocalTraining
 from fedwcm.data.normalize import Normalizer
 from fedwcm.flower.backend import RealClients
 from fedwcm.flower.census import Census, take
-from fedwcm.flower.deployment import Deployed, Deployment, Elsewhere, ServerRunner, Task
+from fedwcm.flower.deployment import DataForm, Deployed, Deployment, Elsewhere, ServerRunner
 from fedwcm.flower.roster import Roster
 from fedwcm.flower.run_config import Options, read
 from fedwcm.flower.samples import Samples, tensors
@@ -117,7 +117,7 @@ def _deployed(
     x, buffers = made.initial()
     return Deployed(
         config=config,
-        dataset=Task(roster.introduction.input_shape, tuple(map(str, range(classes)))),
+        dataset=DataForm(roster.introduction.input_shape, tuple(map(str, range(classes)))),
         simulation=deployment,
         network=made,
         x=x,

@@ -1,0 +1,41 @@
+"""Any method with any loss and any sampler."""
+
+import pytest
+
+import fedwcm
+from fedwcm.methods import METHODS
+from fedwcm.objectives import OBJECTIVES
+from fedwcm.recipes import RECIPES
+from fedwcm.samplers import SAMPLERS
+
+SMALL = {"dataset": "digits", "clients": 8, "participation": 0.5, "epochs": 1, "batch_size": 20, "rounds": 2}
+LOSSES = [name for name in OBJECTIVES if name != "distillation"]
+"""Distillation needs a teacher's file: tests/methods/test_creff_clip2fl.py makes one."""
+
+
+@pytest.mark.parametrize("sampler", sorted(SAMPLERS))
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("method", ["fedwcm", "scaffold", "mime", "fedsam"])
+def test_methods_losses_and_samplers_compose(method: str, loss: str, sampler: str) -> None:
+    result = fedwcm.run(method, loss=loss, sampler=sampler, **SMALL)
+    assert (result.config.loss.name, result.config.sampler.name) == (loss, sampler)
+    assert result.summary["rounds"] == 2
+
+
+@pytest.mark.parametrize("recipe", [name for name in RECIPES if name != "clip2fl"])
+def test_every_recipe_runs_under_its_name(recipe: str) -> None:
+    result = fedwcm.run(recipe, **SMALL)
+    assert result.config.method.name == RECIPES[recipe].settings["method.name"]
+
+
+def test_wcm_goes_with_any_momentum_method_and_with_no_other() -> None:
+    composed = fedwcm.run("mofedsam+wcm[temperature_scale=1.0]", **SMALL)
+    assert composed.config.method.options["temperature_scale"] == 1.0
+    assert composed.history[1]["alpha"] > 0.1
+    with pytest.raises(ValueError, match=r"fedavg has no momentum of FedCM's kind"):
+        METHODS["fedavg+wcm"]
+
+
+def test_fedcm_with_wcm_is_fedwcm() -> None:
+    ours, theirs = fedwcm.run("fedcm+wcm", **SMALL), fedwcm.run("fedwcm", **SMALL)
+    assert ours.history[-1]["test_loss"] == theirs.history[-1]["test_loss"]
