@@ -1,5 +1,6 @@
 """From a configuration to everything a run needs: data, clients, model, method, engine."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -64,19 +65,21 @@ class ClientData:
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """A run that is ready to start, with its configuration resolved."""
+    """A run that is ready to start, with its configuration resolved.
+
+    `test` is None where nobody has data to test on; `facts` is what it takes to use the trained model.
+    """
 
     config: Config
-    dataset: Dataset
     simulation: Simulation
     network: Network
     x: Vec
     buffers: Vec
     train_counts: Ints
-    normalizer: Normalizer
-    test: LabelledTensors
+    test: LabelledTensors | None
     val: LabelledTensors | None
     choice: Choice
+    facts: dict[str, object]
 
 
 def divide(config: Config) -> ClientData:
@@ -113,7 +116,7 @@ def build(config: Config) -> Experiment:
     objective = make(OBJECTIVES[config.loss.name], config.loss.options, "loss")
     sampler = make(SAMPLERS[config.sampler.name], config.sampler.options, "sampler")
     data = divide(config)
-    dataset, device = data.dataset, _device(config.run.device)
+    dataset, device = data.dataset, chosen_device(config.run.device)
     model_name = config.model.name if config.model.name != "auto" else default_model(dataset.input_shape)
     config = replace(
         data.config,
@@ -140,17 +143,24 @@ def build(config: Config) -> Experiment:
     )
     return Experiment(
         config=config,
-        dataset=dataset,
         simulation=_simulation(config, training, federation, choice),
         network=network,
         x=network.initial()[0],
         buffers=network.initial()[1],
         train_counts=federation.counts.sum(axis=0),
-        normalizer=data.normalizer,
         test=_tensors(data, dataset.x_test, dataset.y_test, device),
         val=_validation(data, device),
         choice=choice,
+        facts=model_facts(dataset.input_shape, dataset.classes, data.normalizer),
     )
+
+
+def model_facts(
+    input_shape: tuple[int, ...], classes: Sequence[str], normalizer: Normalizer | None
+) -> dict[str, object]:
+    """What somebody who loads a trained model needs to feed it; without a normalizer, inputs are as they come."""
+    mean, std = ([0.0], [1.0]) if normalizer is None else (normalizer.mean.tolist(), normalizer.std.tolist())
+    return {"input_shape": list(input_shape), "classes": list(classes), "mean": mean, "std": std}
 
 
 def resolved_data(options: Data) -> Data:
@@ -243,7 +253,8 @@ def _largest_cohort(config: Config, population: Population) -> int:
     return max(1, round(config.participation.participation * population.clients))
 
 
-def _device(name: str) -> torch.device:
+def chosen_device(name: str) -> torch.device:
+    """The device of this name; `auto` is a GPU if there is one."""
     if name != "auto":
         try:
             return torch.device(name)

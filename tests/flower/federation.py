@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from fedwcm.config import from_settings, method_settings, overlay
+from fedwcm.data import load_dataset
 from fedwcm.experiment import Experiment, build
 from fedwcm.flower import client_app
 from fedwcm.models.mlp import MLP
@@ -88,7 +89,7 @@ test_data.__test__ = False  # type: ignore[attr-defined]
 
 def write_teacher(path: Path) -> None:
     """A teacher of the digits that knows nothing."""
-    labels = torch.from_numpy(_division().dataset.y_train)
+    labels = torch.from_numpy(load_dataset("digits").y_train)
     rng = torch.Generator().manual_seed(0)
     logits, embeddings = torch.randn(len(labels), 10, generator=rng), torch.randn(10, 6, generator=rng)
     Teacher(logits, embeddings, labels).write(path)

@@ -5,16 +5,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedwcm.config import Component, Config, Data, differences
 from fedwcm.core.local import LocalTraining
-from fedwcm.data.normalize import Normalizer
+from fedwcm.experiment import Experiment, model_facts
 from fedwcm.flower.backend import RealClients
 from fedwcm.flower.census import Census, take
-from fedwcm.flower.deployment import DataForm, Deployed, Deployment, Elsewhere, ServerRunner
+from fedwcm.flower.deployment import Deployment, Elsewhere, Logged
 from fedwcm.flower.roster import Roster
 from fedwcm.flower.run_config import Options, read
 from fedwcm.flower.samples import Samples, tensors
@@ -22,7 +21,7 @@ from fedwcm.flower.training import ModelFactory, Parts, local_training, network
 from fedwcm.options import plain
 from fedwcm.sim.choice import Choice
 from fedwcm.sim.folder import RunFolder
-from fedwcm.sim.runner import Finished
+from fedwcm.sim.runner import Finished, Runner
 
 LOG = logging.getLogger("flwr.fedwcm")
 
@@ -64,7 +63,7 @@ def serve(
     roster.wait()
     census = _census(folder, roster, options, parts)
     training = local_training(options.config, parts, made, census.population(options.config))
-    return ServerRunner(_deployed(options, roster, census, training, evaluate), folder).run()
+    return Runner(_deployed(options, roster, census, training, evaluate), folder, Logged()).run()
 
 
 def _resolved(config: Config, parts: Parts, model: ModelFactory) -> Config:
@@ -99,7 +98,7 @@ def _census(folder: RunFolder | None, roster: Roster, options: Options, parts: P
 
 def _deployed(
     options: Options, roster: Roster, census: Census, training: LocalTraining, evaluate: TestData | None
-) -> Deployed:
+) -> Experiment:
     assert roster.introduction is not None, "clients were met before"
     config, made = options.config, training.forward.network
     backend = RealClients(roster, training, census.series, options.federation.min_clients)
@@ -115,17 +114,15 @@ def _deployed(
         survey=census.survey,
     )
     x, buffers = made.initial()
-    return Deployed(
+    return Experiment(
         config=config,
-        dataset=DataForm(roster.introduction.input_shape, tuple(map(str, range(classes)))),
         simulation=deployment,
         network=made,
         x=x,
         buffers=buffers,
         train_counts=census.totals,
         test=None if evaluate is None else tensors(evaluate(), made.device),
+        val=None,
         choice=Choice("flower", block=1, workers=1),
-        normalizer=Normalizer(
-            np.zeros(1, np.float32), np.ones(1, np.float32)
-        ),  # inputs are as the model takes them
+        facts=model_facts(roster.introduction.input_shape, [str(c) for c in range(classes)], normalizer=None),
     )

@@ -16,7 +16,7 @@ from fedwcm.core.objective import Objective
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Population
 from fedwcm.data.augment import FlipCrop
-from fedwcm.experiment import _device
+from fedwcm.experiment import chosen_device
 from fedwcm.methods import METHODS
 from fedwcm.objectives import OBJECTIVES
 from fedwcm.options import make
@@ -34,7 +34,7 @@ def network(model: ModelFactory, config: Config, device: str | None = None) -> N
         module = model()
     if not isinstance(module, nn.Module):
         raise ValueError(f"the model function gives a {type(module).__name__}: it must be a torch.nn.Module")
-    return Network(module, _device(device or config.run.device))
+    return Network(module, chosen_device(device or config.run.device))
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,8 @@ class Runner:
 
     def _evaluate(self, state: ServerState) -> Record:
         experiment = self.experiment
+        if experiment.test is None:
+            return {}
         self.confusion = tested = self._tested(state, experiment.test)
         measures: Record = {"test_loss": tested.loss, **summarise(tested.confusion, experiment.train_counts)}
         if experiment.val is not None:
@@ -110,7 +112,7 @@ class Runner:
     def _tested(self, state: ServerState, samples: LabelledTensors) -> Evaluation:
         experiment = self.experiment
         x = experiment.simulation.training.method.evaluate_at(state.x, state.method)
-        classes = experiment.dataset.num_classes
+        classes = len(experiment.train_counts)
         return evaluate(experiment.network, x, state.buffers, samples.inputs, samples.labels, classes)
 
     def _record(self, record: Record) -> None:
@@ -130,7 +132,7 @@ class Runner:
         model = experiment.network.state_dict(x, state.buffers)
         if self.folder is not None:
             self._save(state)
-            self.folder.write_model(model, _facts(experiment))
+            self.folder.write_model(model, experiment.facts)
         return Finished(self.history, self._write_summary(), model)
 
     def _write_summary(self, diverged: str | None = None) -> Record:
@@ -166,8 +168,8 @@ class Runner:
 
 def outcome(history: list[Record]) -> Record:
     """The headline numbers of a history; the best round is chosen on the validation data where there is any."""
-    if not history:
-        return {"rounds": 0, "final_accuracy": None, "best_accuracy": None, "few": None}
+    if not history or "test_accuracy" not in history[-1]:
+        return {"rounds": _rounds_played(history), "final_accuracy": None, "best_accuracy": None, "few": None}
     accuracies = [float(str(record["test_accuracy"])) for record in history]
     last = history[-1]
     summary: Record = {
@@ -181,17 +183,6 @@ def outcome(history: list[Record]) -> Record:
         best = int(np.argmax([float(str(record["val_accuracy"])) for record in history]))
         summary |= {"selected_round": history[best]["round"], "selected_accuracy": accuracies[best]}
     return summary
-
-
-def _facts(experiment: Experiment) -> Record:
-    """What somebody who loads the model needs to feed it."""
-    dataset, normalizer = experiment.dataset, experiment.normalizer
-    return {
-        "input_shape": list(dataset.input_shape),
-        "classes": list(dataset.classes),
-        "mean": normalizer.mean.tolist(),
-        "std": normalizer.std.tolist(),
-    }
 
 
 def _rounds_played(history: list[Record]) -> int:
