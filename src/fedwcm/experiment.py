@@ -16,16 +16,12 @@ from fedwcm.core.network import Network
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Ints, Population, Vec
 from fedwcm.data import DATASETS, Dataset, load_dataset
-from fedwcm.data.augment import FlipCrop
 from fedwcm.data.longtail import long_tail
 from fedwcm.data.normalize import Normalizer
 from fedwcm.data.partition import PARTITIONS, Natural, Partition, make_partition
 from fedwcm.data.split import stratified_split
-from fedwcm.methods import METHODS
 from fedwcm.models import build_model, default_model
-from fedwcm.objectives import OBJECTIVES
-from fedwcm.options import make, plain
-from fedwcm.samplers import SAMPLERS
+from fedwcm.parts import Parts
 from fedwcm.sim.backend import Backend, InProcess
 from fedwcm.sim.choice import Choice, choose
 from fedwcm.sim.memory import keep_freed_memory
@@ -112,17 +108,12 @@ def divide(config: Config) -> ClientData:
 def build(config: Config) -> Experiment:
     """Everything that a run of this configuration needs. Options are checked before data is loaded."""
     keep_freed_memory()
-    method = make(METHODS[config.method.name], config.method.options, "method")
-    objective = make(OBJECTIVES[config.loss.name], config.loss.options, "loss")
-    sampler = make(SAMPLERS[config.sampler.name], config.sampler.options, "sampler")
+    parts = Parts.of(config)
     data = divide(config)
     dataset, device = data.dataset, chosen_device(config.run.device)
     model_name = config.model.name if config.model.name != "auto" else default_model(dataset.input_shape)
     config = replace(
-        data.config,
-        method=Component(config.method.name, plain(method)),
-        loss=Component(config.loss.name, plain(objective)),
-        sampler=Component(config.sampler.name, plain(sampler)),
+        parts.resolved(data.config),
         model=replace(config.model, name=model_name),
         run=replace(config.run, device=str(device)),
     )
@@ -130,17 +121,7 @@ def build(config: Config) -> Experiment:
     federation = _federation(data, device)
     population = _population(config, federation)
     choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population))
-    training = LocalTraining(
-        method=method,
-        objective=objective,
-        sampler=sampler,
-        augmentation=FlipCrop() if config.data.augment else None,
-        forward=choice.forward(network),
-        population=population,
-        weight_decay=config.local.weight_decay,
-        clip=config.local.clip,
-        seed=config.run.seed,
-    )
+    training = parts.training(config, choice.forward(network), population)
     return Experiment(
         config=config,
         simulation=_simulation(config, training, federation, choice),

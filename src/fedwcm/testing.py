@@ -198,12 +198,7 @@ def _engine(
     stacked: bool = False,
     block: int = 64,
 ) -> Simulation:
-    rng = np.random.default_rng(SEED)
-    labels = rng.choice(CLASSES, sum(SIZES), p=[0.6, 0.3, 0.1])
-    labels[:CLASSES] = range(CLASSES)
-    inputs = 3 * np.eye(CLASSES, FEATURES)[labels] + rng.normal(size=(len(labels), FEATURES))
-    parts = np.split(rng.permutation(len(labels)), np.cumsum(SIZES)[:-1])
-    federation = InMemory(torch.as_tensor(inputs, dtype=dtype), labels, parts, CLASSES)
+    federation = _federation(dtype)
     network = Network(_model().to(dtype))
     totals = federation.counts.sum(axis=0)
     population = Population(
@@ -232,6 +227,15 @@ def _engine(
     return Simulation(
         training, federation, Participation(participation=0.7), backend, store, lr=0.1, lr_decay=0.99
     )
+
+
+def _federation(dtype: torch.dtype) -> InMemory:
+    rng = np.random.default_rng(SEED)
+    labels = rng.choice(CLASSES, sum(SIZES), p=[0.6, 0.3, 0.1])
+    labels[:CLASSES] = range(CLASSES)
+    inputs = 3 * np.eye(CLASSES, FEATURES)[labels] + rng.normal(size=(len(labels), FEATURES))
+    parts = np.split(rng.permutation(len(labels)), np.cumsum(SIZES)[:-1])
+    return InMemory(torch.as_tensor(inputs, dtype=dtype), labels, parts, CLASSES)
 
 
 def _model() -> nn.Module:

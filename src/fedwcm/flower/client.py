@@ -8,6 +8,7 @@ import torch
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedwcm.core.forward import OneByOne
 from fedwcm.core.local import Task
 from fedwcm.core.types import Ints
 from fedwcm.flower.introduction import Introduction
@@ -16,7 +17,8 @@ from fedwcm.flower.run_config import read
 from fedwcm.flower.samples import Samples, shard, tensors
 from fedwcm.flower.sealed import reply as sealed_reply
 from fedwcm.flower.state import memory, state_after, with_next
-from fedwcm.flower.training import ModelFactory, Parts, local_training, network
+from fedwcm.flower.training import ModelFactory, network
+from fedwcm.parts import Parts
 
 DataLoader = Callable[[Mapping[str, Any]], Samples | tuple[Any, Any, Any]]
 """Gives this client's inputs and labels, from the node's config."""
@@ -92,7 +94,7 @@ class Client:
             raise ValueError(f"this is client {self.id}, and the message is for client {asked.client}")
         if len(sent.x) != self._network.size:
             raise ValueError(f"the server's model has {len(sent.x)} parameters, this one {self._network.size}")
-        training = local_training(self._config, self._parts, self._network, population)
+        training = self._parts.training(self._config, OneByOne(self._network), population)
         ids, shards, store = np.array([self.id]), [self._shard], memory(self._context, asked)
         fresh = training.initial_state(training.clients(ids, shards), sent.x)
         kept = store.read(sent.x.device) if fresh else {}

@@ -9,6 +9,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedwcm.config import Component, Config, Data, differences
+from fedwcm.core.forward import OneByOne
 from fedwcm.core.local import LocalTraining
 from fedwcm.experiment import Experiment, model_facts
 from fedwcm.flower.backend import RealClients
@@ -17,8 +18,8 @@ from fedwcm.flower.deployment import Deployment, Elsewhere, Logged
 from fedwcm.flower.roster import Roster
 from fedwcm.flower.run_config import Options, read
 from fedwcm.flower.samples import Samples, tensors
-from fedwcm.flower.training import ModelFactory, Parts, local_training, network
-from fedwcm.options import plain
+from fedwcm.flower.training import ModelFactory, network
+from fedwcm.parts import Parts
 from fedwcm.sim.choice import Choice
 from fedwcm.sim.folder import RunFolder
 from fedwcm.sim.runner import Finished, Runner
@@ -62,7 +63,7 @@ def serve(
     roster = Roster(grid, options.federation)
     roster.wait()
     census = _census(folder, roster, options, parts)
-    training = local_training(options.config, parts, made, census.population(options.config))
+    training = parts.training(options.config, OneByOne(made), census.population(options.config))
     return Runner(_deployed(options, roster, census, training, evaluate), folder, Logged()).run()
 
 
@@ -70,13 +71,10 @@ def _resolved(config: Config, parts: Parts, model: ModelFactory) -> Config:
     """The configuration with every option of its parts, as a run folder keeps it."""
     origin = f"{model.__module__}:{getattr(model, '__qualname__', type(model).__name__)}"
     return replace(
-        config,
+        parts.resolved(config),
         data=Data(dataset="flower", augment=config.data.augment),
         partition=Component("natural"),
         model=Component(origin),
-        method=Component(config.method.name, plain(parts.method)),
-        loss=Component(config.loss.name, plain(parts.objective)),
-        sampler=Component(config.sampler.name, plain(parts.sampler)),
     )
 
 

@@ -1,0 +1,136 @@
+"""Models of the user's own: found, checked, and left as they were."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from fedwcm.models import build_model
+
+from .test_models import equal_weights
+
+OWN = """
+import torch
+from torch import nn
+
+torch.rand(3)  # a draw at import time, which happens only once
+FORTY_TWO = 42
+
+class Net(nn.Module):
+    def __init__(self, input_shape, classes, hidden=4):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(input_shape[0], hidden), nn.BatchNorm1d(hidden))
+        self.out = nn.Linear(hidden, classes)
+        self.layers[1].eval()
+
+    def forward(self, x):
+        return self.out(self.layers(x))
+
+def options_only(num_classes):
+    return nn.Linear(6, num_classes)
+
+def any_option(**kwargs):
+    return nn.Linear(6, kwargs["num_classes"])
+
+def classes_only(classes):
+    return nn.Linear(6, classes)
+
+def lazy(classes):
+    return nn.LazyLinear(classes)
+
+def late_import(classes):
+    import own_late
+    return nn.Linear(own_late.FEATURES, classes)
+
+def no_module(classes):
+    return classes
+
+def two_outputs(classes):
+    class Two(nn.Module):
+        def forward(self, x):
+            return x, x
+    return Two()
+"""
+
+
+@pytest.fixture
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current directory with the module `own`, not on the import path."""
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "own_late.py").write_text("FEATURES = 6")
+    (tmp_path / "own_broken.py").write_text("import no_such_dependency")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    for module in ("own", "own_late", "own_broken"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("factory", "options"),
+    [
+        ("Net", {"hidden": 7}),
+        ("Net", {}),
+        ("options_only", {"num_classes": 3}),
+        ("any_option", {"num_classes": 3}),
+        ("classes_only", {}),
+        ("lazy", {}),
+        ("late_import", {}),
+    ],
+)
+@pytest.mark.usefixtures("own_directory")
+def test_own_factory_is_found_in_the_current_directory_and_leaves_no_trace(
+    factory: str, options: dict[str, object]
+) -> None:
+    path, random_state = list(sys.path), torch.get_rng_state()
+    first = build_model(f"own:{factory}", (6,), 3, 5, **options)
+    assert sys.path == path
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert equal_weights(first, build_model(f"own:{factory}", (6,), 3, 5, **options))
+    assert not equal_weights(first, build_model(f"own:{factory}", (6,), 3, 6, **options))
+
+
+@pytest.mark.usefixtures("own_directory")
+def test_own_model_keeps_the_mode_of_each_of_its_modules() -> None:
+    model = build_model("own:Net", (6,), 3, 0)
+    assert model.training
+    assert model.out.training
+    assert not model.layers[1].training
+    assert model.layers[1].num_batches_tracked == 0
+
+
+def test_own_factory_in_an_installed_package_needs_no_current_directory() -> None:
+    model = build_model("torch.nn:Linear", (6,), 3, 0, in_features=6, out_features=3)
+    assert isinstance(model, nn.Linear)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("no_such_module:net", {}, r"'no_such_module:net' cannot be loaded.*No module named"),
+        ("own_broken:net", {}, r"'own_broken:net' cannot be loaded.*no_such_dependency"),
+        ("own:no_such_factory", {}, r"'own:no_such_factory' cannot be loaded.*no attribute"),
+        (":net", {}, r"':net' cannot be loaded.*package\.module:factory"),
+        ("own:", {}, r"'own:' is of type module"),
+        ("own:FORTY_TWO", {}, r"'own:FORTY_TWO' is of type int"),
+        ("own:no_module", {}, r"'own:no_module' gives the type int.*torch\.nn\.Module"),
+        ("own:two_outputs", {}, r"'own:two_outputs' gives tuple.*\(2, 3\)"),
+        ("own:options_only", {"num_classes": 8}, r"'own:options_only' gives \(2, 8\).*\(2, 3\).*classes=3"),
+        ("own:options_only", {}, r"'own:options_only' cannot be built.*num_classes"),
+        ("own:Net", {"hiden": 8}, r"'own:Net'.*'hiden'.*allowed are hidden; did you mean 'hidden'"),
+    ],
+)
+def test_own_factory_that_cannot_serve_is_refused(
+    own_directory: Path, name: str, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_model(name, (6,), 3, 0, **options)
+    assert str(own_directory) not in sys.path
+
+
+@pytest.mark.usefixtures("own_directory")
+def test_own_model_that_cannot_take_the_input_is_refused_with_its_shape() -> None:
+    with pytest.raises(ValueError, match=r"'own:classes_only' fails on an input of shape \(9,\)"):
+        build_model("own:classes_only", (9,), 3, 0)
