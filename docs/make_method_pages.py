@@ -138,8 +138,10 @@ def _results() -> dict[str, dict[str, str]]:
         path = DOCS / "results" / f"methods-{dataset}.csv"
         rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines()) if path.exists() else []
         for row in rows:
-            accuracy, few = float(row["final_accuracy_mean"]), float(row["few_mean"])
-            line = f"final accuracy {accuracy:.3f}, rare classes {few:.3f}"
+            line = "diverged"
+            if row["diverged"] == "0":
+                accuracy, few = float(row["final_accuracy_mean"]), float(row["few_mean"])
+                line = f"final accuracy {accuracy:.3f}, rare classes {few:.3f}"
             results.setdefault(row["method"], {})[dataset] = line
     return results
 
