@@ -79,7 +79,12 @@ def run(
 
 def load(folder: str | Path) -> nn.Module:
     """The trained model of a run, in evaluation mode. It takes normalised inputs: see `normalizer`."""
-    run_folder = RunFolder(Path(folder))
+    return _trained(Path(folder))[0]
+
+
+def _trained(folder: Path) -> tuple[nn.Module, Record]:
+    """The trained model of a run, and what it takes to use it."""
+    run_folder = RunFolder(folder)
     if not (run_folder.path / "model.safetensors").exists():
         raise FileNotFoundError(f"{folder} holds no finished run: there is no model.safetensors in it")
     state, facts = run_folder.model()
@@ -89,12 +94,16 @@ def load(folder: str | Path) -> nn.Module:
     assert isinstance(classes, list)
     module = build_model(model.name, tuple(shape), len(classes), 0, **model.options)
     module.load_state_dict(state)
-    return module.eval()
+    return module.eval(), facts
 
 
 def normalizer(folder: str | Path) -> Normalizer:
     """What turns raw inputs (images `(n, H, W, C)`, tables `(n, features)`) into those the model takes."""
     _, facts = RunFolder(Path(folder)).model()
+    return _normalizer(facts)
+
+
+def _normalizer(facts: Record) -> Normalizer:
     return Normalizer(np.float32(facts["mean"]), np.float32(facts["std"]))  # type: ignore[arg-type]
 
 
@@ -103,8 +112,7 @@ def evaluate(folder: str | Path, dataset: str | Path | Dataset, **options: objec
 
     `options` are those of `fedwcm.data.load_dataset`: `data_dir`, `label`, `client`, `split`, `test_fraction`.
     """
-    module = load(folder)
-    _, facts = RunFolder(Path(folder)).model()
+    module, facts = _trained(Path(folder))
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset, **options)  # type: ignore[arg-type]
     known = facts["classes"]
     assert isinstance(known, list)
@@ -114,7 +122,7 @@ def evaluate(folder: str | Path, dataset: str | Path | Dataset, **options: objec
     if list(data.input_shape) != facts["input_shape"]:
         raise ValueError(f"{data.name} has inputs of shape {data.input_shape}, the model {facts['input_shape']}")
     numbers = np.array([known.index(name) for name in data.classes])
-    inputs = torch.from_numpy(normalizer(folder)(data.x_test))
+    inputs = torch.from_numpy(_normalizer(facts)(data.x_test))
     network = Network(module)
     tested = evaluate_network(
         network, *network.initial(), inputs, torch.from_numpy(numbers[data.y_test]), len(known)

@@ -13,7 +13,7 @@ from fedwcm.config import Component, Config, Data
 from fedwcm.core.federation import Federation, InMemory
 from fedwcm.core.local import LocalTraining
 from fedwcm.core.network import Network
-from fedwcm.core.rng import Purpose, generator
+from fedwcm.core.rng import Purpose, generator, model_seed
 from fedwcm.core.types import Ints, Population, Vec
 from fedwcm.data import DATASETS, Dataset, load_dataset
 from fedwcm.data.longtail import long_tail
@@ -173,7 +173,7 @@ def _partition(chosen: Component, dataset: Dataset, rows: Ints) -> tuple[Partiti
 
 
 def _model(config: Config, dataset: Dataset) -> torch.nn.Module:
-    seed = int(generator(config.run.seed, Purpose.MODEL).integers(2**63))
+    seed = model_seed(config.run.seed)
     return build_model(config.model.name, dataset.input_shape, dataset.num_classes, seed, **config.model.options)
 
 

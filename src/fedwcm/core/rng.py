@@ -29,3 +29,8 @@ class Purpose(IntEnum):
 def generator(seed: int, purpose: Purpose, round_: int = 0, client: int = 0) -> np.random.Generator:
     """The generator at this address: 2⁶⁴ blocks of numbers that no other address touches."""
     return np.random.Generator(np.random.Philox(key=seed, counter=[0, int(purpose), round_, client]))
+
+
+def model_seed(seed: int) -> int:
+    """What a model's initial weights are drawn from, wherever the model is built."""
+    return int(generator(seed, Purpose.MODEL).integers(2**63))

@@ -7,7 +7,7 @@ from torch import nn
 
 from fedwcm.config import Config
 from fedwcm.core.network import Network
-from fedwcm.core.rng import Purpose, generator
+from fedwcm.core.rng import model_seed
 from fedwcm.experiment import chosen_device
 
 ModelFactory = Callable[[], nn.Module]
@@ -16,9 +16,8 @@ ModelFactory = Callable[[], nn.Module]
 
 def network(model: ModelFactory, config: Config, device: str | None = None) -> Network:
     """The model with the initial weights that the run's seed gives, as the simulator would draw them."""
-    seed = int(generator(config.run.seed, Purpose.MODEL).integers(2**63))
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(model_seed(config.run.seed))
         module = model()
     if not isinstance(module, nn.Module):
         raise ValueError(f"the model function gives a {type(module).__name__}: it must be a torch.nn.Module")
