@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from fedwcm.core.batches import Augmentation
 from fedwcm.core.federation import InMemory
-from fedwcm.core.forward import OneByOne, Stacked
+from fedwcm.core.forward import OneByOne
+from fedwcm.core.linear_stack import stack
 from fedwcm.core.local import Broadcast, LocalResult, LocalTraining, Task
 from fedwcm.core.method import Method
 from fedwcm.core.network import Network
@@ -148,7 +149,7 @@ def local_training(
         objective=objective or CrossEntropy(),
         sampler=Uniform(),
         augmentation=augmentation,
-        forward=Stacked(network) if stacked else OneByOne(network),
+        forward=stack(network) if stacked else OneByOne(network),
         population=population(federation, epochs, batch_size),
         weight_decay=weight_decay,
         clip=clip,
@@ -171,7 +172,7 @@ class Bench:
     ) -> None:
         self.training = local_training(method, data.federation, module, **options)
         self._federation = data.federation
-        self._stacked = isinstance(self.training.forward, Stacked)
+        self._stacked = not isinstance(self.training.forward, OneByOne)
         x, buffers = self.training.forward.network.initial()
         known = self.training.population
         state = method.init(x, known, method.survey(data.federation.counts, known))

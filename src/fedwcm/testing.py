@@ -21,7 +21,8 @@ import torch
 from torch import nn
 
 from fedwcm.core.federation import InMemory
-from fedwcm.core.forward import OneByOne, Stacked
+from fedwcm.core.forward import OneByOne
+from fedwcm.core.linear_stack import stack
 from fedwcm.core.local import LocalTraining
 from fedwcm.core.method import Method
 from fedwcm.core.network import Network
@@ -215,7 +216,7 @@ def _engine(
         objective=objective,
         sampler=Uniform(),
         augmentation=None,
-        forward=Stacked(network) if stacked else OneByOne(network),
+        forward=stack(network) if stacked else OneByOne(network),
         population=population,
         weight_decay=0.0,
         clip=None,

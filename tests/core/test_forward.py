@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from fedwcm.core.forward import OneByOne, Stacked
+from fedwcm.core.forward import Forward, OneByOne, Stacked
+from fedwcm.core.linear_stack import LinearStack, affine_layers, stack
 from fedwcm.core.network import Network
 from fedwcm.core.objective import View
 from fedwcm.core.types import Vec
@@ -21,6 +22,7 @@ EXACT: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-14}
 
 Loss = Callable[[View, Vec], Tensor]
 Build = Callable[[], nn.Module]
+Way = Callable[[Network], Forward]
 
 
 def unbiased() -> nn.Module:
@@ -34,12 +36,14 @@ def models_and_inputs(network: Network, shape: tuple[int, ...] = (FEATURES,)) ->
     return w, torch.randn(K, BATCH, *shape, generator=rng, dtype=x.dtype)
 
 
-def both(build: Build, loss: Loss, shape: tuple[int, ...] = (FEATURES,)) -> tuple[list[Tensor], list[Tensor]]:
-    """Loss, gradient and logits of three clients, from either way to run them."""
+def both(
+    build: Build, loss: Loss, shape: tuple[int, ...] = (FEATURES,), way: Way = Stacked
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Loss, gradient and logits of three clients, stacked in this way and one by one."""
     network = Network(build())
     w, inputs = models_and_inputs(network, shape)
     x = network.initial()[0]
-    stacked = Stacked(network)
+    stacked = way(network)
     view = stacked(w, inputs, track=True)
     value = loss(view, x)
     together = [value.detach(), stacked.gradient(value), view.logits.detach()]
@@ -75,8 +79,9 @@ def distilled(view: View, x: Vec) -> Tensor:
 
 @pytest.mark.parametrize("build", [mlp, unbiased])
 @pytest.mark.parametrize("loss", [first_class, of_features, of_the_head_on_other_features, distilled])
-def test_losses_and_gradients_agree_whatever_of_the_view_is_used(build: Build, loss: Loss) -> None:
-    together, apart = both(build, loss)
+@pytest.mark.parametrize("way", [Stacked, LinearStack])
+def test_losses_and_gradients_agree_whatever_of_the_view_is_used(build: Build, loss: Loss, way: Way) -> None:
+    together, apart = both(build, loss, way=way)
     for mine, theirs in zip(together, apart, strict=True):
         np.testing.assert_allclose(mine.numpy(), theirs.numpy(), **EXACT)
     assert len(set(together[0].tolist())) == K
@@ -87,12 +92,13 @@ def test_the_features_of_softmax_regression_are_its_inputs() -> None:
     network = Network(linear())
     w, inputs = models_and_inputs(network)
     assert torch.equal(Stacked(network)(w, inputs, track=True).features, inputs)
+    assert torch.equal(LinearStack(network)(w, inputs, track=True).features, inputs)
     assert torch.equal(OneByOne(network)(w[:1], inputs[:1], track=True).features, inputs[:1])
 
 
 @pytest.mark.parametrize("build", [linear, mlp, unbiased])
-@pytest.mark.parametrize("way", [OneByOne, Stacked])
-def test_the_head_on_the_features_gives_the_logits(build: Build, way: type[OneByOne] | type[Stacked]) -> None:
+@pytest.mark.parametrize("way", [OneByOne, Stacked, LinearStack])
+def test_the_head_on_the_features_gives_the_logits(build: Build, way: Way) -> None:
     network = Network(build())
     w, inputs = models_and_inputs(network)
     k = 1 if way is OneByOne else K
@@ -109,10 +115,15 @@ def two_convolutions() -> nn.Module:
     )
 
 
-@pytest.mark.parametrize(("build", "shape"), [(mlp, (FEATURES,)), (two_convolutions, IMAGE)])
-@pytest.mark.parametrize("way", [OneByOne, Stacked])
+@pytest.mark.parametrize(
+    ("way", "build", "shape"),
+    [
+        *((way, mlp, (FEATURES,)) for way in (OneByOne, Stacked, LinearStack)),
+        *((way, two_convolutions, IMAGE) for way in (OneByOne, Stacked)),
+    ],
+)
 def test_looking_at_another_model_changes_neither_the_view_nor_its_gradient(
-    way: type[OneByOne] | type[Stacked], build: Build, shape: tuple[int, ...]
+    way: Way, build: Build, shape: tuple[int, ...]
 ) -> None:
     network = Network(build())
     w, inputs = models_and_inputs(network, shape)
@@ -190,3 +201,83 @@ def test_the_state_dict_holds_the_given_vector_and_buffers() -> None:
     assert torch.equal(torch.cat([state[slot.name].reshape(-1) for slot in network.slots]), x)
     assert torch.equal(torch.cat([state["1.running_mean"], state["1.running_var"]]), buffers)
     assert state["1.num_batches_tracked"] == 0
+
+
+# --- stacks of linear layers ---------------------------------------------------------------------------
+
+
+def deep(activation: type[nn.Module], bias: bool) -> nn.Module:
+    """Three hidden layers on images, one of them without an activation, one activation used twice."""
+    same = activation()
+    return seeded(
+        lambda: nn.Sequential(
+            nn.Flatten(),
+            nn.Sequential(nn.Linear(16, 7, bias=bias), same, nn.Linear(7, 6)),
+            nn.Linear(6, 5, bias=bias),
+            same,
+            nn.Linear(5, CLASSES),
+        )
+    )
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh, nn.Sigmoid])
+def test_the_hand_written_backward_pass_is_autograds(activation: type[nn.Module], bias: bool) -> None:
+    together, apart = both(lambda: deep(activation, bias), first_class, IMAGE, LinearStack)
+    for mine, theirs in zip(together, apart, strict=True):
+        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), **EXACT)
+    assert (together[1] != 0).any(dim=0).float().mean() > 0.5
+
+
+def test_every_parameter_is_written_even_if_the_loss_does_not_depend_on_it() -> None:
+    together, apart = both(mlp, of_features, way=LinearStack)
+    head = 6 * CLASSES + CLASSES
+    assert (together[1][:, -head:] == 0).all()
+    np.testing.assert_allclose(together[1].numpy(), apart[1].numpy(), **EXACT)
+
+
+def frozen() -> nn.Module:
+    module = mlp()
+    next(module.parameters()).requires_grad_(False)
+    return module
+
+
+class Doubling(nn.Sequential):
+    """Not a plain sequence, though it is made as one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        doubled: Tensor = 2.0 * super().forward(x)
+        return doubled
+
+
+def shared() -> nn.Module:
+    layer = nn.Linear(FEATURES, FEATURES)
+    return nn.Sequential(layer, nn.ReLU(), layer, nn.ReLU(), nn.Linear(FEATURES, CLASSES))
+
+
+OTHERS: list[Build] = [
+    conv_batchnorm,
+    headless,
+    lambda: mlp(0.1),
+    frozen,
+    shared,
+    lambda: Doubling(nn.Linear(FEATURES, 5), nn.ReLU(), nn.Linear(5, CLASSES)),
+    lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.ReLU(), nn.Tanh(), nn.Linear(5, CLASSES)),
+    lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.LayerNorm(5), nn.Linear(5, CLASSES)),
+    lambda: nn.Sequential(nn.ReLU(), nn.Linear(FEATURES, CLASSES)),
+    lambda: nn.Sequential(nn.Linear(FEATURES, CLASSES), nn.Sigmoid()),
+    lambda: nn.Sequential(nn.Linear(FEATURES, CLASSES), nn.Flatten()),
+]
+
+
+@pytest.mark.parametrize("build", OTHERS)
+def test_a_model_that_is_anything_else_is_left_to_autograd(build: Build) -> None:
+    network = Network(build())
+    assert affine_layers(network) is None
+    with pytest.raises(ValueError, match="not a plain stack"):
+        LinearStack(network)
+
+
+def test_stacking_takes_the_kernel_where_there_is_one() -> None:
+    assert isinstance(stack(Network(mlp())), LinearStack)
+    assert isinstance(stack(Network(two_convolutions())), Stacked)

@@ -18,9 +18,10 @@ from fedwcm.config import from_settings
 from fedwcm.core.network import Network
 from fedwcm.core.participation import Participation
 from fedwcm.experiment import build
+from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.models import build_model
-from fedwcm.sim.choice import STACK_BELOW, choose
+from fedwcm.sim.choice import BLOCK_FLOATS, STACK_BELOW, choose
 from fedwcm.sim.progress import Silent
 from fedwcm.sim.runner import Finished, Runner
 
@@ -82,10 +83,19 @@ def test_all_backends_give_the_same_model_and_metrics_up_to_rounding(method: str
 
 
 @pytest.mark.parametrize("method", FOUR)
-def test_processes_change_not_a_bit(method: str) -> None:
-    one, other = cached_run(method, "sequential"), cached_run(method, "parallel")
-    assert numbers(one) == numbers(other)
-    assert all(torch.equal(tensor, other.model[name]) for name, tensor in one.model.items())
+@pytest.mark.parametrize("module", [mlp, lambda: mlp(0.1)], ids=["stacked", "one by one"])
+def test_processes_change_not_a_bit(method: str, module: Any) -> None:
+    data = clusters()
+    choice = choose("parallel", 2, Network(module()), 5)
+    assert choice.stacked == (choice.block == 3)
+    played = []
+    for workers in (1, 2):
+        training = local_training(METHODS[method](), data.federation, module(), stacked=choice.stacked)
+        playing = simulation(training, data.federation, block=choice.block, workers=workers)
+        played.append(play(playing, ROUNDS))
+    for (one, record), (other, same) in zip(*played, strict=True):
+        assert torch.equal(one.x, other.x)
+        assert record == same
 
 
 @pytest.mark.parametrize("backend", ENGINES)
@@ -181,6 +191,7 @@ def test_closing_one_pool_does_not_wait_for_another() -> None:
 ORPHANS = """
 import multiprocessing
 from tests.factories import clusters, local_training, mlp, simulation
+from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
 
 data = clusters()
@@ -231,12 +242,30 @@ def chosen(model: Network, cohort: int = 10, workers: int = 2) -> str:
     return choose("auto", workers, model, cohort).name
 
 
-def test_small_models_without_convolutions_are_stacked() -> None:
-    small, large = network("mlp", hidden=[32]), network("mlp", hidden=[900])
+def test_linear_stacks_are_stacked_whatever_their_size_and_spread_over_processes_if_that_pays() -> None:
+    small, large = network("mlp", hidden=[32]), network("mlp", hidden=[9000])
+    assert chosen(small) == chosen(large, workers=1) == "vectorized"
+    assert chosen(large) == "parallel"
+    assert choose("auto", 2, large, 10).stacked
+    assert choose("auto", 2, large, 10).block == 5
+
+
+def test_other_small_models_without_convolutions_are_stacked() -> None:
+    small, large = (Network(nn.Sequential(nn.Linear(64, n), nn.LayerNorm(n), nn.Linear(n, 10))) for n in (32, 900))
     assert small.size < STACK_BELOW < large.size
     assert chosen(small) == "vectorized"
     assert chosen(large) == "parallel"
-    assert choose("auto", 2, small, 10).block * small.size <= 2**22
+    assert not choose("auto", 2, large, 10).stacked
+
+
+@pytest.mark.parametrize("cohort", [1, 7, 100, 1001])
+def test_blocks_are_evenly_filled_and_bounded(cohort: int) -> None:
+    model = network("mlp", hidden=[2000])
+    block = choose("vectorized", 1, model, cohort).block
+    assert block * model.size <= BLOCK_FLOATS
+    blocks = -(-cohort // block)
+    assert blocks * block - cohort < blocks
+    assert blocks == -(-cohort // (BLOCK_FLOATS // model.size))
 
 
 def test_convolutions_are_spread_over_processes_if_there_are_several_cores_and_clients() -> None:

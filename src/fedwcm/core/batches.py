@@ -161,7 +161,9 @@ def gather(resident: Resident, rows: Tensor, sizes: Ints) -> Batch:
     if sizes.min() < rows.shape[1]:
         lengths = torch.from_numpy(np.asarray(sizes)).to(rows.device)[:, None]
         weight = (torch.arange(rows.shape[1], device=rows.device) < lengths).to(resident.inputs.dtype)
-    return Batch(resident.inputs[rows], resident.labels[rows], weight, rows, resident)
+    flat = rows.reshape(-1)  # index_select is several times faster than indexing by a matrix
+    inputs = resident.inputs.index_select(0, flat).view(*rows.shape, *resident.inputs.shape[1:])
+    return Batch(inputs, resident.labels[rows], weight, rows, resident)
 
 
 def _together(shards: Sequence[Shard]) -> tuple[Resident, list[Ints]]:

@@ -73,7 +73,7 @@ class OneByOne:
     def gradient(self, loss: Tensor) -> Vec:
         parameters = [p for _, p in self.network.parameters]
         gradients = torch.autograd.grad(loss.sum(), parameters, materialize_grads=True)
-        return torch.cat([g.reshape(-1) for g in gradients])[None]
+        return self.network.flatten(gradients)[None]
 
     def buffers(self) -> Tensor:
         return self._buffers.clone()[None]

@@ -157,12 +157,13 @@ class LocalTraining:
 
     def _step(self, w: Vec, v: Vec, ctx: Context) -> None:
         """w ← w − lr·(clip(v) + decay·w), in place: the block's models belong to this loop alone."""
+        rate = ctx.lr
+        if self.weight_decay:
+            w.mul_(1.0 - self.weight_decay * rate)
         if self.clip is not None:
             norm = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
-            v = v * (self.clip / norm.clamp(min=self.clip))
-        if self.weight_decay:
-            v = v + self.weight_decay * w
-        w.addcmul_(v, ctx.lr, value=-1.0)
+            rate = rate * (self.clip / norm.clamp(min=self.clip))
+        w.addcmul_(v, rate, value=-1.0)
 
     def _schedule(self, shards: Sequence[Shard], ctx: Context) -> Schedule:
         epochs, size = self.population.epochs, self.population.batch_size

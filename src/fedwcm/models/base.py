@@ -1,26 +1,24 @@
 """The form that every model of this package has: a body that gives features, a linear head on top."""
 
+from collections import OrderedDict
+
 from torch import Tensor, nn
 
 
-class Classifier(nn.Module):
-    """`forward(x) = head(features(x))`, with `head` the final linear layer.
+class Classifier(nn.Sequential):
+    """`forward(x) = head(body(x))`, with `head` the final linear layer.
 
     No layer works in place, so a model can be called through `torch.func.functional_call` and, as long as
     it has no BatchNorm, through `torch.vmap` over stacked parameters.
     """
 
+    body: nn.Module
+    head: nn.Linear
+
     def __init__(self, body: nn.Module, width: int, classes: int) -> None:
-        super().__init__()
-        self.body = body
-        self.head = nn.Linear(width, classes)
+        super().__init__(OrderedDict(body=body, head=nn.Linear(width, classes)))
 
     def features(self, x: Tensor) -> Tensor:
         """Return the input of `head`, shape (batch, head.in_features)."""
         features: Tensor = self.body(x)
         return features
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the class scores (logits), shape (batch, classes)."""
-        scores: Tensor = self.head(self.features(x))
-        return scores

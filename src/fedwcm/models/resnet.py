@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fedwcm.models.base import Classifier
 from fedwcm.models.checks import image_shape, require_known, require_positive
+from fedwcm.models.live_taps import LiveConv2d
 
 NormLayer = Callable[[int], nn.Module]
 
@@ -32,7 +33,7 @@ def _norm_layer(norm: str, groups: int, width: int) -> NormLayer:
 
 def _conv(before: int, after: int, kernel: int, stride: int) -> nn.Conv2d:
     """Convolution without bias (a norm follows) that pads so that stride 1 keeps the sides."""
-    return nn.Conv2d(before, after, kernel, stride, padding=kernel // 2, bias=False)
+    return LiveConv2d(before, after, kernel, stride, padding=kernel // 2, bias=False)
 
 
 def _imagenet_stem(channels: int, width: int, norm: NormLayer) -> nn.Sequential:

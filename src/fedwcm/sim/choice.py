@@ -11,25 +11,33 @@ import torch
 from torch import nn
 
 from fedwcm.core.checks import require
-from fedwcm.core.forward import Forward, OneByOne, Stacked
+from fedwcm.core.forward import Forward, OneByOne
+from fedwcm.core.linear_stack import affine_layers, stack
 from fedwcm.core.network import Network
 
 BackendName = Literal["auto", "sequential", "vectorized", "parallel"]
 
 STACK_BELOW = 2**16
-"""Parameters up to which stacked clients beat one client at a time: below, calls cost more than arithmetic."""
+"""Parameters up to which stacked clients beat one client at a time: below, calls cost more than arithmetic.
+
+Not for stacks of linear layers, whose kernel wins at every size.
+"""
 
 BLOCK_FLOATS = 2**22
 """Parameters in one stacked block: enough to hide the overhead of the calls, few enough for the cache."""
 
+WORTH_FORKING = 2**20
+"""Parameters times clients a round from which a second process gains more than its messages cost."""
+
 
 @dataclass(frozen=True)
 class Choice:
-    """How clients are trained: so many in a block, by so many processes."""
+    """How clients are trained: so many in a block, one by one or stacked, by so many processes."""
 
     name: str
     block: int
     workers: int
+    stacked: bool = False
 
     @property
     def threads(self) -> int | None:
@@ -37,24 +45,26 @@ class Choice:
         return 1 if self.name == "vectorized" else None
 
     def forward(self, network: Network) -> Forward:
-        return Stacked(network) if self.name == "vectorized" else OneByOne(network)
+        return stack(network) if self.stacked else OneByOne(network)
 
 
 def choose(name: BackendName, workers: int, network: Network, cohort: int) -> Choice:
-    """The backend of this name; `auto` stacks small models without convolutions, else uses every core.
+    """The backend of this name; `auto` stacks models where that helps, and uses every core where that helps.
 
     `workers` = 0 means one process a core. Processes need `fork`, a CPU and more than one client a round.
     """
     require(workers >= 0, "run.workers", workers, "0 (one a core) or more")
-    cores = workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else workers or 1
+    cores = min(cohort, workers or _cores())
+    stacked = bool(affine_layers(network)) or (_stackable(network) and network.size <= STACK_BELOW)
     if name == "auto":
-        name = _automatic(network, cores, cohort)
+        worth = cores > 1 and _can_fork(network) and (not stacked or network.size * cohort >= WORTH_FORKING)
+        name = "parallel" if worth else "vectorized" if stacked else "sequential"
+    if name == "sequential":
+        return Choice(name, 1, 1)
     if name == "vectorized":
-        return Choice(name, max(1, BLOCK_FLOATS // network.size), 1)
-    if name == "parallel":
-        require(_can_fork(network), "run.backend", name, "another one here: processes need fork and a CPU")
-        return Choice(name, 1, min(cores, cohort))
-    return Choice(name, 1, 1)
+        return Choice(name, _block(network, cohort), 1, stacked=True)
+    require(_can_fork(network), "run.backend", name, "another one here: processes need fork and a CPU")
+    return Choice(name, _block(network, -(-cohort // cores)) if stacked else 1, cores, stacked)
 
 
 @contextmanager
@@ -68,10 +78,14 @@ def threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _automatic(network: Network, cores: int, cohort: int) -> BackendName:
-    if _stackable(network) and network.size <= STACK_BELOW:
-        return "vectorized"
-    return "parallel" if _can_fork(network) and min(cores, cohort) > 1 else "sequential"
+def _block(network: Network, clients: int) -> int:
+    """Clients in a block: evenly filled, none larger than the cache likes."""
+    blocks = -(-clients // max(1, BLOCK_FLOATS // network.size))
+    return -(-clients // blocks)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
 def _stackable(network: Network) -> bool:

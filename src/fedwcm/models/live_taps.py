@@ -1,0 +1,41 @@
+"""Convolutions that leave out the taps of their kernel that never meet data.
+
+Deep in a network the map may be smaller than the kernel: on a map of one pixel, a padded 3x3 kernel multiplies
+padding with eight of its nine taps. What these contribute is zero, and so is their gradient, exactly. In ResNet-18
+on images of 32x32 they are a third of the work.
+"""
+
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+
+class LiveConv2d(nn.Conv2d):
+    """`nn.Conv2d` without groups or dilation, padded with zeros.
+
+    Where only one pixel comes out, it is a linear function of the pixels under the kernel, and is computed so.
+    """
+
+    def __init__(self, before: int, after: int, kernel: int, stride: int, padding: int, *, bias: bool) -> None:
+        super().__init__(before, after, kernel, stride, padding, bias=bias)
+        self._kernel, self._stride, self._padding = kernel, stride, padding
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the convolution of x."""
+        height, width = x.shape[-2:]
+        if not (self._gives_one_pixel(height) and self._gives_one_pixel(width)):
+            return super().forward(x)
+        rows, columns = self._live(height), self._live(width)
+        live = self.weight.movedim(1, -1)[:, rows, columns].flatten(1)
+        met = x.movedim(1, -1)[:, self._met(rows), self._met(columns)].flatten(1)
+        return linear(met, live, self.bias)[:, :, None, None]
+
+    def _gives_one_pixel(self, side: int) -> bool:
+        return 0 <= side + 2 * self._padding - self._kernel < self._stride
+
+    def _live(self, side: int) -> slice:
+        """The taps that meet a pixel of a map of this side, when the kernel stands in its first place."""
+        return slice(self._padding, min(self._kernel, self._padding + side))
+
+    def _met(self, taps: slice) -> slice:
+        """The pixels under these taps."""
+        return slice(0, taps.stop - self._padding)
