@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwcm.config import Component, Config, Data
+from fedwcm.core.checks import require
 from fedwcm.core.federation import Federation, InMemory
 from fedwcm.core.local import LocalTraining
 from fedwcm.core.network import Network
 from fedwcm.core.rng import Purpose, generator, model_seed
 from fedwcm.core.types import Ints, Population, Vec
-from fedwcm.data import DATASETS, Dataset, load_dataset
+from fedwcm.data import DATASETS, Dataset, load_dataset, synthetic
 from fedwcm.data.longtail import long_tail
 from fedwcm.data.normalize import Normalizer
 from fedwcm.data.partition import PARTITIONS, Natural, Partition, make_partition
@@ -78,9 +79,24 @@ class Experiment:
     facts: dict[str, object]
 
 
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The samples of a run, whichever way they are kept, and the configuration that says so."""
+
+    config: Config
+    input_shape: tuple[int, ...]
+    classes: Sequence[str]
+    federation: Federation
+    test: LabelledTensors
+    val: LabelledTensors | None
+    normalizer: Normalizer | None
+
+
 def divide(config: Config) -> ClientData:
     """Load the data, make the long tail, hold samples out, and divide the rest among the clients."""
     seed, options = config.run.seed, resolved_data(config.data)
+    if options.dataset == synthetic.NAME:
+        raise ValueError("data.dataset = 'synthetic' has nothing to divide: its clients are drawn as they train")
     dataset = load_dataset(
         options.dataset,
         data_dir=options.data_dir,
@@ -108,17 +124,16 @@ def divide(config: Config) -> ClientData:
 def build(config: Config) -> Experiment:
     """Everything that a run of this configuration needs. Options are checked before data is loaded."""
     keep_freed_memory()
-    parts = Parts.of(config)
-    data = divide(config)
-    dataset, device = data.dataset, chosen_device(config.run.device)
-    model_name = config.model.name if config.model.name != "auto" else default_model(dataset.input_shape)
+    parts, device = Parts.of(config), chosen_device(config.run.device)
+    source = _generated(config, device) if config.data.dataset == synthetic.NAME else _loaded(config, device)
+    model_name = config.model.name if config.model.name != "auto" else default_model(source.input_shape)
     config = replace(
-        parts.resolved(data.config),
+        parts.resolved(source.config),
         model=replace(config.model, name=model_name),
         run=replace(config.run, device=str(device)),
     )
-    network = Network(_model(config, dataset), device)
-    federation = _federation(data, device)
+    network = Network(_model(config, source), device)
+    federation = source.federation
     population = _population(config, federation)
     choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population))
     training = parts.training(config, choice.forward(network), population)
@@ -129,10 +144,10 @@ def build(config: Config) -> Experiment:
         x=network.initial()[0],
         buffers=network.initial()[1],
         train_counts=federation.counts.sum(axis=0),
-        test=_tensors(data, dataset.x_test, dataset.y_test, device),
-        val=_validation(data, device),
+        test=source.test,
+        val=source.val,
         choice=choice,
-        facts=model_facts(dataset.input_shape, dataset.classes, data.normalizer),
+        facts=model_facts(source.input_shape, source.classes, source.normalizer),
     )
 
 
@@ -146,7 +161,7 @@ def model_facts(
 
 def resolved_data(options: Data) -> Data:
     """The data options with the long tail that named data sets have by default."""
-    if options.imbalance is None and options.dataset in DATASETS:
+    if options.imbalance is None and options.dataset in (*DATASETS, synthetic.NAME):
         return replace(options, imbalance=NAMED_IMBALANCE)
     return options
 
@@ -172,14 +187,46 @@ def _partition(chosen: Component, dataset: Dataset, rows: Ints) -> tuple[Partiti
     return make_partition(name, **options), Component(name, options)
 
 
-def _model(config: Config, dataset: Dataset) -> torch.nn.Module:
+def _model(config: Config, source: Source) -> torch.nn.Module:
     seed = model_seed(config.run.seed)
-    return build_model(config.model.name, dataset.input_shape, dataset.num_classes, seed, **config.model.options)
+    return build_model(config.model.name, source.input_shape, len(source.classes), seed, **config.model.options)
 
 
-def _federation(data: ClientData, device: torch.device) -> InMemory:
-    inputs = torch.from_numpy(data.normalizer(data.dataset.x_train[data.train_rows])).to(device)
-    return InMemory(inputs, data.train_labels, data.parts, data.dataset.num_classes, data.train_rows)
+def _loaded(config: Config, device: torch.device) -> Source:
+    """Samples of a data set that is loaded and divided."""
+    data = divide(config)
+    dataset = data.dataset
+    inputs = torch.from_numpy(data.normalizer(dataset.x_train[data.train_rows])).to(device)
+    return Source(
+        data.config,
+        dataset.input_shape,
+        dataset.classes,
+        InMemory(inputs, data.train_labels, data.parts, dataset.num_classes, data.train_rows),
+        _tensors(data, dataset.x_test, dataset.y_test, device),
+        _validation(data, device),
+        data.normalizer,
+    )
+
+
+def _generated(config: Config, device: torch.device) -> Source:
+    """Samples that are drawn as clients train."""
+    options = resolved_data(config.data)
+    assert options.imbalance is not None
+    division: dict[str, Any] = {**PARTITION_DEFAULTS, **config.partition.options}
+    for option in division.keys() - PARTITION_DEFAULTS.keys():
+        raise ValueError(f"partition.{option} is not an option of synthetic data: it has clients and beta")
+    require(config.partition.name == "auto", "partition.name", config.partition.name, "auto for synthetic data")
+    federation = synthetic.Generated(**division, imbalance=options.imbalance, seed=config.run.seed, device=device)
+    inputs, labels = federation.held_out()
+    return Source(
+        replace(config, data=options, partition=replace(config.partition, options=division)),
+        (synthetic.FEATURES,),
+        [str(c) for c in range(synthetic.CLASSES)],
+        federation,
+        LabelledTensors(torch.from_numpy(inputs).to(device), torch.from_numpy(labels).to(device)),
+        None,
+        None,
+    )
 
 
 def _population(config: Config, federation: Federation) -> Population:

@@ -44,9 +44,10 @@ def _samplers() -> dict[str, str]:
 
 
 def _datasets() -> dict[str, str]:
-    from fedwcm.data import DATASETS
+    from fedwcm.data import DATASETS, synthetic
 
-    return {name: entry.description for name, entry in DATASETS.items()}
+    named = {name: entry.description for name, entry in DATASETS.items()}
+    return {**named, synthetic.NAME: synthetic.DESCRIPTION}
 
 
 def _partitions() -> dict[str, str]:

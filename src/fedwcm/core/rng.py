@@ -24,6 +24,8 @@ class Purpose(IntEnum):
     OBJECTIVE = 8
     SERVER = 9
     DROPOUT_LAYERS = 10
+    SYNTHETIC_CLASSES = 11
+    SYNTHETIC_CLIENT = 12
 
 
 def generator(seed: int, purpose: Purpose, round_: int = 0, client: int = 0) -> np.random.Generator:
