@@ -173,6 +173,11 @@ def test_stacked_clients_do_as_clients_one_by_one(case: Case) -> None:
     assert torch.allclose(trained(method, stacked=True), trained(method), rtol=1e-9, atol=1e-12)
 
 
+def prepared(method: Method, c: State, ctx: Context) -> Context:
+    """The context as the local loop hands it to `direction`."""
+    return replace(ctx, prepared=method.prepare(c, ctx))
+
+
 def random_like(state: State, seed: int) -> State:
     """The same keys and shapes with random vectors; numbers such as alpha stay."""
     rng = torch.Generator().manual_seed(seed)
@@ -204,7 +209,7 @@ def test_hooks_are_pure(case: Case) -> None:
         return 3.0 * at + 1.0
 
     def run() -> Any:
-        step = method.direction(w, grad, c, ctx)
+        step = method.direction(w, grad, c, prepared(method, c, ctx))
         upload, report, kept = method.finish(w, c, ctx)
         answered = cohort(PAIR.samples, PAIR.steps, report)
         agg = combine(upload, method.combine(s, answered))
@@ -288,7 +293,7 @@ def test_fedsmoo_perturbs_by_rho_against_its_dual_and_the_shared_perturbation() 
     c = random_like(method.init_client(x, PAIR), 3)
     w = x + torch.tensor([[0.5], [-0.25]], dtype=torch.float64)
     grad = Cubic()
-    v, after = method.direction(w, grad, c, ctx)
+    v, after = method.direction(w, grad, c, prepared(method, c, ctx))
     e = grad.points[1] - w
     u = w**3 - c["mu"] - shared
     assert torch.equal(grad.points[0], w)
@@ -334,7 +339,7 @@ def test_fedwmsam_mixes_the_corrected_gradient_uphill_with_the_momentum() -> Non
     momentum = s["momentum"] + 0.4 / 0.6 * (s["control"] - c["control"])
     w, grad = x.repeat(2, 1), Cubic()
     for b in range(3):
-        v, c = method.direction(w, grad, c, ctx)
+        v, c = method.direction(w, grad, c, prepared(method, c, ctx))
         u = x + b * momentum - w
         e = 0.2 * u / u.norm(dim=-1, keepdim=True) if b else torch.zeros_like(w)
         assert len(grad.points) == b + 1  # one gradient a step

@@ -127,7 +127,8 @@ class LocalTraining:
         self.forward.start(sent.buffers)
         with self._torch_rng(ctx):
             local = LocalData(shards, self.forward, self.objective, o, ctx)
-            ctx = replace(ctx, prepared=self.objective.prepare(local, ctx))
+            prepared = {**self.objective.prepare(local, ctx), **self.method.prepare(c, ctx)}
+            ctx = replace(ctx, prepared=prepared)
             w = sent.x.repeat(len(ids), 1)
             c, o, loss, accuracy = self._descend(w, c, o, ctx, self._schedule(shards, ctx))
         upload, report, c = self.method.finish(w, c, ctx)

@@ -81,6 +81,10 @@ class Method:
         """Each client's learning rate, `(K,)`; `ctx.learning_rates` holds the round's."""
         return ctx.learning_rates
 
+    def prepare(self, c: State, ctx: Context) -> State:
+        """Once a round, before the first step: what `direction` finds in `ctx.prepared`, one row a client."""
+        return {}
+
     def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
         """One local step: the direction to descend along, and the client state after it.
 

@@ -30,7 +30,10 @@ Report = dict[str, NDArray[np.float64]]
 """Small plain numbers that clients tell the server, one entry a client."""
 
 Oracle = Callable[[Vec], Vec]
-"""`w -> gradient` of the current mini-batch objective at `w`, each client on its own batch."""
+"""`w -> gradient` of the current mini-batch objective at `w`, each client on its own batch.
+
+The gradient is new every time: whoever asked for it may change it in place.
+"""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -70,7 +70,7 @@ class FedCM(Method):
         return {"momentum": s["momentum"], "alpha": s["alpha"]}
 
     def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        return torch.lerp(ctx.message["momentum"], grad(w), float(ctx.message["alpha"])), c
+        return grad(w).lerp_(ctx.message["momentum"], 1.0 - float(ctx.message["alpha"])), c
 
     def combine(self, s: State, cohort: Cohort) -> dict[str, Combination]:
         weights = self.weights(s, cohort)

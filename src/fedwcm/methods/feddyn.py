@@ -70,8 +70,11 @@ class FedDyn(Method):
     def init_client(self, x: Vec, clients: Clients) -> State:
         return {"dual": x.new_zeros(len(clients), len(x))}
 
+    def prepare(self, c: State, ctx: Context) -> State:
+        return {"pull": (c["dual"] - ctx.x).mul_(self._penalty(ctx))}
+
     def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        return torch.addcmul(grad(w), c["dual"] + (w - ctx.x), self._penalty(ctx)), c
+        return grad(w).addcmul_(w, self._penalty(ctx)).add_(ctx.prepared["pull"]), c
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         delta = w - ctx.x

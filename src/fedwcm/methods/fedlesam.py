@@ -57,11 +57,13 @@ class FedLESAM(FedAvg):
         own = {"perturbation": s["perturbation"]} if self.memory == "server" else {}
         return {**super().message(s, probed), **own}
 
-    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+    def prepare(self, c: State, ctx: Context) -> State:
         if self.memory == "server":
-            e = ctx.message["perturbation"]
-        else:
-            e = perturbation(c["previous"] - ctx.x, self.rho)
+            return super().prepare(c, ctx)
+        return {**super().prepare(c, ctx), "perturbation": perturbation(c["previous"] - ctx.x, self.rho)}
+
+    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        e = (ctx.message if self.memory == "server" else ctx.prepared)["perturbation"]
         return super().direction(w, lambda at: grad(at + e), c, ctx)
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:

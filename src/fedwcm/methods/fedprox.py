@@ -38,4 +38,4 @@ class FedProx(FedAvg):
         require(self.mu >= 0, "mu", self.mu, "non-negative")
 
     def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        return torch.add(grad(w), w - ctx.x, alpha=self.mu), c
+        return grad(w).add_(w - ctx.x, alpha=self.mu), c

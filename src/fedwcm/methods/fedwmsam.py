@@ -81,13 +81,16 @@ class FedWMSAM(FedCM, SCAFFOLD):
     def message(self, s: State, probed: State) -> State:
         return {**FedCM.message(self, s, probed), **SCAFFOLD.message(self, s, probed)}
 
-    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+    def prepare(self, c: State, ctx: Context) -> State:
         alpha = float(ctx.message["alpha"])
         correction = ctx.message["control"] - c["control"]
-        momentum = torch.add(ctx.message["momentum"], correction, alpha=alpha / (1.0 - alpha))
-        ahead = torch.addcmul(ctx.x, momentum, c["step"])
-        g = grad(w + perturbation(ahead - w, self.rho))
-        return torch.lerp(momentum, g, alpha), {**c, "step": c["step"] + 1}
+        return {"momentum": torch.add(ctx.message["momentum"], correction, alpha=alpha / (1.0 - alpha))}
+
+    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        momentum = ctx.prepared["momentum"]
+        ahead = torch.addcmul(ctx.x, momentum, c["step"]).sub_(w)
+        g = grad(w + perturbation(ahead, self.rho))
+        return g.lerp_(momentum, 1.0 - float(ctx.message["alpha"])), {**c, "step": c["step"] + 1}
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         upload, report, c = super().finish(w, c, ctx)

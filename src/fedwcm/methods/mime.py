@@ -38,4 +38,4 @@ class Mime(MimeLite):
     def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
         here = grad(w)  # first, so that the training loss and BatchNorm's statistics are those at w
         there = grad(ctx.x.expand(len(w), -1))
-        return torch.add(ctx.message["momentum"], here - there, alpha=1.0 - self.beta), c
+        return here.sub_(there).mul_(1.0 - self.beta).add_(ctx.message["momentum"]), c

@@ -57,7 +57,7 @@ class MimeLite(Method):
         return {"momentum": s["momentum"]}
 
     def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        return torch.lerp(ctx.message["momentum"], grad(w), 1.0 - self.beta), c
+        return grad(w).lerp_(ctx.message["momentum"], self.beta), c
 
     def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
         return x + self.server_lr * agg["delta"], {**s, "momentum": self._moved(s, agg)}

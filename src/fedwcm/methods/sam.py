@@ -20,12 +20,21 @@ TINY = 1e-7
 
 def perturbation(direction: Vec, rho: float) -> Vec:
     """The step of length rho along each client's direction; zero where the direction is zero."""
-    norm = torch.linalg.vector_norm(direction, dim=-1, keepdim=True)
-    return direction.mul(rho / (norm + TINY))
+    return direction * _scale(direction, rho)
 
 
 def ascended(grad: Oracle, rho: float) -> Oracle:
     """The oracle whose gradient at `w` is the given one's, a step of length rho uphill from `w`."""
     if rho == 0:
         return grad
-    return lambda w: grad(w + perturbation(grad(w), rho))
+
+    def uphill(w: Vec) -> Vec:
+        g = grad(w)
+        return grad(torch.addcmul(w, g, _scale(g, rho), out=g))
+
+    return uphill
+
+
+def _scale(direction: Vec, rho: float) -> Vec:
+    """What makes each client's direction rho long."""
+    return rho / (torch.linalg.vector_norm(direction, dim=-1, keepdim=True) + TINY)

@@ -61,8 +61,11 @@ class SCAFFOLD(Method):
     def message(self, s: State, probed: State) -> State:
         return {"control": s["control"]}
 
+    def prepare(self, c: State, ctx: Context) -> State:
+        return {"correction": ctx.message["control"] - c["control"]}
+
     def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        return grad(w) - c["control"] + ctx.message["control"], c
+        return grad(w).add_(ctx.prepared["correction"]), c
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         delta = w - ctx.x

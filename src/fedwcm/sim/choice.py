@@ -41,8 +41,8 @@ class Choice:
 
     @property
     def threads(self) -> int | None:
-        """Threads of this process, where more than one would only wait for each other: small operations."""
-        return 1 if self.name == "vectorized" else None
+        """Threads of this process while clients train: more than one would wait for each other, or for workers."""
+        return 1 if self.stacked or self.workers > 1 else None
 
     def forward(self, network: Network) -> Forward:
         return stack(network) if self.stacked else OneByOne(network)
