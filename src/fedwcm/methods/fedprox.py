@@ -14,8 +14,6 @@ whole direction.
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from fedwcm.core.checks import require
 from fedwcm.core.types import Context, Oracle, State, Vec
 from fedwcm.methods.fedavg import FedAvg

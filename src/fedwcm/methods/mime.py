@@ -16,8 +16,6 @@ batches and any numbers of steps; a round with a part of the clients has that pa
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from fedwcm.core.types import Context, Oracle, State, Vec
 from fedwcm.methods.mimelite import MimeLite
 

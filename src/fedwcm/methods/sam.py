@@ -37,4 +37,5 @@ def ascended(grad: Oracle, rho: float) -> Oracle:
 
 def _scale(direction: Vec, rho: float) -> Vec:
     """What makes each client's direction rho long."""
-    return rho / (torch.linalg.vector_norm(direction, dim=-1, keepdim=True) + TINY)
+    norm = torch.linalg.vector_norm(direction, dim=-1, keepdim=True)
+    return torch.reciprocal(norm + TINY).mul_(rho)
