@@ -102,6 +102,9 @@ class Run:
         backend: `auto`, `sequential`, `vectorized` (stacked clients) or `parallel` (processes).
         workers: processes of the parallel backend; 0 is one a core.
         privacy: how the class distribution is gathered: plainly (`none`) or under homomorphic encryption (`he`).
+        diagnostics: what else to measure at every evaluation: `concentration`.
+        track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
+        profile: record where the time goes: seconds of each phase since the last evaluated round.
     """
 
     rounds: int = 100
@@ -112,6 +115,9 @@ class Run:
     backend: Literal["auto", "sequential", "vectorized", "parallel"] = "auto"
     workers: int = 0
     privacy: Literal["none", "he"] = "none"
+    diagnostics: tuple[Literal["concentration"], ...] = ()
+    track: tuple[str, ...] = ()
+    profile: bool = False
 
     def __post_init__(self) -> None:
         require(self.rounds >= 1, "rounds", self.rounds, "at least 1")
@@ -145,7 +151,15 @@ class Config:
 
 COMPONENTS = ("partition", "model", "method", "loss", "sampler")
 SECTIONS: dict[str, type] = {"data": Data, "local": Local, "participation": Participation, "run": Run}
-INCIDENTAL = ("data.data_dir", "run.device", "run.backend", "run.workers", "run.checkpoint_every")
+INCIDENTAL = (
+    "data.data_dir",
+    "run.device",
+    "run.backend",
+    "run.workers",
+    "run.checkpoint_every",
+    "run.track",
+    "run.profile",
+)
 """Options that do not change a run's result (beyond rounding): a resumed run may have others."""
 
 
@@ -216,15 +230,18 @@ def method_settings(spec: str) -> Settings:
 
     An option without a dot is the method's; with one it may be any (`fedavg[local.lr=0.03]`).
     """
-    name, bracket, inside = spec.strip().partition("[")
-    if bracket and not inside.endswith("]"):
-        raise ValueError(f"method {spec!r}: the bracket is not closed")
+    name, options = named_options(spec)
     recipe = RECIPES.get(name)
     settings: Settings = dict(recipe.settings) if recipe else {"method.name": name}
-    for assignment in split_list(inside.removesuffix("]")):
-        key, value = parse_assignment(assignment)
-        settings[key if "." in key else f"method.{key}"] = value
-    return settings
+    return settings | {key if "." in key else f"method.{key}": value for key, value in options.items()}
+
+
+def named_options(spec: str) -> tuple[str, Settings]:
+    """The name and the options of `NAME` or `NAME[option=value, …]`."""
+    name, bracket, inside = spec.strip().partition("[")
+    if bracket and not inside.endswith("]"):
+        raise ValueError(f"{spec!r}: the bracket is not closed")
+    return name, dict(parse_assignment(assignment) for assignment in split_list(inside.removesuffix("]")))
 
 
 def parse_assignment(text: str) -> tuple[str, object]:

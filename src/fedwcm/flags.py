@@ -41,6 +41,8 @@ FLAGS: dict[str, Flag] = {
     "eval_every": Flag("run.eval_every", "rounds between evaluations"),
     "device": Flag("run.device", "auto, cpu, cuda, mps, …"),
     "privacy": Flag("run.privacy", "none, or he: gather the class distribution under homomorphic encryption"),
+    "diagnostics": Flag("run.diagnostics", "what else to measure at every evaluation: concentration"),
+    "track": Flag("run.track", "trackers to tell of the run: tensorboard, mlflow, wandb"),
     "backend": Flag("run.backend", "auto, sequential, vectorized or parallel"),
 }
 

@@ -6,9 +6,9 @@ import warnings
 from collections.abc import Sequence
 
 from fedwcm import __version__
-from fedwcm.cli import bench, compare, evaluate, flower, partition, run, show
+from fedwcm.cli import bench, compare, evaluate, flower, partition, report, run, show, watch
 
-VERBS = (run, compare, partition, evaluate, flower, bench, show)
+VERBS = (run, compare, watch, report, partition, evaluate, flower, bench, show)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

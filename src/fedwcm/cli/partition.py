@@ -1,10 +1,16 @@
-"""`fedwcm partition`: look at a division of the data before training on it."""
+"""`fedwcm partition`: look at a division of the data, or at several, before training on it."""
 
 import argparse
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings
+from fedwcm.config import split_list
+from fedwcm.core.checks import require
+
+if TYPE_CHECKING:
+    from fedwcm.api import Division
 
 NAMES = (
     "dataset",
@@ -25,29 +31,52 @@ NAMES = (
 def add(verbs: SubParsers) -> None:
     """Add the command."""
     parser = verbs.add_parser(
-        "partition", help="describe and draw a division", description="Divide a data set and describe the result."
+        "partition",
+        help="describe and draw a division",
+        description="Divide a data set, in one way or in several, and describe the result.",
     )
     add_options(parser, NAMES)
-    parser.add_argument("--out", default="partition.png", metavar="FILE", help="picture: clients × classes")
+    parser.add_argument("--compare", metavar="A,B[x=y],…", help="partitions to show side by side")
+    parser.add_argument("--out", default="partition.png", metavar="FILE", help="picture: .png, .svg or .pdf")
     parser.set_defaults(do=do)
 
 
 def do(arguments: argparse.Namespace) -> int:
-    """Print the statistics of the division and draw it."""
-    from fedwcm.api import partition
-    from fedwcm.report.division import draw_division
+    """Print the statistics of the division, or of several side by side, and draw them."""
+    flags, settings = chosen_flags(arguments, NAMES), chosen_settings(arguments)
+    from fedwcm.api import partition, partitions
+    from fedwcm.reports.division import division_table, draw_divisions
 
-    division = partition(
-        config=arguments.config, settings=chosen_settings(arguments), **chosen_flags(arguments, NAMES)
-    )
+    if arguments.compare is None:
+        division = partition(config=arguments.config, settings=settings, **flags)
+        divisions = {division.config.partition.name: division}
+        _describe(division)
+    else:
+        if "partition" in flags:
+            raise ValueError(f"--partition {flags['partition']} and --compare exclude each other")
+        ways = split_list(arguments.compare)
+        require(bool(ways), "--compare", arguments.compare, "one or more partitions, such as equal,fedgrab")
+        divisions = partitions(ways, config=arguments.config, settings=settings, **flags)
+        print(division_table({name: division.statistics for name, division in divisions.items()}))
+    first = next(iter(divisions.values()))
+    imbalance = "" if first.config.data.imbalance is None else f", imbalance {first.config.data.imbalance:g}"
+    title = f"{first.config.data.dataset}{imbalance}"
+    out = Path(arguments.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    counts = {_title(division): division.counts for division in divisions.values()}
+    if draw_divisions(counts, first.classes, title, out):
+        print(f"\npicture: {out}")
+    return 0
+
+
+def _describe(division: "Division") -> None:
     for name, value in asdict(division.statistics).items():
         shown = f"{value:.4g}" if isinstance(value, float) else value
         print(f"{name.replace('_', ' '):>26}  {shown}")
     print(f"{'samples per class':>26}  {division.counts.sum(axis=0).tolist()}")
-    options = ", ".join(f"{k}={v}" for k, v in division.config.partition.options.items())
-    title = f"{division.config.data.dataset}: {division.config.partition.name} ({options})"
-    out = Path(arguments.out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if draw_division(division.counts, division.classes, title, out):
-        print(f"\npicture: {out}")
-    return 0
+
+
+def _title(division: "Division") -> str:
+    chosen = division.config.partition
+    options = ", ".join(f"{key}={value}" for key, value in chosen.options.items())
+    return f"{chosen.name} ({options})" if options else chosen.name

@@ -62,6 +62,12 @@ def _models() -> dict[str, str]:
     return {name: inspect.getdoc(builder).partition("\n")[0] for name, builder in MODELS.items()}  # type: ignore[union-attr]
 
 
+def _trackers() -> dict[str, str]:
+    from fedwcm.trackers import TRACKERS
+
+    return {name: _module_line(cls) for name, cls in TRACKERS.items()}
+
+
 def _recipes() -> dict[str, str]:
     from fedwcm.recipes import RECIPES
 
@@ -81,4 +87,5 @@ LISTS: dict[str, Callable[[], dict[str, str]]] = {
     "partitions": _partitions,
     "models": _models,
     "recipes": _recipes,
+    "trackers": _trackers,
 }

@@ -23,6 +23,7 @@ from fedwcm.parts import Parts
 from fedwcm.sim.choice import Choice
 from fedwcm.sim.folder import RunFolder
 from fedwcm.sim.runner import Finished, Runner
+from fedwcm.trackers.tracking import check_trackers
 
 LOG = logging.getLogger("flwr.fedwcm")
 
@@ -54,6 +55,7 @@ def serve(
     parts = Parts.of(options.config)
     options = replace(options, config=_resolved(options.config, parts, model))
     folder = RunFolder(Path(options.federation.out)) if options.federation.out else None
+    check_trackers(options.config.run.track, None if folder is None else folder.path)
     if folder is not None and folder.holds_run:
         _require_same(folder, options.config)
         if folder.finished:

@@ -3,15 +3,19 @@
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from fedwcm.config import Config, from_settings, read_toml, write_toml
-from fedwcm.core.types import State
+from fedwcm.core.types import Ints, State
 
 Record = dict[str, object]
+
+LISTED_CLIENTS, LISTED_COUNTS = 2_000, 400_000
+"""Clients, and clients times classes, up to which the whole split is written; of more, every so many clients."""
 
 
 class RunFolder:
@@ -57,6 +61,19 @@ class RunFolder:
     def append_metrics(self, record: Record) -> None:
         with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(_line(record))
+
+    def split(self) -> Record | None:
+        """Who holds how much of what; None in the folder of a run that did not know."""
+        path = self.path / "split.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def write_split(self, counts: Ints, classes: Sequence[str]) -> None:
+        """Write the samples of each client and class: of every `every`-th client where there are very many."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        every = math.ceil(max(len(counts) / LISTED_CLIENTS, counts.size / LISTED_COUNTS, 1))
+        totals = counts.sum(axis=0).tolist()
+        split = {"classes": list(classes), "clients": len(counts), "totals": totals, "every": every}
+        self._replace("split.json", json.dumps({**split, "counts": counts[::every].tolist()}) + "\n")
 
     def summary(self) -> Record:
         summary: Record = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedwcm.config import to_settings
 from fedwcm.core.evaluate import Evaluation, evaluate
 from fedwcm.core.types import State
 from fedwcm.experiment import Experiment, LabelledTensors
 from fedwcm.metrics.classification import summarise
+from fedwcm.metrics.diagnostics import diagnosing
 from fedwcm.sim import checkpoint
 from fedwcm.sim.choice import threads
 from fedwcm.sim.folder import Record, RunFolder, finite
 from fedwcm.sim.progress import Progress
 from fedwcm.sim.simulation import DivergedError, ServerState
+from fedwcm.trackers.tracking import Tracking
 
 LAST_ROUNDS = 10
 """Evaluated rounds whose mean accuracy is reported beside the final one."""
@@ -42,20 +45,29 @@ class Runner:
 
     def __init__(self, experiment: Experiment, folder: RunFolder | None, progress: Progress) -> None:
         self.experiment, self.folder, self.progress = experiment, folder, progress
+        self.clock = experiment.simulation.clock
         self.history: list[Record] = []
         self.seconds = 0.0
         self.confusion: Evaluation | None = None
+        self.tracking = Tracking(experiment.config.run.track)
 
     def run(self) -> Finished:
         """Play the rounds that are left; on divergence the history is kept and the error passed on."""
+        try:
+            return self._run()
+        finally:
+            self.tracking.close()
+
+    def _run(self) -> Finished:
         experiment, rounds = self.experiment, self.experiment.config.run.rounds
         state = self._start()
         self._warn_of_gain()
         self.progress.start(experiment.config.method.name, rounds, state.round)
         try:
-            with threads(experiment.choice.threads):
-                while state.round < rounds:
-                    state = self._round(state)
+            if self.folder is not None:
+                self.tracking.start(self.folder.path, to_settings(experiment.config), state.round)
+            while state.round < rounds:
+                state = self._round(state)
         except DivergedError as error:
             self._write_summary(diverged=str(error))
             raise
@@ -85,15 +97,19 @@ class Runner:
 
     def _round(self, before: ServerState) -> ServerState:
         began = time.perf_counter()
-        state, record = self.experiment.simulation.play(before)
+        with threads(self.experiment.choice.threads):
+            state, record = self.experiment.simulation.play(before)
         options = self.experiment.config.run
         if state.round % options.eval_every == 0 or state.round == options.rounds:
-            record = {"round": state.round, **self._evaluate(state), **record}
+            with self.clock.phase("evaluation"):
+                record = {"round": state.round, **self._evaluate(state), **record}
         self.seconds += time.perf_counter() - began
         if "round" in record:
-            self._record(finite({**record, "seconds": self.seconds}))
+            profile = {"phase_seconds": self.clock.read()} if options.profile else {}
+            self._record(finite({**record, "seconds": self.seconds, **profile}))
         if state.round % options.checkpoint_every == 0 and state.round < options.rounds:
-            self._save(state)
+            with self.clock.phase("checkpoint"):
+                self._save(state)
         self.progress.round(state.round, record)
         return state
 
@@ -101,8 +117,12 @@ class Runner:
         experiment = self.experiment
         if experiment.test is None:
             return {}
-        self.confusion = tested = self._tested(state, experiment.test)
-        measures: Record = {"test_loss": tested.loss, **summarise(tested.confusion, experiment.train_counts)}
+        counts = experiment.train_counts
+        with diagnosing(
+            experiment.config.run.diagnostics, experiment.network, experiment.test.labels, counts
+        ) as diagnosed:
+            self.confusion = tested = self._tested(state, experiment.test)
+        measures: Record = {"test_loss": tested.loss, **summarise(tested.confusion, counts), **diagnosed}
         if experiment.val is not None:
             held_out = self._tested(state, experiment.val)
             correct = np.diag(held_out.confusion).sum() / held_out.confusion.sum()
@@ -119,6 +139,7 @@ class Runner:
         self.history.append(record)
         if self.folder is not None:
             self.folder.append_metrics(record)
+        self.tracking.log(record)
 
     def _save(self, state: ServerState) -> None:
         if self.folder is not None and state.round:
@@ -151,6 +172,7 @@ class Runner:
         }
         if self.folder is not None:
             self.folder.write_summary(summary)
+        self.tracking.finish(summary)
         return summary
 
     def _warn_of_gain(self) -> None:

@@ -1,6 +1,6 @@
 """The round loop: the only one in the package."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -12,7 +12,11 @@ from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.server import Outcome, combine, update
 from fedwcm.core.types import Cohort, Floats, Ints, State, Vec, bytes_of
 from fedwcm.sim.backend import Backend
+from fedwcm.sim.clock import Clock
 from fedwcm.sim.store import ClientStore
+
+LISTED_CLIENTS = 200
+"""Clients of a round up to which each one's weight is recorded."""
 
 
 class DivergedError(RuntimeError):
@@ -40,6 +44,7 @@ class Simulation:
     store: ClientStore
     lr: float
     lr_decay: float
+    clock: Clock = field(default_factory=Clock, kw_only=True)
 
     def start(self, x: Vec, buffers: Vec) -> ServerState:
         """The state before the first round; every client is surveyed once."""
@@ -60,16 +65,18 @@ class Simulation:
             sent = Broadcast(r, before.x, before.buffers, method.message(before.method, probed), lr)
             traffic.sent(sent)
             if len(asked):
-                result = self.backend.run("train", asked, sent)
+                with self.clock.phase("clients"):
+                    result = self.backend.run("train", asked, sent)
                 traffic.answered(result)
         if result is None or not len(result.ids):
             return replace(before, round=r + 1), {"participants": 0, **traffic.record()}
         cohort = self._cohort(r, lr, result)
-        after = update(method, before.x, before.buffers, before.method, probed or {}, result.upload, cohort)
+        with self.clock.phase("server"):
+            after = update(method, before.x, before.buffers, before.method, probed or {}, result.upload, cohort)
         if not bool(torch.isfinite(after.x).all()):
             raise DivergedError(f"the model has a NaN or an infinity after round {r + 1}")
-        record = {"participants": len(cohort), **traffic.record(), **_measures(result, after)}
-        return ServerState(r + 1, after.x, after.buffers, after.state), record
+        told = {**traffic.record(), **_measures(result, after), **_listed(result, after)}
+        return ServerState(r + 1, after.x, after.buffers, after.state), {"participants": len(cohort), **told}
 
     def _probe(self, before: ServerState, asked: Ints, lr: float, traffic: "Traffic") -> State | None:
         """The first phase, of methods that have one, combined; None if nobody answered."""
@@ -78,7 +85,8 @@ class Simulation:
         traffic.sent(sent)
         if not len(asked):
             return None
-        result = self.backend.run("probe", asked, sent)
+        with self.clock.phase("clients"):
+            result = self.backend.run("probe", asked, sent)
         traffic.answered(result)
         if not len(result.ids):
             return None
@@ -124,6 +132,13 @@ def _measures(result: LocalResult, after: Outcome) -> dict[str, object]:
         "weights_entropy": _entropy(after.weights),
         **after.diagnostics,
     }
+
+
+def _listed(result: LocalResult, after: Outcome) -> dict[str, object]:
+    """Who took part and how much each counted, to six digits; nothing of a large cohort."""
+    if len(result.ids) > LISTED_CLIENTS:
+        return {}
+    return {"clients": result.ids.tolist(), "weights": [float(f"{weight:.6g}") for weight in after.weights]}
 
 
 def _entropy(weights: Floats) -> float:

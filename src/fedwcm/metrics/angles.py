@@ -1,0 +1,20 @@
+"""Angles between the rows of a classifier, where minority collapse shows.
+
+On balanced data the rows of a well trained classifier point away from each other as far as they can, each pair at
+an angle of arccos(−1 / (C − 1)). On a long tail the rows of rare classes draw together and may end up parallel:
+minority collapse (Fang et al., "Exploring deep neural networks via layer-peeled model", 2021).
+"""
+
+import numpy as np
+from scipy.spatial.distance import pdist
+
+from fedwcm.core.types import Floats
+
+
+def mean_angle(rows: Floats) -> float | None:
+    """The mean angle in degrees over all pairs of rows; None without a pair. A row of zeros has no angle."""
+    directed = rows[np.abs(rows).max(axis=1, initial=0) > 0]
+    if len(directed) < 2:
+        return None
+    cosines = 1 - pdist(directed.astype(float), metric="cosine")
+    return float(np.degrees(np.arccos(np.clip(cosines, -1, 1))).mean())

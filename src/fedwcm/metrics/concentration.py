@@ -1,0 +1,181 @@
+"""Neuron concentration: how much each neuron of a network belongs to one class.
+
+For neuron j, a_jc ≥ 0 is its mean activation on class c and π_jc = a_jc / Σ_c a_jc the share of the class. The
+concentration of the neuron is 1 − H(π_j) / log C: 1 if it fires for one class only, 0 if it fires for all alike.
+That of a layer is the mean over the neurons that fire at all, that of the network the mean over its layers.
+
+It is measured while somebody else runs the network: `Listening` hears the activations of passes made anyway.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import entr
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+from torch.nn.modules.conv import _ConvNd
+from torch.overrides import TorchFunctionMode
+
+from fedwcm.core.network import Network
+from fedwcm.core.types import Floats, Ints
+
+PER_CLASS = 100
+"""Samples of each class that are listened to: the first ones, whatever the size of a pass."""
+
+_RECTIFIERS = ("celu", "elu", "gelu", "hardswish", "leaky_relu", "mish", "prelu", "relu", "relu6", "selu", "silu")
+_OTHERS = ("glu", "rrelu", "hardtanh", "sigmoid", "softplus", "tanh")
+ACTIVATIONS = frozenset({*_RECTIFIERS, *_OTHERS})
+"""Functions of torch that make activations, called as a module, as a function or as a tensor's method."""
+
+FEATURES = "features"
+"""The name under which the input of the classifier is a layer."""
+
+
+def layer_concentration(means: Floats) -> float | None:
+    """The mean concentration of the neurons that fire; None if none does or if there is only one class."""
+    classes = len(means)
+    total = means.sum(axis=0)
+    fires = np.isfinite(total) & (total > 0)
+    if classes < 2 or not fires.any():
+        return None
+    share = means[:, fires] / total[fires]
+    return float(np.mean(1 - entr(share).sum(axis=0) / np.log(classes)))
+
+
+def mean_concentration(layers: Mapping[str, float | None]) -> float | None:
+    """The mean over the layers that have one."""
+    known = [value for value in layers.values() if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+class Listening:
+    """Hears the activations of a network as samples with these labels pass through it, in this order.
+
+    with Listening(network, labels, classes) as heard:
+        evaluate(network, x, buffers, inputs, labels, classes)
+    {layer: layer_concentration(means) for layer, means in heard.means().items()}
+
+    Layers are the outputs of the functions in `ACTIVATIONS`, each named after the linear or convolutional layer
+    whose neurons it shows, and what enters the classifier, unless that is the last activation once more. Neurons
+    stand where that layer puts them: a linear one on the last axis, a convolution on the second. The other axes
+    are positions, over which the mean is taken. Only the positive part of an activation counts: GELU has another.
+    """
+
+    def __init__(self, network: Network, labels: Tensor, classes: int) -> None:
+        self._network, self._classes = network, classes
+        self._labels = labels.cpu()
+        self._chosen = torch.from_numpy(_first_of_each(self._labels.numpy(), PER_CLASS))
+        self._samples = torch.bincount(self._labels[self._chosen], minlength=classes).numpy()
+        self._sums: dict[str, Tensor] = {}
+        self._position = 0
+        self._pass = _Pass()
+        self._hooks = ExitStack()
+
+    def __enter__(self) -> Self:
+        module, head = self._network.module, self._network.head
+        hooks = [module.register_forward_pre_hook(self._begin)]
+        if head is not None:
+            hooks.append(head.register_forward_pre_hook(self._enter_head))
+        for name, layer in module.named_modules():
+            if isinstance(layer, (nn.Linear, _ConvNd)):
+                hooks.append(layer.register_forward_hook(self._name_layer(name)))
+        for hook in hooks:
+            self._hooks.callback(hook.remove)
+        self._hooks.enter_context(_ActivationMode(self._hear))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._hooks.close()
+
+    def means(self) -> dict[str, Floats]:
+        """Mean positive activation `(classes with samples, neurons)` of each layer, in the order of the pass."""
+        present = self._samples > 0
+        samples = self._samples[present, None]
+        return _without_repeated_features({n: sums.numpy()[present] / samples for n, sums in self._sums.items()})
+
+    def _begin(self, _: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        start, size = self._position, len(arguments[0])
+        self._position += size
+        rows = torch.nonzero(self._chosen[start : start + size]).squeeze(1)
+        self._pass = _Pass(size, rows, self._labels[start + rows])
+
+    def _name_layer(self, name: str) -> Callable[..., None]:
+        def remember(layer: nn.Module, *_: object) -> None:
+            self._pass.layer, self._pass.axis = name, -1 if isinstance(layer, nn.Linear) else 1
+
+        return remember
+
+    def _enter_head(self, _: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        self._add(FEATURES, arguments[0], -1)
+
+    def _hear(self, output: Tensor) -> None:
+        self._add(self._pass.layer, output, self._pass.axis)
+
+    def _add(self, layer: str, output: Tensor, axis: int) -> None:
+        heard = self._pass
+        if not len(heard.rows) or output.dim() < 2 or len(output) != heard.size:
+            return
+        name = heard.numbered(layer)
+        values = output.detach()[heard.rows.to(output.device)].clamp_(min=0)
+        positions = [other for other in range(1, output.dim()) if other != axis % output.dim()]
+        means = values.mean(dim=positions) if positions else values
+        sums = one_hot(heard.labels, self._classes).double().T @ means.cpu().double()
+        self._sums[name] = self._sums[name] + sums if name in self._sums else sums
+
+
+@dataclass(eq=False)
+class _Pass:
+    """One pass through the network: its size, the rows that count and their labels, the layer that ran last."""
+
+    size: int = 0
+    rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    labels: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    layer: str = "input"
+    axis: int = 1
+    uses: dict[str, int] = field(default_factory=dict)
+
+    def numbered(self, layer: str) -> str:
+        """The layer's name, with a number from its second activation in a pass on."""
+        self.uses[layer] = self.uses.get(layer, 0) + 1
+        return layer if self.uses[layer] == 1 else f"{layer}#{self.uses[layer]}"
+
+
+class _ActivationMode(TorchFunctionMode):
+    """Passes on what activation functions return, however a model calls them."""
+
+    def __init__(self, hear: Callable[[Tensor], None]) -> None:
+        super().__init__()
+        self._hear = hear
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = function(*args, **(kwargs or {}))
+        if getattr(function, "__name__", "").rstrip("_") in ACTIVATIONS:
+            self._hear(output)
+        return output
+
+
+def _first_of_each(labels: Ints, limit: int) -> NDArray[np.bool_]:
+    """Which samples are among the first so many of their class."""
+    order = np.argsort(labels, kind="stable")
+    firsts = np.searchsorted(labels[order], labels[order])
+    chosen = np.empty(len(labels), dtype=bool)
+    chosen[order] = np.arange(len(labels)) - firsts < limit
+    return chosen
+
+
+def _without_repeated_features(means: Mapping[str, Floats]) -> dict[str, Floats]:
+    """The layers; not what enters the classifier if that is the last activation, or its mean over positions."""
+    names = list(means)
+    if FEATURES in names and len(names) > 1:
+        last, features = means[names[names.index(FEATURES) - 1]], means[FEATURES]
+        if last.shape == features.shape and np.allclose(last, features, rtol=1e-4, atol=1e-6 * abs(last).max()):
+            return {name: layer for name, layer in means.items() if name != FEATURES}
+    return dict(means)

@@ -1,0 +1,38 @@
+"""What can be measured beside accuracy while a model is tested: see docs/diagnostics.md."""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from torch import Tensor
+
+from fedwcm.core.network import Network
+from fedwcm.core.types import Floats, Ints
+from fedwcm.metrics.angles import mean_angle
+from fedwcm.metrics.classification import shot_groups
+from fedwcm.metrics.concentration import Listening, layer_concentration, mean_concentration
+
+
+@contextmanager
+def diagnosing(
+    wanted: Collection[str], network: Network, labels: Tensor, train_counts: Ints
+) -> Iterator[dict[str, object]]:
+    """A record that is filled from the evaluation inside the block, which must pass the samples in their order."""
+    record: dict[str, object] = {}
+    if "concentration" not in wanted:
+        yield record
+        return
+    with Listening(network, labels, len(train_counts)) as heard:
+        yield record
+    layers = {name: layer_concentration(means) for name, means in heard.means().items()}
+    record["concentration"] = mean_concentration(layers)
+    record["concentration_layers"] = layers
+    record.update(_angles(network, train_counts))
+
+
+def _angles(network: Network, train_counts: Ints) -> dict[str, object]:
+    """Mean angles of the classifier's rows, over all classes and over those with few samples."""
+    if network.head is None or network.head.out_features != len(train_counts):
+        return {"classifier_angle": None, "minority_angle": None}
+    rows: Floats = network.head.weight.detach().cpu().double().numpy()
+    few = shot_groups(train_counts)["few"]
+    return {"classifier_angle": mean_angle(rows), "minority_angle": mean_angle(rows[few])}

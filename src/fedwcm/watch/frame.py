@@ -1,0 +1,168 @@
+"""One frame of the terminal view: a panel for each of a few runs, a row for each of many."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from fedwcm.watch.follow import Glance, Run, State
+from fedwcm.watch.marks import bar, short, span_of, spark_line
+
+PANELS = 4
+"""Runs up to which each has a panel, if the terminal is wide enough."""
+
+NARROWEST = 44
+"""Columns that a panel takes at least."""
+
+COLOURS: dict[State, str] = {
+    "waiting": "dim",
+    "running": "cyan",
+    "silent": "yellow",
+    "finished": "green",
+    "diverged": "red",
+}
+URGENCY: tuple[State, ...] = ("running", "silent", "diverged", "waiting", "finished")
+"""What is shown first where there is no room for all."""
+
+
+def frame(glance: Glance, width: int, height: int | None) -> RenderableType:
+    """All runs, for a terminal of this size; without a height, all of them at any length."""
+    parts: list[RenderableType] = [_missing(path) for path in glance.missing]
+    begun = [run for run in glance.runs if run.records or run.over]
+    if begun and len(glance.runs) <= PANELS and width >= NARROWEST * len(glance.runs):
+        parts.append(_panels(glance.runs, width, height))
+    elif glance.runs:
+        parts.append(_rows(glance.runs, width, height))
+    return Group(*parts)
+
+
+def _missing(folder: Path) -> Text:
+    there = "holds no run yet" if folder.is_dir() else "is not there yet"
+    return Text(f"waiting: {folder} {there}", style="yellow")
+
+
+def status(run: Run) -> str:
+    """How a run stands, in words."""
+    if run.state == "running":
+        return f"{span_of(run.seconds_left)} left" if run.seconds_left is not None else "running"
+    if run.state == "silent":
+        return f"no news for {span_of(run.age)}"
+    return str(run.state)
+
+
+def _panels(runs: Sequence[Run], width: int, height: int | None) -> Table:
+    grid = Table.grid(expand=True)
+    for _ in runs:
+        grid.add_column(ratio=1)
+    inside = width // len(runs) - 4
+    grid.add_row(*(_panel(run, inside, height) for run in runs))
+    return grid
+
+
+def _panel(run: Run, width: int, height: int | None) -> Panel:
+    colour = COLOURS[run.state]
+    title = Text(run.label, style=f"bold {colour}", overflow="ellipsis", no_wrap=True)
+    return Panel(Group(*_lines(run, width, height)), title=title, border_style=colour)
+
+
+def _lines(run: Run, width: int, height: int | None) -> list[RenderableType]:
+    of = f"/{run.rounds}" if run.rounds else ""
+    lines: list[RenderableType] = [
+        Text(f"round {run.round}{of}, {status(run)}", style=COLOURS[run.state]),
+        Text(bar(run.round / run.rounds if run.rounds else 0, width), style=COLOURS[run.state]),
+    ]
+    if run.state == "diverged" and run.summary is not None:
+        lines.append(Text(str(run.summary["diverged"]), style="red"))
+    if not run.records:
+        return lines
+    for name, key, low, high in _CURVES:
+        values = run.series(key)
+        if values:
+            lines.append(_curve(name, key, values, width, low, high))
+    return lines + _classes(run, width, None if height is None else height - len(lines) - 6)
+
+
+_CURVES = (
+    ("accuracy", "test_accuracy", 0.0, 1.0),
+    ("many", "many", 0.0, 1.0),
+    ("medium", "medium", 0.0, 1.0),
+    ("few", "few", 0.0, 1.0),
+    ("test loss", "test_loss", None, None),
+    ("alpha", "alpha", 0.0, 1.0),
+    ("gain", "gain", 0.0, None),
+    ("concentr.", "concentration", 0.0, 1.0),
+)
+"""What a panel shows round by round: name, key of the record, and the ends of the scale where these are fixed."""
+
+
+def _curve(name: str, key: str, values: list[float], width: int, low: float | None, high: float | None) -> Text:
+    line = Text(f"{name:<10}")
+    beyond = key == "gain" and values[-1] >= 1
+    line.append(f"{short(values[-1]):>7}", style="bold red" if beyond else "bold")
+    line.append(" " + spark_line(values, width - 18, low, high), style="cyan")
+    return line
+
+
+def _classes(run: Run, width: int, room: int | None) -> list[RenderableType]:
+    """A bar for each class where there is room, otherwise one line with a block for each."""
+    values = run.records[-1].get("per_class_accuracy")
+    if not isinstance(values, list) or not values:
+        return []
+    shares = [0.0 if value is None else float(value) for value in values]
+    if room is not None and len(shares) > room:
+        line = Text("by class  ")
+        return [line.append(spark_line(shares, width - 10, 0, 1), style="cyan")]
+    lines: list[RenderableType] = [Text("accuracy by class", style="dim")]
+    for number, (value, share) in enumerate(zip(values, shares, strict=True)):
+        shown = "     –" if value is None else f"{share:6.3f}"
+        line = Text(f"{number:>4} {shown} ")
+        lines.append(line.append(bar(share, width - 12), style="cyan"))
+    return lines
+
+
+def _rows(runs: Sequence[Run], width: int, height: int | None) -> RenderableType:
+    room = len(runs) if height is None else max(1, height - 6)
+    by_urgency = sorted(range(len(runs)), key=lambda number: URGENCY.index(runs[number].state))
+    shown = [runs[number] for number in sorted(by_urgency[:room])]
+    table = Table(expand=False, box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("run", overflow="ellipsis", no_wrap=True, min_width=12)
+    table.add_column("round", justify="right", no_wrap=True, min_width=7)
+    for name in ("now", "best", "few", "alpha", "gain"):
+        table.add_column(name, justify="right", no_wrap=True, min_width=5)
+    curve = max(8, width // 8)
+    table.add_column("accuracy", no_wrap=True, min_width=curve)
+    table.add_column("", no_wrap=True, min_width=12)
+    for run in shown:
+        table.add_row(*_row(run, curve))
+    return Group(table, Text(_tally(runs, len(runs) - len(shown)), style="dim"))
+
+
+def _row(run: Run, curve: int) -> list[RenderableType]:
+    accuracy = run.series("test_accuracy")
+    of = f"/{run.rounds}" if run.rounds else ""
+    return [
+        Text(run.label),
+        Text(f"{run.round}{of}"),
+        _last(accuracy),
+        _last(sorted(accuracy)),
+        _last(run.series("few")),
+        _last(run.series("alpha")),
+        _last(run.series("gain"), limit=1.0),
+        Text(spark_line(accuracy, curve, 0, 1), style="cyan"),
+        Text(status(run), style=COLOURS[run.state]),
+    ]
+
+
+def _last(values: Sequence[float], limit: float = float("inf")) -> Text:
+    if not values:
+        return Text("–", style="dim")
+    return Text(short(values[-1]), style="bold red" if values[-1] >= limit else "")
+
+
+def _tally(runs: Sequence[Run], hidden: int) -> str:
+    counts = {state: sum(run.state == state for run in runs) for state in URGENCY}
+    said = f"{len(runs)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    return said + (f" ({hidden} not shown)" if hidden else "")
