@@ -10,18 +10,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedwcm.api import Result, evaluate, load, normalizer, partition, run
+    from fedwcm.api import Result, evaluate, load, normalizer, partition, partitions, run
     from fedwcm.comparison import compare
+    from fedwcm.reports.write import report
 
 __version__ = "0.1.0"
-__all__ = ["Result", "compare", "evaluate", "load", "normalizer", "partition", "run"]
+__all__ = ["Result", "compare", "evaluate", "load", "normalizer", "partition", "partitions", "report", "run"]
 
 
 def __getattr__(name: str) -> object:
     """The public functions, imported at first use: `fedwcm.balance` alone needs no torch."""
     if name not in __all__:
         raise AttributeError(f"module 'fedwcm' has no attribute {name!r}")
-    return getattr(import_module("fedwcm.comparison" if name == "compare" else "fedwcm.api"), name)
+    home = {"compare": "fedwcm.comparison", "report": "fedwcm.reports.write"}.get(name, "fedwcm.api")
+    return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:

@@ -1,28 +1,31 @@
 """The public functions. Each command of the command line is a thin wrapper of one of them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
 
-from fedwcm.config import Config, differences
+from fedwcm.config import Config, Settings, differences, from_settings, named_options
+from fedwcm.core.checks import unknown
 from fedwcm.core.evaluate import evaluate as evaluate_network
 from fedwcm.core.network import Network
 from fedwcm.core.types import Ints
 from fedwcm.data import Dataset, load_dataset
 from fedwcm.data.normalize import Normalizer
-from fedwcm.data.partition import PartitionStatistics, counts_of, describe
-from fedwcm.experiment import build, divide
-from fedwcm.flags import config_from
+from fedwcm.data.partition import PARTITIONS, PartitionStatistics, counts_of, describe
+from fedwcm.experiment import Experiment, build, divide
+from fedwcm.flags import config_from, settings_from
 from fedwcm.metrics.classification import summarise
 from fedwcm.models import build_model
+from fedwcm.reports.write import report_or_warn
 from fedwcm.sim.folder import Record, RunFolder
 from fedwcm.sim.progress import Progress, Silent
-from fedwcm.sim.runner import Runner
+from fedwcm.sim.runner import Finished, Runner
 from fedwcm.sim.simulation import DivergedError
+from fedwcm.trackers.tracking import check_trackers
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +44,7 @@ def run(
     *,
     out: str | Path | None = None,
     resume: bool = False,
+    report: bool = True,
     config: str | Path | Config | None = None,
     settings: Mapping[str, object] | None = None,
     progress: Progress | None = None,
@@ -52,6 +56,7 @@ def run(
         method: a method or recipe, with options in brackets if need be: `"fedcm[alpha=0.2]"`.
         out: folder for the configuration, metrics, checkpoints and model; nothing is written without one.
         resume: go on from the newest checkpoint in `out`.
+        report: write `report.html` into `out` at the end.
         config: a TOML file or a `Config` to start from.
         settings: dotted options, such as `{"method.q": "off"}`.
         progress: told of every round.
@@ -62,6 +67,7 @@ def run(
     wanted = config_from(method, config, settings, **flags)
     if folder is not None and folder.holds_run and not resume:
         raise ValueError(f"{folder.path} holds a run already: resume it, or choose another folder")
+    check_trackers(wanted.run.track, None if folder is None else folder.path)
     experiment = build(wanted)
     if folder is not None and folder.holds_run:
         changed = differences(folder.config(), experiment.config)
@@ -71,10 +77,23 @@ def run(
         if folder.finished:
             experiment.simulation.backend.close()
             return _read_result(folder)
-    finished = Runner(experiment, folder, progress or Silent()).run()
+    finished = _played(experiment, folder, progress or Silent(), report)
     module = experiment.network.module.eval()
     path = None if folder is None else folder.path
     return Result(experiment.config, finished.history, finished.summary, module, path)
+
+
+def _played(experiment: Experiment, folder: RunFolder | None, progress: Progress, report: bool) -> Finished:
+    """Run to the end, in memory or in a folder; there the report tells of a run that diverged, too."""
+    if folder is not None:
+        classes = experiment.facts["classes"]
+        assert isinstance(classes, list)
+        folder.write_split(experiment.simulation.federation.counts, classes)
+    try:
+        return Runner(experiment, folder, progress).run()
+    finally:
+        if folder is not None and folder.finished and report:
+            report_or_warn(folder.path)
 
 
 def load(folder: str | Path) -> nn.Module:
@@ -151,6 +170,31 @@ def partition(
     data = divide(config_from(None, config, settings, **flags))
     counts = counts_of(data.parts, data.train_labels, data.dataset.num_classes)
     return Division(data.config, data.dataset.classes, counts, describe(counts))
+
+
+def partitions(
+    ways: Sequence[str],
+    *,
+    config: str | Path | Config | None = None,
+    settings: Mapping[str, object] | None = None,
+    **flags: object,
+) -> dict[str, Division]:
+    """Divide a data set in several ways, each `NAME` or `NAME[option=value, …]` of a partition.
+
+    Options that all share, such as `clients` and `beta`, are for those partitions that have them.
+    """
+    common = settings_from(None, config, settings, flags)
+    return {way: partition(config=from_settings(partition_settings(way, common))) for way in ways}
+
+
+def partition_settings(way: str, common: Settings) -> Settings:
+    """The settings of a run that divides its data in this way, and is otherwise as these say."""
+    name, options = named_options(way)
+    if name not in PARTITIONS:
+        raise unknown("partition", name, PARTITIONS)
+    known = {f"partition.{field.name}" for field in fields(PARTITIONS[name])}
+    kept = {key: value for key, value in common.items() if key in known or not key.startswith("partition.")}
+    return {**kept, "partition.name": name, **{f"partition.{key}": value for key, value in options.items()}}
 
 
 def _read_result(folder: RunFolder) -> Result:

@@ -1,6 +1,7 @@
-"""Compare methods: every method × seed × grid point as a run of its own, then one table and one picture."""
+"""Compare methods: every method × seed × grid point as a run of its own, then one table and one report."""
 
 import itertools
+import json
 import os
 import re
 import subprocess
@@ -24,11 +25,12 @@ from fedwcm.config import (
 )
 from fedwcm.core.checks import require
 from fedwcm.flags import settings_from
-from fedwcm.report.curves import draw_curves
-from fedwcm.report.table import Row, csv_table, markdown_table, rows_of
+from fedwcm.reports.table import Row, csv_table, markdown_table, rows_of
+from fedwcm.reports.write import report_or_warn
 from fedwcm.sim.folder import Record, RunFolder
 from fedwcm.sim.progress import Progress, Silent
 from fedwcm.sim.simulation import DivergedError
+from fedwcm.trackers.tracking import check_trackers
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,11 @@ class Cell:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """All runs of a comparison, by label, and where they were written."""
+    """All runs of a comparison, by label, and the page about them; None if none was asked for."""
 
     runs: dict[str, list[RunFolder]]
     rows: list[Row]
-    report: Path
+    report: Path | None
 
     @property
     def table(self) -> str:
@@ -62,6 +64,7 @@ def compare(
     *,
     grid: Mapping[str, Sequence[object]] | None = None,
     jobs: int = 1,
+    report: bool = True,
     config: str | Path | Config | None = None,
     settings: Mapping[str, object] | None = None,
     progress: Callable[[], Progress] = Silent,
@@ -72,21 +75,25 @@ def compare(
     Args:
         methods: methods or recipes, each with options in brackets if need be.
         seeds: one run of each method for each.
-        out: folder for the runs, the table, the picture and the report.
+        out: folder for the runs, the table and the report.
         grid: values for dotted options, such as `{"local.lr": [0.03, 0.1]}`: every combination is run.
         jobs: runs at a time, each in a process of its own.
+        report: write `report.html`, one for all runs, into `out`.
         config, settings, flags: as in `fedwcm.run`.
         progress: makes what is told of each run's rounds.
     """
     require(jobs >= 1, "jobs", jobs, "at least 1")
     base = settings_from(None, config, settings, flags)
     cells = plan(methods, seeds, grid or {}, base, Path(out))
+    for cell in cells:
+        check_trackers(cell.config.run.track, cell.folder)
+    _write_index(cells, Path(out))
     if jobs == 1:
         for number, cell in enumerate(cells, 1):
             _run_here(cell, f"{number}/{len(cells)}", progress())
     else:
         _run_apart(cells, jobs, sys.stderr.write if progress is not Silent else lambda _: 0)
-    return collect(cells, Path(out))
+    return collect(cells, Path(out), report)
 
 
 def plan(
@@ -108,23 +115,22 @@ def plan(
     return cells
 
 
-def collect(cells: Sequence[Cell], out: Path) -> Comparison:
-    """Tabulate the finished runs, draw their curves and write the report."""
+def collect(cells: Sequence[Cell], out: Path, report: bool) -> Comparison:
+    """Tabulate the finished runs, and write the report."""
     runs: dict[str, list[RunFolder]] = {}
     for cell in cells:
         runs.setdefault(cell.label, []).append(RunFolder(cell.folder))
     rows = rows_of({label: [folder.summary() for folder in folders] for label, folders in runs.items()})
-    histories: dict[str, list[list[Record]]] = {
-        label: [folder.metrics() for folder in folders] for label, folders in runs.items()
-    }
     (out / "table.csv").write_text(csv_table(rows), encoding="utf-8")
-    picture = draw_curves(histories, out / "curves.png")
-    text = "# Comparison\n\n" + markdown_table(rows) + "\n"
-    if picture:
-        text += "\n![Test accuracy over rounds](curves.png)\n"
-    report = out / "report.md"
-    report.write_text(text, encoding="utf-8")
-    return Comparison(runs, rows, report)
+    (out / "report.md").write_text(f"# Comparison\n\n{markdown_table(rows)}\n", encoding="utf-8")
+    return Comparison(runs, rows, report_or_warn(out) if report else None)
+
+
+def _write_index(cells: Sequence[Cell], out: Path) -> None:
+    """Write down which runs there will be, before the first, for those who watch."""
+    out.mkdir(parents=True, exist_ok=True)
+    labels = {cell.folder.name: cell.label for cell in cells}
+    (out / "comparison.json").write_text(json.dumps({"labels": labels}, indent=2) + "\n", encoding="utf-8")
 
 
 def _run_here(cell: Cell, position: str, progress: Progress) -> None:
@@ -132,7 +138,7 @@ def _run_here(cell: Cell, position: str, progress: Progress) -> None:
         return
     titled = _Titled(progress, f"{cell.label} [{position}]")
     with suppress(DivergedError):  # its summary says so, and the table shows it
-        run(config=cell.config, out=cell.folder, resume=True, progress=titled)
+        run(config=cell.config, out=cell.folder, resume=True, report=False, progress=titled)
 
 
 def _run_apart(cells: Sequence[Cell], jobs: int, say: Callable[[str], object]) -> None:
@@ -162,7 +168,7 @@ def _start(cell: Cell) -> "subprocess.Popen[bytes]":
     wanted = cell.folder.parent / f"{cell.folder.name}.toml"
     write_toml(cell.config, wanted)
     command = [sys.executable, "-m", "fedwcm", "run", "--config", str(wanted), "--out", str(cell.folder)]
-    options = ["--resume", "--quiet", "--set", "run.workers=1"]
+    options = ["--resume", "--quiet", "--no-report", "--set", "run.workers=1"]
     return subprocess.Popen([*command, *options], env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 

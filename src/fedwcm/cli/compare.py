@@ -33,6 +33,7 @@ def add(verbs: SubParsers) -> None:
         "--out", required=True, metavar="DIR", help="folder of the comparison; resumed if it exists"
     )
     add_options(parser, NAMES)
+    parser.add_argument("--no-report", action="store_true", help="write no report.html")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.set_defaults(do=do)
 
@@ -53,6 +54,7 @@ def do(arguments: argparse.Namespace) -> int:
             Path(arguments.out),
             grid=grid,
             jobs=arguments.jobs,
+            report=not arguments.no_report,
             config=arguments.config,
             settings=settings,
             progress=Silent if arguments.quiet else lambda: progress_for(False),
@@ -62,7 +64,8 @@ def do(arguments: argparse.Namespace) -> int:
         print("stopped; what was done is saved. To go on, repeat the same command", file=sys.stderr)
         return 130
     print(comparison.table)
-    print(f"\nreport: {comparison.report}")
+    if comparison.report is not None:
+        print(f"\nreport: {comparison.report}")
     return 0
 
 

@@ -18,6 +18,7 @@ def add(verbs: SubParsers) -> None:
     add_options(parser)
     parser.add_argument("--out", metavar="DIR", help="folder of the run (default: a new one in runs/)")
     parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in --out")
+    parser.add_argument("--no-report", action="store_true", help="write no report.html")
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
     parser.set_defaults(do=do)
 
@@ -40,7 +41,13 @@ def do(arguments: argparse.Namespace) -> int:
 
     finished_before = arguments.resume and RunFolder(out).finished
     try:
-        result = run(config=config, out=out, resume=arguments.resume, progress=progress_for(arguments.quiet))
+        result = run(
+            config=config,
+            out=out,
+            resume=arguments.resume,
+            report=not arguments.no_report,
+            progress=progress_for(arguments.quiet),
+        )
     except DivergedError as error:
         print(f"diverged: {error}; the history up to there is in {out}", file=sys.stderr)
         return 1
@@ -57,7 +64,8 @@ def do(arguments: argparse.Namespace) -> int:
 def _say(summary: dict[str, object], out: Path) -> None:
     parts = [f"{name} {summary[key]:.4f}" for name, key in _HEADLINES.items() if summary[key] is not None]
     print(f"{summary['method']} on {summary['dataset']}: " + ", ".join(parts))
-    print(f"results in {out}")
+    page = out / "report.html"
+    print(f"results in {out}" + (f", to look at: {page}" if page.exists() else ""))
 
 
 _HEADLINES = {

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,17 +31,27 @@ class Row:
     values: dict[str, tuple[float, float] | None]
 
 
-def rows_of(summaries: Mapping[str, Sequence[Record]]) -> list[Row]:
+def rows_of(summaries: Mapping[str, Sequence[Record]], columns: Iterable[str] = COLUMNS) -> list[Row]:
     """A row for every label, in the order given."""
     return [
         Row(
             label,
             len(runs),
             sum(bool(run["diverged"]) for run in runs),
-            {column: _spread([run.get(column) for run in runs]) for column in COLUMNS},
+            {column: _spread([run.get(column) for run in runs]) for column in columns},
         )
         for label, runs in summaries.items()
     ]
+
+
+def best_of(rows: Sequence[Row], columns: Iterable[str]) -> dict[str, float]:
+    """The best mean of each column over the rows without a diverged run; nothing to win for a single row."""
+    best = {}
+    for column in columns:
+        means = [value[0] for row in rows if (value := row.values[column]) and not row.diverged]
+        if len(means) > 1:
+            best[column] = min(means) if column.endswith("_per_round") else max(means)
+    return best
 
 
 def markdown_table(rows: Sequence[Row]) -> str:

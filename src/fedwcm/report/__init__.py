@@ -1,1 +1,0 @@
-"""What a run or a comparison shows: tables and pictures."""

@@ -1,0 +1,260 @@
+"use strict";
+
+/* The page: draws the figures, and the controls that act on all of them. */
+
+(() => {
+  const story = JSON.parse(document.getElementById("story").textContent);
+  const root = document.documentElement;
+  const methods = story.methods;
+  const shown = new Set(story.shown);
+  const choices = new Map();
+  const charts = new Map();
+  const PRINT_WIDTH = 660;
+
+  const context = {
+    shown: (name) => shown.has(name),
+    index: (figure, name, position) => (figure.by_method ? story.styles.indexOf(name) : position),
+    many: methods.length > story.best.length,
+    choice: (figure) => choices.get(figure.key) ?? 0,
+  };
+
+  /* --- plots --- */
+
+  function draw(figure, width) {
+    const element = document.getElementById(`plot-${figure.key}`);
+    const wide = width ?? element.clientWidth;
+    element.style.height = `${plots.height(figure, wide)}px`;
+    let chart = charts.get(figure.key);
+    if (!chart) {
+      chart = echarts.init(element, null, { renderer: plots.renderer(figure) });
+      charts.set(figure.key, chart);
+      if (figure.by_method)
+        chart.on("legendselectchanged", (event) => choose(event.name, event.selected[event.name]));
+    }
+    chart.resize({ width: width ?? "auto", height: "auto" });
+    chart.setOption(plots.option(figure, looks.theme(), context, wide), { notMerge: true });
+  }
+
+  function drawAll(width) {
+    for (const figure of story.figures) draw(figure, width);
+  }
+
+  function watchWidth() {
+    const widths = new Map();
+    const watcher = new ResizeObserver((entries) => {
+      for (const { target, contentRect } of entries) {
+        const before = widths.get(target);
+        widths.set(target, contentRect.width);
+        if (before !== undefined && before !== contentRect.width) draw(figureOf(target.dataset.figure));
+      }
+    });
+    for (const element of document.querySelectorAll(".plot")) watcher.observe(element);
+  }
+
+  function figureOf(key) {
+    return story.figures.find((figure) => figure.key === key);
+  }
+
+  /* --- methods on and off --- */
+
+  function choose(name, on) {
+    if (on) shown.add(name);
+    else shown.delete(name);
+    applyChoice();
+  }
+
+  function applyChoice() {
+    for (const box of document.querySelectorAll(".methods input")) box.checked = shown.has(box.value);
+    for (const figure of story.figures) if (figure.by_method) draw(figure);
+  }
+
+  function chooseAll(names) {
+    shown.clear();
+    for (const name of names) shown.add(name);
+    applyChoice();
+  }
+
+  function wireMethods() {
+    for (const box of document.querySelectorAll(".methods input")) {
+      box.checked = shown.has(box.value);
+      box.addEventListener("change", () => choose(box.value, box.checked));
+    }
+    document.querySelector("[data-choose=all]")?.addEventListener("click", () => chooseAll(methods));
+    document.querySelector("[data-choose=none]")?.addEventListener("click", () => chooseAll([]));
+    document.querySelector("[data-choose=best]")?.addEventListener("click", () => chooseAll(story.best));
+  }
+
+  function paintSwatches() {
+    const theme = looks.theme();
+    for (const swatch of document.querySelectorAll("[data-swatch]")) {
+      const { colour, dash } = looks.style(story.styles.indexOf(swatch.dataset.swatch), theme);
+      const line = swatch.querySelector("line");
+      line.setAttribute("stroke", colour);
+      line.setAttribute("stroke-dasharray", dash === "solid" ? "none" : dash.join(" "));
+    }
+  }
+
+  /* --- the table --- */
+
+  function wireTable() {
+    const table = document.querySelector("table.results");
+    if (!table) return;
+    for (const button of table.querySelectorAll("thead button"))
+      button.addEventListener("click", () => sort(table, button));
+    const input = document.getElementById("target");
+    input.value = story.target;
+    input.addEventListener("input", () => reach(table, Number(input.value)));
+    reach(table, story.target);
+  }
+
+  /* The better end first, then the other way round; what has no value stays below. */
+  function sort(table, button) {
+    const heading = button.closest("th");
+    const column = heading.cellIndex;
+    const first = heading.dataset.first;
+    const now = heading.getAttribute("aria-sort");
+    const next = now === first ? { ascending: "descending", descending: "ascending" }[first] : first;
+    for (const other of table.querySelectorAll("thead th")) other.removeAttribute("aria-sort");
+    heading.setAttribute("aria-sort", next);
+    const sign = next === "ascending" ? 1 : -1;
+    const body = table.tBodies[0];
+    body.append(...[...body.rows].sort((a, b) => compare(a.cells[column], b.cells[column], sign)));
+  }
+
+  function compare(a, b, sign) {
+    const [x, y] = [a.dataset.value ?? "", b.dataset.value ?? ""];
+    if (x === "" || y === "") return (x === "") - (y === "");
+    const difference = Number(x) - Number(y);
+    return sign * (Number.isNaN(difference) ? x.localeCompare(y, undefined, { numeric: true }) : difference);
+  }
+
+  /* Rounds until a run's accuracy first was at the target: mean over the runs that got there. */
+  function reach(table, target) {
+    for (const row of table.tBodies[0].rows) {
+      const runs = story.milestones[Number(row.dataset.method)];
+      const rounds = runs
+        .map((steps) => steps.find(([, accuracy]) => accuracy >= target)?.[0])
+        .filter((r) => r !== undefined);
+      const cell = row.querySelector(".reached");
+      const mean = rounds.reduce((a, b) => a + b, 0) / rounds.length;
+      const part =
+        rounds.length && rounds.length < runs.length ? ` (${rounds.length} of ${runs.length} runs)` : "";
+      cell.dataset.value = rounds.length ? mean : "";
+      cell.textContent = rounds.length ? `${Math.round(mean * 10) / 10}${spread(rounds, mean)}${part}` : "never";
+    }
+    for (const element of document.querySelectorAll("[data-target]")) element.textContent = target;
+  }
+
+  function spread(values, mean) {
+    if (values.length < 2) return "";
+    const variance = values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1);
+    return ` ± ${Math.round(Math.sqrt(variance) * 10) / 10}`;
+  }
+
+  /* --- downloads --- */
+
+  const COLUMNS = {
+    curves: (figure) => [
+      ["series", figure.x_label, "value", "std"],
+      ...figure.curves.flatMap((curve) => curve.x.map((x, i) => [curve.name, x, curve.y[i], curve.spread?.[i]])),
+    ],
+    bars: (figure) => [
+      ["series", figure.x_label || "category", figure.y_label, "std"],
+      ...figure.bars.flatMap((bar) =>
+        bar.values.map((value, i) => [bar.name, figure.categories[i], value, bar.spread?.[i]]),
+      ),
+    ],
+    points: (figure) => [
+      ["group", "class", figure.x_label, figure.y_label],
+      ...figure.clouds.flatMap((cloud) => cloud.x.map((x, i) => [cloud.name, cloud.labels[i], x, cloud.y[i]])),
+    ],
+    grid: (figure) => [
+      ["of", figure.y_label, figure.x_label, figure.value_label],
+      ...figure.choices.flatMap(({ name, rows }) =>
+        rows.flatMap((row, y) => row.map((value, x) => [name, figure.lines[y], figure.columns[x], value])),
+      ),
+    ],
+  };
+
+  function csv(rows) {
+    const quote = (value) => {
+      const text = value === null || value === undefined ? "" : String(value);
+      return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+    };
+    return rows.map((row) => row.map(quote).join(",") + "\n").join("");
+  }
+
+  function save(name, type, content) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([content], { type }));
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  }
+
+  function wireDownloads() {
+    for (const button of document.querySelectorAll("[data-csv]")) {
+      const figure = figureOf(button.dataset.csv);
+      button.addEventListener("click", () =>
+        save(`${figure.key}.csv`, "text/csv", csv(COLUMNS[figure.kind](figure))),
+      );
+    }
+    document
+      .querySelector("[data-table-csv]")
+      ?.addEventListener("click", () => save("table.csv", "text/csv", tableCsv()));
+  }
+
+  function tableCsv() {
+    const rows = [...document.querySelector("table.results").rows];
+    return csv(
+      rows.map((row) => [...row.cells].map((cell) => (cell.querySelector("button") ?? cell).textContent.trim())),
+    );
+  }
+
+  /* --- choices of a grid --- */
+
+  function wireChoices() {
+    for (const select of document.querySelectorAll("[data-choice]")) {
+      select.addEventListener("change", () => {
+        choices.set(select.dataset.choice, select.selectedIndex);
+        draw(figureOf(select.dataset.choice));
+      });
+    }
+  }
+
+  /* --- light, dark, print --- */
+
+  function setTheme(name) {
+    root.dataset.theme = name;
+    const button = document.getElementById("theme");
+    button.textContent = name === "dark" ? "Light colours" : "Dark colours";
+    paintSwatches();
+    drawAll();
+  }
+
+  function wireTheme() {
+    const dark = matchMedia("(prefers-color-scheme: dark)");
+    dark.addEventListener("change", () => setTheme(dark.matches ? "dark" : "light"));
+    document
+      .getElementById("theme")
+      .addEventListener("click", () => setTheme(root.dataset.theme === "dark" ? "light" : "dark"));
+    let before = root.dataset.theme;
+    addEventListener("beforeprint", () => {
+      before = root.dataset.theme;
+      root.dataset.theme = "light";
+      for (const part of document.querySelectorAll("main details")) part.open = true;
+      drawAll(PRINT_WIDTH);
+    });
+    addEventListener("afterprint", () => setTheme(before));
+  }
+
+  if (matchMedia("(max-width: 1149px)").matches) document.querySelector(".contents").open = false;
+  wireMethods();
+  wireTable();
+  wireDownloads();
+  wireChoices();
+  wireTheme();
+  setTheme(root.dataset.theme);
+  watchWidth();
+  root.dataset.drawn = "true";
+})();

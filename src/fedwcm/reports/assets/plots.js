@@ -1,0 +1,338 @@
+"use strict";
+
+/* From the figures of the story to options of ECharts. Nothing here knows of federated learning: a figure is curves,
+   bars, points or a grid. */
+
+const plots = (() => {
+  const { axis, common, decals, least, legend, logTicks, markers, most, number, scale, style, tip, withSpread } =
+    looks;
+  const MARKERS_ON_A_CURVE = 8;
+  const TOOLTIP_ROWS = 14;
+  const CELLS_FOR_CANVAS = 2500;
+
+  function curves(figure, theme, context) {
+    const names = figure.curves.map((curve) => curve.name);
+    const lines = figure.curves.map((curve, i) =>
+      line(figure, curve, context.index(figure, curve.name, i), theme),
+    );
+    const bands = figure.curves
+      .filter((curve) => curve.spread && curve.x.length > 1)
+      .map((curve) =>
+        shapes.band(
+          curve,
+          figure.bounds,
+          style(context.index(figure, curve.name, names.indexOf(curve.name)), theme).colour,
+        ),
+      );
+    if (figure.mark !== null) lines[0].markLine = shapes.markLine(figure.mark, theme);
+    const visible = figure.curves.filter((curve) => !figure.by_method || context.shown(curve.name));
+    const left = axis(figure.y_label, theme, { type: "value", nameGap: 44, ...scaleOf(figure, visible, false) });
+    const right = axis(figure.right_label, theme, {
+      type: "value",
+      nameGap: 44,
+      ...scaleOf(figure, visible, true),
+      splitLine: { show: false },
+    });
+    return {
+      ...common(figure, theme),
+      legend: legend(figure, names, theme, context),
+      grid: { left: 58, right: figure.right_label ? 58 : 18, top: 40, bottom: 44 },
+      xAxis: axis(figure.x_label, theme, {
+        type: "value",
+        nameGap: 26,
+        min: "dataMin",
+        max: "dataMax",
+        splitLine: { show: false },
+      }),
+      yAxis: figure.right_label ? [left, right] : left,
+      dataZoom: zoom(),
+      tooltip: {
+        ...common(figure, theme).tooltip,
+        trigger: "axis",
+        formatter: (items) => curvesTip(figure, items),
+      },
+      series: [...lines, ...bands], // lines first: the legend shows the first series of a name
+    };
+  }
+
+  function scaleOf(figure, lines, right) {
+    const values = lines
+      .filter((curve) => curve.right === right)
+      .flatMap((curve) =>
+        curve.y.flatMap((y, i) =>
+          y === null ? [] : [y - (curve.spread?.[i] ?? 0), y + (curve.spread?.[i] ?? 0)],
+        ),
+      );
+    if (!right && figure.mark !== null) values.push(0, figure.mark * 1.1);
+    if (!right && figure.bounds && figure.bounds[1] === null) values.push(figure.bounds[0]);
+    if (!values.length) return {};
+    return scale(least(values), most(values), right ? null : figure.bounds);
+  }
+
+  function zoom() {
+    const touch = matchMedia("(pointer: coarse)").matches;
+    return [
+      {
+        type: "inside",
+        filterMode: "none",
+        zoomOnMouseWheel: "ctrl",
+        moveOnMouseMove: "shift",
+        moveOnMouseWheel: false,
+        disabled: touch,
+      },
+    ];
+  }
+
+  function line(figure, curve, index, theme) {
+    const { colour, dash, marker } = style(index, theme);
+    const step = Math.max(1, Math.ceil(curve.x.length / MARKERS_ON_A_CURVE));
+    return {
+      type: "line",
+      name: curve.name,
+      yAxisIndex: curve.right ? 1 : 0,
+      data: curve.x.map((x, i) => [x, curve.y[i]]),
+      symbol: marker,
+      symbolSize: (_, item) => ((item.dataIndex + index) % step === 0 ? 7 : 0),
+      showAllSymbol: true,
+      itemStyle: { color: colour },
+      lineStyle: { color: colour, type: dash, width: 2 },
+      emphasis: { disabled: true },
+      z: 3,
+    };
+  }
+
+  function curvesTip(figure, items) {
+    const spreads = new Map(figure.curves.map((curve) => [curve.name, curve.spread]));
+    const rows = items
+      .filter((item) => item.seriesType === "line" && item.value[1] !== null)
+      .sort((a, b) => b.value[1] - a.value[1])
+      .map((item) => [item.seriesName, withSpread(item.value[1], spreads.get(item.seriesName)?.[item.dataIndex])]);
+    const more = rows.length - TOOLTIP_ROWS;
+    if (more > 0) rows.splice(TOOLTIP_ROWS, more, [`and ${more} below`, ""]);
+    return tip(items.length ? `${figure.x_label} ${number(items[0].value[0])}` : "", rows);
+  }
+
+  function bars(figure, theme, context, width) {
+    const names = figure.bars.map((bar) => bar.name);
+    const indices = names.map((name, i) => context.index(figure, name, i));
+    const visible = names.filter((name) => !figure.by_method || context.shown(name)).length || 1;
+    const fitting = Math.max(1, Math.floor((width - 76) / (visible * 5 + 8)));
+    const crowded = figure.categories.length > fitting;
+    const values = axis(figure.y_label, theme, {
+      type: "value",
+      nameGap: 44,
+      min: figure.bounds ? figure.bounds[0] : 0,
+      max: figure.bounds ? figure.bounds[1] : null,
+    });
+    const tilted = (width - 76) / Math.min(figure.categories.length, fitting) < 90;
+    return {
+      ...common(figure, theme),
+      aria: { enabled: true, label: { enabled: false }, decal: { show: names.length > 1, decals: decals(theme) } },
+      legend: { ...legend(figure, names, theme, context), itemWidth: 20, itemHeight: 12 },
+      grid: { left: 58, right: 18, top: 40, bottom: (tilted ? 112 : 48) + (crowded ? 34 : 0) },
+      xAxis: axis(figure.x_label, theme, {
+        type: "category",
+        data: figure.categories,
+        nameGap: tilted ? 92 : 28,
+        axisLabel: {
+          color: theme.faint,
+          rotate: tilted ? 40 : 0,
+          width: tilted ? 118 : 130,
+          overflow: "truncate",
+          interval: figure.categories.length > 40 ? "auto" : 0,
+          hideOverlap: true,
+        },
+      }),
+      yAxis: values,
+      dataZoom: crowded
+        ? [
+            {
+              type: "slider",
+              bottom: 6,
+              height: 18,
+              startValue: 0,
+              endValue: fitting - 1,
+              brushSelect: false,
+              textStyle: { color: theme.faint },
+            },
+          ]
+        : [],
+      tooltip: {
+        ...common(figure, theme).tooltip,
+        trigger: "axis",
+        axisPointer: { type: "shadow" },
+        formatter: (items) => barsTip(figure, items),
+      },
+      series: [
+        ...figure.bars.map((bar, i) => ({
+          type: "bar",
+          name: bar.name,
+          data: bar.values,
+          barGap: "8%",
+          barCategoryGap: "22%",
+          itemStyle: { color: style(indices[i], theme).colour },
+          emphasis: { disabled: true },
+        })),
+        ...figure.bars.map((bar, i) => shapes.whiskers(bar, i, names.length, theme)).filter(Boolean),
+      ],
+    };
+  }
+
+  function barsTip(figure, items) {
+    const drawn = items.filter((item) => item.seriesType === "bar");
+    const spreads = new Map(figure.bars.map((bar) => [bar.name, bar.spread]));
+    const rows = drawn
+      .slice(0, TOOLTIP_ROWS)
+      .map((item) => [item.seriesName, withSpread(item.value, spreads.get(item.seriesName)?.[item.dataIndex])]);
+    return tip(drawn.length ? drawn[0].name : "", rows);
+  }
+
+  function points(figure, theme, context) {
+    const shares = figure.clouds.flatMap((cloud) => cloud.x);
+    const [low, high] = [Math.min(...shares) * 0.75, Math.min(100, Math.max(...shares) * 1.35)];
+    const ticks = { customValues: logTicks(low, high) };
+    const names = figure.clouds.map((cloud) => cloud.name);
+    const total = figure.clouds.reduce((sum, cloud) => sum + cloud.x.length, 0);
+    return {
+      ...common(figure, theme),
+      legend: { ...legend(figure, names, theme, context), itemWidth: 14 },
+      grid: { left: 58, right: 30, top: 56, bottom: 48 },
+      xAxis: axis(figure.x_label, theme, {
+        type: "log",
+        inverse: true,
+        nameGap: 28,
+        min: low,
+        max: high,
+        splitLine: { show: false },
+        axisTick: { ...ticks, lineStyle: { color: theme.line } },
+        axisLabel: { ...ticks, color: theme.faint, formatter: number },
+      }),
+      yAxis: axis(figure.y_label, theme, {
+        type: "value",
+        nameGap: 44,
+        min: figure.bounds?.[0],
+        max: figure.bounds?.[1],
+      }),
+      tooltip: {
+        ...common(figure, theme).tooltip,
+        trigger: "item",
+        formatter: (item) =>
+          tip(item.data.label_, [
+            [figure.x_label, number(item.value[0])],
+            [figure.y_label, number(item.value[1])],
+          ]),
+      },
+      series: figure.clouds.map((cloud, i) => ({
+        type: "scatter",
+        name: cloud.name,
+        symbol: markers[i],
+        symbolSize: 11,
+        itemStyle: { color: theme.series[i] },
+        data: cloud.x.map((x, j) => ({ value: [x, cloud.y[j]], label_: cloud.labels[j] })),
+        label: { show: total <= 30, position: "top", color: theme.ink, formatter: (item) => item.data.label_ },
+        labelLayout: { hideOverlap: true, moveOverlap: "shiftY" },
+        emphasis: { disabled: true },
+      })),
+    };
+  }
+
+  function grid(figure, theme, context, width) {
+    const rows = figure.choices[context.choice(figure)].rows;
+    const shade = figure.log ? (value) => Math.log10(value) : (value) => value;
+    const real = figure.log ? (value) => 10 ** value : (value) => value;
+    const cells = rows.flatMap((row, y) =>
+      row.flatMap((value, x) => (value === null ? [] : [[x, y, shade(value), value]])),
+    );
+    const shades = cells.map((cell) => cell[2]);
+    const extent = figure.bounds ?? [least(shades), most(shades)];
+    const longest = Math.max(...figure.lines.map((name) => name.length));
+    const left = Math.min(160, 46 + longest * 7, width * 0.34);
+    const cellWidth = (width - left - 20) / figure.columns.length;
+    const tilted = figure.square && Math.max(...figure.columns.map((name) => name.length)) * 7 > cellWidth;
+    const names = { color: theme.faint, overflow: "truncate", hideOverlap: true };
+    return {
+      ...common(figure, theme),
+      grid: { left, right: 20, top: 8, bottom: (tilted ? 84 : 46) + 40 },
+      xAxis: axis(figure.x_label, theme, {
+        type: "category",
+        data: figure.columns,
+        nameGap: tilted ? 68 : 26,
+        splitLine: { show: false },
+        axisTick: { show: false },
+        axisLabel: {
+          ...names,
+          rotate: tilted ? 45 : 0,
+          width: 90,
+          interval: figure.columns.length <= 20 ? 0 : "auto",
+        },
+      }),
+      yAxis: axis(figure.y_label, theme, {
+        type: "category",
+        data: figure.lines,
+        inverse: true,
+        nameGap: left - 20,
+        splitLine: { show: false },
+        axisTick: { show: false },
+        axisLabel: { ...names, width: left - 32 },
+      }),
+      visualMap: {
+        type: "continuous",
+        dimension: 2,
+        min: extent[0],
+        max: extent[1] > extent[0] ? extent[1] : extent[0] + 1,
+        orient: "horizontal",
+        left: "center",
+        bottom: 0,
+        itemHeight: Math.min(180, width / 3),
+        itemWidth: 12,
+        inRange: { color: theme.cells },
+        textStyle: { color: theme.faint },
+        text: [
+          number(real(extent[1])),
+          width > 480 ? `${figure.value_label}: ${number(real(extent[0]))}` : number(real(extent[0])),
+        ],
+      },
+      tooltip: {
+        ...common(figure, theme).tooltip,
+        formatter: (item) =>
+          tip(`${figure.value_label} ${number(item.value[3])}`, [
+            [figure.x_label, figure.columns[item.value[0]]],
+            [figure.y_label, figure.lines[item.value[1]]],
+          ]),
+      },
+      series: [
+        {
+          type: "heatmap",
+          data: cells,
+          encode: { x: 0, y: 1, value: 2 },
+          label: {
+            show: figure.square && cellWidth > 36,
+            formatter: (item) => item.value[3].toFixed(2),
+            fontSize: 10,
+          },
+          emphasis: { itemStyle: { borderColor: theme.ink, borderWidth: 1 } },
+        },
+      ],
+    };
+  }
+
+  const MAKERS = { curves, bars, points, grid };
+
+  function option(figure, theme, context, width) {
+    return MAKERS[figure.kind](figure, theme, context, width);
+  }
+
+  function height(figure, width) {
+    if (figure.kind === "grid" && figure.square) return Math.round(Math.min(720, Math.max(340, width * 0.75)));
+    if (figure.kind === "grid") return Math.min(640, Math.max(240, 110 + figure.lines.length * 16));
+    if (figure.kind === "bars") return 380;
+    return 340;
+  }
+
+  function renderer(figure) {
+    const cells = figure.kind === "grid" ? figure.lines.length * figure.columns.length : 0;
+    return cells > CELLS_FOR_CANVAS ? "canvas" : "svg";
+  }
+
+  return { height, option, renderer };
+})();

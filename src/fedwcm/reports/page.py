@@ -1,0 +1,211 @@
+"""The page: a story as one HTML file that needs nothing else. Words and tables are there without scripts too."""
+
+import json
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from string import Template
+
+from fedwcm import __version__
+from fedwcm.reports.figures import Figure, Grid
+from fedwcm.reports.story import Story, Table
+from fedwcm.reports.table import Row, best_of
+
+DESCENDING_IS_BETTER = "descending"
+
+
+def page(story: Story) -> str:
+    """The HTML. All that comes from the user is escaped."""
+    alone = story.table is None
+    return Template(_asset("page.html")).substitute(
+        kind="run" if alone else "comparison",
+        version=__version__,
+        title=escape(story.title),
+        style=_asset("page.css"),
+        opening=_opening(story),
+        sidebar=_sidebar(story),
+        main="\n".join([_results(story), _figures(story), _options(story)]),
+        story=_json(story),
+        vendor=files("fedwcm.reports").joinpath("vendor", "echarts.min.js").read_text(encoding="utf-8"),
+        looks=_asset("looks.js"),
+        shapes=_asset("shapes.js"),
+        plots=_asset("plots.js"),
+        script=_asset("page.js"),
+    )
+
+
+def _asset(name: str) -> str:
+    return files("fedwcm.reports").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _json(story: Story) -> str:
+    data = {
+        "methods": story.methods,
+        "best": story.best,
+        "shown": story.best,
+        "styles": story.styles,
+        "figures": [figure.data() for figure in story.figures],
+        "milestones": story.table.milestones if story.table else [],
+        "target": story.table.target if story.table else None,
+    }
+    # Inside a script element only "</" would end it; without "<" nothing can.
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _sidebar(story: Story) -> str:
+    targets = [("results", "Results")] if story.table else []
+    targets += [(figure.key, figure.title) for figure in story.figures] + [("options", "Options")]
+    links = "".join(f'<li><a href="#{escape(key)}">{escape(title)}</a></li>' for key, title in targets)
+    return f"""<aside class="sidebar">
+<details class="contents" open><summary>Contents</summary>
+<nav aria-label="Contents"><ul>{links}</ul></nav></details>
+{_switches(story) if story.table else ""}
+<button type="button" id="theme" class="theme">Dark colours</button>
+</aside>"""
+
+
+def _switches(story: Story) -> str:
+    boxes = "".join(
+        f'<label><input type="checkbox" value="{escape(name)}" checked>'
+        f'<svg data-swatch="{escape(name)}" width="34" height="10" aria-hidden="true">'
+        '<line x1="1" y1="5" x2="33" y2="5" stroke-width="3"/></svg>'
+        f"<span>{escape(name)}</span></label>"
+        for name in story.methods
+    )
+    best = ""
+    if len(story.best) < len(story.methods):
+        best = f'<button type="button" data-choose="best">Best {len(story.best)}</button>'
+    return f"""<fieldset class="methods"><legend>Shown in the plots</legend>
+<div class="all"><button type="button" data-choose="all">All</button>
+<button type="button" data-choose="none">None</button>{best}</div>
+<div class="list">{boxes}</div></fieldset>"""
+
+
+def _opening(story: Story) -> str:
+    parts = [
+        f"<h1>{escape(story.title)}</h1>",
+        f'<div class="lead">{_paragraphs([" ".join(story.headline)])}</div>',
+    ]
+    parts.append(f'<div class="facts">{_paragraphs(story.facts)}</div>')
+    if story.warnings:
+        items = "".join(f"<li>{escape(warning)}</li>" for warning in story.warnings)
+        parts.append(f'<div class="warnings" role="note"><strong>Worth knowing</strong><ul>{items}</ul></div>')
+    if story.tiles:
+        tiles = "".join(
+            f'<div class="tile"><dt>{escape(label)}</dt><dd><span class="number">{escape(number)}</span>'
+            f'<span class="remark">{escape(remark)}</span></dd></div>'
+            for label, number, remark in story.tiles
+        )
+        parts.append(f'<dl class="tiles">{tiles}</dl>')
+    return "\n".join(parts)
+
+
+def _paragraphs(sentences: Sequence[str]) -> str:
+    return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
+
+
+def _results(story: Story) -> str:
+    table = story.table
+    if table is None:
+        return ""
+    headings = [_heading(name, _first(key), "number") for key, name in table.columns.items()]
+    headings.insert(1, _heading("rounds to", "ascending", "number", " <span data-target></span>"))
+    headings = [_heading("method", "ascending", ""), *headings, _heading("runs", "descending", "number")]
+    best = best_of(table.rows, table.columns)
+    rows = "".join(_row(number, row, table, best) for number, row in enumerate(table.rows))
+    several = any(row.runs > 1 for row in table.rows)
+    meaning = "Mean ± standard deviation over the seeds; the" if several else "The"
+    return f"""<section id="results"><h2>Results</h2>
+<p class="facts">{meaning} best of each column in bold. A click on a heading sorts.</p>
+<div class="reach"><label for="target">Rounds to reach an accuracy of</label>
+<input id="target" type="number" min="0" max="1" step="0.01" inputmode="decimal">
+<button type="button" data-table-csv>CSV</button></div>
+<div class="scroll" tabindex="0" role="region" aria-label="Table of results">
+<table class="results"><thead><tr>{"".join(headings)}</tr></thead><tbody>{rows}</tbody></table></div></section>"""
+
+
+def _heading(name: str, first: str, kind: str, more: str = "") -> str:
+    button = f'<button type="button">{escape(name)}{more}</button>'
+    return f'<th scope="col" class="{kind}" data-first="{first}">{button}</th>'
+
+
+def _first(key: str) -> str:
+    """How a first click sorts: the better end on top."""
+    return "ascending" if key.endswith("_per_round") else DESCENDING_IS_BETTER
+
+
+def _row(number: int, row: Row, table: Table, best: dict[str, float]) -> str:
+    cells = []
+    for key in table.columns:
+        value = row.values[key]
+        if value is None:
+            cells.append('<td class="number">–</td>')
+            continue
+        mean = f"{value[0]:.3f}" if value[0] < 1000 else f"{value[0]:,.0f}"
+        shown = f"<strong>{mean}</strong>" if best.get(key) == value[0] and not row.diverged else mean
+        spread = f' <span class="std">± {value[1]:.3f}</span>' if row.runs > 1 else ""
+        cells.append(f'<td class="number" data-value="{value[0]}">{shown}{spread}</td>')
+    cells.insert(1, '<td class="number reached"></td>')
+    cells.insert(0, f'<th scope="row" data-value="{escape(row.label)}">{escape(row.label)}</th>')
+    bad = f' <span class="bad">({row.diverged} diverged)</span>' if row.diverged else ""
+    cells.append(f'<td class="number" data-value="{row.runs}">{row.runs}{bad}</td>')
+    return f'<tr data-method="{number}">{"".join(cells)}</tr>'
+
+
+def _figures(story: Story) -> str:
+    notes = f'<p class="facts">{escape(" ".join(story.notes))}</p>' if story.notes else ""
+    placed = zip(story.figures, _wide(story.figures), strict=True)
+    drawn = (
+        "\n".join(_figure(figure, wide) for figure, wide in placed)
+        or "<p>No round was evaluated: there is nothing to draw.</p>"
+    )
+    return f"""<section><h2>Figures</h2>{notes}
+<noscript><p>The plots need JavaScript; the words, tables and options do not.</p></noscript>
+<div class="figures">{drawn}</div></section>"""
+
+
+def _wide(figures: Sequence[Figure]) -> list[bool]:
+    """Which figures take the whole width: those that need it, and those that would stand beside a gap."""
+    wide, beside = [], False
+    for figure, following in zip(figures, [*figures[1:], None], strict=True):
+        alone = not beside and (following is None or following.wide)
+        wide.append(figure.wide or alone)
+        beside = not (wide[-1] or beside)
+    return wide
+
+
+def _figure(figure: Figure, wide: bool) -> str:
+    key, title = escape(figure.key), escape(figure.title)
+    square = " square" if isinstance(figure, Grid) and figure.square else ""
+    choice = ""
+    if isinstance(figure, Grid) and len(figure.choices) > 1:
+        names = "".join(f"<option>{escape(cells.name)}</option>" for cells in figure.choices)
+        choice = f'<label class="choice">of <select data-choice="{key}">{names}</select></label>'
+    return f"""<figure id="{key}"{' class="wide"' if wide else ""}>
+<header><h3>{title}</h3><div class="tools"><button type="button" data-csv="{key}"
+aria-label="Download the data of “{title}” as CSV">CSV</button></div></header>
+<figcaption>{escape(figure.caption)}</figcaption>{choice}
+<div class="plot{square}" id="plot-{key}" data-figure="{key}" role="img" aria-label="{title}"></div></figure>"""
+
+
+def _options(story: Story) -> str:
+    common = "".join(
+        f'<tr><th scope="row" class="mono">{escape(key)}</th><td class="mono">{escape(value)}</td></tr>'
+        for key, value in story.options.items()
+    )
+    differing = ""
+    if story.differences:
+        heads = "".join(f'<th scope="col" class="mono">{escape(key)}</th>' for key in story.differences)
+        rows = "".join(
+            f'<tr><th scope="row">{escape(method)}</th>'
+            + "".join(f'<td class="mono">{escape(values[i])}</td>' for values in story.differences.values())
+            + "</tr>"
+            for i, method in enumerate(story.methods)
+        )
+        differing = f"""<h2>What differs between the configurations</h2>
+<div class="scroll" tabindex="0" role="region" aria-label="Options that differ"><table class="options">
+<thead><tr><th scope="col">method</th>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"""
+    title = "All options" if story.table is None else "Options that all have in common"
+    return f"""<section id="options">{differing}
+<details><summary>{title}</summary><div class="scroll" tabindex="0" role="region" aria-label="{title}">
+<table class="options"><tbody>{common}</tbody></table></div></details></section>"""

@@ -1,0 +1,81 @@
+"""A headless Chromium, as Debian has it, for looking at pages."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+DESKTOP, PHONE = (1280, 900), (390, 844)
+
+
+def require_browser() -> None:
+    """Skip where there is no browser to drive, and say which part is missing."""
+    pytest.importorskip("selenium", reason="selenium is not installed: it comes with fedwcm[dev]")
+    if CHROMIUM is None or DRIVER is None:
+        pytest.skip("no chromium or chromedriver on the path: apt install chromium chromium-driver")
+
+
+@contextmanager
+def browser(profile: Path) -> Iterator[Any]:
+    """A fresh browser; what it downloads goes to `profile/downloads`."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    options.add_experimental_option("prefs", {"download.default_directory": str(profile / "downloads")})
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+def look_at(driver: Any, page: Path, size: tuple[int, int] = DESKTOP, colours: str = "light") -> None:
+    """Open a page on a screen of this size and wait until its plots are drawn."""
+    width, height = size
+    screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    scheme = [{"name": "prefers-color-scheme", "value": colours}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
+    driver.get(page.as_uri())
+    wait(driver, "return document.documentElement.dataset.drawn === 'true'")
+
+
+def wait(driver: Any, condition: str) -> None:
+    """Wait until a script says yes."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(driver, 10, 0.05).until(lambda d: d.execute_script(condition))
+
+
+def complaints(driver: Any) -> list[str]:
+    """What the console was told since it was last asked."""
+    return [entry["message"] for entry in driver.get_log("browser")]
+
+
+def requests(driver: Any) -> list[str]:
+    """Addresses asked for since this was last called."""
+    messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    return [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
