@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-slow lint format docs clean
+.PHONY: demo test test-slow lint format docs bench clean
 
 demo: $(VENV)/ready
 	$(BIN)/fedwcm compare --config configs/demo.toml --methods fedavg,fedcm,fedwcm --seeds 0 --out runs/demo
@@ -16,16 +16,21 @@ test-slow: $(VENV)/ready-to-test
 	$(BIN)/python -m pytest -q -m slow
 
 lint: $(VENV)/ready-to-test
-	$(BIN)/ruff check src tests docs examples
-	$(BIN)/ruff format --check src tests docs examples
+	$(BIN)/ruff check src tests docs examples benchmarks
+	$(BIN)/ruff format --check src tests docs examples benchmarks
 	$(BIN)/mypy
 
 format: $(VENV)/ready-to-test
-	$(BIN)/ruff check --fix src tests docs examples
-	$(BIN)/ruff format src tests docs examples
+	$(BIN)/ruff check --fix src tests docs examples benchmarks
+	$(BIN)/ruff format src tests docs examples benchmarks
 
 docs: $(VENV)/ready-to-test
 	$(BIN)/python docs/make_method_pages.py
+	$(BIN)/python -m docs.make_performance_page
+
+# Installs the peers from the package index into environments of their own; takes about an hour on two idle cores.
+bench: $(VENV)/ready
+	$(BIN)/python -m benchmarks.run
 
 # torch comes first and alone: its exact version selects the build, and nothing later may replace it.
 $(VENV)/ready: pyproject.toml constraints.txt
@@ -40,4 +45,4 @@ $(VENV)/ready-to-test: $(VENV)/ready
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) runs benchmarks/.venvs benchmarks/.cache

@@ -1,0 +1,1 @@
+"""The benchmark: this package and its peers at the same jobs, round by round, one at a time."""

@@ -1,0 +1,153 @@
+"""Measure this package and its peers: `make bench`, or
+
+    python -m benchmarks.run [--groups J1,J3,commands] [--rounds N] [--only TEXT] [--out FILE]
+
+Every contender of a group is a process of its own that waits at a gate. The driver lets one through at a time: one
+round of each, in an order that changes every sweep, until all rounds are played. Groups that are not measured keep
+what the results file says of them.
+"""
+
+import argparse
+import json
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks import commands
+from benchmarks.bars import Results
+from benchmarks.contender import Contender, FailedError
+from benchmarks.environments import HERE, ROOT, InstallationError, ensure
+from benchmarks.jobs import CACHE
+from benchmarks.lineup import GROUPS, Entry, Group
+from benchmarks.machine import OtherLoad, describe
+from benchmarks.tables import bars_table, commands_table, group_table
+
+LATEST = HERE / "results" / "latest.json"
+COMMANDS = "commands"
+
+
+def main() -> None:
+    """Measure what was asked for, group by group, and write the results after each; then say which bars hold."""
+    options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no contender is left behind, frozen
+    results: Results = {"groups": {}}
+    if options.out.exists():
+        results = json.loads(options.out.read_text(encoding="utf-8"))
+    for name in options.groups.split(","):
+        machine = describe()
+        if name == COMMANDS:
+            _write_data("J1")
+            others = OtherLoad()
+            measured = commands.measure(options.rounds or 5)
+            busy = round(others.cores(), 3)
+            results[COMMANDS] = {"machine": machine, "other_load": busy, "seconds": measured}
+            print(f"\n{commands_table(measured)}", flush=True)
+        else:
+            group = measure(_chosen(GROUPS[name], options.only), options.rounds or GROUPS[name].rounds)
+            results["groups"][name] = {"machine": machine, **group}
+            print(f"\n{GROUPS[name].title}\n\n{group_table(group)}", flush=True)
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    print(f"\n{bars_table(results)}")
+
+
+def measure(group: Group, rounds: int) -> dict[str, Any]:
+    """Play a group's rounds; what is stored of it."""
+    _write_data(group.job.name)
+    about = {} if group.job.addressed else group.job.about
+    told: dict[str, dict[str, Any]] = {}
+    running: dict[str, Contender] = {}
+    total = group.warmup + rounds + 1  # in the last one, memory is watched
+    try:
+        _start(group, total, running, told)
+        others = OtherLoad()
+        _play(group, rounds, running, told)
+        busy = round(others.cores(), 3)
+        _finish(group, running, told)
+    finally:
+        for contender in running.values():
+            contender.close()
+    facts = {
+        "job": group.job.title,
+        "cohort": group.job.cohort,
+        "warmup": group.warmup,
+        "other_load": busy,
+        **about,
+    }
+    return {**facts, "contenders": told}
+
+
+def _start(group: Group, rounds: int, running: dict[str, Contender], told: dict[str, dict[str, Any]]) -> None:
+    for entry in group.entries:
+        _say(f"{group.name}: starting {entry.name}")
+        try:
+            ensure(entry.environment)
+            running[entry.name] = Contender(entry, group.job, rounds, f"{group.name} {entry.name}")
+            told[entry.name] = {"seconds": []}
+        except (FailedError, InstallationError) as error:
+            told[entry.name] = {"error": str(error)}
+
+
+def _play(group: Group, rounds: int, running: dict[str, Contender], told: dict[str, dict[str, Any]]) -> None:
+    shuffle = random.Random(0).shuffle
+    for sweep in range(group.warmup + rounds):
+        _say(f"{group.name}: sweep {sweep + 1} of {group.warmup + rounds}")
+        order = list(running)
+        shuffle(order)
+        for name in order:
+            try:
+                seconds = running[name].play()
+            except FailedError as error:
+                _lost(name, error, running, told)
+                continue
+            if sweep >= group.warmup:
+                told[name]["seconds"].append(round(seconds, 6))
+
+
+def _finish(group: Group, running: dict[str, Contender], told: dict[str, dict[str, Any]]) -> None:
+    for name, contender in list(running.items()):
+        _say(f"{group.name}: last round of {name}")
+        try:
+            last = contender.finish()
+        except (FailedError, subprocess.TimeoutExpired) as error:
+            _lost(name, error, running, told)
+            continue
+        told[name] |= {"ready_seconds": round(contender.ready_seconds, 3), **last}
+
+
+def _lost(name: str, error: Exception, running: dict[str, Contender], told: dict[str, dict[str, Any]]) -> None:
+    running.pop(name).close()
+    told[name] = {"error": str(error)}
+
+
+def _chosen(group: Group, only: str | None) -> Group:
+    """The group with the contenders whose name holds a text; all of them without one."""
+    entries: tuple[Entry, ...] = tuple(e for e in group.entries if only is None or only in e.name)
+    return Group(group.name, group.title, group.job, entries, group.rounds, group.warmup)
+
+
+def _write_data(job: str) -> None:
+    """In a process of its own: the driver stays small and without torch."""
+    CACHE.mkdir(exist_ok=True)
+    subprocess.run([sys.executable, "-m", "benchmarks.data", job], cwd=ROOT, check=True)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure this package and its peers.")
+    everything = ",".join([*GROUPS, COMMANDS])
+    parser.add_argument("--groups", default=everything, metavar="A,B", help=f"of {everything}")
+    parser.add_argument("--rounds", type=int, metavar="N", help="timed rounds of each contender")
+    parser.add_argument("--only", metavar="TEXT", help="only contenders whose name holds this")
+    parser.add_argument("--out", type=Path, default=LATEST, metavar="FILE", help="where results are written")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""What every contender but ours shares: the data, the model, and a careful plain local training."""
+
+import sys
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from benchmarks.jobs import CLASSES, JOBS, SEED, Job
+from fedwcm.core.rng import model_seed
+from fedwcm.models import build_model
+
+TESTED = 2000
+"""Training samples on which the final model is tested, to show that all contenders learnt the same."""
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """One resident data set, and the rows of each client."""
+
+    inputs: Tensor
+    labels: Tensor
+    clients: Tensor
+
+
+def load(job: Job) -> Data:
+    """The data of a job, mapped into memory: processes on one machine share them."""
+    names = ("inputs", "labels", "clients")
+    arrays = [np.load(job.folder / f"{name}.npy", mmap_mode="c") for name in names]
+    return Data(*map(torch.from_numpy, arrays))
+
+
+def make_model(job: Job) -> nn.Module:
+    """The model of a job: the same weights for everybody."""
+    return build_model(job.model, job.input_shape, CLASSES, model_seed(SEED), **job.model_options)
+
+
+@cache
+def resident(name: str) -> tuple[Job, Data, nn.Module]:
+    """Data and model of a job, loaded once in each worker process, which computes on one thread."""
+    torch.set_num_threads(1)
+    job = JOBS[name]
+    return job, load(job), make_model(job)
+
+
+def train(model: nn.Module, data: Data, rows: Tensor, job: Job) -> None:
+    """Train a client: plain SGD over freshly shuffled epochs.
+
+    The step is one `_foreach_add_`, which is faster than any form of `torch.optim.SGD`, most so on small models.
+    """
+    parameters = list(model.parameters())
+    for _ in range(job.epochs):
+        for batch in rows[torch.randperm(len(rows))].split(job.batch_size):
+            cross_entropy(model(data.inputs[batch]), data.labels[batch]).backward()
+            if job.clip is not None:
+                nn.utils.clip_grad_norm_(parameters, job.clip)
+            with torch.no_grad():
+                torch._foreach_add_(parameters, [p.grad for p in parameters], alpha=-job.lr)
+            for p in parameters:
+                p.grad = None
+
+
+def quality(model: nn.Module, data: Data) -> dict[str, float]:
+    """Mean loss and accuracy on the first training samples."""
+    model.eval()
+    with torch.no_grad():
+        labels = data.labels[:TESTED]
+        scores = torch.cat([model(chunk) for chunk in data.inputs[:TESTED].split(500)])
+        loss, correct = cross_entropy(scores, labels), (scores.argmax(dim=1) == labels).float().mean()
+    return {"loss": float(loss), "accuracy": float(correct)}
+
+
+def arguments() -> tuple[Job, int, list[str]]:
+    """The job, the rounds to play, and what else the command line says."""
+    name, rounds, *rest = sys.argv[1:]
+    return JOBS[name], int(rounds), rest
