@@ -1,6 +1,7 @@
 """Laws of a teacher: its file, the clients' loss that listens to it, and CLIP as the one who is asked."""
 
 import math
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -284,3 +285,15 @@ def test_creff_and_clip2fl_beat_fedavg_on_the_rare_classes_of_the_digits(digits_
         few[name] = float(str(run.summary["few"]))
     assert few["creff"] > few["fedavg"] + 0.1
     assert few["clip2fl"] > few["fedavg"] + 0.1
+
+
+def test_the_example_of_an_own_teacher_makes_a_file_that_clip2fl_trains_with(tmp_path: Path) -> None:
+    script = Path(__file__).parent.parent / "examples" / "own-teacher" / "make_teacher.py"
+    file = tmp_path / "teacher.safetensors"
+    command = [sys.executable, str(script), "--dataset", "digits", "--out", str(file)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "1,438 samples" in said
+    cheap = {f"method.{option}": value for option, value in CHEAP.items()}
+    settings = {**cheap, "method.teacher": str(file), "loss.teacher": str(file)}
+    result = fedwcm.run("clip2fl", settings=settings, dataset="digits", clients=5, participation=1.0, rounds=2)
+    assert float(str(result.summary["final_accuracy"])) > 0.2
