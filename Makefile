@@ -41,7 +41,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/ready-to-test: $(VENV)/ready
-	$(PIP) --editable '.[dev,report,hub,he,flower]'
+	$(PIP) --editable '.[dev,report,hub,he,flower,track]'
 	touch $@
 
 clean:

@@ -172,7 +172,9 @@ def test_evaluate_on_other_data_matches_classes_by_name(
     assert float(next(line.split()[-1] for line in said.splitlines() if "test accuracy" in line)) > 0.9
 
 
-@pytest.mark.parametrize("what", ["methods", "losses", "samplers", "datasets", "partitions", "models", "recipes", "trackers"])
+@pytest.mark.parametrize(
+    "what", ["methods", "losses", "samplers", "datasets", "partitions", "models", "recipes", "trackers"]
+)
 def test_list_prints_a_line_for_each(what: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", what]) == 0
     lines = capsys.readouterr().out.splitlines()

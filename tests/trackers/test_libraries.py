@@ -29,14 +29,26 @@ class Stopping:
     def close(self) -> None: ...
 
 
-@pytest.fixture(scope="module")
-def tracked(tmp_path_factory: pytest.TempPathFactory) -> fedwcm.Result:
-    """A run that was stopped and resumed, with all trackers that are installed."""
-    out = tmp_path_factory.mktemp("tracked") / "run"
-    options = {**SMALL, "out": out, "track": NAMES, "diagnostics": "concentration"}
+def stopped_and_resumed(out: Path, trackers: list[str]) -> fedwcm.Result:
+    options = {**SMALL, "out": out, "track": trackers, "diagnostics": "concentration"}
     with pytest.raises(KeyboardInterrupt):
         fedwcm.run("fedwcm", progress=Stopping(), **options)
     return fedwcm.run("fedwcm", resume=True, **options)
+
+
+@pytest.fixture(scope="module")
+def tracked(tmp_path_factory: pytest.TempPathFactory) -> fedwcm.Result:
+    """A run with those of the quick trackers that are installed."""
+    quick = [name for name in NAMES if name != "mlflow"]
+    return stopped_and_resumed(tmp_path_factory.mktemp("tracked") / "run", quick)
+
+
+@pytest.fixture(scope="module")
+def in_mlflow(tmp_path_factory: pytest.TempPathFactory) -> fedwcm.Result:
+    """A run with MLflow, which takes several seconds to make a database."""
+    if "mlflow" not in NAMES:
+        pytest.skip(MISSING.format("mlflow"))
+    return stopped_and_resumed(tmp_path_factory.mktemp("in_mlflow") / "run", ["mlflow"])
 
 
 def folder_of(result: fedwcm.Result, name: str) -> Path:
@@ -72,8 +84,9 @@ def mlflow_client(folder: Path) -> tuple[Any, str]:
     return MlflowClient(tracking_uri=uri), uri
 
 
-def test_mlflow_holds_one_run_with_options_rounds_and_summary(tracked: fedwcm.Result) -> None:
-    folder = folder_of(tracked, "mlflow")
+@pytest.mark.slow
+def test_mlflow_holds_one_run_with_options_rounds_and_summary(in_mlflow: fedwcm.Result) -> None:
+    folder = folder_of(in_mlflow, "mlflow")
     client, _ = mlflow_client(folder)
     experiment = client.get_experiment_by_name("fedwcm")
     (run,) = client.search_runs([experiment.experiment_id])
@@ -83,15 +96,16 @@ def test_mlflow_holds_one_run_with_options_rounds_and_summary(tracked: fedwcm.Re
     for key in ("test_accuracy", "concentration", "concentration_layers/body.1"):
         history = {metric.step: metric.value for metric in client.get_metric_history(run.info.run_id, key)}
         assert sorted(history) == [1, 2, 3, 4, 5]
-    assert history[5] == pytest.approx(tracked.history[-1]["concentration_layers"]["body.1"])  # type: ignore[index]
-    assert run.data.metrics["summary/final_accuracy"] == pytest.approx(tracked.summary["final_accuracy"])
+    assert history[5] == pytest.approx(in_mlflow.history[-1]["concentration_layers"]["body.1"])  # type: ignore[index]
+    assert run.data.metrics["summary/final_accuracy"] == pytest.approx(in_mlflow.summary["final_accuracy"])
     assert run.data.tags["method"] == "fedwcm"
 
 
+@pytest.mark.slow
 def test_mlflow_writes_to_the_server_that_its_own_variable_names_and_says_that_a_run_failed(
-    tracked: fedwcm.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    in_mlflow: fedwcm.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, uri = mlflow_client(folder_of(tracked, "mlflow"))
+    client, uri = mlflow_client(folder_of(in_mlflow, "mlflow"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     out = tmp_path / "elsewhere"
     with pytest.raises(DivergedError):

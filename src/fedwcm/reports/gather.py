@@ -47,7 +47,7 @@ class Run:
 
     @property
     def identity(self) -> tuple[tuple[str, str], ...]:
-        """The options that matter for the result but for the seed; what an older version lacked has its default."""
+        """What matters for the result but for the seed; an option that an older version lacked has its default."""
         options = {**DEFAULTS, **self.settings}
         return tuple(sorted((key, str(value)) for key, value in options.items() if key not in IGNORED))
 

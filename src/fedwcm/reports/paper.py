@@ -94,7 +94,7 @@ def _curves(axes: Any, figure: Curves, story: Story) -> None:
         (line,) = target.plot(
             x,
             y,
-            label=curve.name,
+            label=_plain(curve.name),
             color=COLOURS[style % len(COLOURS)],
             linestyle=DASHES[style % len(DASHES)],
             marker=MARKERS[style % len(MARKERS)],
@@ -151,7 +151,7 @@ def _bars(axes: Any, figure: Bars, story: Story) -> None:
             np.array(bar.values, dtype=float),
             width,
             yerr=None if bar.spread is None else np.array(bar.spread, dtype=float),
-            label=bar.name,
+            label=_plain(bar.name),
             color=COLOURS[style % len(COLOURS)],
             hatch=HATCHES[style % len(HATCHES)],
             edgecolor="white",

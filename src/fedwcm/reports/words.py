@@ -135,9 +135,9 @@ def _clients(run: Run) -> str:
     said += f" ({', '.join(options)})" if options else ""
     share = field("participation.participation")(settings)
     if share is not None:
-        said += f"; {share:.3g} of them are asked to train in a round"
+        said += f"; {100 * share:.3g} % of them are asked to train in a round"
     dropout = field("participation.dropout")(settings)
-    return said + (f", of whom {dropout:.3g} never answer." if dropout else ".")
+    return said + (f", of whom {100 * dropout:.3g} % never answer." if dropout else ".")
 
 
 def _is_option(key: str) -> bool:

@@ -106,7 +106,9 @@ const looks = (() => {
 
   /* The part of the axis that the values need, with round ends and steps, never beyond what is possible. */
   function scale(lowest, highest, bounds) {
-    const span = highest - lowest || Math.abs(highest) || 1;
+    if (highest === lowest)
+      return scale(lowest - (Math.abs(lowest) || 1) / 10, highest + (Math.abs(lowest) || 1) / 10, bounds);
+    const span = highest - lowest;
     const power = 10 ** Math.floor(Math.log10(span / 5));
     const interval = [1, 2, 5, 10].map((step) => step * power).find((step) => span / step <= 6);
     const min = Math.max(bounds?.[0] ?? -Infinity, Math.floor(lowest / interval + 1e-9) * interval);

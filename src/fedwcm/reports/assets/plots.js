@@ -124,7 +124,8 @@ const plots = (() => {
       min: figure.bounds ? figure.bounds[0] : 0,
       max: figure.bounds ? figure.bounds[1] : null,
     });
-    const tilted = (width - 76) / Math.min(figure.categories.length, fitting) < 90;
+    const slot = (width - 76) / Math.min(figure.categories.length, fitting);
+    const tilted = longest(figure.categories) * 7 > slot;
     return {
       ...common(figure, theme),
       aria: { enabled: true, label: { enabled: false }, decal: { show: names.length > 1, decals: decals(theme) } },
@@ -176,6 +177,10 @@ const plots = (() => {
         ...figure.bars.map((bar, i) => shapes.whiskers(bar, i, names.length, theme)).filter(Boolean),
       ],
     };
+  }
+
+  function longest(names) {
+    return most(names.map((name) => name.length));
   }
 
   function barsTip(figure, items) {
@@ -245,14 +250,15 @@ const plots = (() => {
     );
     const shades = cells.map((cell) => cell[2]);
     const extent = figure.bounds ?? [least(shades), most(shades)];
-    const longest = Math.max(...figure.lines.map((name) => name.length));
-    const left = Math.min(160, 46 + longest * 7, width * 0.34);
+    const left = Math.min(160, 46 + longest(figure.lines) * 7, width * 0.34);
     const cellWidth = (width - left - 20) / figure.columns.length;
-    const tilted = figure.square && Math.max(...figure.columns.map((name) => name.length)) * 7 > cellWidth;
+    const tilted = figure.square && longest(figure.columns) * 7 > cellWidth;
+    const bottom = (tilted ? 84 : 46) + 40;
+    const cellHeight = (height(figure, width) - bottom - 8) / figure.lines.length;
     const names = { color: theme.faint, overflow: "truncate", hideOverlap: true };
     return {
       ...common(figure, theme),
-      grid: { left, right: 20, top: 8, bottom: (tilted ? 84 : 46) + 40 },
+      grid: { left, right: 20, top: 8, bottom },
       xAxis: axis(figure.x_label, theme, {
         type: "category",
         data: figure.columns,
@@ -263,7 +269,7 @@ const plots = (() => {
           ...names,
           rotate: tilted ? 45 : 0,
           width: 90,
-          interval: figure.columns.length <= 20 ? 0 : "auto",
+          interval: tilted ? skipped(cellWidth) : "auto",
         },
       }),
       yAxis: axis(figure.y_label, theme, {
@@ -273,7 +279,7 @@ const plots = (() => {
         nameGap: left - 20,
         splitLine: { show: false },
         axisTick: { show: false },
-        axisLabel: { ...names, width: left - 32 },
+        axisLabel: { ...names, width: left - 32, interval: skipped(cellHeight) },
       }),
       visualMap: {
         type: "continuous",
@@ -303,6 +309,7 @@ const plots = (() => {
       series: [
         {
           type: "heatmap",
+          progressive: 0, // all at once: a page in print must be complete
           data: cells,
           encode: { x: 0, y: 1, value: 2 },
           label: {
@@ -314,6 +321,11 @@ const plots = (() => {
         },
       ],
     };
+  }
+
+  /* Names to leave out between two that are shown, so that each has the height of a line. */
+  function skipped(room) {
+    return Math.max(0, Math.ceil(14 / room) - 1);
   }
 
   const MAKERS = { curves, bars, points, grid };
