@@ -191,6 +191,14 @@ def test_an_option_that_only_one_method_knows_is_no_difference(tmp_path: Path) -
     assert list(told(tmp_path).differences) == ["local.lr", "method.name"]
 
 
+def test_what_an_older_version_did_not_write_is_no_difference(tmp_path: Path) -> None:
+    write_run(tmp_path / "new", seed=0)
+    config = write_run(tmp_path / "old", seed=1) / "config.toml"
+    kept = [line for line in config.read_text().splitlines() if not line.startswith(("privacy", "diagnostics"))]
+    config.write_text("\n".join(kept))
+    assert [len(group.runs) for group in gather([tmp_path])] == [2]
+
+
 def test_a_recipe_is_called_by_its_name(tmp_path: Path) -> None:
     assert told(write_run(tmp_path / "run", "fedcm+focal")).title == "fedcm+focal on digits"
 

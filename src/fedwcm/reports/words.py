@@ -50,18 +50,19 @@ def what_was_compared(groups: Sequence[Group]) -> list[str]:
 
 
 def what_came_of_it(run: Run) -> list[str]:
-    """The headline of one run, and what a reader should be warned of."""
+    """The headline of one run."""
+    if not run.history:
+        return ["The run ended before it was evaluated." if run.diverged else "No round was evaluated yet."]
     final, best = field("final_accuracy")(run.summary), field("best_accuracy")(run.summary)
-    said = []
-    if final is not None and best is not None:
-        said.append(
-            f"The model ends with a test accuracy of {final:.3f}; the best of all evaluations is {best:.3f}."
-        )
-        many, few = field("many")(run.summary), field("few")(run.summary)
-        if many is not None and few is not None:
-            said.append(f"Frequent classes reach {many:.3f}, rare ones {few:.3f}.")
-    elif run.history:
-        said.append("There was no data to test on: only the clients' own training is measured.")
+    if final is None or best is None:
+        return ["There was no data to test on: only the clients' own training is measured."]
+    when = "The model ends" if run.finished else "So far the model is"
+    if run.diverged:
+        when = "Before it diverged the model was"
+    said = [f"{when} at a test accuracy of {final:.3f}; the best evaluation had {best:.3f}."]
+    many, few = field("many")(run.summary), field("few")(run.summary)
+    if many is not None and few is not None:
+        said.append(f"Frequent classes reach {many:.3f}, rare ones {few:.3f}.")
     return said
 
 
@@ -146,7 +147,7 @@ def _is_option(key: str) -> bool:
 
 def _training(settings: Settings, differing_keys: Sequence[str]) -> str:
     model, rounds, epochs, batch, rate = (settings.get(key, "?") for key in TRAINING)
-    said = f"Training: model {model}, {rounds} rounds; a client takes {_number(epochs, 'epoch')} "
+    said = f"Training: model {model}, {_number(rounds, 'round')}; a client takes {_number(epochs, 'epoch')} "
     said += f"in batches of {batch} at a learning rate of {rate}"
     for part, usual in (("loss", "cross_entropy"), ("sampler", "uniform")):
         name = settings.get(f"{part}.name", usual)

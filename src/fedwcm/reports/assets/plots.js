@@ -40,8 +40,9 @@ const plots = (() => {
       xAxis: axis(figure.x_label, theme, {
         type: "value",
         nameGap: 26,
-        min: "dataMin",
-        max: "dataMax",
+        minInterval: 1,
+        min: ({ min, max }) => (min < max ? min : min - 1),
+        max: ({ min, max }) => (min < max ? max : max + 1),
         splitLine: { show: false },
       }),
       yAxis: figure.right_label ? [left, right] : left,
