@@ -69,18 +69,22 @@ def run(
         raise ValueError(f"{folder.path} holds a run already: resume it, or choose another folder")
     check_trackers(wanted.run.track, None if folder is None else folder.path)
     experiment = build(wanted)
-    if folder is not None and folder.holds_run:
-        changed = differences(folder.config(), experiment.config)
-        if changed:
-            experiment.simulation.backend.close()
-            raise ValueError(f"{folder.path} cannot be resumed with another configuration: " + "; ".join(changed))
-        if folder.finished:
-            experiment.simulation.backend.close()
-            return _read_result(folder)
+    if folder is not None and folder.holds_run and _nothing_left(folder, experiment):
+        return _read_result(folder)
     finished = _played(experiment, folder, progress or Silent(), report)
     module = experiment.network.module.eval()
     path = None if folder is None else folder.path
     return Result(experiment.config, finished.history, finished.summary, module, path)
+
+
+def _nothing_left(folder: RunFolder, experiment: Experiment) -> bool:
+    """Whether the folder's run came to its end; raises if it was another one than is to be resumed."""
+    changed = differences(folder.config(), experiment.config)
+    if changed or folder.finished:
+        experiment.simulation.backend.close()
+    if changed:
+        raise ValueError(f"{folder.path} cannot be resumed with another configuration: " + "; ".join(changed))
+    return folder.finished
 
 
 def _played(experiment: Experiment, folder: RunFolder | None, progress: Progress, report: bool) -> Finished:
