@@ -47,20 +47,18 @@ def resident(name: str) -> tuple[Job, Data, nn.Module]:
 
 
 def train(model: nn.Module, data: Data, rows: Tensor, job: Job) -> None:
-    """Train a client: plain SGD over freshly shuffled epochs.
+    """Train a client: torch's SGD, in its fastest form, over freshly shuffled epochs.
 
-    The step is one `_foreach_add_`, which is faster than any form of `torch.optim.SGD`, most so on small models.
+    On J1 a step by hand, `_foreach_add_` on the parameters, would make a round a tenth faster.
     """
-    parameters = list(model.parameters())
+    optimizer = torch.optim.SGD(model.parameters(), lr=job.lr, fused=True)
     for _ in range(job.epochs):
         for batch in rows[torch.randperm(len(rows))].split(job.batch_size):
+            optimizer.zero_grad()
             cross_entropy(model(data.inputs[batch]), data.labels[batch]).backward()
             if job.clip is not None:
-                nn.utils.clip_grad_norm_(parameters, job.clip)
-            with torch.no_grad():
-                torch._foreach_add_(parameters, [p.grad for p in parameters], alpha=-job.lr)
-            for p in parameters:
-                p.grad = None
+                nn.utils.clip_grad_norm_(model.parameters(), job.clip)
+            optimizer.step()
 
 
 def quality(model: nn.Module, data: Data) -> dict[str, float]:

@@ -78,7 +78,7 @@ def page(results: dict[str, Any]) -> str:
 def _about(group: dict[str, Any]) -> str:
     timed = max((len(c["seconds"]) for c in group["contenders"].values() if "seconds" in c), default=0)
     source = f" Data: {group['source']}." if "source" in group else ""
-    return f"{group['job']}.{source} {timed} rounds each.\n\n{_machine(group)}"
+    return f"{group['job']}.{source} Timed rounds of each contender: {timed}.\n\n{_machine(group)}"
 
 
 def _machine(measured: dict[str, Any]) -> str:

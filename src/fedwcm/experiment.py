@@ -123,7 +123,6 @@ def divide(config: Config) -> ClientData:
 
 def build(config: Config) -> Experiment:
     """Everything that a run of this configuration needs. Options are checked before data is loaded."""
-    keep_freed_memory()
     parts, device = Parts.of(config), chosen_device(config.run.device)
     source = _generated(config, device) if config.data.dataset == synthetic.NAME else _loaded(config, device)
     model_name = config.model.name if config.model.name != "auto" else default_model(source.input_shape)
@@ -132,6 +131,7 @@ def build(config: Config) -> Experiment:
         model=replace(config.model, name=model_name),
         run=replace(config.run, device=str(device)),
     )
+    keep_freed_memory()  # not earlier: what loading the data took for a while goes back to the system
     network = Network(_model(config, source), device)
     federation = source.federation
     population = _population(config, federation)

@@ -1,8 +1,8 @@
 """A third way to run a block of models: stacks of linear layers, differentiated by hand.
 
-The layers below the head are batched matrix products outside autograd, whose gradients are written straight into
-the flat vector: no graph, no copies. The head and the objective stay with autograd, so every objective works as it
-does with any other model. Agrees with the other ways to float32 rounding.
+The layers are batched matrix products outside autograd, whose gradients are written straight into the flat vector:
+no graph, no copies. The objective stays with autograd, so every objective works as it does with any other model.
+Agrees with the other ways to float32 rounding.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,24 +39,29 @@ class Affine:
         weight = w[:, self.weight.start : self.weight.stop].view(-1, *self.weight.shape)
         return [weight] if self.bias is None else [weight, w[:, None, self.bias.start : self.bias.stop]]
 
-    def backward(self, gradient: Tensor, value: Tensor, inputs: Tensor, into: Vec) -> Tensor:
-        """Write the gradient of weight and bias into the flat vectors; the gradient before the activation."""
-        if self.activation is not None:
-            gradient = self.activation[1](gradient, value)
+    def write_gradient(self, into: Vec, gradient: Tensor, inputs: Tensor) -> None:
+        """Put the gradient of weight and bias into its place, given the gradient at the layer's output."""
         weight, *bias = self.parameters(into)
         torch.bmm(gradient.transpose(1, 2), inputs, out=weight)
         for b in bias:
             torch.sum(gradient, dim=1, keepdim=True, out=b)
-        return gradient
 
 
 @dataclass(frozen=True, eq=False)
 class Tape:
-    """What a forward pass leaves behind for the backward one."""
+    """What a forward pass leaves behind: the parameters of each layer, and the values from the inputs to the logits.
+
+    An objective sees the logits, the features and the head's parameters as independent variables, each the start
+    of a graph; the backward pass joins them.
+    """
 
     w: Vec
+    parameters: list[list[Tensor]]
     values: list[Tensor]
-    head: list[Tensor]
+
+    @property
+    def variables(self) -> list[Tensor]:
+        return [self.values[-1], self.values[-2], *self.parameters[-1]]
 
 
 class LinearStack:
@@ -66,8 +71,7 @@ class LinearStack:
         layers = affine_layers(network)
         if layers is None:
             raise ValueError("the model is not a plain stack of linear layers with ReLU, tanh or sigmoid between")
-        self.network = network
-        *self._body, self._head = layers
+        self.network, self._layers = network, layers
         self._tape: Tape | None = None
 
     def start(self, buffers: Vec) -> None:
@@ -75,15 +79,15 @@ class LinearStack:
 
     def __call__(self, w: Vec, inputs: Tensor, track: bool) -> View:
         w = w.detach()
-        values = [inputs.flatten(start_dim=2)]
-        for layer in self._body:
-            value = _affine(values[-1], layer.parameters(w))
+        parameters = [layer.parameters(w) for layer in self._layers]
+        values = [inputs.flatten(start_dim=2).detach()]
+        for layer, own in zip(self._layers, parameters, strict=True):
+            value = _affine(values[-1], own)
             values.append(value if layer.activation is None else layer.activation[0](value))
-        head = self._head.parameters(w)
+        self._tape = tape = Tape(w, parameters, values)
         if torch.is_grad_enabled():
-            for leaf in (*head, *values[-1:] * bool(self._body)):
-                leaf.requires_grad_()
-        self._tape = tape = Tape(w, values, head)
+            for variable in tape.variables:
+                variable.requires_grad_()
 
         def at(x: Vec) -> View:
             with torch.no_grad():
@@ -91,22 +95,28 @@ class LinearStack:
             self._tape = tape
             return view
 
-        return View(_affine(values[-1], head), values[-1], lambda features: _affine(features, head), at)
+        return View(values[-1], values[-2], lambda features: _affine(features, parameters[-1]), at)
 
     def gradient(self, loss: Tensor) -> Vec:
         assert self._tape is not None
-        w, values, head = self._tape.w, self._tape.values, self._tape.head
-        leaves = [*head, values[-1]] if self._body else head
-        found = torch.autograd.grad(loss.sum(), leaves, materialize_grads=True)
+        w, parameters, values = self._tape.w, self._tape.parameters, self._tape.values
+        found = torch.autograd.grad(loss, self._tape.variables, torch.ones_like(loss), allow_unused=True)
+        by_logits, by_features, *by_head = found
+        gradient = torch.zeros_like(values[-1]) if by_logits is None else by_logits
         into = torch.empty(w.shape, dtype=w.dtype, device=w.device)
-        for mine, theirs in zip(self._head.parameters(into), found, strict=False):
-            mine.copy_(theirs)
-        gradient = found[-1]
         with torch.no_grad():
-            for i in reversed(range(len(self._body))):
-                before = self._body[i].backward(gradient, values[i + 1], values[i], into)
+            for i in reversed(range(len(self._layers))):
+                layer = self._layers[i]
+                if layer.activation is not None:
+                    gradient = layer.activation[1](gradient, values[i + 1])
+                layer.write_gradient(into, gradient, values[i])
                 if i:
-                    gradient = torch.bmm(before, self._body[i].parameters(w)[0])
+                    gradient = torch.bmm(gradient, parameters[i][0])
+                if layer is self._layers[-1] and by_features is not None:
+                    gradient = gradient + by_features
+            for mine, direct in zip(self._layers[-1].parameters(into), by_head, strict=True):
+                if direct is not None:
+                    mine += direct
         return into
 
     def buffers(self) -> Tensor:

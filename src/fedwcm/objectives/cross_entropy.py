@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
-from torch.nn.functional import log_softmax
+from torch.nn.functional import cross_entropy
 
 from fedwcm.core.batches import Batch
 from fedwcm.core.objective import Objective, View
@@ -18,5 +18,5 @@ class CrossEntropy(Objective):
     name: ClassVar[str] = "cross_entropy"
 
     def loss(self, view: View, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
-        likelihood = log_softmax(view.logits, dim=-1).gather(-1, batch.labels[..., None])
-        return -batch.mean(likelihood[..., 0]), o
+        surprise = cross_entropy(view.logits.flatten(0, 1), batch.labels.flatten(), reduction="none")
+        return batch.mean(surprise.view_as(batch.labels)), o
