@@ -49,7 +49,7 @@ class Affine:
 
 @dataclass(frozen=True, eq=False)
 class Tape:
-    """What a forward pass leaves behind: the parameters of each layer, and the values from the inputs to the logits.
+    """What a forward pass leaves behind: each layer's parameters, and the values from the inputs to the logits.
 
     An objective sees the logits, the features and the head's parameters as independent variables, each the start
     of a graph; the backward pass joins them.
