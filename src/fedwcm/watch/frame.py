@@ -40,8 +40,8 @@ def frame(glance: Glance, width: int, height: int | None) -> RenderableType:
 
 
 def _missing(folder: Path) -> Text:
-    there = "holds no run yet" if folder.is_dir() else "is not there yet"
-    return Text(f"waiting: {folder} {there}", style="yellow")
+    waiting = "no run yet in" if folder.is_dir() else "not there yet:"  # before the path, which may be long
+    return Text(f"{waiting} {folder}", style="yellow")
 
 
 def status(run: Run) -> str:
