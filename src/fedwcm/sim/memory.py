@@ -12,12 +12,17 @@ _LARGEST = 2**30
 
 
 def keep_freed_memory() -> None:
-    """Let the allocator reuse large blocks. Does nothing where the C library is not glibc."""
+    """Give back what is free now; from now on, let the allocator reuse large blocks.
+
+    Does nothing where the C library is not glibc.
+    """
     if not sys.platform.startswith("linux"):
         return
     try:
-        mallopt = ctypes.CDLL(None).mallopt
+        library = ctypes.CDLL(None)
+        mallopt, malloc_trim = library.mallopt, library.malloc_trim
     except (OSError, AttributeError):
         return
+    malloc_trim(0)
     mallopt(_M_MMAP_THRESHOLD, _LARGEST)
     mallopt(_M_TRIM_THRESHOLD, _LARGEST)

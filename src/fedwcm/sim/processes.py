@@ -6,6 +6,7 @@ without copying, and exchange vectors with the parent through shared memory. Eve
 would in one process: who trains it changes nothing.
 """
 
+import gc
 import multiprocessing
 import signal
 import traceback
@@ -46,6 +47,7 @@ class Processes:
     def __init__(self, inner: InProcess, workers: int) -> None:
         self._inner = inner
         self._outbox = Mailbox()
+        gc.freeze()  # else the workers' collectors would write to, and so copy, every page they were forked with
         context = multiprocessing.get_context("fork")
         self._pipes: list[Connection] = []
         self._inboxes: list[State] = [{} for _ in range(workers)]
@@ -57,6 +59,7 @@ class Processes:
             worker.start()
             theirs.close()
             self._workers.append(worker)
+        gc.unfreeze()
 
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> LocalResult:
         gathered = Gathered(ids)
