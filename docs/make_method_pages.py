@@ -13,13 +13,18 @@ from dataclasses import fields
 from pathlib import Path
 
 from fedwcm.core.method import Method
+from fedwcm.core.objective import Objective
 from fedwcm.methods import METHODS
+from fedwcm.methods.fedavg import FedAvg
+from fedwcm.objectives.balancefl import BalanceFL
 from fedwcm.objectives.cross_entropy import CrossEntropy
 from fedwcm.recipes import RECIPES
 from fedwcm.testing import SIZES, _engine, _play
 
 DOCS = Path(__file__).parent
 SKIPPED = {"clip2fl": "needs a teacher's file: `python -m fedwcm.teacher` makes it"}
+LOSSES = {"balancefl": BalanceFL}
+"""Methods of their papers that are FedAvg with a loss (and a sampler): see `RECIPES`."""
 
 
 def main() -> None:
@@ -34,17 +39,25 @@ def main() -> None:
         "|---|---|---|---|---|---|",
     ]
     for name, cls in METHODS.items():
-        cost = _cost(cls) if name not in SKIPPED else None
+        cost = _cost(cls(**_cheap(cls)), CrossEntropy()) if name not in SKIPPED else None
         (DOCS / "methods" / f"{name}.md").write_text(
             _page(name, cls, cost, results.get(name, {})), encoding="utf-8"
         )
         shown = " | ".join(cost.values()) if cost else "– | – | – | –"
         lines.append(f"| [{name}]({name}.md) | {_first_line(cls)} | {shown} |")
+    for name, loss in LOSSES.items():
+        cost = _cost(FedAvg(), loss())
+        (DOCS / "methods" / f"{name}.md").write_text(
+            _page(name, loss, cost, results.get(name, {})), encoding="utf-8"
+        )
+        lines.append(f"| [{name}]({name}.md) | {_first_line(loss)} | {' | '.join(cost.values())} |")
     lines += ["", "P is the size of the model; numbers are counted on the code, per client and round.", ""]
     (DOCS / "methods" / "README.md").write_text("\n".join(lines), encoding="utf-8")
 
 
-def _page(name: str, cls: type[Method], cost: dict[str, str] | None, result: dict[str, str]) -> str:
+def _page(
+    name: str, cls: type[Method] | type[Objective], cost: dict[str, str] | None, result: dict[str, str]
+) -> str:
     text = inspect.getdoc(inspect.getmodule(cls)) or ""
     parts = [f"# {name}", "", text, "", "## Options", "", *_options(cls), "", "## Cost", ""]
     if cost:
@@ -65,7 +78,7 @@ def _page(name: str, cls: type[Method], cost: dict[str, str] | None, result: dic
     return "\n".join([*parts, ""])
 
 
-def _options(cls: type[Method]) -> list[str]:
+def _options(cls: type[Method] | type[Objective]) -> list[str]:
     rows = ["| option | default | |", "|---|---|---|"]
     for field in fields(cls):
         found = re.search(rf"^    {field.name}: (.+(?:\n {{8,}}\S.*)*)", _arguments(cls, field.name), re.MULTILINE)
@@ -75,7 +88,7 @@ def _options(cls: type[Method]) -> list[str]:
     return rows
 
 
-def _arguments(cls: type[Method], option: str) -> str:
+def _arguments(cls: type[Method] | type[Objective], option: str) -> str:
     """The docstring, of the class or the nearest of its parents, that describes an option."""
     for base in cls.__mro__:
         text = inspect.getdoc(base) or ""
@@ -84,9 +97,9 @@ def _arguments(cls: type[Method], option: str) -> str:
     return ""
 
 
-def _cost(cls: type[Method]) -> dict[str, str]:
+def _cost(method: Method, objective: Objective) -> dict[str, str]:
     """Models sent down and up, kept on the client, and gradients a step, counted on one round."""
-    engine = _engine(cls(**_cheap(cls)), CrossEntropy())
+    engine = _engine(method, objective)
     calls = _count_gradients(engine)
     state = _play(engine, 1)
     calls["gradients"] = calls["steps"] = 0
@@ -146,7 +159,7 @@ def _results() -> dict[str, dict[str, str]]:
     return results
 
 
-def _first_line(cls: type[Method]) -> str:
+def _first_line(cls: type[Method] | type[Objective]) -> str:
     return (inspect.getdoc(inspect.getmodule(cls)) or "").partition("\n")[0]
 
 
