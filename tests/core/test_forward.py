@@ -229,6 +229,15 @@ def test_the_hand_written_backward_pass_is_autograds(activation: type[nn.Module]
     assert (together[1] != 0).any(dim=0).float().mean() > 0.5
 
 
+def test_softmax_regression_may_use_its_inputs_as_features() -> None:
+    def weighed(view: View, x: Vec) -> Tensor:
+        return first_class(view, x) * (1.0 + of_features(view, x))
+
+    together, apart = both(linear, weighed, way=LinearStack)
+    for mine, theirs in zip(together, apart, strict=True):
+        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), **EXACT)
+
+
 def test_every_parameter_is_written_even_if_the_loss_does_not_depend_on_it() -> None:
     together, apart = both(mlp, of_features, way=LinearStack)
     head = 6 * CLASSES + CLASSES

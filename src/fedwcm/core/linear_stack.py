@@ -36,8 +36,8 @@ class Affine:
 
     def parameters(self, w: Vec) -> list[Tensor]:
         """The weights `(K, out, in)` and biases `(K, 1, out)` of the models `w (K, P)`, as views."""
-        weight = w[:, self.weight.start : self.weight.stop].view(-1, *self.weight.shape)
-        return [weight] if self.bias is None else [weight, w[:, None, self.bias.start : self.bias.stop]]
+        weight = self.weight.of(w)
+        return [weight] if self.bias is None else [weight, self.bias.of(w)[:, None]]
 
     def write_gradient(self, into: Vec, gradient: Tensor, inputs: Tensor) -> None:
         """Put the gradient of weight and bias into its place, given the gradient at the layer's output."""
@@ -112,8 +112,8 @@ class LinearStack:
                 layer.write_gradient(into, gradient, values[i])
                 if i:
                     gradient = torch.bmm(gradient, parameters[i][0])
-                if layer is self._layers[-1] and by_features is not None:
-                    gradient = gradient + by_features
+                    if layer is self._layers[-1] and by_features is not None:
+                        gradient += by_features
             for mine, direct in zip(self._layers[-1].parameters(into), by_head, strict=True):
                 if direct is not None:
                     mine += direct
