@@ -20,7 +20,7 @@ from fedwcm.core.network import Network
 from fedwcm.core.objective import Objective
 from fedwcm.core.participation import Participation
 from fedwcm.core.server import Outcome, update
-from fedwcm.core.types import Cohort, Ints, Population, State
+from fedwcm.core.types import Cohort, Context, Ints, Population, State
 from fedwcm.objectives.cross_entropy import CrossEntropy
 from fedwcm.samplers.uniform import Uniform
 from fedwcm.sim.backend import Backend, InProcess
@@ -227,6 +227,11 @@ def simulation(
     backend: Backend = Processes(inner, workers) if workers > 1 else inner
     everybody = participation or Participation(participation=1.0)
     return Simulation(training, federation, everybody, backend, store, lr, lr_decay)
+
+
+def prepared(method: Method, c: State, ctx: Context) -> Context:
+    """The context as the local loop hands it to `direction`."""
+    return replace(ctx, prepared=method.prepare(c, ctx))
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,7 @@ def build(config: Config) -> Experiment:
     )
     keep_freed_memory()  # not earlier: what loading the data took for a while goes back to the system
     network = Network(_model(config, source), device)
+    x, buffers = network.initial()
     federation = source.federation
     population = _population(config, federation)
     choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population))
@@ -141,8 +142,8 @@ def build(config: Config) -> Experiment:
         config=config,
         simulation=_simulation(config, training, federation, choice),
         network=network,
-        x=network.initial()[0],
-        buffers=network.initial()[1],
+        x=x,
+        buffers=buffers,
         train_counts=federation.counts.sum(axis=0),
         test=source.test,
         val=source.val,

@@ -1,6 +1,6 @@
 """Sharpness-aware methods: where they take their gradients, what they reduce to, and what they must not touch."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -13,7 +13,6 @@ from fedwcm.balance import adaptive_alpha, client_weights, discrepancy, temperat
 from fedwcm.config import from_settings
 from fedwcm.core.batches import Batch
 from fedwcm.core.federation import InMemory
-from fedwcm.core.forward import OneByOne
 from fedwcm.core.method import Method
 from fedwcm.core.network import Network
 from fedwcm.core.objective import Objective, View
@@ -33,7 +32,18 @@ from fedwcm.methods.wcm import WCM
 from fedwcm.sim.progress import Silent
 from fedwcm.sim.runner import Runner
 
-from ..factories import SIZES, Scripted, clusters, linear, local_training, mlp, play, population, simulation
+from ..factories import (
+    SIZES,
+    Scripted,
+    clusters,
+    linear,
+    local_training,
+    mlp,
+    play,
+    population,
+    prepared,
+    simulation,
+)
 
 Case = tuple[str, dict[str, Any]]
 """A method of the family, and options that are not its defaults."""
@@ -173,11 +183,6 @@ def test_stacked_clients_do_as_clients_one_by_one(case: Case) -> None:
     assert torch.allclose(trained(method, stacked=True), trained(method), rtol=1e-9, atol=1e-12)
 
 
-def prepared(method: Method, c: State, ctx: Context) -> Context:
-    """The context as the local loop hands it to `direction`."""
-    return replace(ctx, prepared=method.prepare(c, ctx))
-
-
 def random_like(state: State, seed: int) -> State:
     """The same keys and shapes with random vectors; numbers such as alpha stay."""
     rng = torch.Generator().manual_seed(seed)
@@ -219,53 +224,7 @@ def test_hooks_are_pure(case: Case) -> None:
     assert numbers(arguments) == before
 
 
-# --- FedLESAM: the whole vector, of the right earlier model -----------------------------------------------
-
-
-class Recording(OneByOne):
-    """Notes down every model that it is asked about, with the first one of each client's round in front."""
-
-    def start(self, buffers: Vec) -> None:
-        super().start(buffers)
-        self.rounds: list[list[Tensor]] = [*getattr(self, "rounds", []), []]
-
-    def __call__(self, w: Vec, inputs: Tensor, track: bool) -> View:
-        self.rounds[-1].append(w[0].clone())
-        return super().__call__(w, inputs, track)
-
-
-def first_points(method: Method, cohorts: list[list[int]]) -> tuple[list[Tensor], list[Tensor]]:
-    """The model sent in each round, and where its only client took its first gradient."""
-    data = clusters()
-    training = local_training(method, data.federation, mlp())
-    forward = Recording(training.forward.network)
-    simulated = simulation(replace(training, forward=forward), data.federation, participation=Scripted(cohorts))
-    sent = [forward.network.initial()[0], *(state.x for state, _ in play(simulated, len(cohorts)))]
-    return sent, [points[0] for points in forward.rounds]
-
-
-@pytest.mark.parametrize("name", ["fedlesam", "fedlesam-s", "fedlesam-d"])
-def test_the_perturbation_is_the_whole_difference_of_global_models_scaled_to_rho(name: str) -> None:
-    x, at = first_points(make((name, {}), rho=0.2), [[0], [0]])
-    assert torch.equal(at[0], x[0])  # no earlier model, no perturbation
-    e = at[1] - x[1]
-    assert torch.allclose(e, 0.2 * (x[0] - x[1]) / (x[0] - x[1]).norm(), rtol=1e-4)
-    tensors = torch.split(e, [24, 6, 18, 3])  # weights and biases of the two layers
-    # A flat vector that is read with a tensor's index shifts all of the tensor by one number.
-    assert all(piece.std() > 1e-3 for piece in tensors)
-
-
-def test_a_client_remembers_its_own_last_model_and_the_server_its_last_step() -> None:
-    def unit(v: Tensor) -> Tensor:
-        return v.div(v.norm())
-
-    x, at = first_points(FedLESAM(rho=0.2, memory="client"), [[0], [1], [0]])
-    assert torch.equal(at[1], x[1])  # client 1 has not been here before
-    assert torch.allclose(at[2] - x[2], 0.2 * unit(x[0] - x[2]), rtol=1e-4)
-    x, at = first_points(FedLESAM(rho=0.2, memory="server"), [[0], [1], [0]])
-    assert torch.equal(at[0], x[0])
-    assert torch.allclose(at[1] - x[1], 0.2 * unit(x[0] - x[1]), rtol=1e-4)
-    assert torch.allclose(at[2] - x[2], 0.2 * unit(x[1] - x[2]), rtol=1e-4)
+# --- FedLESAM: whose memory (tests/methods/test_fedlesam.py has where it looks) ----------------------------
 
 
 def test_both_memories_are_one_when_everybody_takes_part_in_every_round() -> None:

@@ -150,7 +150,7 @@ class LocalTraining:
             grad = Gradient(self.forward, self.objective, batch, _rows(o, active), now)
             v, c_active = self.method.direction(w[:active], grad, _rows(c, active), now)
             self._step(w[:active], v, now)
-            del v  # so that the next gradient takes its place, which is still in the cache
+            del v  # one vector less in memory while the next gradient is made
             c, o = _replace_rows(c, c_active), _replace_rows(o, grad.state)
             if grad.loss is not None and grad.correct is not None:
                 loss[:active] += grad.loss
