@@ -231,7 +231,8 @@ def simulation(
 
 def prepared(method: Method, c: State, ctx: Context) -> Context:
     """The context as the local loop hands it to `direction`."""
-    return replace(ctx, prepared=method.prepare(c, ctx))
+    ctx = replace(ctx, prepared=method.prepare(c, ctx))
+    return replace(ctx, blend=method.blend(c, ctx))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedwcm.core.blend import Blend
 from fedwcm.core.method import Method
 from fedwcm.core.types import Cohort, Context, Report
 from fedwcm.methods import METHODS
@@ -207,8 +208,10 @@ def snapshot(value: Any) -> Any:
         return value.copy()
     if isinstance(value, dict):
         return {key: snapshot(item) for key, item in value.items()}
+    if isinstance(value, Blend):
+        return {name: snapshot(item) for name, item in vars(value).items()}
     if isinstance(value, (Context, Cohort)):
-        names = ("x", "message", "learning_rates", "prepared", "report", "samples", "steps", "ids")
+        names = ("x", "message", "learning_rates", "prepared", "blend", "report", "samples", "steps", "ids")
         return {name: snapshot(getattr(value, name)) for name in names if hasattr(value, name)}
     return None
 
@@ -229,7 +232,9 @@ HOOKS = (
     "init_client",
     "message",
     "local_lr",
-    "direction",
+    "prepare",
+    "blend",
+    "gradient_at",
     "finish",
     "weights",
     "combine",

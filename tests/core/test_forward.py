@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
+from fedwcm.core.affine import affine_layers
 from fedwcm.core.forward import Forward, OneByOne, Stacked
-from fedwcm.core.linear_stack import LinearStack, affine_layers, stack
+from fedwcm.core.linear_stack import LinearStack, stack
 from fedwcm.core.network import Network
 from fedwcm.core.objective import View
 from fedwcm.core.types import Vec
@@ -36,6 +37,10 @@ def models_and_inputs(network: Network, shape: tuple[int, ...] = (FEATURES,)) ->
     return w, torch.randn(K, BATCH, *shape, generator=rng, dtype=x.dtype)
 
 
+def gradient(forward: Forward, loss: Tensor) -> Vec:
+    return forward.backward(loss, torch.ones_like(loss)).vector()
+
+
 def both(
     build: Build, loss: Loss, shape: tuple[int, ...] = (FEATURES,), way: Way = Stacked
 ) -> tuple[list[Tensor], list[Tensor]]:
@@ -46,14 +51,14 @@ def both(
     stacked = way(network)
     view = stacked(w, inputs, track=True)
     value = loss(view, x)
-    together = [value.detach(), stacked.gradient(value), view.logits.detach()]
+    together = [value.detach(), gradient(stacked, value), view.logits.detach()]
     rows = []
     single = OneByOne(Network(build()))
     for k in range(K):
         single.start(torch.zeros(0))
         view = single(w[k : k + 1], inputs[k : k + 1], track=True)
         value = loss(view, x)
-        rows.append([value.detach(), single.gradient(value), view.logits.detach()])
+        rows.append([value.detach(), gradient(single, value), view.logits.detach()])
     return together, [torch.cat(column) for column in zip(*rows, strict=True)]
 
 
@@ -86,6 +91,39 @@ def test_losses_and_gradients_agree_whatever_of_the_view_is_used(build: Build, l
         np.testing.assert_allclose(mine.numpy(), theirs.numpy(), **EXACT)
     assert len(set(together[0].tolist())) == K
     assert (together[1].norm(dim=-1) > 1e-3).all()
+
+
+@pytest.mark.parametrize("build", [mlp, unbiased])
+@pytest.mark.parametrize("loss", [first_class, of_features, of_the_head_on_other_features])
+@pytest.mark.parametrize("way", [OneByOne, Stacked, LinearStack])
+def test_a_gradient_can_be_had_as_a_vector_or_added_to_the_models(build: Build, loss: Loss, way: Way) -> None:
+    network = Network(build())
+    w, inputs = models_and_inputs(network)
+    k = 1 if way is OneByOne else K
+    forward, w, inputs = way(network), w[:k], inputs[:k]
+    rates = torch.tensor([0.3, -2.0, 0.1], dtype=torch.float64)[:k]
+    plain = gradient(forward, loss(forward(w, inputs, track=True), w[0]))
+    moved = w.clone()
+    view = forward(moved, inputs, track=True)
+    forward.backward(loss(view, w[0]), rates).add_to(moved)
+    np.testing.assert_allclose(moved.numpy(), (w + rates[:, None] * plain).numpy(), **EXACT)
+    here, afresh = (f(moved, inputs, track=True).logits.detach() for f in (forward, way(Network(build()))))
+    assert torch.equal(here, afresh)  # of the models as they are now, not of what they were
+
+
+@pytest.mark.parametrize("way", [OneByOne, Stacked, LinearStack])
+def test_a_gradient_with_respect_to_the_logits_goes_on_to_the_models(way: Way) -> None:
+    network = Network(mlp())
+    w, inputs = models_and_inputs(network)
+    k = 1 if way is OneByOne else K
+    forward = way(network)
+    plain = gradient(forward, first_class(forward(w[:k], inputs[:k], track=True), w[0]))
+    view = forward(w[:k], inputs[:k], track=True)
+    by_logits = view.logits.detach().softmax(dim=-1)
+    by_logits[..., 0] -= 1.0
+    np.testing.assert_allclose(
+        forward.backward(view.logits, by_logits / BATCH).vector().numpy(), plain.numpy(), **EXACT
+    )
 
 
 def test_the_features_of_softmax_regression_are_its_inputs() -> None:
@@ -130,10 +168,10 @@ def test_looking_at_another_model_changes_neither_the_view_nor_its_gradient(
     x = network.initial()[0] * 2
     k = 1 if way is OneByOne else K
     forward = way(network)
-    plain = forward.gradient(first_class(forward(w[:k], inputs[:k], track=True), x))
+    plain = gradient(forward, first_class(forward(w[:k], inputs[:k], track=True), x))
     view = forward(w[:k], inputs[:k], track=True)
     other = view.at(x)
-    assert torch.equal(forward.gradient(first_class(view, x)), plain)
+    assert torch.equal(gradient(forward, first_class(view, x)), plain)
     mine = Network(build())
     mine.point_parameters(x)
     np.testing.assert_allclose(other.logits[0].numpy(), mine(inputs[0])[0].detach().numpy(), **EXACT)
@@ -144,7 +182,7 @@ def test_gradients_are_those_of_autograd_on_a_plain_module() -> None:
     network = Network(mlp())
     w, inputs = models_and_inputs(network)
     forward = Stacked(network)
-    gradients = forward.gradient(first_class(forward(w, inputs, track=True), w[0]))
+    gradients = gradient(forward, first_class(forward(w, inputs, track=True), w[0]))
     for k in range(K):
         nn.utils.vector_to_parameters(w[k], module.parameters())
         loss = -log_softmax(module(inputs[k]), dim=-1)[:, 0].mean()

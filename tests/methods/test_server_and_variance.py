@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fedwcm.config import from_settings
 from fedwcm.core.batches import Batch
+from fedwcm.core.blend import Slopes
 from fedwcm.core.evaluate import evaluate
 from fedwcm.core.federation import InMemory
 from fedwcm.core.forward import Stacked
@@ -23,7 +24,7 @@ from fedwcm.core.method import Method
 from fedwcm.core.network import Network
 from fedwcm.core.objective import Objective, View
 from fedwcm.core.participation import Participation
-from fedwcm.core.types import Context, State, Vec
+from fedwcm.core.types import Context, State
 from fedwcm.experiment import build
 from fedwcm.methods import METHODS
 from fedwcm.sim.simulation import ServerState, Simulation
@@ -343,9 +344,9 @@ class Counting(Stacked):
         super().__init__(network)
         self.gradients = 0
 
-    def gradient(self, loss: Tensor) -> Vec:
+    def backward(self, outputs: Tensor, by_outputs: Tensor) -> Slopes:
         self.gradients += 1
-        return super().gradient(loss)
+        return super().backward(outputs, by_outputs)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -58,6 +58,12 @@ class Batch:
             return values.mean(dim=-1)
         return (values * self.weight).sum(dim=-1) / self.sizes
 
+    def share(self, values: Tensor) -> Tensor:
+        """What each sample contributes to the mean, in place: the gradient of `mean`, times `(K, b, …)`."""
+        if self.weight is None:
+            return values.div_(self.labels.shape[1])
+        return values.mul_((self.weight / self.sizes[:, None])[..., None])
+
     @property
     def sizes(self) -> Tensor:
         """How many samples each client really has in this batch, at least 1: `(K,)`."""
@@ -118,6 +124,7 @@ class Schedule:
                 padded[k, step : step + steps] = filled.reshape(steps, width)
                 step += steps
         self._rows = torch.from_numpy(padded).to(self._resident.inputs.device)
+        self._steps = [(int(np.count_nonzero(sizes)), int(sizes.max())) for sizes in self._sizes.T]
         self._augmentation = augmentation
         if augmentation is not None:
             stacked = np.zeros((*padded.shape, draws[0].shape[-1]), dtype=np.int64)
@@ -127,15 +134,12 @@ class Schedule:
 
     def __iter__(self) -> Iterator[tuple[int, Batch]]:
         """Per step: how many clients are still active, and their batches."""
-        for step in range(self._sizes.shape[1]):
-            active = int(np.count_nonzero(self._sizes[:, step]))
-            yield active, self._batch(active, step)
+        for step, (active, width) in enumerate(self._steps):
+            yield active, self._batch(active, width, step)
 
-    def _batch(self, active: int, step: int) -> Batch:
-        sizes = self._sizes[:active, step]
-        width = int(sizes.max())
+    def _batch(self, active: int, width: int, step: int) -> Batch:
         rows = self._rows[:active, step, :width]
-        batch = gather(self._resident, rows, sizes)
+        batch = gather(self._resident, rows, self._sizes[:active, step])
         if self._augmentation is None:
             return batch
         inputs = self._augmentation.apply(batch.inputs, self._draws[:active, step, :width])
@@ -163,7 +167,7 @@ def gather(resident: Resident, rows: Tensor, sizes: Ints) -> Batch:
         weight = (torch.arange(rows.shape[1], device=rows.device) < lengths).to(resident.inputs.dtype)
     flat = rows.reshape(-1)  # index_select is several times faster than indexing by a matrix
     inputs = resident.inputs.index_select(0, flat).view(*rows.shape, *resident.inputs.shape[1:])
-    return Batch(inputs, resident.labels[rows], weight, rows, resident)
+    return Batch(inputs, resident.labels.index_select(0, flat).view(rows.shape), weight, rows, resident)
 
 
 def _together(shards: Sequence[Shard]) -> tuple[Resident, list[Ints]]:

@@ -5,11 +5,13 @@ rounding. One module at a time has the least overhead per operation; stacking wi
 that the overhead of each operation is what costs.
 """
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from fedwcm.core.blend import Slopes
 from fedwcm.core.network import Network
 from fedwcm.core.objective import View
 from fedwcm.core.types import State, Vec
@@ -28,13 +30,29 @@ class Forward(Protocol):
         """The models' view of the inputs; `track` says whether buffers take note of this batch."""
         ...
 
-    def gradient(self, loss: Tensor) -> Vec:
-        """Gradient of each client's loss `(K,)` with respect to its model, at the `w` of the last call."""
+    def backward(self, outputs: Tensor, by_outputs: Tensor) -> Slopes:
+        """Gradient with respect to the `w` of the last call, given that with respect to outputs computed from it.
+
+        Outputs are the clients' losses `(K,)`, or the very logits of the view.
+        """
         ...
 
     def buffers(self) -> Tensor:
         """The clients' buffers as they stand now, `(K, B)`."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class Explicit:
+    """A gradient that is a vector already."""
+
+    gradient: Vec
+
+    def vector(self) -> Vec:
+        return self.gradient
+
+    def add_to(self, w: Vec) -> None:
+        w.add_(self.gradient)
 
 
 class OneByOne:
@@ -70,10 +88,10 @@ class OneByOne:
 
         return View(logits[None], features[None], head, at)
 
-    def gradient(self, loss: Tensor) -> Vec:
+    def backward(self, outputs: Tensor, by_outputs: Tensor) -> Slopes:
         parameters = [p for _, p in self.network.parameters]
-        gradients = torch.autograd.grad(loss.sum(), parameters, materialize_grads=True)
-        return self.network.flatten(gradients)[None]
+        gradients = torch.autograd.grad(outputs, parameters, by_outputs, materialize_grads=True)
+        return Explicit(self.network.flatten(gradients)[None])
 
     def buffers(self) -> Tensor:
         return self._buffers.clone()[None]
@@ -114,9 +132,9 @@ class Stacked:
         logits = features @ weight.transpose(-1, -2)
         return logits + bias[0][:, None] if bias else logits
 
-    def gradient(self, loss: Tensor) -> Vec:
+    def backward(self, outputs: Tensor, by_outputs: Tensor) -> Slopes:
         assert self._leaf is not None
-        return torch.autograd.grad(loss.sum(), self._leaf)[0]
+        return Explicit(torch.autograd.grad(outputs, self._leaf, by_outputs)[0])
 
     def buffers(self) -> Tensor:
         raise AssertionError("stacked clients have no buffers")

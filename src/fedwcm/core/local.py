@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedwcm.core.batches import Augmentation, Batch, Sampler, Schedule, Shard, local_steps
+from fedwcm.core.blend import Move, Slopes
 from fedwcm.core.forward import Forward
 from fedwcm.core.local_data import LocalData
 from fedwcm.core.method import Method
@@ -62,16 +63,25 @@ class Gradient:
         self.correct: Tensor | None = None
 
     def __call__(self, w: Vec) -> Vec:
+        return self.times(w.new_ones(len(w), 1), w).vector()
+
+    def times(self, rate: Tensor, w: Vec) -> Slopes:
+        """The gradient at `w`, each client's times its own rate `(K, 1)`."""
         first = self.loss is None
         view = self._forward(w, self._batch.inputs, track=first)
-        loss, o = self._objective.loss(view, self._batch, self._before, self._ctx)
-        gradient = self._forward.gradient(loss)
+        known = self._objective.closed_form(view, self._batch, self._ctx)
+        if known is None:
+            loss, o = self._objective.loss(view, self._batch, self._before, self._ctx)
+            slopes = self._forward.backward(loss, rate[:, 0])
+        else:
+            (loss, by_logits), o = known, self._before
+            slopes = self._forward.backward(view.logits, by_logits.mul_(rate[..., None]))
         if first:
             self.state = {key: value.detach() for key, value in o.items()}
             self.loss = loss.detach()
             hits = view.logits.detach().argmax(dim=-1) == self._batch.labels
             self.correct = self._batch.mean(hits.to(loss.dtype))
-        return gradient
+        return slopes
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +139,7 @@ class LocalTraining:
             local = LocalData(shards, self.forward, self.objective, o, ctx)
             prepared = {**self.objective.prepare(local, ctx), **self.method.prepare(c, ctx)}
             ctx = replace(ctx, prepared=prepared)
+            ctx = replace(ctx, blend=self.method.blend(c, ctx))
             w = sent.x.repeat(len(ids), 1)
             c, o, loss, accuracy = self._descend(w, c, o, ctx, self._schedule(shards, ctx))
         upload, report, c = self.method.finish(w, c, ctx)
@@ -145,20 +156,29 @@ class LocalTraining:
     ) -> tuple[State, State, Tensor, Tensor]:
         """Take every local step, changing `w` in place; the sums of losses and accuracies over the steps."""
         loss, accuracy = w.new_zeros(len(w)), w.new_zeros(len(w))
+        move = Move.along(ctx.blend, ctx.lr, self.weight_decay) if self._linear else None
         for active, batch in schedule:
-            now = ctx.first(active)
+            now, here = ctx.first(active), w[:active]
             grad = Gradient(self.forward, self.objective, batch, _rows(o, active), now)
-            v, c_active = self.method.direction(w[:active], grad, _rows(c, active), now)
-            self._step(w[:active], v, now)
-            del v  # one vector less in memory while the next gradient is made
-            c, o = _replace_rows(c, c_active), _replace_rows(o, grad.state)
+            if move is None:
+                c = _replace_rows(c, self._step(here, grad, _rows(c, active), now))
+            else:
+                at = self.method.gradient_at(here, grad, _rows(c, active), now)
+                move.first(active)(here, grad.times(move.rate[:active], at))
+            o = _replace_rows(o, grad.state)
             if grad.loss is not None and grad.correct is not None:
                 loss[:active] += grad.loss
                 accuracy[:active] += grad.correct
         return c, o, loss, accuracy
 
-    def _step(self, w: Vec, v: Vec, ctx: Context) -> None:
+    @property
+    def _linear(self) -> bool:
+        """Whether a step is linear in its gradient, which can then be added to the models at once."""
+        return self.clip is None and type(self.method).direction is Method.direction
+
+    def _step(self, w: Vec, grad: Gradient, c: State, ctx: Context) -> State:
         """w ← w − lr·(clip(v) + decay·w), in place: the block's models belong to this loop alone."""
+        v, c = self.method.direction(w, grad, c, ctx)
         rate = ctx.lr
         if self.weight_decay:
             w.mul_(1.0 - self.weight_decay * rate)
@@ -166,6 +186,7 @@ class LocalTraining:
             norm = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
             rate = rate * (self.clip / norm.clamp(min=self.clip))
         w.addcmul_(v, rate, value=-1.0)
+        return c
 
     def _schedule(self, shards: Sequence[Shard], ctx: Context) -> Schedule:
         epochs, size = self.population.epochs, self.population.batch_size

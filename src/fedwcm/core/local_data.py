@@ -41,6 +41,6 @@ class LocalData:
             view = self._forward(w, batch.inputs, track=False)
             loss, _ = self._objective.loss(view, batch, self._state, self._ctx)
             present = batch.sizes if batch.weight is None else batch.weight.sum(dim=-1)
-            total += self._forward.gradient(loss) * present[:, None]
+            self._forward.backward(loss, present.to(loss.dtype)).add_to(total)
         sizes = torch.as_tensor(self._ctx.clients.samples, dtype=w.dtype, device=w.device)
         return total / sizes[:, None]

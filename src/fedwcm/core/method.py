@@ -9,6 +9,7 @@ gradients (descent subtracts them).
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from fedwcm.core.blend import Blend
 from fedwcm.core.checks import require, require_choices
 from fedwcm.core.local_data import LocalData
 from fedwcm.core.types import (
@@ -82,15 +83,24 @@ class Method:
         return ctx.learning_rates
 
     def prepare(self, c: State, ctx: Context) -> State:
-        """Once a round, before the first step: what `direction` finds in `ctx.prepared`, one row a client."""
+        """Once a round, before the first step: what each step finds in `ctx.prepared`, one row a client."""
         return {}
 
-    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        """One local step: the direction to descend along, and the client state after it.
+    def blend(self, c: State, ctx: Context) -> Blend:
+        """Once a round, before the first step: what a step does with its gradient, `scale·g + shift + pull·w`."""
+        return Blend()
 
-        The loop then moves `w` in place: what is to remember it must keep a clone.
+    def gradient_at(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> Vec:
+        """At each local step, the point whose gradient it takes."""
+        return w
+
+    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        """At each local step, the direction to descend along, and the client state after it.
+
+        For methods that `blend` and `gradient_at` cannot express: the default is made of the two, and the loop
+        then takes a shorter way to the same end. `w` is moved in place: what is to remember it must keep a clone.
         """
-        return grad(w), c
+        return ctx.blend.of(grad(self.gradient_at(w, grad, c, ctx)), w), c
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         """After the last step: the upload (aggregated linearly), a small report, the client state to keep."""

@@ -6,7 +6,7 @@ axis reads as if written for one client and serves any number of them; an engine
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedwcm.core.blend import Blend
 from fedwcm.core.rng import Purpose, generator
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class Context:
     base_lr: float
     learning_rates: Floats
     prepared: State
+    blend: Blend = field(default_factory=Blend)
 
     def first(self, k: int) -> Self:
         """The context of the first k clients of the block."""
@@ -103,6 +105,7 @@ class Context:
             clients=self.clients.first(k),
             learning_rates=self.learning_rates[:k],
             prepared={key: value[:k] for key, value in self.prepared.items()},
+            blend=self.blend.first(k),
         )
 
     def generators(self, purpose: Purpose) -> list[np.random.Generator]:

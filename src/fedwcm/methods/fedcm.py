@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from fedwcm.balance import momentum_gain
+from fedwcm.core.blend import Blend
 from fedwcm.core.checks import require
 from fedwcm.core.method import Method
 from fedwcm.core.types import (
@@ -29,7 +30,6 @@ from fedwcm.core.types import (
     Context,
     Floats,
     Ints,
-    Oracle,
     Population,
     Report,
     State,
@@ -69,8 +69,9 @@ class FedCM(Method):
     def message(self, s: State, probed: State) -> State:
         return {"momentum": s["momentum"], "alpha": s["alpha"]}
 
-    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        return grad(w).lerp_(ctx.message["momentum"], 1.0 - float(ctx.message["alpha"])), c
+    def blend(self, c: State, ctx: Context) -> Blend:
+        alpha = float(ctx.message["alpha"])
+        return Blend(alpha, (1.0 - alpha) * ctx.message["momentum"])
 
     def combine(self, s: State, cohort: Cohort) -> dict[str, Combination]:
         weights = self.weights(s, cohort)

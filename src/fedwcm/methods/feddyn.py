@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedwcm.core.blend import Blend
 from fedwcm.core.checks import require
 from fedwcm.core.method import Method, mean_weights
 from fedwcm.core.types import (
@@ -36,7 +37,6 @@ from fedwcm.core.types import (
     Combination,
     Context,
     Floats,
-    Oracle,
     Population,
     Report,
     State,
@@ -70,11 +70,9 @@ class FedDyn(Method):
     def init_client(self, x: Vec, clients: Clients) -> State:
         return {"dual": x.new_zeros(len(clients), len(x))}
 
-    def prepare(self, c: State, ctx: Context) -> State:
-        return {"pull": (c["dual"] - ctx.x).mul_(self._penalty(ctx))}
-
-    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        return grad(w).addcmul_(w, self._penalty(ctx)).add_(ctx.prepared["pull"]), c
+    def blend(self, c: State, ctx: Context) -> Blend:
+        penalty = self._penalty(ctx)
+        return Blend(shift=(c["dual"] - ctx.x).mul_(penalty), pull=penalty)
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         delta = w - ctx.x

@@ -62,9 +62,8 @@ class FedLESAM(FedAvg):
             return super().prepare(c, ctx)
         return {**super().prepare(c, ctx), "perturbation": perturbation(c["previous"] - ctx.x, self.rho)}
 
-    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        e = (ctx.message if self.memory == "server" else ctx.prepared)["perturbation"]
-        return super().direction(w, lambda at: grad(at + e), c, ctx)
+    def gradient_at(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> Vec:
+        return w + (ctx.message if self.memory == "server" else ctx.prepared)["perturbation"]
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         upload, report, c = super().finish(w, c, ctx)

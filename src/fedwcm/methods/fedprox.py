@@ -14,8 +14,9 @@ whole direction.
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fedwcm.core.blend import Blend
 from fedwcm.core.checks import require
-from fedwcm.core.types import Context, Oracle, State, Vec
+from fedwcm.core.types import Context, State
 from fedwcm.methods.fedavg import FedAvg
 
 
@@ -35,5 +36,5 @@ class FedProx(FedAvg):
         super().__post_init__()
         require(self.mu >= 0, "mu", self.mu, "non-negative")
 
-    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        return grad(w).add_(w - ctx.x, alpha=self.mu), c
+    def blend(self, c: State, ctx: Context) -> Blend:
+        return Blend(shift=-self.mu * ctx.x, pull=ctx.x.new_full((len(ctx.clients), 1), self.mu))

@@ -62,8 +62,7 @@ class FedSMOO(FedDyn):
     def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
         shared = ctx.message["perturbation"]
         e = perturbation(grad(w) - c["mu"] - shared, self.rho)
-        v, c = super().direction(w, lambda at: grad(at + e), c, ctx)
-        return v, {**c, "mu": c["mu"] + e - shared}
+        return ctx.blend.of(grad(w + e), w), {**c, "mu": c["mu"] + e - shared}
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         upload, report, c = super().finish(w, c, ctx)

@@ -37,5 +37,5 @@ class FedSpeed(FedDyn):
         super().__post_init__()
         require(self.rho >= 0, "rho", self.rho, "non-negative")
 
-    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        return super().direction(w, ascended(grad, self.rho), c, ctx)
+    def gradient_at(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> Vec:
+        return ascended(w, grad, self.rho)

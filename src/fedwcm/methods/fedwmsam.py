@@ -30,6 +30,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cosine_similarity
 
+from fedwcm.core.blend import Blend
 from fedwcm.core.checks import require
 from fedwcm.core.types import (
     Clients,
@@ -86,11 +87,14 @@ class FedWMSAM(FedCM, SCAFFOLD):
         correction = ctx.message["control"] - c["control"]
         return {"momentum": torch.add(ctx.message["momentum"], correction, alpha=alpha / (1.0 - alpha))}
 
+    def blend(self, c: State, ctx: Context) -> Blend:
+        alpha = float(ctx.message["alpha"])
+        return Blend(alpha, (1.0 - alpha) * ctx.prepared["momentum"])
+
     def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        momentum = ctx.prepared["momentum"]
-        ahead = torch.addcmul(ctx.x, momentum, c["step"]).sub_(w)
+        ahead = torch.addcmul(ctx.x, ctx.prepared["momentum"], c["step"]).sub_(w)
         g = grad(w + perturbation(ahead, self.rho))
-        return g.lerp_(momentum, 1.0 - float(ctx.message["alpha"])), {**c, "step": c["step"] + 1}
+        return ctx.blend.of(g, w), {**c, "step": c["step"] + 1}
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         upload, report, c = super().finish(w, c, ctx)

@@ -18,10 +18,11 @@ from typing import ClassVar
 
 import torch
 
+from fedwcm.core.blend import Blend
 from fedwcm.core.checks import require
 from fedwcm.core.local_data import LocalData
 from fedwcm.core.method import Method
-from fedwcm.core.types import Cohort, Combination, Context, Ints, Oracle, Population, Report, State, Vec
+from fedwcm.core.types import Cohort, Combination, Context, Ints, Population, Report, State, Vec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +57,8 @@ class MimeLite(Method):
     def message(self, s: State, probed: State) -> State:
         return {"momentum": s["momentum"]}
 
-    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        return grad(w).lerp_(ctx.message["momentum"], self.beta), c
+    def blend(self, c: State, ctx: Context) -> Blend:
+        return Blend(1.0 - self.beta, self.beta * ctx.message["momentum"])
 
     def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
         return x + self.server_lr * agg["delta"], {**s, "momentum": self._moved(s, agg)}

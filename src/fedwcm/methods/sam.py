@@ -23,16 +23,12 @@ def perturbation(direction: Vec, rho: float) -> Vec:
     return direction * _scale(direction, rho)
 
 
-def ascended(grad: Oracle, rho: float) -> Oracle:
-    """The oracle whose gradient at `w` is the given one's, a step of length rho uphill from `w`."""
+def ascended(w: Vec, grad: Oracle, rho: float) -> Vec:
+    """The point a step of length rho uphill from `w`."""
     if rho == 0:
-        return grad
-
-    def uphill(w: Vec) -> Vec:
-        g = grad(w)
-        return grad(torch.addcmul(w, g, _scale(g, rho), out=g))
-
-    return uphill
+        return w
+    g = grad(w)
+    return torch.addcmul(w, g, _scale(g, rho), out=g)
 
 
 def _scale(direction: Vec, rho: float) -> Vec:

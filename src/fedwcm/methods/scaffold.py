@@ -25,6 +25,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from fedwcm.core.blend import Blend
 from fedwcm.core.method import Method
 from fedwcm.core.types import (
     Clients,
@@ -32,7 +33,6 @@ from fedwcm.core.types import (
     Combination,
     Context,
     Floats,
-    Oracle,
     Population,
     Report,
     State,
@@ -61,11 +61,8 @@ class SCAFFOLD(Method):
     def message(self, s: State, probed: State) -> State:
         return {"control": s["control"]}
 
-    def prepare(self, c: State, ctx: Context) -> State:
-        return {"correction": ctx.message["control"] - c["control"]}
-
-    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        return grad(w).add_(ctx.prepared["correction"]), c
+    def blend(self, c: State, ctx: Context) -> Blend:
+        return Blend(shift=ctx.message["control"] - c["control"])
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         delta = w - ctx.x

@@ -10,9 +10,10 @@ from typing import Literal
 import torch
 from torch import nn
 
+from fedwcm.core.affine import affine_layers
 from fedwcm.core.checks import require
 from fedwcm.core.forward import Forward, OneByOne
-from fedwcm.core.linear_stack import affine_layers, stack
+from fedwcm.core.linear_stack import stack
 from fedwcm.core.network import Network
 
 BackendName = Literal["auto", "sequential", "vectorized", "parallel"]

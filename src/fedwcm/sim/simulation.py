@@ -73,7 +73,7 @@ class Simulation:
         cohort = self._cohort(r, lr, result)
         with self.clock.phase("server"):
             after = update(method, before.x, before.buffers, before.method, probed or {}, result.upload, cohort)
-        if not bool(torch.isfinite(after.x).all()):
+        if not _finite(after.x):
             raise DivergedError(f"the model has a NaN or an infinity after round {r + 1}")
         told = {**traffic.record(), **_measures(result, after), **_listed(result, after)}
         return ServerState(r + 1, after.x, after.buffers, after.state), {"participants": len(cohort), **told}
@@ -123,6 +123,11 @@ class Traffic:
 
     def record(self) -> dict[str, object]:
         return {"bytes_down": self._down, "bytes_up": self._up}
+
+
+def _finite(x: Vec) -> bool:
+    """Whether every number is finite. A finite sum says so at once; an infinite one may only have overflowed."""
+    return bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())
 
 
 def _measures(result: LocalResult, after: Outcome) -> dict[str, object]:
