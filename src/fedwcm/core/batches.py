@@ -54,9 +54,7 @@ class Batch:
 
     def mean(self, values: Tensor) -> Tensor:
         """Mean over the samples of each client's batch: `(K, b)` to `(K,)`."""
-        if self.weight is None:
-            return values.mean(dim=-1)
-        return (values * self.weight).sum(dim=-1) / self.sizes
+        return mean_over(values, self.weight)
 
     def share(self, values: Tensor) -> Tensor:
         """What each sample contributes to the mean, in place: the gradient of `mean`, times `(K, b, …)`."""
@@ -69,7 +67,16 @@ class Batch:
         """How many samples each client really has in this batch, at least 1: `(K,)`."""
         if self.weight is None:
             return self.labels.new_full(self.labels.shape[:1], self.labels.shape[1])
-        return self.weight.sum(dim=-1).clamp(min=1)
+        return _sizes(self.weight)
+
+
+def mean_over(values: Tensor, weight: Tensor | None) -> Tensor:
+    """Mean over the samples of batches `(…, b)`, of which those count whose weight is 1."""
+    return values.mean(dim=-1) if weight is None else (values * weight).sum(dim=-1) / _sizes(weight)
+
+
+def _sizes(weight: Tensor) -> Tensor:
+    return weight.sum(dim=-1).clamp(min=1)
 
 
 class Sampler(ABC):
@@ -123,7 +130,8 @@ class Schedule:
                 filled[: len(order)] = rows[k][order]
                 padded[k, step : step + steps] = filled.reshape(steps, width)
                 step += steps
-        self._rows = torch.from_numpy(padded).to(self._resident.inputs.device)
+        steps_first = torch.from_numpy(padded).transpose(0, 1).contiguous()
+        self._rows = steps_first.to(self._resident.inputs.device)
         self._steps = [(int(np.count_nonzero(sizes)), int(sizes.max())) for sizes in self._sizes.T]
         self._augmentation = augmentation
         if augmentation is not None:
@@ -138,7 +146,7 @@ class Schedule:
             yield active, self._batch(active, width, step)
 
     def _batch(self, active: int, width: int, step: int) -> Batch:
-        rows = self._rows[:active, step, :width]
+        rows = self._rows[step, :active, :width]
         batch = gather(self._resident, rows, self._sizes[:active, step])
         if self._augmentation is None:
             return batch

@@ -1,8 +1,8 @@
 """A third way to run a block of models: stacks of linear layers, differentiated by hand.
 
 The layers are batched matrix products outside autograd, whose gradients go straight to where they are wanted: into
-one flat vector, or onto the models themselves. Objectives that do not know their own gradient stay with autograd, so
-all work as they do with any other model. Agrees with the other ways to float32 rounding.
+one flat vector, or onto the models themselves. An objective that does not know its gradient is left to autograd, as
+with any other model. Agrees with the other ways to float32 rounding.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,9 @@ from fedwcm.core.forward import Forward, Stacked
 from fedwcm.core.network import Network
 from fedwcm.core.objective import View
 from fedwcm.core.types import Vec
+
+SMALL = 2**12
+"""Weights of a layer up to which all clients' products at once, then added, beat one product after another."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,28 +113,25 @@ class LayerSlopes:
     def vector(self) -> Vec:
         like = self.by_outputs[0]
         into = torch.empty(len(like), self.stack.network.size, dtype=like.dtype, device=like.device)
-        parameters = [layer.parameters(into) for layer in self.stack.layers]
-        with torch.no_grad():
-            for inputs, gradient, (weight, *bias) in zip(self.inputs, self.by_outputs, parameters, strict=True):
-                torch.bmm(gradient.mT, inputs, out=weight)
-                for b in bias:
-                    torch.sum(gradient, dim=1, keepdim=True, out=b)
-            self._add_direct(parameters[-1])
+        self._put([layer.parameters(into) for layer in self.stack.layers], add=False)
         return into
 
     def add_to(self, w: Vec) -> None:
-        parameters = self.stack.parameters(w)
-        with torch.no_grad():
-            for inputs, gradient, (weight, *bias) in zip(self.inputs, self.by_outputs, parameters, strict=True):
-                weight.baddbmm_(gradient.mT, inputs)
-                for b in bias:
-                    b.add_(gradient.sum(dim=1, keepdim=True))
-            self._add_direct(parameters[-1])
+        self._put(self.stack.parameters(w), add=True)
 
-    def _add_direct(self, head: list[Tensor]) -> None:
-        """Add what an objective that uses the head itself wants of its parameters."""
-        for own, direct in zip(head, self.by_head, strict=False):
-            if direct is not None:
+    @torch.no_grad()
+    def _put(self, parameters: list[list[Tensor]], add: bool) -> None:
+        """Write the gradient over these parameters, or add it to them."""
+        put = Tensor.add_ if add else Tensor.copy_
+        for inputs, gradient, (weight, *bias) in zip(self.inputs, self.by_outputs, parameters, strict=True):
+            if weight.shape[1:].numel() > SMALL:
+                weight.baddbmm_(gradient.mT, inputs, beta=int(add))
+            else:
+                put(weight, torch.bmm(gradient.mT, inputs))
+            for b in bias:
+                put(b, gradient.sum(dim=1, keepdim=True))
+        for own, direct in zip(parameters[-1], self.by_head, strict=False):
+            if direct is not None:  # from an objective that uses the head itself
                 own += direct
 
 

@@ -16,6 +16,7 @@ from fedwcm.core.local_data import LocalData
 from fedwcm.core.method import Method
 from fedwcm.core.objective import Objective
 from fedwcm.core.rng import Purpose, generator
+from fedwcm.core.tally import Tally
 from fedwcm.core.types import Clients, Context, Floats, Ints, Population, Report, State, Vec
 
 Task = Literal["probe", "train"]
@@ -55,19 +56,21 @@ class Gradient:
     statistics and the objective's state, and counts as the training loss.
     """
 
-    def __init__(self, forward: Forward, objective: Objective, batch: Batch, o: State, ctx: Context) -> None:
+    def __init__(
+        self, forward: Forward, objective: Objective, batch: Batch, o: State, ctx: Context, tally: Tally
+    ) -> None:
         self._forward, self._objective, self._batch, self._ctx = forward, objective, batch, ctx
+        self._tally = tally
         self.state = o
         self._before = o
-        self.loss: Tensor | None = None
-        self.correct: Tensor | None = None
+        self._asked = False
 
     def __call__(self, w: Vec) -> Vec:
         return self.times(w.new_ones(len(w), 1), w).vector()
 
     def times(self, rate: Tensor, w: Vec) -> Slopes:
         """The gradient at `w`, each client's times its own rate `(K, 1)`."""
-        first = self.loss is None
+        first, self._asked = not self._asked, True
         view = self._forward(w, self._batch.inputs, track=first)
         known = self._objective.closed_form(view, self._batch, self._ctx)
         if known is None:
@@ -78,9 +81,7 @@ class Gradient:
             slopes = self._forward.backward(view.logits, by_logits.mul_(rate[..., None]))
         if first:
             self.state = {key: value.detach() for key, value in o.items()}
-            self.loss = loss.detach()
-            hits = view.logits.detach().argmax(dim=-1) == self._batch.labels
-            self.correct = self._batch.mean(hits.to(loss.dtype))
+            self._tally.add(loss, view.logits, self._batch)
         return slopes
 
 
@@ -141,35 +142,29 @@ class LocalTraining:
             ctx = replace(ctx, prepared=prepared)
             ctx = replace(ctx, blend=self.method.blend(c, ctx))
             w = sent.x.repeat(len(ids), 1)
-            c, o, loss, accuracy = self._descend(w, c, o, ctx, self._schedule(shards, ctx))
+            tally = Tally(len(ids))
+            c, o = self._descend(w, c, o, ctx, self._schedule(shards, ctx), tally)
         upload, report, c = self.method.finish(w, c, ctx)
         if len(sent.buffers):
             upload = {**upload, "buffers": self.forward.buffers()}
         kept = {**c, **{OBJECTIVE + key: value for key, value in o.items()}}
-        steps = ctx.clients.steps
-        return LocalResult(
-            ids, upload, report, kept, ctx.learning_rates, _host(loss) / steps, _host(accuracy) / steps
-        )
+        return LocalResult(ids, upload, report, kept, ctx.learning_rates, *tally.means(ctx.clients.steps))
 
     def _descend(
-        self, w: Vec, c: State, o: State, ctx: Context, schedule: Schedule
-    ) -> tuple[State, State, Tensor, Tensor]:
-        """Take every local step, changing `w` in place; the sums of losses and accuracies over the steps."""
-        loss, accuracy = w.new_zeros(len(w)), w.new_zeros(len(w))
+        self, w: Vec, c: State, o: State, ctx: Context, schedule: Schedule, tally: Tally
+    ) -> tuple[State, State]:
+        """Take every local step, changing `w` in place; the method's and the objective's state after it."""
         move = Move.along(ctx.blend, ctx.lr, self.weight_decay) if self._linear else None
         for active, batch in schedule:
             now, here = ctx.first(active), w[:active]
-            grad = Gradient(self.forward, self.objective, batch, _rows(o, active), now)
+            grad = Gradient(self.forward, self.objective, batch, _rows(o, active), now, tally)
             if move is None:
                 c = _replace_rows(c, self._step(here, grad, _rows(c, active), now))
             else:
                 at = self.method.gradient_at(here, grad, _rows(c, active), now)
                 move.first(active)(here, grad.times(move.rate[:active], at))
             o = _replace_rows(o, grad.state)
-            if grad.loss is not None and grad.correct is not None:
-                loss[:active] += grad.loss
-                accuracy[:active] += grad.correct
-        return c, o, loss, accuracy
+        return c, o
 
     @property
     def _linear(self) -> bool:
@@ -237,7 +232,3 @@ def _replace_rows(state: State, active: State) -> State:
         key: new if len(new) == len(state[key]) else torch.cat([new, state[key][len(new) :]])
         for key, new in active.items()
     }
-
-
-def _host(values: Tensor) -> Floats:
-    return values.cpu().double().numpy()

@@ -68,7 +68,9 @@ class Gathered:
 
     def put(self, positions: Ints, result: LocalResult) -> None:
         """Store a block's rows at these positions."""
-        rows = torch.from_numpy(positions)
+        first, last = int(positions[0]), int(positions[-1])
+        together = last - first + 1 == len(positions) and bool((np.diff(positions) == 1).all())
+        rows = slice(first, last + 1) if together else torch.from_numpy(positions)  # a third of the time
         for key, value in result.upload.items():
             if key not in self._upload:
                 self._upload[key] = value.new_empty(len(self._ids), *value.shape[1:])
