@@ -2,15 +2,18 @@
 
 import itertools
 import json
-import os
+import multiprocessing
 import re
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
 
 from fedwcm.api import run
 from fedwcm.config import (
@@ -21,7 +24,6 @@ from fedwcm.config import (
     method_settings,
     overlay,
     to_settings,
-    write_toml,
 )
 from fedwcm.core.checks import require
 from fedwcm.flags import settings_from
@@ -31,6 +33,9 @@ from fedwcm.sim.folder import Record, RunFolder
 from fedwcm.sim.progress import Progress, Silent
 from fedwcm.sim.simulation import DivergedError
 from fedwcm.trackers.tracking import check_trackers
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkContext, SpawnContext
 
 
 @dataclass(frozen=True)
@@ -143,33 +148,44 @@ def _run_here(cell: Cell, position: str, progress: Progress) -> None:
 
 def _run_apart(cells: Sequence[Cell], jobs: int, say: Callable[[str], object]) -> None:
     """Each run in a process of its own with one thread, at most so many at a time."""
+    context = _context()
     waiting = [cell for cell in cells if not _done(cell)]
-    running: dict[subprocess.Popen[bytes], Cell] = {}
+    running: dict[BaseProcess, Cell] = {}
     done = len(cells) - len(waiting)
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 cell = waiting.pop(0)
-                running[_start(cell)] = cell
-            time.sleep(0.05)
-            for process in [p for p in running if p.poll() is not None]:
-                cell = running.pop(process)
+                started = context.Process(target=_run_alone, args=(cell,))
+                started.start()
+                running[started] = cell
+            wait([process.sentinel for process in running])
+            for ended in [process for process in running if not process.is_alive()]:
+                cell = running.pop(ended)
                 done += 1
                 if not RunFolder(cell.folder).finished:
-                    raise RuntimeError(f"the run in {cell.folder} failed with exit code {process.returncode}")
+                    raise RuntimeError(f"the run in {cell.folder} failed with exit code {ended.exitcode}")
                 say(f"{cell.label}, seed {cell.seed}: done ({done}/{len(cells)})\n")
     finally:
         for process in running:
             process.terminate()
 
 
-def _start(cell: Cell) -> "subprocess.Popen[bytes]":
-    cell.folder.parent.mkdir(parents=True, exist_ok=True)
-    wanted = cell.folder.parent / f"{cell.folder.name}.toml"
-    write_toml(cell.config, wanted)
-    command = [sys.executable, "-m", "fedwcm", "run", "--config", str(wanted), "--out", str(cell.folder)]
-    options = ["--resume", "--quiet", "--no-report", "--set", "run.workers=1"]
-    return subprocess.Popen([*command, *options], env={**os.environ, "OMP_NUM_THREADS": "1"})
+def _context() -> "ForkContext | SpawnContext":
+    """A forked process has torch already, which takes longer to import than many a small run.
+
+    But it cannot use CUDA if this process did before.
+    """
+    if "fork" in multiprocessing.get_all_start_methods() and not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return multiprocessing.get_context("fork")
+    return multiprocessing.get_context("spawn")
+
+
+def _run_alone(cell: Cell) -> None:
+    torch.set_num_threads(1)
+    config = replace(cell.config, run=replace(cell.config.run, workers=1))
+    with suppress(DivergedError):
+        run(config=config, out=cell.folder, resume=True, report=False)
 
 
 def _done(cell: Cell) -> bool:

@@ -1,8 +1,8 @@
 """A third way to run a block of models: stacks of linear layers, differentiated by hand.
 
 The layers are batched matrix products outside autograd, whose gradients go straight to where they are wanted: into
-one flat vector, or onto the models themselves. An objective that does not know its gradient is left to autograd, as
-with any other model. Agrees with the other ways to float32 rounding.
+one flat vector, or onto the models. An objective that does not know its gradient is left to autograd, as with any
+other model. Agrees with the other ways to float32 rounding.
 """
 
 from collections.abc import Sequence
