@@ -131,13 +131,14 @@ def build(config: Config) -> Experiment:
         model=replace(config.model, name=model_name),
         run=replace(config.run, device=str(device)),
     )
-    keep_freed_memory()  # not earlier: what loading the data took for a while goes back to the system
     network = Network(_model(config, source), device)
     x, buffers = network.initial()
+    network.point_parameters(x)  # or the module would hold a second model
     federation = source.federation
     population = _population(config, federation)
     choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population))
     training = parts.training(config, choice.forward(network), population)
+    keep_freed_memory()  # not earlier: what data and model took for a while goes back to the system
     return Experiment(
         config=config,
         simulation=_simulation(config, training, federation, choice),

@@ -55,7 +55,7 @@ def both(
     rows = []
     single = OneByOne(Network(build()))
     for k in range(K):
-        single.start(torch.zeros(0))
+        single.start(x, torch.zeros(0))
         view = single(w[k : k + 1], inputs[k : k + 1], track=True)
         value = loss(view, x)
         rows.append([value.detach(), gradient(single, value), view.logits.detach()])

@@ -19,8 +19,8 @@ from ..factories import Scripted, clusters, local_training, mlp, play, simulatio
 class Recording(OneByOne):
     """Notes down every model that it is asked about, with the first one of each client's round in front."""
 
-    def start(self, buffers: Vec) -> None:
-        super().start(buffers)
+    def start(self, x: Vec, buffers: Vec) -> None:
+        super().start(x, buffers)
         self.rounds: list[list[Tensor]] = [*getattr(self, "rounds", []), []]
 
     def __call__(self, w: Vec, inputs: Tensor, track: bool) -> View:

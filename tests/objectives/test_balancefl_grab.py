@@ -102,7 +102,7 @@ def prepared(draws: int) -> tuple[Context, Tensor, list[Tensor]]:
     objective, forward = BalanceFL(draws=draws), OneByOne(Network(mlp()))
     training = local_training(FedAvg(), data.federation, mlp(), objective=objective)
     x, buffers = forward.network.initial()
-    forward.start(buffers)
+    forward.start(x, buffers)
     noise, features = [], []
     for k in range(2):
         shards = [data.federation.shard(k)]
@@ -178,7 +178,7 @@ def test_a_gradient_over_all_data_has_no_noise() -> None:
     data = clusters()
     forward = OneByOne(Network(mlp()))
     x, buffers = forward.network.initial()
-    forward.start(buffers)
+    forward.start(x, buffers)
     shards = [data.federation.shard(0)]
     training = local_training(FedAvg(), data.federation, mlp())
     ctx = context(x, training.clients(np.array([0]), shards), training.population)

@@ -22,8 +22,8 @@ class Forward(Protocol):
 
     network: Network
 
-    def start(self, buffers: Vec) -> None:
-        """Begin a block of clients, each from these buffers."""
+    def start(self, x: Vec, buffers: Vec) -> None:
+        """Begin a block of clients, each from this model and these buffers; those before are forgotten."""
         ...
 
     def __call__(self, w: Vec, inputs: Tensor, track: bool) -> View:
@@ -60,10 +60,11 @@ class OneByOne:
 
     def __init__(self, network: Network) -> None:
         self.network = network
-        self._buffers = network.initial()[1]
+        self._buffers = torch.zeros(0)
 
-    def start(self, buffers: Vec) -> None:
+    def start(self, x: Vec, buffers: Vec) -> None:
         self.network.module.train()
+        self.network.point_parameters(x)
         self._buffers = buffers.clone()
         self.network.point_buffers(self._buffers)
 
@@ -110,8 +111,9 @@ class Stacked:
         self._run = torch.vmap(lambda parameters, inputs: network(inputs, parameters))
         self._leaf: Vec | None = None
 
-    def start(self, buffers: Vec) -> None:
+    def start(self, x: Vec, buffers: Vec) -> None:
         self.network.module.train()
+        self._leaf = None
 
     def __call__(self, w: Vec, inputs: Tensor, track: bool) -> View:
         self._leaf = w.detach().requires_grad_(torch.is_grad_enabled())

@@ -50,8 +50,9 @@ class LinearStack:
         self._tape: Tape | None = None
         self._seen: tuple[Vec, list[list[Tensor]]] | None = None
 
-    def start(self, buffers: Vec) -> None:
-        """Nothing to begin: such a model has neither buffers nor modes."""
+    def start(self, x: Vec, buffers: Vec) -> None:
+        """Forget the clients before; such a model has neither buffers nor modes."""
+        self._tape = self._seen = None
 
     def parameters(self, w: Vec) -> list[list[Tensor]]:
         """Each layer's parameters as views of `w (K, P)`; made once for a vector that comes again and again."""

@@ -123,7 +123,7 @@ class LocalTraining:
     def probe(self, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> LocalResult:
         """The first phase of a round, for methods that have one: an upload from all local data at `x`."""
         ctx = self._context(self.clients(ids, shards), sent)
-        self.forward.start(sent.buffers)
+        self.forward.start(sent.x, sent.buffers)
         _, o = _split(state)
         with self._torch_rng(ctx):
             upload = self.method.probe(LocalData(shards, self.forward, self.objective, o, ctx), ctx)
@@ -135,7 +135,7 @@ class LocalTraining:
         ctx = self._context(self.clients(ids, shards), sent)
         ctx = replace(ctx, learning_rates=self.method.local_lr(ctx))
         c, o = _split(state)
-        self.forward.start(sent.buffers)
+        self.forward.start(sent.x, sent.buffers)
         with self._torch_rng(ctx):
             local = LocalData(shards, self.forward, self.objective, o, ctx)
             prepared = {**self.objective.prepare(local, ctx), **self.method.prepare(c, ctx)}

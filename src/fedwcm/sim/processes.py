@@ -139,10 +139,15 @@ def _work(inner: InProcess, pipe: Connection, parents_ends: list[Connection]) ->
             continue
         assert sent is not None
         try:
-            result = inner.run_block(task, rest[0], sent)
-            new = outbox.write(result.upload)
-            pipe.send(("", new, tuple(result.upload), replace(result, upload={}, state={})))
+            _train(inner, pipe, outbox, task, rest[0], sent)
         except (BrokenPipeError, ConnectionResetError):
             return
         except Exception:
             pipe.send((traceback.format_exc(), {}, (), None))
+
+
+def _train(inner: InProcess, pipe: Connection, outbox: Mailbox, task: Task, block: Ints, sent: Broadcast) -> None:
+    """Let one block of clients work, and send what they made; nothing of it is kept here."""
+    result = inner.run_block(task, block, sent)
+    new = outbox.write(result.upload)
+    pipe.send(("", new, tuple(result.upload), replace(result, upload={}, state={})))
