@@ -11,7 +11,9 @@ import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
+from fedwcm.core.local import Gradient
 from fedwcm.core.method import Method
 from fedwcm.core.objective import Objective
 from fedwcm.methods import METHODS
@@ -123,18 +125,18 @@ def _cheap(cls: type[Method]) -> dict[str, int]:
 def _count_gradients(engine: object) -> dict[str, int]:
     training = engine.training  # type: ignore[attr-defined]
     calls = {"gradients": 0, "steps": 0}
-    gradient, step = training.forward.gradient, type(training)._step
+    backward, start_step = training.forward.backward, Gradient.__init__
 
-    def counted_gradient(loss: object) -> object:
+    def counted_gradient(*arguments: object) -> object:
         calls["gradients"] += 1
-        return gradient(loss)
+        return backward(*arguments)
 
-    def counted_step(self: object, *arguments: object) -> object:
+    def counted_step(self: Gradient, *arguments: Any) -> None:
         calls["steps"] += 1
-        return step(self, *arguments)
+        start_step(self, *arguments)
 
-    training.forward.gradient = counted_gradient
-    type(training)._step = counted_step
+    training.forward.backward = counted_gradient
+    Gradient.__init__ = counted_step  # type: ignore[method-assign]
     return calls
 
 

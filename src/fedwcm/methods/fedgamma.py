@@ -14,14 +14,12 @@ Departures: none. Trap avoided: control variates divided by E·n/b of client 0 i
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedwcm.core.checks import require
-from fedwcm.core.types import Context, Oracle, State, Vec
-from fedwcm.methods.sam import ascended
+from fedwcm.methods.sam import Ascent
 from fedwcm.methods.scaffold import SCAFFOLD
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedGamma(SCAFFOLD):
+class FedGamma(Ascent, SCAFFOLD):
     """SCAFFOLD with gradients at the ascended point.
 
     Args:
@@ -29,12 +27,3 @@ class FedGamma(SCAFFOLD):
     """
 
     name: ClassVar[str] = "fedgamma"
-
-    rho: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.rho >= 0, "rho", self.rho, "non-negative")
-
-    def gradient_at(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> Vec:
-        return ascended(w, grad, self.rho)

@@ -13,14 +13,12 @@ statistics; here only the one at `w` does.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedwcm.core.checks import require
-from fedwcm.core.types import Context, Oracle, State, Vec
 from fedwcm.methods.fedavg import FedAvg
-from fedwcm.methods.sam import ascended
+from fedwcm.methods.sam import Ascent
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedSAM(FedAvg):
+class FedSAM(Ascent, FedAvg):
     """FedAvg with gradients at the ascended point.
 
     Args:
@@ -28,12 +26,3 @@ class FedSAM(FedAvg):
     """
 
     name: ClassVar[str] = "fedsam"
-
-    rho: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.rho >= 0, "rho", self.rho, "non-negative")
-
-    def gradient_at(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> Vec:
-        return ascended(w, grad, self.rho)

@@ -15,14 +15,12 @@ share that its experiments set to 1.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedwcm.core.checks import require
-from fedwcm.core.types import Context, Oracle, State, Vec
 from fedwcm.methods.feddyn import FedDyn
-from fedwcm.methods.sam import ascended
+from fedwcm.methods.sam import Ascent
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedSpeed(FedDyn):
+class FedSpeed(Ascent, FedDyn):
     """FedDyn with gradients at the ascended point.
 
     Args:
@@ -30,12 +28,3 @@ class FedSpeed(FedDyn):
     """
 
     name: ClassVar[str] = "fedspeed"
-
-    rho: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.rho >= 0, "rho", self.rho, "non-negative")
-
-    def gradient_at(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> Vec:
-        return ascended(w, grad, self.rho)

@@ -13,14 +13,12 @@ rho = 0 is FedCM; α = 1 is FedSAM. The momentum's gain is FedCM's, and so is th
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedwcm.core.checks import require
-from fedwcm.core.types import Context, Oracle, State, Vec
 from fedwcm.methods.fedcm import FedCM
-from fedwcm.methods.sam import ascended
+from fedwcm.methods.sam import Ascent
 
 
 @dataclass(frozen=True, kw_only=True)
-class MoFedSAM(FedCM):
+class MoFedSAM(Ascent, FedCM):
     """FedCM with gradients at the ascended point.
 
     Args:
@@ -28,12 +26,3 @@ class MoFedSAM(FedCM):
     """
 
     name: ClassVar[str] = "mofedsam"
-
-    rho: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.rho >= 0, "rho", self.rho, "non-negative")
-
-    def gradient_at(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> Vec:
-        return ascended(w, grad, self.rho)

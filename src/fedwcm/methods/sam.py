@@ -10,12 +10,32 @@ It costs a second gradient per step, on the same batch. BatchNorm's statistics a
 of the first, at `w`. rho = 0 is the method without it, at the price of one gradient.
 """
 
+from dataclasses import dataclass
+
 import torch
 
-from fedwcm.core.types import Oracle, Vec
+from fedwcm.core.checks import require
+from fedwcm.core.types import Context, Oracle, State, Vec
 
 TINY = 1e-7
 """Keeps a zero direction zero instead of dividing 0 by 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ascent:
+    """What makes a method sharpness-aware, if it is mixed in before it.
+
+    Not a `Method` itself: its defaults would then come before those of the method that it is mixed into.
+    """
+
+    rho: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # type: ignore[misc]
+        require(self.rho >= 0, "rho", self.rho, "non-negative")
+
+    def gradient_at(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> Vec:
+        return ascended(w, grad, self.rho)
 
 
 def perturbation(direction: Vec, rho: float) -> Vec:
