@@ -305,7 +305,7 @@ def test_a_second_round_goes_on_from_where_the_controllers_stood() -> None:
     sent = Broadcast(1, first.x, first.buffers, {}, simulated.lr)
     for state, same in ((kept, True), (fresh, False)):
         again = training.train(only, shards, state, sent).state["objective/output"]
-        assert torch.allclose(again.float(), after["objective/output"]) == same
+        assert torch.allclose(again, after["objective/output"]) == same
 
 
 def test_the_classifier_is_trained_and_not_only_what_is_below_it() -> None:
@@ -376,3 +376,12 @@ def test_with_another_loss_its_server_is_fedavg() -> None:
 def test_head_share_outside_its_range_is_refused() -> None:
     with pytest.raises(ValueError, match=r"head_share = 1\.5"):
         FedGraB(head_share=1.5)
+
+
+def test_the_controllers_are_as_precise_as_the_model() -> None:
+    data = clusters()
+    training = local_training(FedAvg(), data.federation, mlp(), objective=GraB())
+    x, _ = training.forward.network.initial()
+    state = training.initial_state(training.clients(np.array([0]), [data.federation.shard(0)]), x)
+    assert x.dtype == torch.float64
+    assert {value.dtype for value in state.values()} == {torch.float64}

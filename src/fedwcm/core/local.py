@@ -113,7 +113,7 @@ class LocalTraining:
         """The state of clients that take part for the first time."""
         own = self.objective.init_client(clients, self.population)
         state = {**self.method.init_client(x, clients), **{OBJECTIVE + k: v for k, v in own.items()}}
-        return {key: value.to(x.device) for key, value in state.items()}
+        return {key: value.to(x if value.is_floating_point() else x.device) for key, value in state.items()}
 
     def run(self, task: Task, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> LocalResult:
         """Let a block of clients, ordered longest first, do their part of a phase of the round."""
