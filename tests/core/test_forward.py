@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
 from fedwcm.core.affine import affine_layers
-from fedwcm.core.forward import Forward, OneByOne, Stacked
+from fedwcm.core.forward import Forward, OneByOne, Stacked, Written
 from fedwcm.core.linear_stack import LinearStack, stack
 from fedwcm.core.network import Network
 from fedwcm.core.objective import View
 from fedwcm.core.types import Vec
+from fedwcm.core.uphill import Uphill
 
 from ..factories import CLASSES, FEATURES, IMAGE, conv_batchnorm, headless, linear, mlp, seeded
 
@@ -28,6 +29,14 @@ Way = Callable[[Network], Forward]
 
 def unbiased() -> nn.Module:
     return seeded(lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.Tanh(), nn.Linear(5, CLASSES, bias=False)))
+
+
+def deep() -> nn.Module:
+    def build() -> nn.Module:
+        below = nn.Sequential(nn.Linear(FEATURES, 6), nn.Sigmoid(), nn.Linear(6, 5))
+        return nn.Sequential(below, nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, CLASSES))
+
+    return seeded(build)
 
 
 def models_and_inputs(network: Network, shape: tuple[int, ...] = (FEATURES,)) -> tuple[Vec, Tensor]:
@@ -109,6 +118,37 @@ def test_a_gradient_can_be_had_as_a_vector_or_added_to_the_models(build: Build, 
     np.testing.assert_allclose(moved.numpy(), (w + rates[:, None] * plain).numpy(), **EXACT)
     here, afresh = (f(moved, inputs, track=True).logits.detach() for f in (forward, way(Network(build()))))
     assert torch.equal(here, afresh)  # of the models as they are now, not of what they were
+
+
+@pytest.mark.parametrize("build", [mlp, unbiased, linear, deep])
+@pytest.mark.parametrize("loss", [first_class, distilled, of_the_head_on_other_features])
+@pytest.mark.parametrize("rho", [0.01, 2.0])
+def test_models_moved_uphill_are_the_same_whether_written_out_or_not(build: Build, loss: Loss, rho: float) -> None:
+    network = Network(build())
+    w, inputs = models_and_inputs(network)
+    forward, ends = LinearStack(network), []
+    for lazily in (False, True):
+        before = loss(forward(w, inputs, track=True), w[0])
+        slopes = forward.backward(before, torch.ones_like(before))
+        point = (forward if lazily else Written()).uphill(w, slopes, rho)
+        assert isinstance(point, Uphill) == (lazily and loss is not of_the_head_on_other_features)
+        view = point.view() if isinstance(point, Uphill) else forward(point, inputs, track=False)
+        after = loss(view, w[0])
+        ends.append([view.logits.detach(), view.head(view.features).detach(), after.detach()])
+        ends[-1].append(forward.backward(after, torch.ones_like(after)).vector())
+    for written, lazy in zip(*ends, strict=True):
+        np.testing.assert_allclose(lazy.numpy(), written.numpy(), rtol=1e-9, atol=1e-12)
+    assert not torch.allclose(ends[0][-1], slopes.vector(), rtol=1e-3)
+
+
+def test_a_zero_gradient_leads_nowhere() -> None:
+    network = Network(mlp())
+    w, inputs = models_and_inputs(network)
+    forward = LinearStack(network)
+    logits = forward(w, inputs, track=True).logits
+    point = forward.uphill(w, forward.backward(logits, torch.zeros_like(logits)), 0.5)
+    assert isinstance(point, Uphill)
+    assert torch.equal(point.view().logits, logits)
 
 
 @pytest.mark.parametrize("way", [OneByOne, Stacked, LinearStack])

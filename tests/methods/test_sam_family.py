@@ -13,20 +13,22 @@ from fedwcm.balance import adaptive_alpha, client_weights, discrepancy, temperat
 from fedwcm.config import from_settings
 from fedwcm.core.batches import Batch
 from fedwcm.core.federation import InMemory
+from fedwcm.core.forward import Explicit, Written
 from fedwcm.core.method import Method
 from fedwcm.core.network import Network
 from fedwcm.core.objective import Objective, View
 from fedwcm.core.server import combine
-from fedwcm.core.types import Clients, Cohort, Context, Ints, Report, State, Vec
+from fedwcm.core.types import Clients, Cohort, Context, Ints, Point, Report, State, Vec
 from fedwcm.experiment import build
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedcm import FedCM
 from fedwcm.methods.fedlesam import FedLESAM
+from fedwcm.methods.fedsam import FedSAM
 from fedwcm.methods.fedsmoo import FedSMOO
 from fedwcm.methods.fedwcm import FedWCM
 from fedwcm.methods.fedwmsam import FedWMSAM
 from fedwcm.methods.mofedsam import MoFedSAM
-from fedwcm.methods.sam import ascended, perturbation
+from fedwcm.methods.sam import perturbation
 from fedwcm.methods.scaffold import SCAFFOLD
 from fedwcm.methods.wcm import WCM
 from fedwcm.sim.progress import Silent
@@ -119,6 +121,9 @@ class Cubic:
         self.points.append(at)
         return at**3
 
+    def uphill(self, w: Vec, rho: float) -> Point:
+        return Written().uphill(w, Explicit(self(w)), rho)
+
 
 # --- the ascent ----------------------------------------------------------------------------------------
 
@@ -126,7 +131,8 @@ class Cubic:
 def test_the_gradient_is_taken_rho_uphill_from_each_client() -> None:
     w = torch.tensor([[1.0, -2.0, 3.0], [0.1, 0.0, 0.0], [50.0, 1.0, -7.0]], dtype=torch.float64)
     grad = Cubic()
-    at = ascended(w, grad, 0.3)
+    at = FedSAM(rho=0.3).gradient_at(w, grad, {}, context(w[0], {}))
+    assert isinstance(at, Tensor)
     assert torch.equal(grad.points[0], w)  # where the training loss and BatchNorm's statistics come from
     assert len(grad.points) == 1
     assert torch.allclose(at - w, 0.3 * w**3 / (w**3).norm(dim=-1, keepdim=True), rtol=1e-3)
@@ -210,11 +216,8 @@ def test_hooks_are_pure(case: Case) -> None:
     arguments = (w, c, ctx.message, x, s)
     before = numbers(arguments)
 
-    def grad(at: Vec) -> Vec:
-        return 3.0 * at + 1.0
-
     def run() -> Any:
-        step = method.direction(w, grad, c, prepared(method, c, ctx))
+        step = method.direction(w, Cubic(), c, prepared(method, c, ctx))
         upload, report, kept = method.finish(w, c, ctx)
         answered = cohort(PAIR.samples, PAIR.steps, report)
         agg = combine(upload, method.combine(s, answered))

@@ -10,12 +10,12 @@ from fedwcm.core.network import Network, Slot
 from fedwcm.core.types import Vec
 
 Activation = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
-"""A function that works in place, and the gradient before it from the gradient after it and its own value."""
+"""A function, and the gradient before it from the gradient after it and the function's value."""
 
 ACTIVATIONS: dict[type[nn.Module], Activation] = {
-    nn.ReLU: (torch.relu_, lambda gradient, value: torch.ops.aten.threshold_backward(gradient, value, 0)),
-    nn.Tanh: (torch.tanh_, torch.ops.aten.tanh_backward),
-    nn.Sigmoid: (torch.sigmoid_, torch.ops.aten.sigmoid_backward),
+    nn.ReLU: (torch.relu, lambda gradient, value: torch.ops.aten.threshold_backward(gradient, value, 0)),
+    nn.Tanh: (torch.tanh, torch.ops.aten.tanh_backward),
+    nn.Sigmoid: (torch.sigmoid, torch.ops.aten.sigmoid_backward),
 }
 
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from fedwcm.core.blend import Slopes
 from fedwcm.core.network import Network
 from fedwcm.core.objective import View
-from fedwcm.core.types import State, Vec
+from fedwcm.core.types import Point, State, Vec
+from fedwcm.core.uphill import scale_to
 
 
 class Forward(Protocol):
@@ -37,6 +38,10 @@ class Forward(Protocol):
         """
         ...
 
+    def uphill(self, w: Vec, slopes: Slopes, rho: float) -> Point:
+        """The models moved by rho along their gradients, which `backward` gave after the last call, at `w`."""
+        ...
+
     def buffers(self) -> Tensor:
         """The clients' buffers as they stand now, `(K, B)`."""
         ...
@@ -55,7 +60,15 @@ class Explicit:
         w.add_(self.gradient)
 
 
-class OneByOne:
+class Written:
+    """Models are moved by writing them out."""
+
+    def uphill(self, w: Vec, slopes: Slopes, rho: float) -> Point:
+        g = slopes.vector()
+        return torch.addcmul(w, g, scale_to(rho, g), out=g)
+
+
+class OneByOne(Written):
     """One client at a time: an ordinary module whose parameters are views of the flat vector."""
 
     def __init__(self, network: Network) -> None:
@@ -98,7 +111,7 @@ class OneByOne:
         return self._buffers.clone()[None]
 
 
-class Stacked:
+class Stacked(Written):
     """Many clients at a time: one forward pass in which every weight has a client axis."""
 
     def __init__(self, network: Network) -> None:

@@ -13,13 +13,12 @@ from torch import Tensor
 
 from fedwcm.core.affine import affine_layers
 from fedwcm.core.blend import Slopes
-from fedwcm.core.forward import Forward, Stacked
+from fedwcm.core.forward import Forward, Stacked, Written
+from fedwcm.core.layer_slopes import LayerSlopes
 from fedwcm.core.network import Network
 from fedwcm.core.objective import View
-from fedwcm.core.types import Vec
-
-SMALL = 2**12
-"""Weights of a layer up to which all clients' products at once, then added, beat one product after another."""
+from fedwcm.core.types import Point, Vec
+from fedwcm.core.uphill import Lift, uphill
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +26,12 @@ class Tape:
     """What a forward pass leaves behind: each layer's parameters, and the values from the inputs to the logits.
 
     An objective sees the logits, the features and the head's parameters as independent variables, each the start
-    of a graph; the backward pass joins them.
+    of a graph; the backward pass joins them. `first` is the first layer's output before activation.
     """
 
     parameters: list[list[Tensor]]
+    lifts: Sequence[Lift]
+    first: Tensor
     values: list[Tensor]
     head: list[Tensor]
 
@@ -39,7 +40,7 @@ class Tape:
         return [self.values[-1], self.values[-2], *self.head]
 
 
-class LinearStack:
+class LinearStack(Written):
     """Many clients at a time, of a model that is nothing but linear layers with activations between them."""
 
     def __init__(self, network: Network) -> None:
@@ -61,25 +62,37 @@ class LinearStack:
         return self._seen[1]
 
     def __call__(self, w: Vec, inputs: Tensor, track: bool) -> View:
-        parameters = self.parameters(w.detach())
-        values = [inputs.flatten(start_dim=2).detach()]
-        for layer, own in zip(self.layers, parameters, strict=True):
-            value = _affine(values[-1], own)
+        return self.run(self.parameters(w.detach()), inputs.flatten(start_dim=2).detach())
+
+    def run(
+        self,
+        parameters: list[list[Tensor]],
+        inputs: Tensor,
+        lifts: Sequence[Lift] = (),
+        first: Tensor | None = None,
+    ) -> View:
+        """The view of models with these parameters, moved by the lifts; `first` is given where it is known."""
+        first = _affine(inputs, parameters[0]) if first is None else first
+        values, value = [inputs], first
+        for i, layer in enumerate(self.layers):
+            if i:
+                value = _affine(values[-1], parameters[i], lifts[i : i + 1])
             values.append(value if layer.activation is None else layer.activation[0](value))
-        self._tape = tape = Tape(parameters, values, [own.detach() for own in parameters[-1]])
+        tape = Tape(parameters, lifts, first, values, [own.detach() for own in parameters[-1]])
+        self._tape = tape
         if torch.is_grad_enabled():
             for variable in tape.variables:
                 variable.requires_grad_()
 
         def at(x: Vec) -> View:
             with torch.no_grad():
-                view = self(x.expand(len(w), -1), inputs, track=False)
+                view = self.run(self.parameters(x.expand(len(inputs), -1)), inputs)
             self._tape = tape
             return view
 
-        return View(values[-1], values[-2], lambda features: _affine(features, tape.head), at)
+        return View(values[-1], values[-2], lambda features: _affine(features, tape.head, lifts[-1:]), at)
 
-    def backward(self, outputs: Tensor, by_outputs: Tensor) -> Slopes:
+    def backward(self, outputs: Tensor, by_outputs: Tensor) -> LayerSlopes:
         tape = self._tape
         assert tape is not None
         found: Sequence[Tensor | None] = (by_outputs, None)
@@ -90,50 +103,24 @@ class LinearStack:
         by_values = [gradient]
         with torch.no_grad():
             for i in reversed(range(1, len(self.layers))):
-                gradient = torch.bmm(gradient, tape.parameters[i][0])
+                before = torch.bmm(gradient, tape.parameters[i][0])
+                for lift in tape.lifts[i : i + 1]:
+                    before += lift.backward(gradient)
                 if i == len(self.layers) - 1 and by_features is not None:
-                    gradient += by_features
+                    before += by_features
                 activation = self.layers[i - 1].activation
-                gradient = gradient if activation is None else activation[1](gradient, tape.values[i])
+                gradient = before if activation is None else activation[1](before, tape.values[i])
                 by_values.append(gradient)
         return LayerSlopes(self, tape.values[:-1], by_values[::-1], by_head)
 
+    def uphill(self, w: Vec, slopes: Slopes, rho: float) -> Point:
+        assert self._tape is not None
+        if not isinstance(slopes, LayerSlopes) or any(direct is not None for direct in slopes.by_head):
+            return super().uphill(w, slopes, rho)
+        return uphill(slopes, self._tape, rho)
+
     def buffers(self) -> Tensor:
         raise AssertionError("a stack of linear layers has no buffers")
-
-
-@dataclass(frozen=True, eq=False)
-class LayerSlopes:
-    """A gradient as the factors of each layer's: its inputs, and the gradient at its output before activation."""
-
-    stack: LinearStack
-    inputs: list[Tensor]
-    by_outputs: list[Tensor]
-    by_head: Sequence[Tensor | None]
-
-    def vector(self) -> Vec:
-        like = self.by_outputs[0]
-        into = torch.empty(len(like), self.stack.network.size, dtype=like.dtype, device=like.device)
-        self._put([layer.parameters(into) for layer in self.stack.layers], add=False)
-        return into
-
-    def add_to(self, w: Vec) -> None:
-        self._put(self.stack.parameters(w), add=True)
-
-    @torch.no_grad()
-    def _put(self, parameters: list[list[Tensor]], add: bool) -> None:
-        """Write the gradient over these parameters, or add it to them."""
-        put = Tensor.add_ if add else Tensor.copy_
-        for inputs, gradient, (weight, *bias) in zip(self.inputs, self.by_outputs, parameters, strict=True):
-            if weight.shape[1:].numel() > SMALL:
-                weight.baddbmm_(gradient.mT, inputs, beta=int(add))
-            else:
-                put(weight, torch.bmm(gradient.mT, inputs))
-            for b in bias:
-                put(b, gradient.sum(dim=1, keepdim=True))
-        for own, direct in zip(parameters[-1], self.by_head, strict=False):
-            if direct is not None:  # from an objective that uses the head itself
-                own += direct
 
 
 def stack(network: Network) -> Forward:
@@ -141,9 +128,12 @@ def stack(network: Network) -> Forward:
     return LinearStack(network) if affine_layers(network) else Stacked(network)
 
 
-def _affine(inputs: Tensor, parameters: list[Tensor]) -> Tensor:
+def _affine(inputs: Tensor, parameters: list[Tensor], lifts: Sequence[Lift] = ()) -> Tensor:
     weight, *bias = parameters
-    return torch.baddbmm(bias[0], inputs, weight.mT) if bias else torch.bmm(inputs, weight.mT)
+    output = torch.baddbmm(bias[0], inputs, weight.mT) if bias else torch.bmm(inputs, weight.mT)
+    for lift in lifts:
+        output = output + lift.forward(inputs)
+    return output
 
 
 def _same(one: Vec, other: Vec) -> bool:

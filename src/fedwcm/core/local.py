@@ -17,7 +17,8 @@ from fedwcm.core.method import Method
 from fedwcm.core.objective import Objective
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.tally import Tally
-from fedwcm.core.types import Clients, Context, Floats, Ints, Population, Report, State, Vec
+from fedwcm.core.types import Clients, Context, Floats, Ints, Point, Population, Report, State, Vec
+from fedwcm.core.uphill import Uphill
 
 Task = Literal["probe", "train"]
 
@@ -65,13 +66,16 @@ class Gradient:
         self._before = o
         self._asked = False
 
-    def __call__(self, w: Vec) -> Vec:
-        return self.times(w.new_ones(len(w), 1), w).vector()
+    def __call__(self, w: Point) -> Vec:
+        return self.times(torch.ones_like(self._ctx.lr), w).vector()
 
-    def times(self, rate: Tensor, w: Vec) -> Slopes:
+    def uphill(self, w: Vec, rho: float) -> Point:
+        return self._forward.uphill(w, self.times(torch.ones_like(self._ctx.lr), w), rho)
+
+    def times(self, rate: Tensor, w: Point) -> Slopes:
         """The gradient at `w`, each client's times its own rate `(K, 1)`."""
         first, self._asked = not self._asked, True
-        view = self._forward(w, self._batch.inputs, track=first)
+        view = w.view() if isinstance(w, Uphill) else self._forward(w, self._batch.inputs, track=first)
         known = self._objective.closed_form(view, self._batch, self._ctx)
         if known is None:
             loss, o = self._objective.loss(view, self._batch, self._before, self._ctx)

@@ -20,6 +20,7 @@ from fedwcm.core.types import (
     Floats,
     Ints,
     Oracle,
+    Point,
     Population,
     Report,
     State,
@@ -90,7 +91,7 @@ class Method:
         """Once a round, before the first step: what a step does with its gradient, `scale·g + shift + pull·w`."""
         return Blend()
 
-    def gradient_at(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> Vec:
+    def gradient_at(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> Point:
         """At each local step, the point whose gradient it takes."""
         return w
 

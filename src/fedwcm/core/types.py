@@ -5,10 +5,9 @@ row a client, and what everybody received, such as `x`, is `(P,)` and broadcasts
 axis reads as if written for one client and serves any number of them; an engine may choose K = 1.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from fedwcm.core.rng import Purpose, generator
 
 if TYPE_CHECKING:
     from fedwcm.core.network import Network
+    from fedwcm.core.uphill import Uphill
 
 Vec = Tensor
 """Flat parameters: `(P,)` where all share them, `(K, P)` where each client has its own."""
@@ -30,11 +30,21 @@ State = dict[str, Tensor]
 Report = dict[str, NDArray[np.float64]]
 """Small plain numbers that clients tell the server, one entry a client."""
 
-Oracle = Callable[[Vec], Vec]
-"""`w -> gradient` of the current mini-batch objective at `w`, each client on its own batch.
+Point: TypeAlias = "Tensor | Uphill"
+"""Where a gradient is taken: models `(K, P)`, or models moved up their gradient that nobody has written out."""
 
-The gradient is new every time: whoever asked for it may change it in place.
-"""
+
+class Oracle(Protocol):
+    """Gradients of the current mini-batch objective, each client's on its own batch."""
+
+    def __call__(self, w: Point, /) -> Vec:
+        """The gradient at `w`. It is new every time: whoever asked for it may change it in place."""
+        ...
+
+    def uphill(self, w: Vec, rho: float) -> Point:
+        """The models `w` moved by rho along their gradients."""
+        ...
+
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -12,13 +12,9 @@ of the first, at `w`. rho = 0 is the method without it, at the price of one grad
 
 from dataclasses import dataclass
 
-import torch
-
 from fedwcm.core.checks import require
-from fedwcm.core.types import Context, Oracle, State, Vec
-
-TINY = 1e-7
-"""Keeps a zero direction zero instead of dividing 0 by 0."""
+from fedwcm.core.types import Context, Oracle, Point, State, Vec
+from fedwcm.core.uphill import scale_to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,24 +30,10 @@ class Ascent:
         super().__post_init__()  # type: ignore[misc]
         require(self.rho >= 0, "rho", self.rho, "non-negative")
 
-    def gradient_at(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> Vec:
-        return ascended(w, grad, self.rho)
+    def gradient_at(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> Point:
+        return grad.uphill(w, self.rho) if self.rho else w
 
 
 def perturbation(direction: Vec, rho: float) -> Vec:
     """The step of length rho along each client's direction; zero where the direction is zero."""
-    return direction * _scale(direction, rho)
-
-
-def ascended(w: Vec, grad: Oracle, rho: float) -> Vec:
-    """The point a step of length rho uphill from `w`."""
-    if rho == 0:
-        return w
-    g = grad(w)
-    return torch.addcmul(w, g, _scale(g, rho), out=g)
-
-
-def _scale(direction: Vec, rho: float) -> Vec:
-    """What makes each client's direction rho long."""
-    norm = torch.linalg.vector_norm(direction, dim=-1, keepdim=True)
-    return torch.reciprocal(norm + TINY).mul_(rho)
+    return direction * scale_to(rho, direction)

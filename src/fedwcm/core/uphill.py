@@ -1,0 +1,72 @@
+"""Models a step up their own gradient, without writing them out.
+
+A layer's gradient on a batch is dᵀv, of its inputs v and the gradient d at its output. Moved by s·dᵀv, its bias by
+s·Σd, the layer gives u·Wᵀ + b + (u·vᵀ + 1)·s·d for inputs u: products with the batch, which is small, in place of
+products with the layer. On that same batch the first layer's u is v, and its u·Wᵀ + b is known from before.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from fedwcm.core.layer_slopes import LayerSlopes
+from fedwcm.core.objective import View
+
+if TYPE_CHECKING:
+    from fedwcm.core.linear_stack import LinearStack, Tape
+
+TINY = 1e-7
+"""Added to a norm, so that a zero direction stays zero instead of dividing 0 by 0."""
+
+
+def scale_to(length: float, directions: Tensor) -> Tensor:
+    """What makes each client's direction so long, `(K, 1)`."""
+    norm = torch.linalg.vector_norm(directions, dim=-1, keepdim=True)
+    return torch.reciprocal(norm + TINY).mul_(length)
+
+
+@dataclass(frozen=True, eq=False)
+class Lift:
+    """By how much a layer was moved: v, s·d, and whether it has a bias."""
+
+    inputs: Tensor
+    scaled: Tensor
+    bias: bool
+
+    def forward(self, u: Tensor) -> Tensor:
+        """What the move adds to the layer's output for inputs u."""
+        return torch.bmm(torch.bmm(u, self.inputs.mT) + float(self.bias), self.scaled)
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        """What the move adds to the gradient at the layer's inputs, given that at its output."""
+        return torch.bmm(torch.bmm(gradient, self.scaled.mT), self.inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Uphill:
+    """The models of a tape, each moved up its gradient, and what their first layer gives on the tape's batch."""
+
+    stack: "LinearStack"
+    tape: "Tape"
+    lifts: list[Lift]
+    first: Tensor
+
+    def view(self) -> View:
+        """The moved models on the batch that their gradient is of."""
+        return self.stack.run(self.tape.parameters, self.tape.values[0], self.lifts, self.first)
+
+
+@torch.no_grad()
+def uphill(slopes: LayerSlopes, tape: "Tape", rho: float) -> Uphill:
+    """Move each model by rho along its gradient."""
+    biases = [layer.bias is not None for layer in slopes.stack.layers]
+    factors = list(zip(slopes.inputs, slopes.by_outputs, biases, strict=True))
+    among_inputs = [torch.bmm(v, v.mT) + float(bias) for v, _, bias in factors]
+    squares = sum(
+        (gram * torch.bmm(d, d.mT)).sum(dim=(1, 2)) for gram, (_, d, _) in zip(among_inputs, factors, strict=True)
+    )
+    scale = (rho / (torch.as_tensor(squares).clamp(min=0).sqrt() + TINY))[:, None, None]
+    lifts = [Lift(v, scale * d, bias) for v, d, bias in factors]
+    return Uphill(slopes.stack, tape, lifts, tape.first + torch.bmm(among_inputs[0], lifts[0].scaled))
