@@ -192,7 +192,8 @@ class LocalTraining:
         orders, draws = [], []
         for shard, client, steps in zip(shards, ctx.clients.ids, ctx.clients.steps, strict=True):
             rng = generator(self.seed, Purpose.BATCHES, ctx.round, int(client))
-            orders.append([self.sampler.epoch(shard.labels, rng) for _ in range(epochs)])
+            labels = shard.labels
+            orders.append([self.sampler.epoch(labels, rng) for _ in range(epochs)])
             if self.augmentation is not None:
                 rng = generator(self.seed, Purpose.AUGMENT, ctx.round, int(client))
                 draws.append(self.augmentation.draw(rng, int(steps), size))

@@ -48,11 +48,11 @@ class InProcess:
         pass
 
     def _state(self, block: Ints, shards: list[Shard], sent: Broadcast) -> State:
+        if not self.store.keeps_anything:
+            return {}
         if self.store.has(block):
             return self.store.read(block, sent.x.device)
         fresh = self.training.initial_state(self.training.clients(block, shards), sent.x)
-        if not fresh:
-            return {}
         state = self.store.read(block, sent.x.device)
         known = torch.from_numpy(np.isin(block, self.store.visited()))
         return {key: torch.where(_column(known, rows), state[key], rows) for key, rows in fresh.items()}
