@@ -91,7 +91,7 @@ def distilled(view: View, x: Vec) -> Tensor:
     return first_class(view, x) + distance + 0.0 * received.features.sum(dim=(-1, -2))
 
 
-@pytest.mark.parametrize("build", [mlp, unbiased])
+@pytest.mark.parametrize("build", [mlp, unbiased, deep])
 @pytest.mark.parametrize("loss", [first_class, of_features, of_the_head_on_other_features, distilled])
 @pytest.mark.parametrize("way", [Stacked, LinearStack])
 def test_losses_and_gradients_agree_whatever_of_the_view_is_used(build: Build, loss: Loss, way: Way) -> None:
