@@ -122,7 +122,7 @@ class Method:
 
     def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
         """The next global model and server state, from the combinations."""
-        return x + self.server_lr * agg["delta"], s
+        return x.add(agg["delta"], alpha=self.server_lr), s
 
     def diagnostics(self, s: State, cohort: Cohort) -> dict[str, float]:
         """Numbers worth a line in the metrics, from the state with which the round was trained."""
