@@ -23,15 +23,18 @@ def _fashion_mnist() -> None:
         )
 
 
-def accuracies(method: str, imbalance: float) -> list[float]:
-    result = fedwcm.run(method, config=CONFIG, imbalance=imbalance)
+def accuracies(method: str, imbalance: float, rounds: int = 150) -> list[float]:
+    result = fedwcm.run(method, config=CONFIG, imbalance=imbalance, rounds=rounds)
     return [float(str(record["test_accuracy"])) for record in result.history]
 
 
 def test_nominal_fedcm_collapses_where_its_gain_is_above_one_and_warns() -> None:
     with pytest.warns(MomentumGainWarning, match=r"gain of 1\.10"):
-        curve = accuracies("fedcm-nominal", 0.05)
-    assert curve[-1] < 0.5
+        curve = accuracies(
+            "fedcm-nominal", 0.05, rounds=75
+        )  # soon after, weights may overflow: by chance, not always
+    assert max(curve) > 0.7
+    assert curve[-1] < 0.3
 
 
 def test_exact_fedcm_does_not_collapse_there() -> None:
