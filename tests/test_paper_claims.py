@@ -30,9 +30,7 @@ def accuracies(method: str, imbalance: float, rounds: int = 150) -> list[float]:
 
 def test_nominal_fedcm_collapses_where_its_gain_is_above_one_and_warns() -> None:
     with pytest.warns(MomentumGainWarning, match=r"gain of 1\.10"):
-        curve = accuracies(
-            "fedcm-nominal", 0.05, rounds=75
-        )  # soon after, weights may overflow: by chance, not always
+        curve = accuracies("fedcm-nominal", 0.05, rounds=75)  # later, weights may overflow, or not
     assert max(curve) > 0.7
     assert curve[-1] < 0.3
 
