@@ -43,8 +43,7 @@ CONTENDERS = (
     (
         "Flower",
         "Flower 1.41.0 with its Ray simulation, two workers with one core each; the client is the plain loop's, "
-        "or the one of its tutorials. On J1 its rounds take about 0.2, 0.3 or 0.4 s and nothing between: much of that "
-        "is waiting, which does not grow with the work",
+        "or the one of its tutorials. On J1 its rounds take about 0.2, 0.3 or 0.4 s, and nothing between",
     ),
     (
         "FedLab",
