@@ -368,3 +368,18 @@ def test_a_model_that_is_anything_else_is_left_to_autograd(build: Build) -> None
 def test_stacking_takes_the_kernel_where_there_is_one() -> None:
     assert isinstance(stack(Network(mlp())), LinearStack)
     assert isinstance(stack(Network(two_convolutions())), Stacked)
+
+
+def test_a_new_block_lets_go_of_the_models_before() -> None:
+    network = Network(mlp())
+    x = network.initial()[0]
+    w, inputs = models_and_inputs(network)
+    single, together = OneByOne(network), LinearStack(network)
+    single(w[:1], inputs[:1], track=True)
+    together(w, inputs, track=True)
+    assert network.parameters[0][1].data_ptr() == w.data_ptr()
+    for forward in (single, together):
+        forward.start(x, torch.zeros(0))
+    assert network.parameters[0][1].data_ptr() == x.data_ptr()
+    assert together._seen is None
+    assert together._tape is None
