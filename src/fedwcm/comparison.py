@@ -29,6 +29,7 @@ from fedwcm.core.checks import require
 from fedwcm.flags import settings_from
 from fedwcm.reports.table import Row, csv_table, markdown_table, rows_of
 from fedwcm.reports.write import report_or_warn
+from fedwcm.sim.choice import can_fork
 from fedwcm.sim.folder import Record, RunFolder
 from fedwcm.sim.progress import Progress, Silent
 from fedwcm.sim.simulation import DivergedError
@@ -141,9 +142,7 @@ def _write_index(cells: Sequence[Cell], out: Path) -> None:
 def _run_here(cell: Cell, position: str, progress: Progress) -> None:
     if _done(cell):
         return
-    titled = _Titled(progress, f"{cell.label} [{position}]")
-    with suppress(DivergedError):  # its summary says so, and the table shows it
-        run(config=cell.config, out=cell.folder, resume=True, report=False, progress=titled)
+    _play(cell, cell.config, _Titled(progress, f"{cell.label} [{position}]"))
 
 
 def _run_apart(cells: Sequence[Cell], jobs: int, say: Callable[[str], object]) -> None:
@@ -176,16 +175,19 @@ def _context() -> "ForkContext | SpawnContext":
 
     But it cannot use CUDA if this process did before.
     """
-    if "fork" in multiprocessing.get_all_start_methods() and not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if can_fork() and not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return multiprocessing.get_context("fork")
     return multiprocessing.get_context("spawn")
 
 
 def _run_alone(cell: Cell) -> None:
     torch.set_num_threads(1)
-    config = replace(cell.config, run=replace(cell.config.run, workers=1))
-    with suppress(DivergedError):
-        run(config=config, out=cell.folder, resume=True, report=False)
+    _play(cell, replace(cell.config, run=replace(cell.config.run, workers=1)), Silent())
+
+
+def _play(cell: Cell, config: Config, progress: Progress) -> None:
+    with suppress(DivergedError):  # its summary says so, and the table shows it
+        run(config=config, out=cell.folder, resume=True, report=False, progress=progress)
 
 
 def _done(cell: Cell) -> bool:

@@ -121,23 +121,22 @@ class Schedule:
         self._resident, rows = _together(shards)
         self._sizes = _batch_sizes([[len(order) for order in epochs] for epochs in orders], batch_size)
         width = int(self._sizes.max())
-        padded = np.zeros((*self._sizes.shape, width), dtype=np.int64)
+        padded = np.zeros((*self._sizes.T.shape, width), dtype=np.int64)  # the batches of a step side by side
         for k, epochs in enumerate(orders):
             step = 0
             for order in epochs:
                 steps = -(-len(order) // batch_size)
                 filled = np.zeros(steps * width, dtype=np.int64)
                 filled[: len(order)] = rows[k][order]
-                padded[k, step : step + steps] = filled.reshape(steps, width)
+                padded[step : step + steps, k] = filled.reshape(steps, width)
                 step += steps
-        steps_first = torch.from_numpy(padded).transpose(0, 1).contiguous()
-        self._rows = steps_first.to(self._resident.inputs.device)
+        self._rows = torch.from_numpy(padded).to(self._resident.inputs.device)
         self._steps = [(int(np.count_nonzero(sizes)), int(sizes.max())) for sizes in self._sizes.T]
         self._augmentation = augmentation
         if augmentation is not None:
             stacked = np.zeros((*padded.shape, draws[0].shape[-1]), dtype=np.int64)
             for k, draw in enumerate(draws):
-                stacked[k, : len(draw)] = draw[:, :width]
+                stacked[: len(draw), k] = draw[:, :width]
             self._draws = torch.from_numpy(stacked).to(self._rows.device)
 
     def __iter__(self) -> Iterator[tuple[int, Batch]]:
@@ -150,7 +149,7 @@ class Schedule:
         batch = gather(self._resident, rows, self._sizes[:active, step])
         if self._augmentation is None:
             return batch
-        inputs = self._augmentation.apply(batch.inputs, self._draws[:active, step, :width])
+        inputs = self._augmentation.apply(batch.inputs, self._draws[step, :active, :width])
         return Batch(inputs, batch.labels, batch.weight, rows, self._resident)
 
 

@@ -15,7 +15,7 @@ from fedwcm.core.blend import Slopes
 from fedwcm.core.network import Network
 from fedwcm.core.objective import View
 from fedwcm.core.types import Point, State, Vec
-from fedwcm.core.uphill import scale_to
+from fedwcm.core.uphill import perturbation_scale
 
 
 class Forward(Protocol):
@@ -65,7 +65,7 @@ class Written:
 
     def uphill(self, w: Vec, slopes: Slopes, rho: float) -> Point:
         g = slopes.vector()
-        return torch.addcmul(w, g, scale_to(rho, g), out=g)
+        return torch.addcmul(w, g, perturbation_scale(g, rho), out=g)
 
 
 class OneByOne(Written):

@@ -67,10 +67,13 @@ class Gradient:
         self._asked = False
 
     def __call__(self, w: Point) -> Vec:
-        return self.times(torch.ones_like(self._ctx.lr), w).vector()
+        return self._slopes(w).vector()
 
     def uphill(self, w: Vec, rho: float) -> Point:
-        return self._forward.uphill(w, self.times(torch.ones_like(self._ctx.lr), w), rho)
+        return self._forward.uphill(w, self._slopes(w), rho)
+
+    def _slopes(self, w: Point) -> Slopes:
+        return self.times(torch.ones_like(self._ctx.lr), w)
 
     def times(self, rate: Tensor, w: Point) -> Slopes:
         """The gradient at `w`, each client's times its own rate `(K, 1)`."""

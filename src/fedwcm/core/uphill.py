@@ -21,10 +21,14 @@ TINY = 1e-7
 """Added to a norm, so that a zero direction stays zero instead of dividing 0 by 0."""
 
 
-def scale_to(length: float, directions: Tensor) -> Tensor:
-    """What makes each client's direction so long, `(K, 1)`."""
-    norm = torch.linalg.vector_norm(directions, dim=-1, keepdim=True)
-    return torch.reciprocal(norm + TINY).mul_(length)
+def scale_to(length: float, norms: Tensor) -> Tensor:
+    """What makes directions of these norms so long."""
+    return torch.reciprocal(norms + TINY).mul_(length)
+
+
+def perturbation_scale(directions: Tensor, rho: float) -> Tensor:
+    """What makes each client's direction rho long, `(K, 1)`."""
+    return scale_to(rho, torch.linalg.vector_norm(directions, dim=-1, keepdim=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,9 +68,10 @@ def uphill(slopes: LayerSlopes, tape: "Tape", rho: float) -> Uphill:
     biases = [layer.bias is not None for layer in slopes.stack.layers]
     factors = list(zip(slopes.inputs, slopes.by_outputs, biases, strict=True))
     among_inputs = [torch.bmm(v, v.mT) + float(bias) for v, _, bias in factors]
-    squares = sum(
-        (gram * torch.bmm(d, d.mT)).sum(dim=(1, 2)) for gram, (_, d, _) in zip(among_inputs, factors, strict=True)
-    )
-    scale = (rho / (torch.as_tensor(squares).clamp(min=0).sqrt() + TINY))[:, None, None]
+    squares = [
+        (gram * torch.bmm(d, d.mT)).sum(dim=(1, 2), keepdim=True)
+        for gram, (_, d, _) in zip(among_inputs, factors, strict=True)
+    ]
+    scale = scale_to(rho, torch.stack(squares).sum(dim=0).clamp(min=0).sqrt())
     lifts = [Lift(v, scale * d, bias) for v, d, bias in factors]
     return Uphill(slopes.stack, tape, lifts, tape.first + torch.bmm(among_inputs[0], lifts[0].scaled))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from fedwcm.core.checks import require
 from fedwcm.core.types import Context, Oracle, Point, State, Vec
-from fedwcm.core.uphill import scale_to
+from fedwcm.core.uphill import perturbation_scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,4 +36,4 @@ class Ascent:
 
 def perturbation(direction: Vec, rho: float) -> Vec:
     """The step of length rho along each client's direction; zero where the direction is zero."""
-    return direction * scale_to(rho, direction)
+    return direction * perturbation_scale(direction, rho)

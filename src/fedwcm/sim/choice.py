@@ -58,13 +58,13 @@ def choose(name: BackendName, workers: int, network: Network, cohort: int) -> Ch
     cores = min(cohort, workers or _cores())
     stacked = bool(affine_layers(network)) or (_stackable(network) and network.size <= STACK_BELOW)
     if name == "auto":
-        worth = cores > 1 and _can_fork(network) and (not stacked or network.size * cohort >= WORTH_FORKING)
+        worth = cores > 1 and _forkable(network) and (not stacked or network.size * cohort >= WORTH_FORKING)
         name = "parallel" if worth else "vectorized" if stacked else "sequential"
     if name == "sequential":
         return Choice(name, 1, 1)
     if name == "vectorized":
         return Choice(name, _block(network, cohort), 1, stacked=True)
-    require(_can_fork(network), "run.backend", name, "another one here: processes need fork and a CPU")
+    require(_forkable(network), "run.backend", name, "another one here: processes need fork and a CPU")
     return Choice(name, _block(network, -(-cohort // cores)) if stacked else 1, cores, stacked)
 
 
@@ -95,5 +95,10 @@ def _stackable(network: Network) -> bool:
     return not (network.buffers or network.stochastic or convolutions)
 
 
-def _can_fork(network: Network) -> bool:
-    return network.device.type == "cpu" and "fork" in multiprocessing.get_all_start_methods()
+def can_fork() -> bool:
+    """Whether this system makes processes that have everything already."""
+    return "fork" in multiprocessing.get_all_start_methods()
+
+
+def _forkable(network: Network) -> bool:
+    return network.device.type == "cpu" and can_fork()
