@@ -201,3 +201,19 @@ def global_torch_rng_untouched() -> Iterator[None]:
     before = torch.random.get_rng_state()
     yield
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+def the_long_way(kind: type[Method]) -> type[Method]:
+    """The same method, which now says that its direction is something of its own."""
+
+    def direction(self: Method, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        return Method.direction(self, w, grad, c, ctx)
+
+    return type(kind.__name__, (kind,), {"direction": direction})
+
+
+class ByAutograd(CrossEntropy):
+    """Cross-entropy that does not know its gradient."""
+
+    def loss(self, view: View, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        return super().loss(view, batch, o, ctx)

@@ -15,6 +15,7 @@ from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
 
 from ..factories import Scripted, clusters, local_training, mlp, play, simulation
+from ..specimens import the_long_way
 
 K, P = 3, 7
 EXACT: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-14}
@@ -59,15 +60,6 @@ def test_a_shift_that_all_share_stays_one_vector_if_their_rates_are_the_same() -
     assert shared is not None
     assert own is not None
     assert (len(shared), len(own)) == (1, 2)
-
-
-def the_long_way(kind: type[Method]) -> type[Method]:
-    """The same method, which now says that its direction is something of its own."""
-
-    def direction(self: Method, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        return Method.direction(self, w, grad, c, ctx)
-
-    return type(kind.__name__, (kind,), {"direction": direction})
 
 
 def trained(method: Method, **options: Any) -> list[Vec]:
