@@ -6,6 +6,7 @@ from fedwcm.data.dataset import Dataset
 from fedwcm.data.formats.hub import read_hub
 from fedwcm.data.formats.image_folder import read_image_folder
 from fedwcm.data.formats.npz import read_npz
+from fedwcm.data.formats.safety import reading
 from fedwcm.data.formats.table import read_table
 from fedwcm.data.hint import did_you_mean
 from fedwcm.data.locate import data_folders, user_cache
@@ -72,12 +73,17 @@ def _read_path(path: Path, columns: dict[str, str | None]) -> tuple[str, Parts]:
             f"{path} is neither a file or folder nor a known dataset{did_you_mean(str(path), DATASETS)}; "
             f"known are {', '.join(DATASETS)}"
         )
+    with reading(path):
+        return _read_existing(path, columns)
+
+
+def _read_existing(path: Path, columns: dict[str, str | None]) -> tuple[str, Parts]:
     if path.suffix.lower() in TABLE_SUFFIXES and path.is_file():
         return path.stem, read_table(path, **columns)
     _refuse_columns(str(path), columns, ())
     if path.is_dir():
         return path.resolve().name, read_image_folder(path)
-    if path.suffix.lower() == ".npz":
+    if path.suffix.lower() == ".npz" and path.is_file():
         return path.stem, read_npz(path)
     raise ValueError(
         f"{path}: unknown extension {path.suffix!r}; supported are {', '.join(('.npz', *TABLE_SUFFIXES))}, "

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedwcm.data.formats.images import stack_images
+from fedwcm.data.formats.images import image_suffixes, open_image, stack_images
+from fedwcm.data.formats.safety import require_inside
 from fedwcm.data.samples import Parts, Samples
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 
 
 def read_image_folder(folder: Path) -> Parts:
@@ -28,7 +27,8 @@ def read_image_folder(folder: Path) -> Parts:
     roots = [folder / "train", folder / "test"] if has_train else [folder]
     listed = [_list_images(root) for root in roots]
     files = [file for part in listed for file in part]
-    images = stack_images(_open(files), len(files))  # all at once, so that both parts agree in channels
+    stored = sum(file.stat().st_size for file in files)
+    images = stack_images(_open(files), len(files), stored=stored)  # all at once, so that both parts agree in channels
     labels = np.array([file.parent.name for file in files])
     if not has_train:
         return Parts(Samples(images, labels))
@@ -39,21 +39,19 @@ def read_image_folder(folder: Path) -> Parts:
 def _list_images(root: Path) -> list[Path]:
     files: list[Path] = []
     for folder in sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")):
-        found = sorted(f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES and not f.name.startswith("."))
+        found = sorted(file for file in folder.iterdir() if _is_image(file))
         if not found:
-            raise ValueError(f"{folder} holds no image; image files end in {', '.join(SUFFIXES)}")
-        files.extend(found)
+            raise ValueError(f"{folder} holds no image; image files end in {', '.join(image_suffixes())}")
+        files.extend(require_inside(root, file) for file in found)
     if not files:
         raise ValueError(f"{root} holds no folders of images (one folder per class)")
     return files
 
 
-def _open(files: Sequence[Path]) -> Iterator[tuple[str, "Image"]]:
-    from PIL import Image, UnidentifiedImageError
+def _is_image(file: Path) -> bool:
+    return file.suffix.lower() in image_suffixes() and not file.name.startswith(".") and file.is_file()
 
+
+def _open(files: Sequence[Path]) -> Iterator[tuple[str, "Image"]]:
     for file in files:
-        try:
-            with Image.open(file) as image:
-                yield str(file), image
-        except UnidentifiedImageError as error:
-            raise ValueError(f"{file} is not an image that can be read") from error
+        yield str(file), open_image(str(file), file.read_bytes())

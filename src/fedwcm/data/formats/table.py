@@ -1,6 +1,7 @@
 """CSV and Parquet tables, read with pyarrow."""
 
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.data.formats.columns import category_values, feature_matrix, find_column, find_label
+from fedwcm.data.formats.safety import require_bounded
 from fedwcm.data.samples import Parts, Samples
+
+
+CELL_BYTES = 8
+"""What a value takes in memory: a parquet file can hold a million equal ones in a few bytes."""
 
 
 def read_table(path: Path, *, label: str | None, client: str | None, split: str | None) -> Parts:
@@ -38,10 +44,10 @@ def read_table(path: Path, *, label: str | None, client: str | None, split: str 
 
 def _open(path: Path) -> Any:
     import pyarrow as pa
-    from pyarrow import csv, parquet
+    from pyarrow import csv
 
     try:
-        table = csv.read_csv(path) if path.suffix.lower() == ".csv" else parquet.read_table(path)
+        table = csv.read_csv(path) if path.suffix.lower() == ".csv" else _read_parquet(path)
     except pa.ArrowInvalid as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
     if table.num_rows == 0:
@@ -49,9 +55,20 @@ def _open(path: Path) -> Any:
     return table
 
 
+def _read_parquet(path: Path) -> Any:
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        facts = file.metadata
+        unpacked = sum(facts.row_group(i).total_byte_size for i in range(facts.num_row_groups))
+        claimed = max(unpacked, CELL_BYTES * facts.num_rows * facts.num_columns)
+        require_bounded(str(path), claimed, path.stat().st_size)
+        return file.read()
+
+
 def _unique_names(where: str, names: list[str]) -> list[str]:
-    for name in names:
-        if names.count(name) > 1:
+    for name, count in Counter(names).items():
+        if count > 1:
             raise ValueError(f"{where}: there is more than one column {name!r}")
     return names
 
