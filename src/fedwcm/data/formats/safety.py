@@ -15,6 +15,9 @@ RATIO = 100
 CEILING = 64 * 2**30
 """Bytes that no file may unpack to."""
 
+MAX_TEXT = 300
+"""Characters of a parser's complaint that are shown."""
+
 GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -82,10 +85,16 @@ def reading(path: Path | str) -> Iterator[None]:
     except ValueError as error:
         if str(path) in str(error):
             raise
-        raise ValueError(f"{path} cannot be read: {error}") from error
+        raise ValueError(f"{path} cannot be read: {shortened(str(error))}") from error
     except ImportError:
         raise
     except Exception as error:
         if isinstance(error, OSError) and error.filename is not None:
             raise
-        raise ValueError(f"{path} is damaged ({error!r}): remove it or put a good one in its place") from error
+        text = shortened(repr(error))
+        raise ValueError(f"{path} is damaged ({text}): remove it or put a good one in its place") from error
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text that may hold any amount of a garbled file."""
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + " …"
