@@ -2,8 +2,8 @@
 
     python -m tests.data.fuzz COUNT FOLDER [READER …]
 
-writes small valid files, mutates them with fixed seeds and reads them. The outcome of a read must be a data set, or a
-ValueError or OSError whose text names the file, in bounded memory and time.
+writes small valid files, mutates them with fixed seeds and reads them. The outcome of a read must be a data set,
+or a ValueError or OSError whose text names the file, in bounded memory and time.
 """
 
 import faulthandler
@@ -32,6 +32,7 @@ from pyarrow import csv, parquet
 from fedwcm.data import DATASETS, load_dataset
 from fedwcm.data.formats import safety
 from fedwcm.data.named import read_named
+from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.samples import build_dataset
 
 SEED = 7
@@ -84,7 +85,7 @@ def mutate(data: bytes, rng: np.random.Generator) -> bytes:
             case 2:
                 width, order = int(rng.choice([1, 2, 4, 8])), "<>"[rng.integers(2)]
                 word = EDGES[rng.integers(len(EDGES))] & (2 ** (8 * width) - 1)
-                number = struct.pack(f"{order}{ {1: 'B', 2: 'H', 4: 'I', 8: 'Q'}[width]}", word)
+                number = struct.pack(f"{order}{ {1: 'B', 2: 'H', 4: 'I', 8: 'Q'}[width] }", word)
                 changed[at : at + width] = number
             case 3:
                 del changed[at:]
@@ -124,12 +125,14 @@ def _outcome(case: str, reader: Reader, folder: Path) -> str:
     try:
         reader.read(folder)
     except (ValueError, OSError) as error:
-        assert reader.name in str(error), f"{case}: the error names no file: {error!r}"
-        assert len(str(error)) < 5000, f"{case}: an error of {len(str(error))} characters"
-        return "refused"
+        text = str(error)
     except BaseException as error:
         raise AssertionError(f"{case}: {error!r}") from error
-    return "read"
+    else:
+        return "read"
+    assert reader.name in text, f"{case}: the error names no file: {text}"
+    assert len(text) < 5000, f"{case}: an error of {len(text)} characters"
+    return "refused"
 
 
 def _peak() -> int:
@@ -185,7 +188,7 @@ def _named(name: str, classes: int) -> Callable[[Path], object]:
     entry = replace(DATASETS[name], num_classes=classes, classes=None)
 
     def read(folder: Path) -> object:
-        return build_dataset(name, read_named(name, entry, [folder], None), 0.2, 0)
+        return build_dataset(name, read_named(name, entry, [folder], None), ReadOptions())
 
     return read
 
@@ -193,7 +196,10 @@ def _named(name: str, classes: int) -> Callable[[Path], object]:
 def idx(pack: Pack, suffix: str) -> Reader:
     specimens = []
     for part in ("train", "t10k"):
-        for kind, array in (("images-idx3", _pixels(6, 28, 28)), ("labels-idx1", np.arange(6, dtype=np.uint8) % 3)):
+        for kind, array in (
+            ("images-idx3", _pixels(6, 28, 28)),
+            ("labels-idx1", np.arange(6, dtype=np.uint8) % 3),
+        ):
             content = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
             specimens.append(Specimen(f"fashion-mnist/{part}-{kind}-ubyte{suffix}", content, pack))
     return Reader(tuple(specimens), _named("fashion-mnist", 3), "fashion-mnist")
@@ -227,7 +233,7 @@ def cifar_python() -> Reader:
         path = folder / layout.path
         with safety.reading(path):
             parts = layout.read(path, checksum=hashlib.md5(path.read_bytes()).hexdigest())
-            return build_dataset(str(path), parts, 0.2, 0)
+            return build_dataset(str(path), parts, ReadOptions())
 
     def pack(content: bytes) -> bytes:
         return _gzip(_tarred({"cifar-100-python/train": content, **other}))
@@ -312,7 +318,11 @@ def tiny_imagenet(packed: bool) -> Reader:
     tree["val/val_annotations.txt"] = "".join(lines).encode()
     read = _named("tiny-imagenet", 3)
     if not packed:
-        return Reader(tuple(Specimen(f"tiny-imagenet-200/{path}", data) for path, data in tree.items()), read, "tiny-imagenet")
+        return Reader(
+            tuple(Specimen(f"tiny-imagenet-200/{path}", data) for path, data in tree.items()),
+            read,
+            "tiny-imagenet",
+        )
     inner = {f"tiny-imagenet-200/{path}": data for path, data in tree.items()}
     packs = ((path, {k: v for k, v in inner.items() if k != path}) for path in inner)
     return Reader(
@@ -339,7 +349,9 @@ READERS: dict[str, Callable[[], Reader]] = {
     "parquet": lambda: _table("own.parquet", _parquet(_rows())),
     "parquet-plain": lambda: _table("own.parquet", _parquet(_rows(), compression="none", use_dictionary=False)),
     "image-folder": partial(image_folder, ("PNG", "png"), ("JPEG", "jpg"), ("BMP", "bmp")),
-    "image-folder-others": partial(image_folder, ("PPM", "ppm"), ("GIF", "gif"), ("TIFF", "tif"), ("WEBP", "webp")),
+    "image-folder-others": partial(
+        image_folder, ("PPM", "ppm"), ("GIF", "gif"), ("TIFF", "tif"), ("WEBP", "webp")
+    ),
     "tiny-imagenet": partial(tiny_imagenet, False),
     "tiny-imagenet-zip": partial(tiny_imagenet, True),
 }

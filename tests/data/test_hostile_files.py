@@ -97,7 +97,9 @@ def test_an_image_of_one_colour_that_fills_the_memory_is_refused(tmp_path: Path)
         load_dataset(tmp_path)
 
 
-def test_an_image_that_claims_too_many_pixels_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_that_claims_too_many_pixels_is_not_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(images, "MAX_PIXELS", 99)
     (tmp_path / "a").mkdir()
     Image.new("L", (10, 10)).save(tmp_path / "a/0.png")

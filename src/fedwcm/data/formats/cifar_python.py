@@ -1,7 +1,7 @@
 """The Python version of CIFAR: an archive of pickles.
 
-A pickle can run any code, so two gates stand before it. The archive must have the published checksum, and the pickles
-are not run: `pickled` reads the data in them and refuses everything else.
+A pickle can run any code, so two gates stand before it. The archive must have the published checksum, and the
+pickles are not run: `pickled` reads the data in them and refuses everything else.
 """
 
 from pathlib import Path

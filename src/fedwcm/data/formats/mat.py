@@ -135,6 +135,8 @@ def _shaped(
 ) -> NDArray[Any]:
     dtype = np.dtype(f"{order}{VALUES[element.kind]}")
     if min(shape, default=-1) < 0 or math.prod(shape) * dtype.itemsize != len(element.content):
-        raise ValueError(f"{path}: {name!r} holds {len(element.content)} bytes, which do not fit its shape {shape}")
+        raise ValueError(
+            f"{path}: {name!r} holds {len(element.content)} bytes, which do not fit its shape {shape}"
+        )
     values = np.frombuffer(element.content, dtype).reshape(shape, order="F")
     return values.astype(CLASSES[matrix_class], copy=False)

@@ -1,8 +1,8 @@
 """The data in a pickle, read without running it.
 
 A pickle is a program that may call anything. Here its instructions are only listed (`pickletools`), and those few
-that build plain data are followed: text, integers, lists, tuples, dictionaries with text as keys, and NumPy arrays of
-unsigned bytes, which are recognised by name and made anew. Every other instruction or name is refused.
+that build plain data are followed: text, integers, lists, tuples, dictionaries with text as keys, and NumPy
+arrays of unsigned bytes, which are recognised by name and made anew. Every other instruction or name is refused.
 """
 
 import math
@@ -51,7 +51,16 @@ CONSTANTS: dict[str, Callable[[], object]] = {
     "EMPTY_DICT": dict,
 }
 LITERALS = frozenset(
-    "BININT BININT1 BININT2 SHORT_BINSTRING BINSTRING BINUNICODE SHORT_BINBYTES BINBYTES".split()
+    {
+        "BININT",
+        "BININT1",
+        "BININT2",
+        "BINSTRING",
+        "SHORT_BINSTRING",
+        "BINUNICODE",
+        "BINBYTES",
+        "SHORT_BINBYTES",
+    }
 )
 TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
