@@ -90,18 +90,18 @@ def test_integer_labels_and_clients_are_ordered_by_value(path: Path) -> None:
         ({"label": "kind", "client": "kind"}, "two roles"),
         ({"label": "kind", "client": "site", "split": "height"}, "'height'(, row 1 is '0'| is of type double)"),
         (
-            {"label": "kind", "client": "site", "split": "part", "drop": ["hight"]},
+            ROLES | {"drop": ["hight"]},
             r"drop hight .*did you mean 'height'",
         ),
         (
-            {"label": "kind", "client": "site", "split": "part", "features": ["z*"]},
+            ROLES | {"features": ["z*"]},
             r"features z\* .* no feature column",
         ),
         (
-            {"label": "kind", "client": "site", "split": "part", "drop": ["*"]},
+            ROLES | {"drop": ["*"]},
             "no feature column: nothing is left",
         ),
-        ({"label": "kind", "client": "site", "split": "part", "image_size": 8}, "no column holds images"),
+        (ROLES | {"image_size": 8}, "no column holds images"),
     ],
 )
 def test_wrong_columns_are_named(path: Path, options: dict[str, Any], message: str) -> None:
