@@ -22,12 +22,13 @@ from fedwcm.data.split import stratified_split
 from fedwcm.engine.backends.in_process import Backend, InProcess
 from fedwcm.engine.backends.plan import ExecutionPlan, choose
 from fedwcm.engine.backends.processes import Processes
-from fedwcm.engine.client import ClientTrainer
-from fedwcm.engine.memory import keep_freed_memory
+from fedwcm.engine.client import LOSS, ClientTrainer
 from fedwcm.engine.federation import Federation, InMemoryFederation
+from fedwcm.engine.memory import keep_freed_memory
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.store import ClientStore
+from fedwcm.engine.uploads import require_possible
 from fedwcm.models import build_model, default_model
 
 NAMED_IMBALANCE = 0.1
@@ -260,11 +261,19 @@ def _rounds(config: Config, trainer: ClientTrainer, federation: Federation, choi
     first = np.array([0])
     network = trainer.forward.network
     template = trainer.initial_state(trainer.clients(first, [federation.shard(0)]), network.initial()[0])
+    require_possible(config.aggregation, trainer.method, any(not key.startswith(LOSS) for key in template))
     store = ClientStore(trainer.population.clients, template)
     inner = InProcess(trainer, federation, store, choice.block, config.run.reject_nonfinite)
     backend: Backend = Processes(inner, choice.workers) if choice.workers > 1 else inner
     return Rounds(
-        trainer, federation, config.participation, backend, store, config.local.lr, config.local.lr_decay
+        trainer=trainer,
+        federation=federation,
+        participation=config.participation,
+        backend=backend,
+        store=store,
+        lr=config.local.lr,
+        lr_decay=config.local.lr_decay,
+        aggregation=config.aggregation,
     )
 
 

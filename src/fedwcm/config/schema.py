@@ -15,6 +15,7 @@ import tomli_w
 from fedwcm.config.options import make, parse_value, plain
 from fedwcm.config.recipes import RECIPES
 from fedwcm.core.checks import require, unknown
+from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.participation import Participation
 
 Settings = dict[str, object]
@@ -148,6 +149,7 @@ class Config:
     sampler: Component = Component("uniform")
     local: LocalOptions = field(default_factory=LocalOptions)
     participation: Participation = field(default_factory=Participation)
+    aggregation: Aggregation = field(default_factory=Aggregation)
     run: RunOptions = field(default_factory=RunOptions)
 
 
@@ -156,6 +158,7 @@ SECTIONS: dict[str, type] = {
     "data": DataOptions,
     "local": LocalOptions,
     "participation": Participation,
+    "aggregation": Aggregation,
     "run": RunOptions,
 }
 INCIDENTAL = (
