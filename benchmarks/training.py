@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from benchmarks.jobs import CLASSES, JOBS, SEED, Job
 from fedwcm.core.rng import model_seed
 from fedwcm.models import build_model
-from fedwcm.models.live_taps import LiveConv2d
+from fedwcm.models.live_conv import LiveConv2d
 
 TESTED = 2000
 """Training samples on which the final model is tested, to show that all contenders learnt the same."""

@@ -13,14 +13,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from fedwcm.core.local import Gradient
+from fedwcm.config.recipes import RECIPES
+from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
-from fedwcm.core.objective import Objective
+from fedwcm.engine.client import MiniBatchOracle
+from fedwcm.losses.balancefl import BalanceFL
+from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
-from fedwcm.objectives.balancefl import BalanceFL
-from fedwcm.objectives.cross_entropy import CrossEntropy
-from fedwcm.recipes import RECIPES
 from fedwcm.testing import SIZES, _engine, _play
 
 DOCS = Path(__file__).parent
@@ -57,9 +57,7 @@ def main() -> None:
     (DOCS / "methods" / "README.md").write_text("\n".join(lines), encoding="utf-8")
 
 
-def _page(
-    name: str, cls: type[Method] | type[Objective], cost: dict[str, str] | None, result: dict[str, str]
-) -> str:
+def _page(name: str, cls: type[Method] | type[Loss], cost: dict[str, str] | None, result: dict[str, str]) -> str:
     text = inspect.getdoc(inspect.getmodule(cls)) or ""
     parts = [f"# {name}", "", text, "", "## Options", "", *_options(cls), "", "## Cost", ""]
     if cost:
@@ -80,7 +78,7 @@ def _page(
     return "\n".join([*parts, ""])
 
 
-def _options(cls: type[Method] | type[Objective]) -> list[str]:
+def _options(cls: type[Method] | type[Loss]) -> list[str]:
     rows = ["| option | default | |", "|---|---|---|"]
     for field in fields(cls):
         found = re.search(rf"^    {field.name}: (.+(?:\n {{8,}}\S.*)*)", _arguments(cls, field.name), re.MULTILINE)
@@ -90,7 +88,7 @@ def _options(cls: type[Method] | type[Objective]) -> list[str]:
     return rows
 
 
-def _arguments(cls: type[Method] | type[Objective], option: str) -> str:
+def _arguments(cls: type[Method] | type[Loss], option: str) -> str:
     """The docstring, of the class or the nearest of its parents, that describes an option."""
     for base in cls.__mro__:
         text = inspect.getdoc(base) or ""
@@ -99,7 +97,7 @@ def _arguments(cls: type[Method] | type[Objective], option: str) -> str:
     return ""
 
 
-def _cost(method: Method, objective: Objective) -> dict[str, str]:
+def _cost(method: Method, objective: Loss) -> dict[str, str]:
     """Models sent down and up, kept on the client, and gradients a step, counted on one round."""
     engine = _engine(method, objective)
     calls = _count_gradients(engine)
@@ -125,18 +123,18 @@ def _cheap(cls: type[Method]) -> dict[str, int]:
 def _count_gradients(engine: object) -> dict[str, int]:
     training = engine.training  # type: ignore[attr-defined]
     calls = {"gradients": 0, "steps": 0}
-    backward, start_step = training.forward.backward, Gradient.__init__
+    backward, start_step = training.forward.backward, MiniBatchOracle.__init__
 
     def counted_gradient(*arguments: object) -> object:
         calls["gradients"] += 1
         return backward(*arguments)
 
-    def counted_step(self: Gradient, *arguments: Any) -> None:
+    def counted_step(self: MiniBatchOracle, *arguments: Any) -> None:
         calls["steps"] += 1
         start_step(self, *arguments)
 
     training.forward.backward = counted_gradient
-    Gradient.__init__ = counted_step  # type: ignore[method-assign]
+    MiniBatchOracle.__init__ = counted_step  # type: ignore[method-assign]
     return calls
 
 
@@ -161,7 +159,7 @@ def _results() -> dict[str, dict[str, str]]:
     return results
 
 
-def _first_line(cls: type[Method] | type[Objective]) -> str:
+def _first_line(cls: type[Method] | type[Loss]) -> str:
     return (inspect.getdoc(inspect.getmodule(cls)) or "").partition("\n")[0]
 
 

@@ -10,23 +10,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedwcm.core.batches import Augmentation
-from fedwcm.core.federation import InMemory
-from fedwcm.core.forward import OneByOne
-from fedwcm.core.linear_stack import stack
-from fedwcm.core.local import Broadcast, LocalResult, LocalTraining, Task
+from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
-from fedwcm.core.network import Network
-from fedwcm.core.objective import Objective
-from fedwcm.core.participation import Participation
-from fedwcm.core.server import Outcome, update
 from fedwcm.core.types import Cohort, Context, Ints, Population, State
-from fedwcm.objectives.cross_entropy import CrossEntropy
+from fedwcm.engine.backends.in_process import Backend, InProcess
+from fedwcm.engine.backends.processes import Processes
+from fedwcm.engine.batches import Augmentation
+from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
+from fedwcm.engine.fast.linear_stack import stack
+from fedwcm.engine.federation import InMemoryFederation
+from fedwcm.engine.forward import SequentialForward
+from fedwcm.engine.network import Network
+from fedwcm.engine.participation import Participation
+from fedwcm.engine.rounds import Rounds, ServerState
+from fedwcm.engine.server import RoundResult, update
+from fedwcm.engine.store import ClientStore
+from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.samplers.uniform import Uniform
-from fedwcm.sim.backend import Backend, InProcess
-from fedwcm.sim.processes import Processes
-from fedwcm.sim.simulation import ServerState, Simulation
-from fedwcm.sim.store import ClientStore
 
 SIZES = (23, 7, 41, 12, 30)
 """Clients of unequal size: with batches of 8 they take 3, 1, 6, 2 and 4 steps an epoch."""
@@ -45,7 +45,7 @@ class Clusters:
     inputs: NDArray[np.float64]
     labels: Ints
     parts: list[Ints]
-    federation: InMemory
+    federation: InMemoryFederation
 
 
 def clusters(
@@ -76,7 +76,7 @@ def clusters(
 
 def divided(inputs: NDArray[np.float64], labels: Ints, parts: list[Ints], classes: int = CLASSES) -> Clusters:
     """These samples, divided among clients by row."""
-    return Clusters(inputs, labels, parts, InMemory(torch.from_numpy(inputs), labels, parts, classes))
+    return Clusters(inputs, labels, parts, InMemoryFederation(torch.from_numpy(inputs), labels, parts, classes))
 
 
 def seeded(build: Any, seed: int = 0) -> nn.Module:
@@ -115,7 +115,9 @@ def headless() -> nn.Module:
     return seeded(lambda: nn.Sequential(nn.Conv2d(1, CLASSES, 3), nn.AvgPool2d(2), nn.Flatten()))
 
 
-def population(federation: InMemory, epochs: int = 2, batch_size: int = 8, rounds: int = 10) -> Population:
+def population(
+    federation: InMemoryFederation, epochs: int = 2, batch_size: int = 8, rounds: int = 10
+) -> Population:
     totals = federation.counts.sum(axis=0)
     return Population(
         clients=len(federation.samples),
@@ -130,26 +132,26 @@ def population(federation: InMemory, epochs: int = 2, batch_size: int = 8, round
 
 def local_training(
     method: Method,
-    federation: InMemory,
+    federation: InMemoryFederation,
     module: nn.Module,
     *,
     stacked: bool = False,
-    objective: Objective | None = None,
+    objective: Loss | None = None,
     augmentation: Augmentation | None = None,
     epochs: int = 2,
     batch_size: int = 8,
     weight_decay: float = 0.0,
     clip: float | None = None,
     seed: int = 5,
-) -> LocalTraining:
+) -> ClientTrainer:
     """Training of clients, one by one or stacked."""
     network = Network(module)
-    return LocalTraining(
+    return ClientTrainer(
         method=method,
         objective=objective or CrossEntropy(),
         sampler=Uniform(),
         augmentation=augmentation,
-        forward=stack(network) if stacked else OneByOne(network),
+        forward=stack(network) if stacked else SequentialForward(network),
         population=population(federation, epochs, batch_size),
         weight_decay=weight_decay,
         clip=clip,
@@ -172,37 +174,37 @@ class Bench:
     ) -> None:
         self.training = local_training(method, data.federation, module, **options)
         self._federation = data.federation
-        self._stacked = not isinstance(self.training.forward, OneByOne)
+        self._stacked = not isinstance(self.training.forward, SequentialForward)
         x, buffers = self.training.forward.network.initial()
         known = self.training.population
         state = method.init(x, known, method.survey(data.federation.counts, known))
         self.sent = Broadcast(round_, x, buffers, {} if method.probes else method.message(state, {}), lr)
 
-    def train(self, ids: Sequence[int] = BY_STEPS, message: State | None = None) -> LocalResult:
+    def train(self, ids: Sequence[int] = BY_STEPS, message: State | None = None) -> ClientUpdates:
         """What these clients send back and keep, one row each."""
         return self.run("train", ids, message)
 
-    def run(self, task: Task, ids: Sequence[int] = BY_STEPS, message: State | None = None) -> LocalResult:
+    def run(self, task: Task, ids: Sequence[int] = BY_STEPS, message: State | None = None) -> ClientUpdates:
         blocks = [list(ids)] if self._stacked else [[client] for client in ids]
         return joined([self._run_block(task, np.array(block), message or {}) for block in blocks])
 
-    def _run_block(self, task: Task, ids: Ints, message: State) -> LocalResult:
+    def _run_block(self, task: Task, ids: Ints, message: State) -> ClientUpdates:
         shards = [self._federation.shard(int(client)) for client in ids]
         state = self.training.initial_state(self.training.clients(ids, shards), self.sent.x)
         sent = replace(self.sent, message={**self.sent.message, **message})
         return self.training.run(task, ids, shards, state, sent)
 
 
-def joined(results: Sequence[LocalResult]) -> LocalResult:
+def joined(results: Sequence[ClientUpdates]) -> ClientUpdates:
     """The results of several blocks as if they were of one."""
     columns: dict[str, Any] = {}
-    for one in fields(LocalResult):
+    for one in fields(ClientUpdates):
         first, *_ = values = [getattr(result, one.name) for result in results]
         if isinstance(first, dict):
             columns[one.name] = {key: _stack([value[key] for value in values]) for key in first}
         else:
             columns[one.name] = _stack(values)
-    return LocalResult(**columns)
+    return ClientUpdates(**columns)
 
 
 def _stack(rows: Sequence[Any]) -> Any:
@@ -210,15 +212,15 @@ def _stack(rows: Sequence[Any]) -> Any:
 
 
 def simulation(
-    training: LocalTraining,
-    federation: InMemory,
+    training: ClientTrainer,
+    federation: InMemoryFederation,
     *,
     participation: Any = None,
     block: int = 1,
     workers: int = 1,
     lr: float = 0.1,
     lr_decay: float = 1.0,
-) -> Simulation:
+) -> Rounds:
     """An engine over this federation; everybody takes part unless a participation is given."""
     first = training.clients(np.array([0]), [federation.shard(0)])
     template = training.initial_state(first, training.forward.network.initial()[0])
@@ -226,7 +228,7 @@ def simulation(
     inner = InProcess(training, federation, store, block)
     backend: Backend = Processes(inner, workers) if workers > 1 else inner
     everybody = participation or Participation(participation=1.0)
-    return Simulation(training, federation, everybody, backend, store, lr, lr_decay)
+    return Rounds(training, federation, everybody, backend, store, lr, lr_decay)
 
 
 def prepared(method: Method, c: State, ctx: Context) -> Context:
@@ -251,7 +253,7 @@ ENGINES = {
 }
 
 
-def play(simulated: Simulation, rounds: int) -> list[tuple[ServerState, dict[str, Any]]]:
+def play(simulated: Rounds, rounds: int) -> list[tuple[ServerState, dict[str, Any]]]:
     """The states and records of so many rounds from the initial model; ends the backend's processes."""
     played: list[tuple[ServerState, dict[str, Any]]] = []
     try:
@@ -277,14 +279,14 @@ class Scripted:
         return np.array(self.cohorts[round_], dtype=np.int64)
 
 
-def watch_updates(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Cohort, Outcome]]:
+def watch_updates(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Cohort, RoundResult]]:
     """The cohort and the outcome of every server update, while simulations play."""
-    seen: list[tuple[Cohort, Outcome]] = []
+    seen: list[tuple[Cohort, RoundResult]] = []
 
-    def watching(*arguments: Any) -> Outcome:
+    def watching(*arguments: Any) -> RoundResult:
         outcome = update(*arguments)
         seen.append((arguments[-1], outcome))
         return outcome
 
-    monkeypatch.setattr("fedwcm.sim.simulation.update", watching)
+    monkeypatch.setattr("fedwcm.engine.rounds.update", watching)
     return seen

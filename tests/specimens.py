@@ -11,23 +11,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwcm.core.batches import Batch
-from fedwcm.core.local_data import LocalData
+from fedwcm.core.loss import Loss, Outputs
 from fedwcm.core.method import Method, mean_weights
-from fedwcm.core.objective import Objective, View
 from fedwcm.core.types import (
     Clients,
     Cohort,
     Combination,
     Context,
+    GradientOracle,
     Ints,
-    Oracle,
     Population,
     Report,
     State,
     Vec,
 )
-from fedwcm.objectives.cross_entropy import CrossEntropy
+from fedwcm.engine.batches import Batch
+from fedwcm.engine.local_data import LocalData
+from fedwcm.losses.cross_entropy import CrossEntropy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Sam(Method):
 
     rho: float = 0.5
 
-    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+    def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
         g = grad(w)
         return grad(w + self.rho * g), c
 
@@ -48,7 +48,7 @@ class Counter(Method):
     def init_client(self, x: Vec, clients: Clients) -> State:
         return {"steps": x.new_zeros(len(clients)), "visits": torch.zeros(len(clients), 1, dtype=torch.int64)}
 
-    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+    def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
         return grad(w), {**c, "steps": c["steps"] + 1}
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
@@ -61,7 +61,7 @@ class Counter(Method):
 class Push(Method):
     """Descends along a given direction, of each client its own multiple, whatever the data."""
 
-    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+    def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
         return ctx.message["push"] * (1.0 + ctx._column(ctx.clients.ids)), c
 
 
@@ -94,7 +94,7 @@ class Mime(FullGradient):
     def message(self, s: State, probed: State) -> State:
         return {"full": probed["full"]}
 
-    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+    def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
         return grad(w) - grad(ctx.x.expand_as(w)) + ctx.message["full"], c
 
     def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
@@ -136,7 +136,7 @@ class Seen(CrossEntropy):
     def init_client(self, clients: Clients, population: Population) -> State:
         return {"seen": torch.zeros(len(clients))}
 
-    def loss(self, view: View, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         for k, client in enumerate(ctx.clients.ids):
             real = slice(None) if batch.weight is None else batch.weight[k].bool()
             self.batches.append((int(client), batch.sample_ids[k][real].tolist()))
@@ -148,7 +148,7 @@ class Seen(CrossEntropy):
 class Growing(Seen):
     """Cross-entropy that weighs more with every step that was seen."""
 
-    def loss(self, view: View, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         loss, after = super().loss(view, batch, o, ctx)
         return loss * (1.0 + o["seen"]), after
 
@@ -160,7 +160,7 @@ class Scaled(CrossEntropy):
     def prepare(self, local: LocalData, ctx: Context) -> State:
         return {"factor": 1.0 + torch.from_numpy(ctx.clients.ids).to(ctx.x.dtype)}
 
-    def loss(self, view: View, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         loss, o = super().loss(view, batch, o, ctx)
         return loss * ctx.prepared["factor"], o
 
@@ -176,10 +176,10 @@ class Shift:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quadratic(Objective):
+class Quadratic(Loss):
     """½ Σ_j a_j (w_j − c_j)² for a model whose logits are its parameters; inputs are `(a, c)` side by side."""
 
-    def loss(self, view: View, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         curvature, centre = batch.inputs.chunk(2, dim=-1)
         return batch.mean(0.5 * (curvature * (view.logits - centre) ** 2).sum(dim=-1)), o
 
@@ -206,7 +206,7 @@ def global_torch_rng_untouched() -> Iterator[None]:
 def the_long_way(kind: type[Method]) -> type[Method]:
     """The same method, which now says that its direction is something of its own."""
 
-    def direction(self: Method, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+    def direction(self: Method, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
         return Method.direction(self, w, grad, c, ctx)
 
     return type(kind.__name__, (kind,), {"direction": direction})
@@ -215,5 +215,5 @@ def the_long_way(kind: type[Method]) -> type[Method]:
 class ByAutograd(CrossEntropy):
     """Cross-entropy that does not know its gradient."""
 
-    def loss(self, view: View, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         return super().loss(view, batch, o, ctx)

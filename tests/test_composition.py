@@ -3,13 +3,13 @@
 import pytest
 
 import fedwcm
+from fedwcm.config.recipes import RECIPES
+from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
-from fedwcm.objectives import OBJECTIVES
-from fedwcm.recipes import RECIPES
 from fedwcm.samplers import SAMPLERS
 
 SMALL = {"dataset": "digits", "clients": 8, "participation": 0.5, "epochs": 1, "batch_size": 20, "rounds": 2}
-LOSSES = [name for name in OBJECTIVES if name != "distillation"]
+LOSSES = [name for name in LOSSES if name != "distillation"]
 """Distillation needs a teacher's file: tests/methods/test_creff_clip2fl.py makes one."""
 
 

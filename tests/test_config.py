@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fedwcm.config import (
+from fedwcm.config.flags import config_from, settings_from
+from fedwcm.config.schema import (
     Config,
     differences,
     from_settings,
@@ -16,7 +17,6 @@ from fedwcm.config import (
     to_settings,
     write_toml,
 )
-from fedwcm.flags import config_from, settings_from
 
 
 def test_defaults_are_those_of_the_dataclasses() -> None:

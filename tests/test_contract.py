@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.methods import METHODS
-from fedwcm.objectives.cross_entropy import CrossEntropy
 from fedwcm.testing import CHECKS, Check
 
 CHEAP: dict[str, dict[str, Any]] = {

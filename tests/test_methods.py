@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedwcm.core.blend import Blend
+from fedwcm.config.options import make
 from fedwcm.core.method import Method
 from fedwcm.core.types import Cohort, Context, Report
+from fedwcm.engine.fast.affine_step import Blend
+from fedwcm.engine.rounds import ServerState
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.fedcm import FedCM
 from fedwcm.methods.fedwcm import FedWCM
 from fedwcm.methods.fedwcm_x import FedWCMX
-from fedwcm.options import make
-from fedwcm.sim.simulation import ServerState
 
 from .factories import (
     BY_STEPS,

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, kl_div, log_softmax, softmax
 
 import fedwcm
-from fedwcm.core.federation import InMemory
 from fedwcm.data import Dataset, load_dataset
+from fedwcm.engine.federation import InMemoryFederation
+from fedwcm.losses.distillation import Distillation
 from fedwcm.methods.clip2fl import CLIP2FL
 from fedwcm.methods.fedavg import FedAvg
-from fedwcm.objectives.distillation import Distillation
 from fedwcm.teacher import Teacher, main, zero_shot
 
 from .factories import BY_STEPS, CLASSES, Bench, Clusters, clusters, mlp, population
@@ -112,7 +112,7 @@ def test_distillation_loss_is_the_papers_and_follows_the_numbers_of_the_samples(
     labels[ids] = torch.from_numpy(data.labels)
     said = numbers(n, CLASSES)
     Teacher(said, numbers(CLASSES, 2), labels).write(path)
-    federation = InMemory(torch.from_numpy(data.inputs), data.labels, data.parts, CLASSES, ids)
+    federation = InMemoryFederation(torch.from_numpy(data.inputs), data.labels, data.parts, CLASSES, ids)
     moved = Clusters(data.inputs, data.labels, data.parts, federation)
     objective = Distillation(teacher=path, alpha=0.7, temperature=2.0)
     bench = Bench(FedAvg(), moved, mlp(), stacked=stacked, objective=objective, epochs=1, batch_size=64, lr=1.0)

@@ -8,24 +8,24 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedwcm.config import Config, Settings, differences, from_settings, named_options
+from fedwcm.config.build import Experiment, build, divide
+from fedwcm.config.flags import config_from, settings_from
+from fedwcm.config.schema import Config, Settings, differences, from_settings, named_options
 from fedwcm.core.checks import unknown
-from fedwcm.core.evaluate import evaluate as evaluate_network
-from fedwcm.core.network import Network
 from fedwcm.core.types import Ints
 from fedwcm.data import Dataset, load_dataset
 from fedwcm.data.normalize import Normalizer
 from fedwcm.data.partition import PARTITIONS, PartitionStatistics, counts_of, describe
-from fedwcm.experiment import Experiment, build, divide
-from fedwcm.flags import config_from, settings_from
+from fedwcm.engine.evaluate import evaluate as evaluate_network
+from fedwcm.engine.network import Network
+from fedwcm.engine.rounds import DivergedError
 from fedwcm.metrics.classification import summarise
 from fedwcm.models import build_model
 from fedwcm.reports.write import report_or_warn
-from fedwcm.sim.folder import Record, RunFolder
-from fedwcm.sim.progress import Progress, Silent
-from fedwcm.sim.runner import Finished, Runner
-from fedwcm.sim.simulation import DivergedError
-from fedwcm.trackers.tracking import check_trackers
+from fedwcm.runs.folder import Record, RunFolder
+from fedwcm.runs.progress import Progress, Silent
+from fedwcm.runs.runner import Runner, RunResult
+from fedwcm.runs.trackers.tracking import check_trackers
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ def _nothing_left(folder: RunFolder, experiment: Experiment) -> bool:
     return folder.finished
 
 
-def _played(experiment: Experiment, folder: RunFolder | None, progress: Progress, report: bool) -> Finished:
+def _played(experiment: Experiment, folder: RunFolder | None, progress: Progress, report: bool) -> RunResult:
     """Run to the end, in memory or in a folder; there the report tells of a run that diverged, too."""
     if folder is not None:
         classes = experiment.facts["classes"]

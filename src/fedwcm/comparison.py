@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from fedwcm.api import run
-from fedwcm.config import (
+from fedwcm.config.flags import settings_from
+from fedwcm.config.schema import (
     INCIDENTAL,
     Config,
     Settings,
@@ -26,14 +27,13 @@ from fedwcm.config import (
     to_settings,
 )
 from fedwcm.core.checks import require
-from fedwcm.flags import settings_from
+from fedwcm.engine.backends.plan import can_fork
+from fedwcm.engine.rounds import DivergedError
 from fedwcm.reports.table import Row, csv_table, markdown_table, rows_of
 from fedwcm.reports.write import report_or_warn
-from fedwcm.sim.choice import can_fork
-from fedwcm.sim.folder import Record, RunFolder
-from fedwcm.sim.progress import Progress, Silent
-from fedwcm.sim.simulation import DivergedError
-from fedwcm.trackers.tracking import check_trackers
+from fedwcm.runs.folder import Record, RunFolder
+from fedwcm.runs.progress import Progress, Silent
+from fedwcm.runs.trackers.tracking import check_trackers
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkContext, SpawnContext

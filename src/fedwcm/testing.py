@@ -20,42 +20,40 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedwcm.core.federation import InMemory
-from fedwcm.core.forward import OneByOne
-from fedwcm.core.linear_stack import stack
-from fedwcm.core.local import LocalTraining
+from fedwcm.config.options import make, plain
+from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
-from fedwcm.core.network import Network
-from fedwcm.core.objective import Objective
-from fedwcm.core.participation import Participation
 from fedwcm.core.types import Population, State, Vec
-from fedwcm.objectives.cross_entropy import CrossEntropy
-from fedwcm.options import make, plain
+from fedwcm.engine.backends.in_process import InProcess
+from fedwcm.engine.client import ClientTrainer
+from fedwcm.engine.fast.linear_stack import stack
+from fedwcm.engine.federation import InMemoryFederation
+from fedwcm.engine.forward import SequentialForward
+from fedwcm.engine.network import Network
+from fedwcm.engine.participation import Participation
+from fedwcm.engine.rounds import Rounds, ServerState
+from fedwcm.engine.store import ClientStore
+from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.samplers.uniform import Uniform
-from fedwcm.sim.backend import InProcess
-from fedwcm.sim.simulation import ServerState, Simulation
-from fedwcm.sim.store import ClientStore
 
 SIZES = (23, 9, 40, 12, 31, 17)
 CLASSES, FEATURES, SEED = 3, 6, 7
 
 
-def check_method(
-    cls: type[Method], options: dict[str, Any] | None = None, objective: Objective | None = None
-) -> None:
+def check_method(cls: type[Method], options: dict[str, Any] | None = None, objective: Loss | None = None) -> None:
     """Run every check on a method with these options (its defaults if none) and objective (cross-entropy)."""
     for check in CHECKS:
         check(cls, options or {}, objective or CrossEntropy())
 
 
-def check_frozen_dataclass_with_a_name(cls: type[Method], options: dict[str, Any], objective: Objective) -> None:
+def check_frozen_dataclass_with_a_name(cls: type[Method], options: dict[str, Any], objective: Loss) -> None:
     """Hyper-parameters are fields of a frozen dataclass; the registry name is its own."""
     assert is_dataclass(cls), "a method must be a dataclass"
     assert cls.__dataclass_params__.frozen, "a method must be a frozen dataclass"  # type: ignore[attr-defined]
     assert cls.name, "a method must have a name"
 
 
-def check_docstring_cites_its_source(cls: type[Method], options: dict[str, Any], objective: Objective) -> None:
+def check_docstring_cites_its_source(cls: type[Method], options: dict[str, Any], objective: Loss) -> None:
     """The file says which paper it implements, and the class what its options are."""
     page = inspect.getdoc(inspect.getmodule(cls)) or inspect.getdoc(cls) or ""
     assert re.search(r"\b(19|20)\d\d\b", page), "the docstring must cite a source, with its year"
@@ -64,14 +62,14 @@ def check_docstring_cites_its_source(cls: type[Method], options: dict[str, Any],
         assert f"{field.name}:" in described, f"the option {field.name} must be described under Args"
 
 
-def check_configuration_round_trips(cls: type[Method], options: dict[str, Any], objective: Objective) -> None:
+def check_configuration_round_trips(cls: type[Method], options: dict[str, Any], objective: Loss) -> None:
     """What TOML can hold of a method's options makes the same method again."""
     method = cls(**options)
     assert make(cls, plain(method), "method") == method
 
 
 def check_hooks_change_none_of_their_arguments(
-    cls: type[Method], options: dict[str, Any], objective: Objective
+    cls: type[Method], options: dict[str, Any], objective: Loss
 ) -> None:
     """Pure hooks: the state before a round is the same after it, and playing the round again gives the same."""
     engine = _engine(cls(**options), objective)
@@ -85,7 +83,7 @@ def check_hooks_change_none_of_their_arguments(
         assert record == record_again
 
 
-def check_shapes_and_dtypes_are_stable(cls: type[Method], options: dict[str, Any], objective: Objective) -> None:
+def check_shapes_and_dtypes_are_stable(cls: type[Method], options: dict[str, Any], objective: Loss) -> None:
     """The state keeps its keys, shapes and dtypes from round to round, and vectors the model's dtype."""
     for dtype in (torch.float32, torch.float64):
         engine = _engine(cls(**options), objective, dtype=dtype)
@@ -99,7 +97,7 @@ def check_shapes_and_dtypes_are_stable(cls: type[Method], options: dict[str, Any
                 assert value.dtype == dtype, f"the state's {key} is a vector of {value.dtype}"
 
 
-def check_engines_agree(cls: type[Method], options: dict[str, Any], objective: Objective) -> None:
+def check_engines_agree(cls: type[Method], options: dict[str, Any], objective: Loss) -> None:
     """One client at a time and all clients stacked give the same model."""
     with _default_dtype(torch.float64):
         ends = [
@@ -110,9 +108,7 @@ def check_engines_agree(cls: type[Method], options: dict[str, Any], objective: O
     assert gap < 1e-7, f"engines differ by {gap}"
 
 
-def check_order_of_clients_does_not_matter(
-    cls: type[Method], options: dict[str, Any], objective: Objective
-) -> None:
+def check_order_of_clients_does_not_matter(cls: type[Method], options: dict[str, Any], objective: Loss) -> None:
     """Renumbering the clients' blocks changes nothing: a block of two and of five give the same model."""
     with _default_dtype(torch.float64):
         ends = [
@@ -123,7 +119,7 @@ def check_order_of_clients_does_not_matter(
     assert gap < 1e-7, f"the division into blocks changed the model by {gap}"
 
 
-def check_resuming_is_exact(cls: type[Method], options: dict[str, Any], objective: Objective) -> None:
+def check_resuming_is_exact(cls: type[Method], options: dict[str, Any], objective: Loss) -> None:
     """Two rounds, a copy of all state into a new engine, two more rounds: the same bits as four in a row."""
     whole = _play(_engine(cls(**options), objective), 4)
     first, second = _engine(cls(**options), objective), _engine(cls(**options), objective)
@@ -137,29 +133,27 @@ def check_resuming_is_exact(cls: type[Method], options: dict[str, Any], objectiv
     _assert_same(whole, end, "a resumed run went another way")
 
 
-def check_a_common_stationary_point_stays(
-    cls: type[Method], options: dict[str, Any], objective: Objective
-) -> None:
+def check_a_common_stationary_point_stays(cls: type[Method], options: dict[str, Any], objective: Loss) -> None:
     """Where every client's gradient is zero from the start, no method may move."""
     engine = _engine(cls(**options), _Flat())
     start = _start(engine)
     end = start
     for _ in range(2):
         end, _ = engine.play(end)
-    evaluated = engine.training.method.evaluate_at(end.x, end.method)
+    evaluated = engine.training.method.eval_params(end.x, end.method)
     kept = _outside_the_head(engine, torch.stack([start.x, evaluated]))
     assert torch.allclose(kept[0], kept[1], atol=1e-6), "the model left a stationary point"
     assert torch.allclose(start.x, end.x, atol=1e-6), "the model left a stationary point"
 
 
-def check_it_learns(cls: type[Method], options: dict[str, Any], objective: Objective) -> None:
+def check_it_learns(cls: type[Method], options: dict[str, Any], objective: Loss) -> None:
     """Twenty rounds with the defaults raise the accuracy on the clients' own data well above chance."""
     engine = _engine(cls(**options), objective)
     end = _play(engine, 20)
     network = engine.training.forward.network
-    network.point_parameters(engine.training.method.evaluate_at(end.x, end.method))
+    network.point_parameters(engine.training.method.eval_params(end.x, end.method))
     federation = engine.federation
-    assert isinstance(federation, InMemory)
+    assert isinstance(federation, InMemoryFederation)
     everything = federation.shard(0).resident
     with torch.no_grad():
         hits = network.module.eval()(everything.inputs).argmax(dim=-1) == everything.labels
@@ -167,7 +161,7 @@ def check_it_learns(cls: type[Method], options: dict[str, Any], objective: Objec
     assert accuracy > 1.6 / CLASSES, f"accuracy is {accuracy:.2f} after 20 rounds"
 
 
-Check = Callable[[type[Method], dict[str, Any], Objective], None]
+Check = Callable[[type[Method], dict[str, Any], Loss], None]
 
 CHECKS: tuple[Check, ...] = (
     check_frozen_dataclass_with_a_name,
@@ -193,12 +187,12 @@ class _Flat(CrossEntropy):
 
 def _engine(
     method: Method,
-    objective: Objective,
+    objective: Loss,
     *,
     dtype: torch.dtype = torch.float32,
     stacked: bool = False,
     block: int = 64,
-) -> Simulation:
+) -> Rounds:
     federation = _federation(dtype)
     network = Network(_model().to(dtype))
     totals = federation.counts.sum(axis=0)
@@ -211,12 +205,12 @@ def _engine(
         epochs=2,
         batch_size=8,
     )
-    training = LocalTraining(
+    training = ClientTrainer(
         method=method,
         objective=objective,
         sampler=Uniform(),
         augmentation=None,
-        forward=stack(network) if stacked else OneByOne(network),
+        forward=stack(network) if stacked else SequentialForward(network),
         population=population,
         weight_decay=0.0,
         clip=None,
@@ -225,18 +219,16 @@ def _engine(
     first = training.clients(np.array([0]), [federation.shard(0)])
     store = ClientStore(len(SIZES), training.initial_state(first, network.initial()[0]))
     backend = InProcess(training, federation, store, block if stacked else 1)
-    return Simulation(
-        training, federation, Participation(participation=0.7), backend, store, lr=0.1, lr_decay=0.99
-    )
+    return Rounds(training, federation, Participation(participation=0.7), backend, store, lr=0.1, lr_decay=0.99)
 
 
-def _federation(dtype: torch.dtype) -> InMemory:
+def _federation(dtype: torch.dtype) -> InMemoryFederation:
     rng = np.random.default_rng(SEED)
     labels = rng.choice(CLASSES, sum(SIZES), p=[0.6, 0.3, 0.1])
     labels[:CLASSES] = range(CLASSES)
     inputs = 3 * np.eye(CLASSES, FEATURES)[labels] + rng.normal(size=(len(labels), FEATURES))
     parts = np.split(rng.permutation(len(labels)), np.cumsum(SIZES)[:-1])
-    return InMemory(torch.as_tensor(inputs, dtype=dtype), labels, parts, CLASSES)
+    return InMemoryFederation(torch.as_tensor(inputs, dtype=dtype), labels, parts, CLASSES)
 
 
 def _model() -> nn.Module:
@@ -245,11 +237,11 @@ def _model() -> nn.Module:
         return nn.Sequential(nn.Linear(FEATURES, 5), nn.Tanh(), nn.Linear(5, CLASSES))
 
 
-def _start(engine: Simulation) -> ServerState:
+def _start(engine: Rounds) -> ServerState:
     return engine.start(*engine.training.forward.network.initial())
 
 
-def _play(engine: Simulation, rounds: int) -> ServerState:
+def _play(engine: Rounds, rounds: int) -> ServerState:
     state = _start(engine)
     for _ in range(rounds):
         state, _ = engine.play(state)
@@ -266,7 +258,7 @@ def _assert_same(one: ServerState, other: ServerState, complaint: str) -> None:
         assert torch.equal(value, other.method[key]), f"{complaint}: {key}"
 
 
-def _outside_the_head(engine: Simulation, models: Vec) -> Vec:
+def _outside_the_head(engine: Rounds, models: Vec) -> Vec:
     """The parameters but for the head's, which a method may re-train for evaluation."""
     head = {slot.name for slot in engine.training.forward.network.head_slots}
     named = engine.training.forward.network.unflatten(models)

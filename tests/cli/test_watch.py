@@ -16,7 +16,7 @@ from rich.console import Console
 
 import fedwcm
 from fedwcm.cli import main
-from fedwcm.watch.follow import SILENCE, Glance, Run, Tail, Watch
+from fedwcm.watch.follow import SILENCE, Snapshot, Tail, Watch, WatchedRun
 from fedwcm.watch.frame import frame, status
 from fedwcm.watch.marks import bar, span_of, spark_line
 
@@ -37,7 +37,7 @@ def write_run(folder: Path, rounds: int, done: int, summary: dict[str, object] |
     return folder
 
 
-def shown(glance: Glance, width: int = 100, height: int | None = None) -> str:
+def shown(glance: Snapshot, width: int = 100, height: int | None = None) -> str:
     console = Console(width=width, color_system=None)
     with console.capture() as capture:
         console.print(frame(glance, width, height))
@@ -121,8 +121,8 @@ def test_a_comparison_says_what_it_will_run_before_it_begins(tmp_path: Path) -> 
 # --- what is said ------------------------------------------------------------------------------------
 
 
-def a_run(done: int, rounds: int = 10, age: float = 0.0, summary: dict[str, object] | None = None) -> Run:
-    return Run("name", Path("x"), rounds, [record(r + 1) for r in range(done)], summary, age)
+def a_run(done: int, rounds: int = 10, age: float = 0.0, summary: dict[str, object] | None = None) -> WatchedRun:
+    return WatchedRun("name", Path("x"), rounds, [record(r + 1) for r in range(done)], summary, age)
 
 
 def test_time_left_is_rounds_left_at_the_latest_speed_less_what_has_passed() -> None:
@@ -132,7 +132,7 @@ def test_time_left_is_rounds_left_at_the_latest_speed_less_what_has_passed() -> 
     slower = [record(r, seconds=float(r)) for r in range(1, 21)] + [
         record(r, seconds=20.0 + 5 * (r - 20)) for r in range(21, 31)
     ]
-    assert Run("name", Path("x"), 40, slower, None, 0).seconds_left == pytest.approx(50)
+    assert WatchedRun("name", Path("x"), 40, slower, None, 0).seconds_left == pytest.approx(50)
 
 
 def test_a_run_without_news_is_called_silent_and_one_that_diverged_so() -> None:
@@ -141,14 +141,14 @@ def test_a_run_without_news_is_called_silent_and_one_that_diverged_so() -> None:
     assert status(a_run(4, summary={"diverged": None})) == "finished"
     diverged = a_run(4, summary={"diverged": "the model has a NaN after round 5"})
     assert status(diverged) == "diverged"
-    assert "the model has a NaN after round 5" in shown(Glance([diverged], []))
+    assert "the model has a NaN after round 5" in shown(Snapshot([diverged], []))
 
 
 def test_few_runs_have_panels_with_classes_and_many_a_row_each() -> None:
-    few = shown(Glance([a_run(4), a_run(0)], []))
+    few = shown(Snapshot([a_run(4), a_run(0)], []))
     assert "accuracy by class" in few
     assert "round 4/10" in few
-    many = shown(Glance([a_run(4)] * 9, []))
+    many = shown(Snapshot([a_run(4)] * 9, []))
     assert "accuracy by class" not in many
     assert many.count("4/10") == 9
     assert "9 runs: 9 running" in many
@@ -156,16 +156,16 @@ def test_few_runs_have_panels_with_classes_and_many_a_row_each() -> None:
 
 def test_a_frame_fits_the_terminal() -> None:
     wide = [record(1, per_class_accuracy=[0.5] * 100)]
-    for runs in ([Run("name", Path("x"), 9, wide, None, 0)], [a_run(4)] * 60):
+    for runs in ([WatchedRun("name", Path("x"), 9, wide, None, 0)], [a_run(4)] * 60):
         for width, height in ((80, 24), (120, 40)):
-            lines = shown(Glance(runs, []), width, height).splitlines()
+            lines = shown(Snapshot(runs, []), width, height).splitlines()
             assert len(lines) <= height
             assert all(len(line) <= width for line in lines)
 
 
 def test_runs_that_go_on_are_shown_first_where_there_is_no_room_for_all() -> None:
     over = a_run(10, summary={"diverged": None})
-    text = shown(Glance([over] * 40 + [a_run(4)], []), 100, 20)
+    text = shown(Snapshot([over] * 40 + [a_run(4)], []), 100, 20)
     assert "4/10" in text
     assert "41 runs: 1 running, 40 finished" in text
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import fedwcm
-from fedwcm.data.synthetic import CLASSES, FEATURES, SAMPLES, Generated
+from fedwcm.data.synthetic import CLASSES, FEATURES, SAMPLES, SyntheticFederation
 
 CPU = torch.device("cpu")
 
 
-def federation(clients: int = 50, beta: float = 0.5, imbalance: float = 0.1, seed: int = 3) -> Generated:
-    return Generated(clients, beta, imbalance, seed, CPU)
+def federation(clients: int = 50, beta: float = 0.5, imbalance: float = 0.1, seed: int = 3) -> SyntheticFederation:
+    return SyntheticFederation(clients, beta, imbalance, seed, CPU)
 
 
 def test_a_client_is_the_same_in_whatever_order_it_is_asked_for() -> None:

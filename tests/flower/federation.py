@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedwcm.config import from_settings, method_settings, overlay
+from fedwcm.config.build import Experiment, build
+from fedwcm.config.schema import from_settings, method_settings, overlay
 from fedwcm.data import load_dataset
-from fedwcm.experiment import Experiment, build
 from fedwcm.flower import client_app
 from fedwcm.models.mlp import MLP
-from fedwcm.sim.progress import Silent
-from fedwcm.sim.runner import Finished, Runner
+from fedwcm.runs.progress import Silent
+from fedwcm.runs.runner import Runner, RunResult
 from fedwcm.teacher import Teacher
 
 from .wire import WireGrid
@@ -62,7 +62,7 @@ def simulated(method: str, **changes: Any) -> Experiment:
     return build(from_settings(overlay(below, chosen)))
 
 
-def in_simulator(method: str, **changes: Any) -> Finished:
+def in_simulator(method: str, **changes: Any) -> RunResult:
     """The simulator's run."""
     return Runner(simulated(method, **changes), None, Silent()).run()
 

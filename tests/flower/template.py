@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from fedwcm.config import Config
-from fedwcm.experiment import build
-from fedwcm.flags import config_from
-from fedwcm.sim.progress import Silent
-from fedwcm.sim.runner import Finished, Runner
+from fedwcm.config.build import build
+from fedwcm.config.flags import config_from
+from fedwcm.config.schema import Config
+from fedwcm.runs.progress import Silent
+from fedwcm.runs.runner import Runner, RunResult
 
 from ..factories import Scripted
 
@@ -29,7 +29,7 @@ def config(method: str, rounds: int) -> Config:
     return config_from(method, settings=settings, rounds=rounds, **flags, **data)
 
 
-def in_simulator(method: str, cohorts: Sequence[Sequence[int]]) -> Finished:
+def in_simulator(method: str, cohorts: Sequence[Sequence[int]]) -> RunResult:
     """The simulator's run in which these clients answer, round by round."""
     experiment = build(config(method, len(cohorts)))
     simulation = replace(experiment.simulation, participation=Scripted(cohorts))  # type: ignore[arg-type]
@@ -41,7 +41,7 @@ def cohorts_of(history: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     return [[k for k in range(CLIENTS) if str(k) not in record["left_out"]] for record in history]
 
 
-def assert_model_of(folder: Path, expected: Finished) -> None:
+def assert_model_of(folder: Path, expected: RunResult) -> None:
     """The model in a run's folder is the simulator's."""
     for name, tensor in load_file(folder / "model.safetensors").items():
         assert tensor.dtype == torch.float32

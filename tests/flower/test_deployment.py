@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedwcm.flower.init import write_app
-from fedwcm.sim.folder import RunFolder
+from fedwcm.runs.folder import RunFolder
 
 from .processes import Program, Site, wait_until, write_node_key
 from .template import CLIENTS, assert_model_of, cohorts_of, in_simulator

@@ -6,25 +6,25 @@ from typing import Any
 import pytest
 import torch
 
+from fedwcm.config.recipes import RECIPES
 from fedwcm.flower.server import serve
+from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
-from fedwcm.objectives import OBJECTIVES
-from fedwcm.recipes import RECIPES
+from fedwcm.runs.runner import RunResult
 from fedwcm.samplers import SAMPLERS
-from fedwcm.sim.runner import Finished
 from fedwcm.teacher import TEACHER_FILE
 
 from .federation import grid, in_simulator, model, run_config, test_data, write_teacher
 
 
-def on_flower(method: str, **changes: Any) -> Finished:
+def on_flower(method: str, **changes: Any) -> RunResult:
     config = run_config(method, **changes)
     finished = serve(grid(config), config, model, test_data)
     assert finished is not None
     return finished
 
 
-def assert_same(one: Finished, other: Finished) -> None:
+def assert_same(one: RunResult, other: RunResult) -> None:
     """Equal to the bit: the clients compute alone in both, and the sums have the same order."""
     for name, tensor in one.model.items():
         assert tensor.dtype == torch.float32
@@ -49,7 +49,7 @@ def test_every_method_and_recipe_gives_the_simulator_s_model(method: str) -> Non
     assert_same(in_simulator(method), on_flower(method))
 
 
-@pytest.mark.parametrize("loss", sorted(OBJECTIVES))
+@pytest.mark.parametrize("loss", sorted(LOSSES))
 def test_every_loss_gives_the_simulator_s_model(loss: str) -> None:
     changes = {"loss.name": loss}
     assert_same(in_simulator("fedcm", **changes), on_flower("fedcm", **changes))

@@ -11,8 +11,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from flwr.app.message import make_message
 
 from fedwcm.flower.server import serve
-from fedwcm.sim.progress import Silent
-from fedwcm.sim.runner import Finished, Runner
+from fedwcm.runs.progress import Silent
+from fedwcm.runs.runner import Runner, RunResult
 
 from ..factories import Scripted
 from .federation import CLIENTS, grid, model, run_config, simulated, test_data
@@ -24,13 +24,13 @@ OTHERS = [client for client in EVERYBODY if client != VICTIM]
 FULL: dict[str, Any] = {"participation.participation": 1.0}
 
 
-def in_simulator(method: str, cohorts: list[list[int]]) -> Finished:
+def in_simulator(method: str, cohorts: list[list[int]]) -> RunResult:
     experiment = simulated(method, **FULL)
     simulation = replace(experiment.simulation, participation=Scripted(cohorts))  # type: ignore[arg-type]
     return Runner(replace(experiment, simulation=simulation), None, Silent()).run()
 
 
-def on_flower(method: str, harm: Callable[[WireGrid], Any], **changes: Any) -> Finished:
+def on_flower(method: str, harm: Callable[[WireGrid], Any], **changes: Any) -> RunResult:
     """A run in which something happens to one client in one round."""
     config = run_config(method, **FULL, **changes)
     nodes = grid(config)
@@ -47,7 +47,7 @@ def on_flower(method: str, harm: Callable[[WireGrid], Any], **changes: Any) -> F
     return finished
 
 
-def assert_same_model(one: Finished, other: Finished) -> None:
+def assert_same_model(one: RunResult, other: RunResult) -> None:
     for name, tensor in one.model.items():
         assert torch.equal(other.model[name], tensor), name
 
@@ -254,7 +254,7 @@ def test_a_node_with_a_number_that_does_not_exist_is_not_used(caplog: pytest.Log
 
 
 def test_a_node_that_fails_to_say_who_it_is_is_asked_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedwcm.flower.roster.ASK_AGAIN", 0.0)
+    monkeypatch.setattr("fedwcm.flower.client_directory.ASK_AGAIN", 0.0)
     config = run_config("scaffold", **FULL)
     nodes = grid(config)
     misses = iter([True, True, True])

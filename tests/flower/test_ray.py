@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedwcm.flower.init import write_app
-from fedwcm.sim.folder import RunFolder
+from fedwcm.runs.folder import RunFolder
 
 from .processes import Site, wait_until
 from .template import CLIENTS, assert_model_of, cohorts_of, in_simulator

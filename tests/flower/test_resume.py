@@ -7,11 +7,11 @@ import pytest
 import torch
 from flwr.app import Message
 
-from fedwcm.flower.census import Census
+from fedwcm.flower.federation_setup import FederationSetup
 from fedwcm.flower.server import serve
 from fedwcm.flower.state import state_after, with_next
-from fedwcm.sim.folder import RunFolder
-from fedwcm.sim.runner import Finished
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.runner import RunResult
 
 from .federation import CLIENTS, grid, in_simulator, model, run_config, test_data
 from .wire import WireGrid
@@ -34,13 +34,13 @@ def killed_in(nodes: WireGrid, round_: int, client: int) -> None:
     nodes.mischief = mischief
 
 
-def finish(nodes: WireGrid, config: dict[str, Any]) -> Finished:
+def finish(nodes: WireGrid, config: dict[str, Any]) -> RunResult:
     finished = serve(nodes, config, model, test_data)
     assert finished is not None
     return finished
 
 
-def assert_same(one: Finished, other: Finished) -> None:
+def assert_same(one: RunResult, other: RunResult) -> None:
     for name, tensor in one.model.items():
         assert torch.equal(other.model[name], tensor), name
     for here, there in zip(one.history, other.history, strict=True):
@@ -74,7 +74,7 @@ def test_the_folder_holds_what_any_run_s_folder_holds(tmp_path: Path) -> None:
     assert folder.metrics() == finished.history
     assert folder.summary() == finished.summary
     assert folder.summary()["backend"] == "flower"
-    assert folder.summary()["train_counts"] == Census.read(tmp_path).totals.tolist()
+    assert folder.summary()["train_counts"] == FederationSetup.read(tmp_path).totals.tolist()
     saved, _ = folder.model()
     for name, tensor in finished.model.items():
         assert torch.equal(saved[name], tensor)

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from fedwcm.core.network import Network
-from fedwcm.core.server import combine
 from fedwcm.core.types import Cohort, State
+from fedwcm.engine.network import Network
+from fedwcm.engine.server import combine
+from fedwcm.losses.cross_entropy import CrossEntropy
+from fedwcm.losses.distillation import Distillation
 from fedwcm.methods.clip2fl import CLIP2FL, turned
 from fedwcm.methods.creff import CReFF, class_gradients, head_of
 from fedwcm.methods.fedavg import FedAvg
-from fedwcm.objectives.cross_entropy import CrossEntropy
-from fedwcm.objectives.distillation import Distillation
 from fedwcm.teacher import Teacher
 from fedwcm.testing import check_method
 
@@ -209,16 +209,16 @@ def test_evaluated_model_differs_from_x_in_the_head_alone(data: Clusters, bias: 
     method, module = CReFF(**CHEAP), head_first(bias)
     state, _ = _played(method, data, module, rounds=2)[-1]
     network = Network(head_first(bias))
-    trained, evaluated = (network.unflatten(v) for v in (state.x, method.evaluate_at(state.x, state.method)))
+    trained, evaluated = (network.unflatten(v) for v in (state.x, method.eval_params(state.x, state.method)))
     for name in trained:
         assert torch.equal(trained[name], evaluated[name]) == (not name.startswith("head"))
-    found = head_of(method.evaluate_at(state.x, state.method), network)[0]
+    found = head_of(method.eval_params(state.x, state.method), network)[0]
     assert torch.equal(found, state.method["head"])
 
 
 def test_before_the_first_round_the_model_is_evaluated_as_it_is() -> None:
     x = numbers(20)
-    assert CReFF().evaluate_at(x, {}) is x
+    assert CReFF().eval_params(x, {}) is x
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -6,24 +6,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedwcm.core.forward import OneByOne
+from fedwcm.core.loss import Outputs
 from fedwcm.core.method import Method
-from fedwcm.core.objective import View
 from fedwcm.core.types import Vec
+from fedwcm.engine.forward import SequentialForward
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedlesam import FedLESAM
 
 from ..factories import Scripted, clusters, local_training, mlp, play, simulation
 
 
-class Recording(OneByOne):
+class Recording(SequentialForward):
     """Notes down every model that it is asked about, with the first one of each client's round in front."""
 
     def start(self, x: Vec, buffers: Vec) -> None:
         super().start(x, buffers)
         self.rounds: list[list[Tensor]] = [*getattr(self, "rounds", []), []]
 
-    def __call__(self, w: Vec, inputs: Tensor, track: bool) -> View:
+    def __call__(self, w: Vec, inputs: Tensor, track: bool) -> Outputs:
         self.rounds[-1].append(w[0].clone())
         return super().__call__(w, inputs, track)
 

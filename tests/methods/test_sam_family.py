@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from fedwcm.balance import adaptive_alpha, client_weights, discrepancy, temperature
-from fedwcm.config import from_settings
-from fedwcm.core.batches import Batch
-from fedwcm.core.federation import InMemory
-from fedwcm.core.forward import Explicit, Written
+from fedwcm.config.build import build
+from fedwcm.config.schema import from_settings
+from fedwcm.core.loss import Loss, Outputs
 from fedwcm.core.method import Method
-from fedwcm.core.network import Network
-from fedwcm.core.objective import Objective, View
-from fedwcm.core.server import combine
 from fedwcm.core.types import Clients, Cohort, Context, Ints, Point, Report, State, Vec
-from fedwcm.experiment import build
+from fedwcm.engine.batches import Batch
+from fedwcm.engine.federation import InMemoryFederation
+from fedwcm.engine.forward import DenseAscent, DenseGradient
+from fedwcm.engine.network import Network
+from fedwcm.engine.server import combine
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedcm import FedCM
 from fedwcm.methods.fedlesam import FedLESAM
@@ -31,8 +31,8 @@ from fedwcm.methods.mofedsam import MoFedSAM
 from fedwcm.methods.sam import perturbation
 from fedwcm.methods.scaffold import SCAFFOLD
 from fedwcm.methods.wcm import WCM
-from fedwcm.sim.progress import Silent
-from fedwcm.sim.runner import Runner
+from fedwcm.runs.progress import Silent
+from fedwcm.runs.runner import Runner
 
 from ..factories import (
     SIZES,
@@ -123,7 +123,7 @@ class Cubic:
         return at**3
 
     def uphill(self, w: Vec, rho: float) -> Point:
-        return Written().uphill(w, Explicit(self(w)), rho)
+        return DenseAscent().uphill(w, DenseGradient(self(w)), rho)
 
 
 # --- the ascent ----------------------------------------------------------------------------------------
@@ -161,10 +161,10 @@ def test_a_method_without_radius_is_its_parent_and_with_one_it_is_not(case: Case
 
 
 @dataclass(frozen=True, kw_only=True)
-class SquaredError(Objective):
+class SquaredError(Loss):
     """Half the squared distance of the outputs from the one-hot labels."""
 
-    def loss(self, view: View, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         wanted = nn.functional.one_hot(batch.labels, view.logits.shape[-1])
         return batch.mean((view.logits - wanted).square().sum(dim=-1) / 2), o
 
@@ -174,7 +174,7 @@ def test_a_point_at_which_every_gradient_is_zero_stays(case: Case) -> None:
     method = make(case)
     labels = np.array([0, 1, 1, 0, 1, 0, 0])
     parts = [np.arange(4), np.arange(4, 7)]
-    federation = InMemory(torch.eye(2, dtype=torch.float64)[labels], labels, parts, 2)
+    federation = InMemoryFederation(torch.eye(2, dtype=torch.float64)[labels], labels, parts, 2)
     for scale, stays in ((1.0, True), (0.5, False)):
         module = nn.Linear(2, 2, bias=False).double()
         module.weight.data = scale * torch.eye(2, dtype=torch.float64)

@@ -14,20 +14,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedwcm.config import from_settings
-from fedwcm.core.batches import Batch
-from fedwcm.core.blend import Slopes
-from fedwcm.core.evaluate import evaluate
-from fedwcm.core.federation import InMemory
-from fedwcm.core.forward import Stacked
+from fedwcm.config.build import build
+from fedwcm.config.schema import from_settings
+from fedwcm.core.loss import Loss, Outputs
 from fedwcm.core.method import Method
-from fedwcm.core.network import Network
-from fedwcm.core.objective import Objective, View
-from fedwcm.core.participation import Participation
 from fedwcm.core.types import Context, State
-from fedwcm.experiment import build
+from fedwcm.engine.batches import Batch
+from fedwcm.engine.evaluate import evaluate
+from fedwcm.engine.fast.affine_step import Gradient
+from fedwcm.engine.federation import InMemoryFederation
+from fedwcm.engine.forward import VmapForward
+from fedwcm.engine.network import Network
+from fedwcm.engine.participation import Participation
+from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.methods import METHODS
-from fedwcm.sim.simulation import ServerState, Simulation
 
 from ..factories import Scripted, local_training, simulation
 
@@ -57,10 +57,10 @@ class Bowl(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Output(Objective):
+class Output(Loss):
     """The loss is the model's output."""
 
-    def loss(self, view: View, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         return batch.mean(view.logits.sum(dim=-1)), o
 
 
@@ -82,10 +82,10 @@ class Problem:
         """Of the mean over clients, weighted by samples."""
         return np.asarray(np.concatenate(self.a).mean(axis=0) * x - np.concatenate(self.b).mean(axis=0))
 
-    def federation(self) -> InMemory:
+    def federation(self) -> InMemoryFederation:
         rows = torch.from_numpy(np.concatenate([np.concatenate(self.a), np.concatenate(self.b)], axis=1))
         parts = np.split(np.arange(len(rows)), np.cumsum([len(a) for a in self.a])[:-1])
-        return InMemory(rows, np.zeros(len(rows), dtype=np.int64), parts, classes=1)
+        return InMemoryFederation(rows, np.zeros(len(rows), dtype=np.int64), parts, classes=1)
 
 
 def problem(sizes: Sequence[int] = SIZES, noise: float = 0.0, curved: bool = True) -> Problem:
@@ -104,7 +104,7 @@ class Run:
 
     states: list[ServerState]
     records: list[dict[str, Any]]
-    engine: Simulation
+    engine: Rounds
 
     @property
     def xs(self) -> Array:
@@ -224,9 +224,9 @@ def test_feddyn_hands_over_the_server_model_or_the_mean_of_the_clients() -> None
     state, before = run.states[-1], run.states[-2]
     increments = run.clients("dual") - train("feddyn", 2, who=ALL).clients("dual")
     make: Callable[..., Method] = METHODS["feddyn"]
-    averaged = make(eval_model="average").evaluate_at(state.x, state.method)
+    averaged = make(eval_model="average").eval_params(state.x, state.method)
     np.testing.assert_allclose(averaged.numpy(), before.x.numpy() + increments.mean(axis=0), rtol=1e-12)
-    assert make(eval_model="server").evaluate_at(state.x, state.method) is state.x
+    assert make(eval_model="server").eval_params(state.x, state.method) is state.x
     assert (averaged - state.x).abs().max() > 1e-3
 
 
@@ -337,12 +337,12 @@ def test_mimelite_averages_full_gradients_at_the_global_model_as_momentum() -> N
     np.testing.assert_allclose(run.server("momentum"), momentum, rtol=1e-12)
 
 
-class Counting(Stacked):
+class Counting(VmapForward):
     """Stacked clients that count their gradients."""
 
     gradients = 0
 
-    def backward(self, outputs: Tensor, by_outputs: Tensor) -> Slopes:
+    def backward(self, outputs: Tensor, by_outputs: Tensor) -> Gradient:
         self.gradients += 1
         return super().backward(outputs, by_outputs)
 
@@ -394,6 +394,6 @@ def test_digits_are_learnt_with_the_default_options(name: str) -> None:
     state = experiment.simulation.start(experiment.x, experiment.buffers)
     for _ in range(15):
         state, _ = experiment.simulation.play(state)
-    model, test = experiment.simulation.training.method.evaluate_at(state.x, state.method), experiment.test
+    model, test = experiment.simulation.training.method.eval_params(state.x, state.method), experiment.test
     confusion = evaluate(experiment.network, model, state.buffers, test.inputs, test.labels, 10).confusion
     assert np.trace(confusion) / confusion.sum() > 0.35

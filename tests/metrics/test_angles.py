@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedwcm.core.network import Network
+from fedwcm.engine.network import Network
 from fedwcm.metrics.angles import mean_angle
 from fedwcm.metrics.diagnostics import diagnosing
 from fedwcm.models import build_model

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import fedwcm
-from fedwcm.core import evaluate as evaluation
-from fedwcm.core.network import Network
 from fedwcm.core.types import Floats
-from fedwcm.metrics.concentration import PER_CLASS, Listening, layer_concentration, mean_concentration
+from fedwcm.engine import evaluate as evaluation
+from fedwcm.engine.network import Network
+from fedwcm.metrics.concentration import PER_CLASS, ActivationRecorder, layer_concentration, mean_concentration
 from fedwcm.metrics.diagnostics import diagnosing
 from fedwcm.models import build_model
 
@@ -29,7 +29,7 @@ def samples(shape: tuple[int, ...], classes: int, count: int) -> tuple[Tensor, T
 
 def heard(module: nn.Module, inputs: Tensor, labels: Tensor, classes: int) -> dict[str, Floats]:
     network = Network(module)
-    with Listening(network, labels, classes) as listening:
+    with ActivationRecorder(network, labels, classes) as listening:
         evaluation.evaluate(network, *network.initial(), inputs, labels, classes)
     return listening.means()
 

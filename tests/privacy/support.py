@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedwcm.privacy import Client, Gathered, Server, Transport, loopback
+from fedwcm.privacy import ClassTotals, Client, Server, Transport, loopback
 from fedwcm.privacy.messages import size_limit
 from fedwcm.privacy.wire import Message
 
@@ -45,7 +45,7 @@ def tampered(clients: Mapping[str, Client], tamper: Tamper, classes: int = CLASS
 
 def run(
     counts: Mapping[str, NDArray[np.int64]], tamper: Tamper, *, key_holders: int = 1, seed: int = 0
-) -> Gathered:
+) -> ClassTotals:
     """A whole session over a transport where `tamper` has its way."""
     classes = len(next(iter(counts.values())))
     server = Server(tuple(counts), classes, key_holders=key_holders, rng=np.random.default_rng(seed))

@@ -7,7 +7,7 @@ import pytest
 
 from fedwcm.privacy import MAX_CONTRIBUTORS, MAX_COUNT, Server, gather, loopback
 from fedwcm.privacy.bfv import PublicContext, SecretKey
-from fedwcm.privacy.limbs import PLAIN_MODULUS, from_slots, to_slots
+from fedwcm.privacy.encoding import PLAIN_MODULUS, from_slots, to_slots
 from fedwcm.privacy.messages import Contribution, CountRequest, Opened, OpenRequest, size_limit
 from fedwcm.privacy.wire import Message
 from tests.privacy.support import Replies, clients_of, needs_tenseal, run, some_counts, total_of

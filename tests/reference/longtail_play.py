@@ -16,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fedwcm.core.network import Network
+from fedwcm.config.recipes import RECIPES
 from fedwcm.core.rng import Purpose, generator
+from fedwcm.engine.network import Network
+from fedwcm.engine.rounds import Rounds, ServerState
+from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
-from fedwcm.objectives import OBJECTIVES
-from fedwcm.recipes import RECIPES
 from fedwcm.samplers import SAMPLERS
-from fedwcm.sim.simulation import ServerState, Simulation
 
 from .. import factories
 from .zoo_losses import balanced_law
@@ -94,7 +94,7 @@ def settings_of(recipe: str, method: dict[str, Any] | None = None, loss: dict[st
     return {**base, **own, **{f"loss.{key}": value for key, value in (loss or {}).items()}}
 
 
-def engine(settings: Settings, network: nn.Module, stacked: bool) -> Simulation:
+def engine(settings: Settings, network: nn.Module, stacked: bool) -> Rounds:
     """The engine with these settings, dotted as in a recipe."""
     parts: dict[str, dict[str, Any]] = {
         "method": {"name": "fedavg"},
@@ -109,7 +109,7 @@ def engine(settings: Settings, network: nn.Module, stacked: bool) -> Simulation:
         DATA.federation,
         network,
         stacked=stacked,
-        objective=OBJECTIVES[parts["loss"].pop("name")](**parts["loss"]),
+        objective=LOSSES[parts["loss"].pop("name")](**parts["loss"]),
         epochs=EPOCHS,
         batch_size=BATCH,
         seed=SEED,

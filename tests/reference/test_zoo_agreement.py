@@ -13,10 +13,10 @@ import pytest
 from numpy.typing import NDArray
 
 from fedwcm.core.method import Method
-from fedwcm.core.network import Network
 from fedwcm.core.rng import Purpose, generator
+from fedwcm.engine.network import Network
+from fedwcm.engine.rounds import Rounds
 from fedwcm.methods import METHODS
-from fedwcm.sim.simulation import Simulation
 
 from .. import factories
 from .algorithm_boxes import run_reference
@@ -112,7 +112,7 @@ def outcome(name: str, options: tuple[tuple[str, Any], ...]) -> list[Vector]:
     return ZOO[name][0](initial(), gradient, factories.SIZES, COHORTS, **dict(options))
 
 
-def engine(name: str, options: dict[str, Any], average: str, stacked: bool) -> Simulation:
+def engine(name: str, options: dict[str, Any], average: str, stacked: bool) -> Rounds:
     own = {IN_PACKAGE.get(key, key): value for key, value in {**options, "average": average}.items()}
     method: Method = METHODS[name](**own)
     training = factories.local_training(

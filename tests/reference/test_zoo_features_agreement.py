@@ -135,7 +135,7 @@ def assert_played(settings: Settings, stacked: bool, models: Models) -> None:
     states, method = played(settings, stacked), METHODS[settings["method.name"]]()
     assert_models(states, models[0])
     for (state, _), x, head in zip(states, *models, strict=True):
-        evaluated = method.evaluate_at(state.x, state.method)
+        evaluated = method.eval_params(state.x, state.method)
         np.testing.assert_allclose(evaluated.numpy(), NET.with_head(x, head), **CLOSE)
 
 

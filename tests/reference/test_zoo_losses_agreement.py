@@ -40,13 +40,13 @@ from .zoo_losses import (
 from .zoo_two_layer import Batch, Clients, TwoLayer
 
 LossOf = Callable[[int, int, Vector, Labels], Loss]  # of (client, round, logits, labels)
-Outcome = tuple[list[Vector], list[float]]  # the models, and the training loss of each round with an answer
+RoundResult = tuple[list[Vector], list[float]]  # the models, and the training loss of each round with an answer
 
 ROUNDS = 10  # of the engine's population: the rounds that are played are its first ones
 ONLY_PRESENT: dict[str, Any] = {"normalise": "present", "absent": "zero"}
 
 
-def trained(loss: LossOf, *, lengths: bool = False, sampler: str = "uniform") -> Outcome:
+def trained(loss: LossOf, *, lengths: bool = False, sampler: str = "uniform") -> RoundResult:
     """FedAvg on this loss; with `lengths`, of logits over the length of the features."""
     losses: list[float] = []
 
@@ -79,16 +79,16 @@ def counts(k: int, prior: str) -> Any:
     return COUNTS[k] if prior == "client" else COUNTS.sum(axis=0)
 
 
-def focal_case(gamma: float) -> tuple[Settings, Outcome]:
+def focal_case(gamma: float) -> tuple[Settings, RoundResult]:
     return {"loss.name": "focal", "loss.gamma": gamma}, trained(lambda k, r, z, y: focal(z, y, gamma))
 
 
-def prior_case(prior: str) -> tuple[Settings, Outcome]:
+def prior_case(prior: str) -> tuple[Settings, RoundResult]:
     settings = {"loss.name": "prior_ce", "loss.prior": prior}
     return settings, trained(lambda k, r, z, y: prior_ce(z, y, prior_of(counts(k, prior))))
 
 
-def weights_case(scheme: str, prior: str, beta: float = 0.9999) -> tuple[Settings, Outcome]:
+def weights_case(scheme: str, prior: str, beta: float = 0.9999) -> tuple[Settings, RoundResult]:
     """Weights of mean 1 over the classes that occur, and a mean over the number of samples."""
 
     def loss(k: int, r: int, z: Vector, y: Labels) -> Loss:
@@ -100,7 +100,7 @@ def weights_case(scheme: str, prior: str, beta: float = 0.9999) -> tuple[Setting
 
 def ldam_case(
     prior: str, drw: float, beta: float = 0.9999, scale: float = 8.0, margin: float = 0.5, lengths: bool = True
-) -> tuple[Settings, Outcome]:
+) -> tuple[Settings, RoundResult]:
     """Logits over the length of the features rather than cosines, unless `lengths` is false.
 
     A scale of 30 makes steps of this lr so large that they multiply rounding errors.
@@ -123,11 +123,11 @@ def ldam_case(
     return {"loss.name": "ldam", **dotted}, trained(loss, lengths=lengths)
 
 
-def sampler_case(loss: LossOf, **settings: Any) -> tuple[Settings, Outcome]:
+def sampler_case(loss: LossOf, **settings: Any) -> tuple[Settings, RoundResult]:
     return {"sampler.name": "balanced", **settings}, trained(loss, sampler="balanced")
 
 
-CASES: dict[str, Callable[[], tuple[Settings, Outcome]]] = {
+CASES: dict[str, Callable[[], tuple[Settings, RoundResult]]] = {
     "focal-2": lambda: focal_case(2.0),
     "focal-0.5": lambda: focal_case(0.5),
     "prior-client": lambda: prior_case("client"),
@@ -147,7 +147,7 @@ CASES: dict[str, Callable[[], tuple[Settings, Outcome]]] = {
 
 
 @cache
-def case(name: str) -> tuple[Settings, Outcome]:
+def case(name: str) -> tuple[Settings, RoundResult]:
     return CASES[name]()
 
 

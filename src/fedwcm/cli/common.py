@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Iterable
 from typing import Any
 
-from fedwcm.config import Settings, parse_assignment
-from fedwcm.flags import FLAGS
-from fedwcm.options import parse_value
+from fedwcm.config.flags import FLAGS
+from fedwcm.config.options import parse_value
+from fedwcm.config.schema import Settings, parse_assignment
 
 SubParsers = Any
 """argparse keeps the type of its sub-parsers to itself."""

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings
-from fedwcm.config import parse_assignment, split_list
-from fedwcm.flags import FLAGS
-from fedwcm.options import parse_value
+from fedwcm.config.flags import FLAGS
+from fedwcm.config.options import parse_value
+from fedwcm.config.schema import parse_assignment, split_list
 
 NAMES = tuple(name for name in FLAGS if name != "seed")
 
@@ -44,8 +44,8 @@ def do(arguments: argparse.Namespace) -> int:
     grid = dict(_axis(text) for text in arguments.grid)
     flags, settings = chosen_flags(arguments, NAMES), chosen_settings(arguments)
     from fedwcm.comparison import compare
-    from fedwcm.sim.progress import Silent, progress_for
-    from fedwcm.sim.runner import StoppedError
+    from fedwcm.runs.progress import Silent, progress_for
+    from fedwcm.runs.runner import StoppedError
 
     try:
         comparison = compare(

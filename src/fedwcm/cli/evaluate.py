@@ -3,7 +3,7 @@
 import argparse
 
 from fedwcm.cli.common import SubParsers, chosen_flags
-from fedwcm.flags import FLAGS
+from fedwcm.config.flags import FLAGS
 
 NAMES = ("data_dir", "label", "client", "split", "test_fraction")
 

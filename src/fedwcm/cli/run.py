@@ -6,7 +6,7 @@ from itertools import count
 from pathlib import Path
 
 from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings
-from fedwcm.flags import config_from
+from fedwcm.config.flags import config_from
 
 
 def add(verbs: SubParsers) -> None:
@@ -34,10 +34,10 @@ def do(arguments: argparse.Namespace) -> int:
     )
     # Imported late: torch takes seconds, and a mistyped option should not wait for it.
     from fedwcm.api import run
-    from fedwcm.sim.folder import RunFolder
-    from fedwcm.sim.progress import progress_for
-    from fedwcm.sim.runner import StoppedError
-    from fedwcm.sim.simulation import DivergedError
+    from fedwcm.engine.rounds import DivergedError
+    from fedwcm.runs.folder import RunFolder
+    from fedwcm.runs.progress import progress_for
+    from fedwcm.runs.runner import StoppedError
 
     finished_before = arguments.resume and RunFolder(out).finished
     try:

@@ -32,9 +32,9 @@ def _methods() -> dict[str, str]:
 
 
 def _losses() -> dict[str, str]:
-    from fedwcm.objectives import OBJECTIVES
+    from fedwcm.losses import LOSSES
 
-    return {name: _module_line(cls) for name, cls in OBJECTIVES.items()}
+    return {name: _module_line(cls) for name, cls in LOSSES.items()}
 
 
 def _samplers() -> dict[str, str]:
@@ -63,13 +63,13 @@ def _models() -> dict[str, str]:
 
 
 def _trackers() -> dict[str, str]:
-    from fedwcm.trackers import TRACKERS
+    from fedwcm.runs.trackers import TRACKERS
 
     return {name: _module_line(cls) for name, cls in TRACKERS.items()}
 
 
 def _recipes() -> dict[str, str]:
-    from fedwcm.recipes import RECIPES
+    from fedwcm.config.recipes import RECIPES
 
     return {name: recipe.description for name, recipe in RECIPES.items()}
 

@@ -9,23 +9,23 @@ gradients (descent subtracts them).
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from fedwcm.core.blend import Blend
 from fedwcm.core.checks import require, require_choices
-from fedwcm.core.local_data import LocalData
 from fedwcm.core.types import (
     Clients,
     Cohort,
     Combination,
     Context,
     Floats,
+    GradientOracle,
     Ints,
-    Oracle,
     Point,
     Population,
     Report,
     State,
     Vec,
 )
+from fedwcm.engine.fast.affine_step import Blend
+from fedwcm.engine.local_data import LocalData
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,11 +91,11 @@ class Method:
         """Once a round, before the first step: what a step does with its gradient, `scale·g + shift + pull·w`."""
         return Blend()
 
-    def gradient_at(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> Point:
+    def gradient_at(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> Point:
         """At each local step, the point whose gradient it takes."""
         return w
 
-    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+    def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
         """At each local step, the direction to descend along, and the client state after it.
 
         For methods that `blend` and `gradient_at` cannot express: the default is made of the two, and the loop
@@ -129,7 +129,7 @@ class Method:
         return {}
 
     # --- for evaluation -------------------------------------------------------------------------------
-    def evaluate_at(self, x: Vec, s: State) -> Vec:
+    def eval_params(self, x: Vec, s: State) -> Vec:
         """The model to evaluate and to hand over, where it is not `x` itself."""
         return x
 

@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwcm.core.blend import Blend
 from fedwcm.core.rng import Purpose, generator
+from fedwcm.engine.fast.affine_step import Blend
 
 if TYPE_CHECKING:
-    from fedwcm.core.network import Network
-    from fedwcm.core.uphill import Uphill
+    from fedwcm.engine.fast.ascent import AscendedModels
+    from fedwcm.engine.network import Network
 
 Vec = Tensor
 """Flat parameters: `(P,)` where all share them, `(K, P)` where each client has its own."""
@@ -30,11 +30,11 @@ State = dict[str, Tensor]
 Report = dict[str, NDArray[np.float64]]
 """Small plain numbers that clients tell the server, one entry a client."""
 
-Point: TypeAlias = "Tensor | Uphill"
+Point: TypeAlias = "Tensor | AscendedModels"
 """Where a gradient is taken: models `(K, P)`, or models moved up their gradient that nobody has written out."""
 
 
-class Oracle(Protocol):
+class GradientOracle(Protocol):
     """Gradients of the current mini-batch objective, each client's on its own batch."""
 
     def __call__(self, w: Point, /) -> Vec:

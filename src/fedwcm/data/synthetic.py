@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedwcm.core.batches import Resident, Shard
 from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Floats, Ints
+from fedwcm.engine.batches import SampleStore, Shard
 
 NAME = "synthetic"
 DESCRIPTION = "clients of 40 samples drawn on demand, however many; 64 features, 10 classes"
@@ -25,7 +25,7 @@ CHUNK = 50_000
 """Clients whose class counts are drawn at a time: bounds memory."""
 
 
-class Generated:
+class SyntheticFederation:
     """A federation of clients that exist only while they train."""
 
     def __init__(self, clients: int, beta: float, imbalance: float, seed: int, device: torch.device) -> None:
@@ -39,7 +39,7 @@ class Generated:
     def shard(self, client: int) -> Shard:
         labels = np.repeat(np.arange(CLASSES), self.counts[client])
         rng = generator(self._seed, Purpose.SYNTHETIC_CLIENT, client=client)
-        resident = Resident(
+        resident = SampleStore(
             torch.from_numpy(self._around(labels, rng)).to(self._device),
             torch.from_numpy(labels).to(self._device),
             torch.arange(client * SAMPLES, (client + 1) * SAMPLES, device=self._device),

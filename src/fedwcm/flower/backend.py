@@ -6,40 +6,40 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from fedwcm.core.batches import Shard
-from fedwcm.core.local import Broadcast, LocalResult, LocalTraining, Task
+from fedwcm.config.build import LabelledTensors
 from fedwcm.core.types import Ints
-from fedwcm.experiment import LabelledTensors
+from fedwcm.engine.backends.in_process import BlockCollector
+from fedwcm.engine.batches import Shard
+from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
+from fedwcm.engine.store import ClientStore
 from fedwcm.flower.checks import Fault, UnusableError, checked
-from fedwcm.flower.introduction import Introduction
-from fedwcm.flower.records import Asked, broadcast_records, request
-from fedwcm.flower.roster import Roster
+from fedwcm.flower.client_directory import ClientDirectory
+from fedwcm.flower.client_info import ClientInfo
+from fedwcm.flower.records import RequestId, broadcast_records, request
 from fedwcm.flower.samples import shard
-from fedwcm.objectives.cross_entropy import CrossEntropy
-from fedwcm.sim.backend import Gathered
-from fedwcm.sim.store import ClientStore
+from fedwcm.losses.cross_entropy import CrossEntropy
 
 LOG = logging.getLogger("flwr.fedwcm")
 
 
-class RealClients:
+class FlowerBackend:
     """Clients on the other side of Flower's grid.
 
     Their own state stays with them. The server's store holds, for each, the last round for which its answer was
     used: it is part of every checkpoint, so that a client always goes on from the state that the server knows of.
     """
 
-    def __init__(self, roster: Roster, training: LocalTraining, series: str, min_clients: int) -> None:
+    def __init__(self, roster: ClientDirectory, training: ClientTrainer, series: str, min_clients: int) -> None:
         self._roster, self._training = roster, training
         self._series, self._min_clients = series, min_clients
-        self._like: dict[Task, LocalResult] = {}
+        self._like: dict[Task, ClientUpdates] = {}
         self._faults: list[Fault] = []
         self.store = ClientStore(training.population.clients, {"counted": torch.zeros(1, dtype=torch.int64)})
 
-    def run(self, task: Task, ids: Ints, sent: Broadcast) -> LocalResult:
+    def run(self, task: Task, ids: Ints, sent: Broadcast) -> ClientUpdates:
         """Let these clients work; those without a usable answer are left out and noted down."""
         like = self._example(task, sent)
-        asked = {int(c): Asked(task, sent.round + 1, int(c), self._series) for c in ids}
+        asked = {int(c): RequestId(task, sent.round + 1, int(c), self._series) for c in ids}
         counted = dict(zip(asked, self.store.read(ids, torch.device("cpu"))["counted"].tolist(), strict=True))
         shared = broadcast_records(sent, self._training.population)
         contents = {c: request(shared, question, sent.base_lr, counted[c]) for c, question in asked.items()}
@@ -64,12 +64,12 @@ class RealClients:
     def close(self) -> None:
         pass
 
-    def _gathered(self, task: Task, round_: int, results: list[LocalResult]) -> LocalResult:
+    def _gathered(self, task: Task, round_: int, results: list[ClientUpdates]) -> ClientUpdates:
         if len(results) < self._min_clients:
             LOG.warning("round %d: %d answers, %d are needed: no step", round_, len(results), self._min_clients)
             return _nobody()
         ids = np.concatenate([result.ids for result in results])
-        gathered = Gathered(ids)
+        gathered = BlockCollector(ids)
         for position, result in enumerate(results):
             gathered.put(np.array([position]), result)
         if task == "train":
@@ -81,7 +81,7 @@ class RealClients:
             LOG.warning("round %d: client %d is left out: %s", round_, fault.client, fault.reason)
         self._faults += faults
 
-    def _example(self, task: Task, sent: Broadcast) -> LocalResult:
+    def _example(self, task: Task, sent: Broadcast) -> ClientUpdates:
         """What an answer looks like, from playing a client here once, on made-up samples.
 
         The form of an upload is the method's matter, so any objective will do; the run's own may need more than
@@ -95,7 +95,7 @@ class RealClients:
         return self._like[task]
 
 
-def _made_up(like: Introduction | None, device: torch.device) -> Shard:
+def _made_up(like: ClientInfo | None, device: torch.device) -> Shard:
     """Two samples of nothing: BatchNorm needs more than one."""
     assert like is not None, "clients are asked after they were met"
     inputs = torch.zeros(2, *like.input_shape, dtype=getattr(torch, like.input_dtype), device=device)
@@ -103,6 +103,6 @@ def _made_up(like: Introduction | None, device: torch.device) -> Shard:
     return shard(LabelledTensors(inputs, labels), like.classes)
 
 
-def _nobody() -> LocalResult:
+def _nobody() -> ClientUpdates:
     none = np.zeros(0)
-    return LocalResult(np.zeros(0, dtype=np.int64), {}, {}, {}, none, none, none)
+    return ClientUpdates(np.zeros(0, dtype=np.int64), {}, {}, {}, none, none, none)

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from flwr.app import Message
 
-from fedwcm.core.local import LocalResult
 from fedwcm.core.types import Report, State
-from fedwcm.flower.records import Asked, read_answer
+from fedwcm.engine.client import ClientUpdates
+from fedwcm.flower.records import RequestId, read_answer
 
 
 class UnusableError(Exception):
@@ -24,7 +24,9 @@ class Fault:
     reason: str
 
 
-def checked(reply: Message, asked: Asked, like: LocalResult, device: torch.device) -> tuple[int, LocalResult]:
+def checked(
+    reply: Message, asked: RequestId, like: ClientUpdates, device: torch.device
+) -> tuple[int, ClientUpdates]:
     """The client's samples and result, if they answer the question and look like the example."""
     refuse_error(reply)
     try:
@@ -50,7 +52,7 @@ def refuse_error(reply: Message) -> None:
         raise UnusableError("its answer is empty")
 
 
-def _mismatch(answers: Asked, asked: Asked) -> str:
+def _mismatch(answers: RequestId, asked: RequestId) -> str:
     for name in ("client", "series", "round", "task"):
         got, wanted = getattr(answers, name), getattr(asked, name)
         if got != wanted:

@@ -8,17 +8,17 @@ import torch
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedwcm.core.forward import OneByOne
-from fedwcm.core.local import Task
+from fedwcm.config.components import Parts
 from fedwcm.core.types import Ints
-from fedwcm.flower.introduction import Introduction
+from fedwcm.engine.client import Task
+from fedwcm.engine.forward import SequentialForward
+from fedwcm.flower.client_info import ClientInfo
+from fedwcm.flower.encrypted import reply as sealed_reply
+from fedwcm.flower.model import ModelFactory, network
 from fedwcm.flower.records import answer, read_population, read_request, report_record, sealed, unsealed
 from fedwcm.flower.run_config import read
 from fedwcm.flower.samples import Samples, shard, tensors
-from fedwcm.flower.sealed import reply as sealed_reply
 from fedwcm.flower.state import memory, state_after, with_next
-from fedwcm.flower.training import ModelFactory, network
-from fedwcm.parts import Parts
 
 DataLoader = Callable[[Mapping[str, Any]], Samples | tuple[Any, Any, Any]]
 """Gives this client's inputs and labels, from the node's config."""
@@ -69,10 +69,10 @@ class Client:
         self._classes = self._scores(samples.inputs[:1]).shape[-1]
         self._shard = shard(samples, self._classes, *numbers)
 
-    def introduction(self) -> Introduction:
+    def introduction(self) -> ClientInfo:
         """Who this is."""
         shape, dtype = tuple(self._inputs.shape[1:]), str(self._inputs.dtype).removeprefix("torch.")
-        return Introduction(self.id, len(self._shard), self._classes, shape, dtype)
+        return ClientInfo(self.id, len(self._shard), self._classes, shape, dtype)
 
     def counted(self) -> RecordDict:
         """How many samples of each class it has."""
@@ -94,7 +94,7 @@ class Client:
             raise ValueError(f"this is client {self.id}, and the message is for client {asked.client}")
         if len(sent.x) != self._network.size:
             raise ValueError(f"the server's model has {len(sent.x)} parameters, this one {self._network.size}")
-        training = self._parts.training(self._config, OneByOne(self._network), population)
+        training = self._parts.training(self._config, SequentialForward(self._network), population)
         ids, shards, store = np.array([self.id]), [self._shard], memory(self._context, asked)
         fresh = training.initial_state(training.clients(ids, shards), sent.x)
         kept = store.read(sent.x.device) if fresh else {}

@@ -7,14 +7,14 @@ import numpy as np
 from flwr.app import RecordDict
 
 from fedwcm.core.types import Ints
+from fedwcm.flower.client_directory import ClientDirectory, usable
 from fedwcm.flower.records import sealed, unsealed
-from fedwcm.flower.roster import Roster, usable
 
-Counting = Callable[[Roster, list[int], int], tuple[list[int], Ints]]
+Counting = Callable[[ClientDirectory, list[int], int], tuple[list[int], Ints]]
 """Counts the classes of these clients: those who answered, and their totals."""
 
 
-def in_the_open(roster: Roster, clients: list[int], classes: int) -> tuple[list[int], Ints]:
+def in_the_open(roster: ClientDirectory, clients: list[int], classes: int) -> tuple[list[int], Ints]:
     """Every client tells the server its counts, which adds them up and forgets them."""
     answers = usable(roster.ask("query.counts", dict.fromkeys(clients, RecordDict())), "counting")
     rows = [cast(list[int], reply.content.metric_records["counts"]["counts"]) for reply in answers.values()]
@@ -22,7 +22,7 @@ def in_the_open(roster: Roster, clients: list[int], classes: int) -> tuple[list[
     return list(answers), totals
 
 
-def under_encryption(roster: Roster, clients: list[int], classes: int) -> tuple[list[int], Ints]:
+def under_encryption(roster: ClientDirectory, clients: list[int], classes: int) -> tuple[list[int], Ints]:
     """The server adds what it cannot read, and one of the clients opens the sum: see `fedwcm.privacy`."""
     from fedwcm.privacy import Server
 

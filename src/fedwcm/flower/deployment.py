@@ -7,14 +7,14 @@ from typing import NoReturn
 import numpy as np
 
 from fedwcm.core.types import Ints, Report, Vec
-from fedwcm.flower.backend import RealClients
-from fedwcm.sim.folder import Record
-from fedwcm.sim.simulation import ServerState, Simulation
+from fedwcm.engine.rounds import Rounds, ServerState
+from fedwcm.flower.backend import FlowerBackend
+from fedwcm.runs.folder import Record
 
 LOG = logging.getLogger("flwr.fedwcm")
 
 
-class Elsewhere:
+class RemoteFederation:
     """A federation whose data is with its clients: the server knows how many samples each has."""
 
     def __init__(self, samples: Ints, classes: int) -> None:
@@ -26,10 +26,10 @@ class Elsewhere:
 
 
 @dataclass(frozen=True, eq=False)
-class Deployment(Simulation):
+class Deployment(Rounds):
     """The simulator's round. Clients were surveyed before, and each round tells whom it went on without."""
 
-    backend: RealClients
+    backend: FlowerBackend
     survey: Report
 
     def start(self, x: Vec, buffers: Vec) -> ServerState:

@@ -7,15 +7,15 @@ import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from fedwcm.core.local import Broadcast, LocalResult, Task
 from fedwcm.core.types import Population, Report, State
+from fedwcm.engine.client import Broadcast, ClientUpdates, Task
 
 REPORT = "report/"
 """Prefix of the method's report among the numbers of an answer."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestId:
     """What an answer must be an answer to."""
 
     task: Task
@@ -59,23 +59,23 @@ def broadcast_records(sent: Broadcast, population: Population) -> RecordDict:
     )
 
 
-def request(shared: RecordDict, asked: Asked, lr: float, counted: int) -> RecordDict:
+def request(shared: RecordDict, asked: RequestId, lr: float, counted: int) -> RecordDict:
     """A request to one client. `counted` is the last round for which its answer was used, 0 if none was."""
     facts = {"task": asked.task, "round": asked.round, "client": asked.client, "series": asked.series}
     return RecordDict({**shared, "asked": ConfigRecord({**facts, "lr": lr, "counted": counted})})
 
 
-def read_request(content: RecordDict, device: torch.device) -> tuple[Asked, Broadcast, Population, int]:
+def read_request(content: RecordDict, device: torch.device) -> tuple[RequestId, Broadcast, Population, int]:
     """What a client is asked, what it is sent, and the last of its answers that was used."""
     facts: dict[str, Any] = dict(content.config_records["asked"])
-    asked = Asked(facts["task"], facts["round"], facts["client"], facts["series"])
+    asked = RequestId(facts["task"], facts["round"], facts["client"], facts["series"])
     model = to_tensors(content.array_records["model"], device)
     message = to_tensors(content.array_records["message"], device)
     sent = Broadcast(asked.round - 1, model["x"], model["buffers"], message, facts["lr"])
     return asked, sent, read_population(content.config_records["population"]), facts["counted"]
 
 
-def answer(asked: Asked, samples: int, result: LocalResult) -> RecordDict:
+def answer(asked: RequestId, samples: int, result: ClientUpdates) -> RecordDict:
     """What one client sends back: its result has one row."""
     numbers = {REPORT + key: float(values[0]) for key, values in result.report.items()}
     own = {"lr": result.learning_rates, "loss": result.loss, "accuracy": result.accuracy}
@@ -89,12 +89,12 @@ def answer(asked: Asked, samples: int, result: LocalResult) -> RecordDict:
     )
 
 
-def read_answer(content: RecordDict, device: torch.device) -> tuple[Asked, int, LocalResult]:
+def read_answer(content: RecordDict, device: torch.device) -> tuple[RequestId, int, ClientUpdates]:
     """What an answer says it answers, the client's samples, and its result as one row."""
     facts: dict[str, Any] = dict(content.config_records["answers"])
     numbers: dict[str, Any] = dict(content.metric_records["numbers"])
     upload = to_tensors(content.array_records["upload"], device)
-    result = LocalResult(
+    result = ClientUpdates(
         ids=np.array([facts["client"]]),
         upload={key: value[None] for key, value in upload.items()},
         report=_rows({k.removeprefix(REPORT): v for k, v in numbers.items() if k.startswith(REPORT)}),
@@ -103,7 +103,7 @@ def read_answer(content: RecordDict, device: torch.device) -> tuple[Asked, int, 
         loss=np.array([numbers["loss"]]),
         accuracy=np.array([numbers["accuracy"]]),
     )
-    return Asked(facts["task"], facts["round"], facts["client"], facts["series"]), facts["samples"], result
+    return RequestId(facts["task"], facts["round"], facts["client"], facts["series"]), facts["samples"], result
 
 
 def report_record(report: Report) -> MetricRecord:

@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from fedwcm.config import COMPONENTS, SECTIONS, Config, Settings, from_settings, method_settings, overlay
+from fedwcm.config.options import make
+from fedwcm.config.schema import COMPONENTS, SECTIONS, Config, Settings, from_settings, method_settings, overlay
 from fedwcm.core.checks import require, unknown
-from fedwcm.options import make
 
 ELSEWHERE = {"data": "the data function", "partition": "the data function", "model": "the model function"}
 """Sections of the simulator that an app writes in Python instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Federation:
+class FlowerOptions:
     """What only a federation of real clients needs.
 
     Args:
@@ -46,14 +46,14 @@ class Federation:
 
 
 @dataclass(frozen=True)
-class Options:
+class AppOptions:
     """All options of a run on Flower."""
 
     config: Config
-    federation: Federation
+    federation: FlowerOptions
 
 
-def read(run_config: Mapping[str, object]) -> Options:
+def read(run_config: Mapping[str, object]) -> AppOptions:
     """The options in a run-config; what is not given has its default, and an error names the key.
 
     `method.name` takes all that `--method` takes: a method, a recipe, options in brackets. What it says wins.
@@ -64,7 +64,7 @@ def read(run_config: Mapping[str, object]) -> Options:
     _refuse_sections(settings)
     chosen = method_settings(str(settings.get("method.name", Config().method.name)))
     below: Settings = {"run.checkpoint_every": 1, **settings, "method.name": chosen["method.name"]}
-    return Options(from_settings(overlay(below, chosen)), make(Federation, federation, "flower"))
+    return AppOptions(from_settings(overlay(below, chosen)), make(FlowerOptions, federation, "flower"))
 
 
 def _refuse_sections(settings: Mapping[str, object]) -> None:

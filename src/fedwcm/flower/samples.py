@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedwcm.core.batches import Resident, Shard
-from fedwcm.experiment import LabelledTensors
+from fedwcm.config.build import LabelledTensors
+from fedwcm.engine.batches import SampleStore, Shard
 
 Samples = tuple[Any, Any]
 """Inputs and labels: arrays or tensors, the inputs as the model takes them."""
@@ -34,4 +34,4 @@ def shard(samples: LabelledTensors, classes: int, numbers: Any = None) -> Shard:
     ids = torch.as_tensor(rows if numbers is None else numbers).long().to(samples.labels.device)
     if ids.shape != samples.labels.shape:
         raise ValueError(f"there are {len(ids)} numbers of samples for {len(labels)} samples")
-    return Shard(Resident(samples.inputs, samples.labels, ids, labels), rows)
+    return Shard(SampleStore(samples.inputs, samples.labels, ids, labels), rows)

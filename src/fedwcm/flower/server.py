@@ -8,22 +8,22 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedwcm.config import Component, Config, Data, differences
-from fedwcm.core.forward import OneByOne
-from fedwcm.core.local import LocalTraining
-from fedwcm.experiment import Experiment, model_facts
-from fedwcm.flower.backend import RealClients
-from fedwcm.flower.census import Census, take
-from fedwcm.flower.deployment import Deployment, Elsewhere, Logged
-from fedwcm.flower.roster import Roster
-from fedwcm.flower.run_config import Options, read
+from fedwcm.config.build import Experiment, model_facts
+from fedwcm.config.components import Parts
+from fedwcm.config.schema import Component, Config, DataOptions, differences
+from fedwcm.engine.backends.plan import ExecutionPlan
+from fedwcm.engine.client import ClientTrainer
+from fedwcm.engine.forward import SequentialForward
+from fedwcm.flower.backend import FlowerBackend
+from fedwcm.flower.client_directory import ClientDirectory
+from fedwcm.flower.deployment import Deployment, Logged, RemoteFederation
+from fedwcm.flower.federation_setup import FederationSetup, take
+from fedwcm.flower.model import ModelFactory, network
+from fedwcm.flower.run_config import AppOptions, read
 from fedwcm.flower.samples import Samples, tensors
-from fedwcm.flower.training import ModelFactory, network
-from fedwcm.parts import Parts
-from fedwcm.sim.choice import Choice
-from fedwcm.sim.folder import RunFolder
-from fedwcm.sim.runner import Finished, Runner
-from fedwcm.trackers.tracking import check_trackers
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.runner import Runner, RunResult
+from fedwcm.runs.trackers.tracking import check_trackers
 
 LOG = logging.getLogger("flwr.fedwcm")
 
@@ -49,7 +49,7 @@ def server_app(*, model: ModelFactory, evaluate: TestData | None = None) -> Serv
 
 def serve(
     grid: Grid, run_config: Mapping[str, object], model: ModelFactory, evaluate: TestData | None = None
-) -> Finished | None:
+) -> RunResult | None:
     """Play a run to its end, from its start or from where its folder has it; None if it was finished before."""
     options = read(run_config)
     parts = Parts.of(options.config)
@@ -62,10 +62,10 @@ def serve(
             LOG.info("%s holds a finished run: there is nothing to do", folder.path)
             return None
     made = network(model, options.config)
-    roster = Roster(grid, options.federation)
+    roster = ClientDirectory(grid, options.federation)
     roster.wait()
     census = _census(folder, roster, options, parts)
-    training = parts.training(options.config, OneByOne(made), census.population(options.config))
+    training = parts.training(options.config, SequentialForward(made), census.population(options.config))
     return Runner(_deployed(options, roster, census, training, evaluate), folder, Logged()).run()
 
 
@@ -74,7 +74,7 @@ def _resolved(config: Config, parts: Parts, model: ModelFactory) -> Config:
     origin = f"{model.__module__}:{getattr(model, '__qualname__', type(model).__name__)}"
     return replace(
         parts.resolved(config),
-        data=Data(dataset="flower", augment=config.data.augment),
+        data=DataOptions(dataset="flower", augment=config.data.augment),
         partition=Component("natural"),
         model=Component(origin),
     )
@@ -86,10 +86,12 @@ def _require_same(folder: RunFolder, config: Config) -> None:
         raise ValueError(f"{folder.path} cannot be continued with another configuration: " + "; ".join(changed))
 
 
-def _census(folder: RunFolder | None, roster: Roster, options: Options, parts: Parts) -> Census:
+def _census(
+    folder: RunFolder | None, roster: ClientDirectory, options: AppOptions, parts: Parts
+) -> FederationSetup:
     """The census of the run in the folder; a new one, written there, for a new run."""
     if folder is not None and folder.holds_run:
-        return Census.read(folder.path)
+        return FederationSetup.read(folder.path)
     census = take(roster, options, parts.method)
     if folder is not None:
         census.write(folder.path)
@@ -97,15 +99,19 @@ def _census(folder: RunFolder | None, roster: Roster, options: Options, parts: P
 
 
 def _deployed(
-    options: Options, roster: Roster, census: Census, training: LocalTraining, evaluate: TestData | None
+    options: AppOptions,
+    roster: ClientDirectory,
+    census: FederationSetup,
+    training: ClientTrainer,
+    evaluate: TestData | None,
 ) -> Experiment:
     assert roster.introduction is not None, "clients were met before"
     config, made = options.config, training.forward.network
-    backend = RealClients(roster, training, census.series, options.federation.min_clients)
+    backend = FlowerBackend(roster, training, census.series, options.federation.min_clients)
     classes = len(census.totals)
     deployment = Deployment(
         training=training,
-        federation=Elsewhere(roster.samples, classes),
+        federation=RemoteFederation(roster.samples, classes),
         participation=config.participation,
         backend=backend,
         store=backend.store,
@@ -123,6 +129,6 @@ def _deployed(
         train_counts=census.totals,
         test=None if evaluate is None else tensors(evaluate(), made.device),
         val=None,
-        choice=Choice("flower", block=1, workers=1),
+        choice=ExecutionPlan("flower", block=1, workers=1),
         facts=model_facts(roster.introduction.input_shape, [str(c) for c in range(classes)], normalizer=None),
     )

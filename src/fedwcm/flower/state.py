@@ -16,7 +16,7 @@ from flwr.app import Context
 from safetensors.torch import load_file, save_file
 
 from fedwcm.core.types import State
-from fedwcm.flower.records import Asked, to_arrays, to_tensors
+from fedwcm.flower.records import RequestId, to_arrays, to_tensors
 
 LOG = logging.getLogger("flwr.fedwcm")
 
@@ -32,10 +32,10 @@ class Memory(Protocol):
     def write(self, kept: Kept) -> None: ...
 
 
-class InFolder:
+class FolderState:
     """A file for each client and run in a folder of the node: it survives everything but the disk."""
 
-    def __init__(self, folder: Path, asked: Asked) -> None:
+    def __init__(self, folder: Path, asked: RequestId) -> None:
         self._path = folder / f"client-{asked.client}-{asked.series}.safetensors"
 
     def read(self, device: torch.device) -> Kept:
@@ -53,10 +53,10 @@ class InFolder:
         os.replace(draft, self._path)
 
 
-class InContext:
+class ContextState:
     """Flower's own state of a node in a run: gone with the SuperNode's process and with the run."""
 
-    def __init__(self, context: Context, asked: Asked) -> None:
+    def __init__(self, context: Context, asked: RequestId) -> None:
         self._context, self._name = context, f"fedwcm-{asked.series}"
 
     def read(self, device: torch.device) -> Kept:
@@ -68,10 +68,10 @@ class InContext:
         self._context.state[self._name] = to_arrays(_flat(kept))
 
 
-def memory(context: Context, asked: Asked) -> Memory:
+def memory(context: Context, asked: RequestId) -> Memory:
     """The folder that the node's config names as `state-dir`, else Flower's context."""
     folder = context.node_config.get("state-dir")
-    return InFolder(Path(str(folder)), asked) if folder else InContext(context, asked)
+    return FolderState(Path(str(folder)), asked) if folder else ContextState(context, asked)
 
 
 def state_after(kept: Kept, counted: int, fresh: State, client: int) -> State:

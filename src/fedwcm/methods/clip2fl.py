@@ -31,8 +31,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from fedwcm.core.checks import require
-from fedwcm.core.network import Network
 from fedwcm.core.types import Population, Report, State, Vec
+from fedwcm.engine.network import Network
 from fedwcm.methods.creff import CReFF
 from fedwcm.teacher import TEACHER_FILE, Teacher
 

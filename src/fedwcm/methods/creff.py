@@ -36,12 +36,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, one_hot, pad, softmax
 
-from fedwcm.core.batches import Batch
 from fedwcm.core.checks import require
-from fedwcm.core.local_data import LocalData
-from fedwcm.core.network import Network
-from fedwcm.core.objective import View
+from fedwcm.core.loss import Outputs
 from fedwcm.core.types import Cohort, Combination, Context, State, Vec
+from fedwcm.engine.batches import Batch
+from fedwcm.engine.local_data import LocalData
+from fedwcm.engine.network import Network
 from fedwcm.methods.fedavg import FedAvg
 
 NO_HEAD = "federated features (methods creff, clip2fl) need a model with a final linear layer that is trained"
@@ -100,7 +100,7 @@ class CReFF(FedAvg):
         x, s = super().update(x, s, agg, cohort)
         return x, {**s, "features": features, "head": head}
 
-    def evaluate_at(self, x: Vec, s: State) -> Vec:
+    def eval_params(self, x: Vec, s: State) -> Vec:
         if "head" not in s:
             return x
         weight, bias = s["head"].tensor_split([s["features"].shape[-1]], dim=-1)
@@ -156,7 +156,7 @@ def head_of(x: Vec, network: Network) -> tuple[Tensor, int]:
     return torch.cat(columns, dim=-1), columns[0].shape[-1]
 
 
-def gradient_sums(view: View, batch: Batch, head: Tensor | None) -> Tensor:
+def gradient_sums(view: Outputs, batch: Batch, head: Tensor | None) -> Tensor:
     """Σ over samples of each class of ∂CE/∂head, `(K, C, C, d + 1)`, the bias as last column, used or not.
 
     Without a head, that of the view's model is meant.

@@ -21,7 +21,6 @@ import numpy as np
 import torch
 
 from fedwcm.balance import momentum_gain
-from fedwcm.core.blend import Blend
 from fedwcm.core.checks import require
 from fedwcm.core.method import Method
 from fedwcm.core.types import (
@@ -35,6 +34,7 @@ from fedwcm.core.types import (
     State,
     Vec,
 )
+from fedwcm.engine.fast.affine_step import Blend
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwcm.core.blend import Blend
 from fedwcm.core.checks import require
 from fedwcm.core.method import Method, mean_weights
 from fedwcm.core.types import (
@@ -42,6 +41,7 @@ from fedwcm.core.types import (
     State,
     Vec,
 )
+from fedwcm.engine.fast.affine_step import Blend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ class FedDyn(Method):
         dual = s["dual"] + agg["dual"]
         return x + self.server_lr * agg["delta"] + dual, {**s, "dual": dual}
 
-    def evaluate_at(self, x: Vec, s: State) -> Vec:
+    def eval_params(self, x: Vec, s: State) -> Vec:
         return x - s["dual"] if self.eval_model == "average" else x
 
     def _penalty(self, ctx: Context) -> Tensor:

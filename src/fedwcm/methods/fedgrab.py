@@ -26,8 +26,8 @@ from typing import ClassVar
 import torch
 
 from fedwcm.core.checks import require
-from fedwcm.core.network import Network
 from fedwcm.core.types import Cohort, Population, Report, State, Vec
+from fedwcm.engine.network import Network
 from fedwcm.methods.fedavg import FedAvg
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from fedwcm.core.checks import require
-from fedwcm.core.types import Clients, Cohort, Context, Oracle, Population, Report, State, Vec
+from fedwcm.core.types import Clients, Cohort, Context, GradientOracle, Population, Report, State, Vec
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.sam import perturbation
 
@@ -62,7 +62,7 @@ class FedLESAM(FedAvg):
             return super().prepare(c, ctx)
         return {**super().prepare(c, ctx), "perturbation": perturbation(c["previous"] - ctx.x, self.rho)}
 
-    def gradient_at(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> Vec:
+    def gradient_at(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> Vec:
         return w + (ctx.message if self.memory == "server" else ctx.prepared)["perturbation"]
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:

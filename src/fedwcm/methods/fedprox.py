@@ -14,9 +14,9 @@ whole direction.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedwcm.core.blend import Blend
 from fedwcm.core.checks import require
 from fedwcm.core.types import Context, State
+from fedwcm.engine.fast.affine_step import Blend
 from fedwcm.methods.fedavg import FedAvg
 
 

@@ -24,7 +24,7 @@ from fedwcm.core.types import (
     Cohort,
     Combination,
     Context,
-    Oracle,
+    GradientOracle,
     Population,
     Report,
     State,
@@ -59,7 +59,7 @@ class FedSMOO(FedDyn):
     def message(self, s: State, probed: State) -> State:
         return {**super().message(s, probed), "perturbation": s["perturbation"]}
 
-    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+    def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
         shared = ctx.message["perturbation"]
         e = perturbation(grad(w) - c["mu"] - shared, self.rho)
         return ctx.blend.of(grad(w + e), w), {**c, "mu": c["mu"] + e - shared}

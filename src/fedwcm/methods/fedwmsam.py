@@ -30,7 +30,6 @@ import numpy as np
 import torch
 from torch.nn.functional import cosine_similarity
 
-from fedwcm.core.blend import Blend
 from fedwcm.core.checks import require
 from fedwcm.core.types import (
     Clients,
@@ -38,12 +37,13 @@ from fedwcm.core.types import (
     Combination,
     Context,
     Floats,
-    Oracle,
+    GradientOracle,
     Population,
     Report,
     State,
     Vec,
 )
+from fedwcm.engine.fast.affine_step import Blend
 from fedwcm.methods.fedcm import FedCM
 from fedwcm.methods.sam import perturbation
 from fedwcm.methods.scaffold import SCAFFOLD
@@ -91,7 +91,7 @@ class FedWMSAM(FedCM, SCAFFOLD):
         alpha = float(ctx.message["alpha"])
         return Blend(alpha, (1.0 - alpha) * ctx.prepared["momentum"])
 
-    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+    def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
         ahead = torch.addcmul(ctx.x, ctx.prepared["momentum"], c["step"]).sub_(w)
         g = grad(w + perturbation(ahead, self.rho))
         return ctx.blend.of(g, w), {**c, "step": c["step"] + 1}

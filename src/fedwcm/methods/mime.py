@@ -16,7 +16,7 @@ batches and any numbers of steps; a round with a part of the clients has that pa
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedwcm.core.types import Context, Oracle, State, Vec
+from fedwcm.core.types import Context, GradientOracle, State, Vec
 from fedwcm.methods.mimelite import MimeLite
 
 
@@ -33,7 +33,7 @@ class Mime(MimeLite):
     def message(self, s: State, probed: State) -> State:
         return {"momentum": self._moved(s, probed)}
 
-    def direction(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> tuple[Vec, State]:
+    def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
         here = grad(w)  # first, so that the training loss and BatchNorm's statistics are those at w
         there = grad(ctx.x.expand(len(w), -1))
         return here.sub_(there).mul_(1.0 - self.beta).add_(ctx.message["momentum"]), c

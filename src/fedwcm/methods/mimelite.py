@@ -18,11 +18,11 @@ from typing import ClassVar
 
 import torch
 
-from fedwcm.core.blend import Blend
 from fedwcm.core.checks import require
-from fedwcm.core.local_data import LocalData
 from fedwcm.core.method import Method
 from fedwcm.core.types import Cohort, Combination, Context, Ints, Population, Report, State, Vec
+from fedwcm.engine.fast.affine_step import Blend
+from fedwcm.engine.local_data import LocalData
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ of the first, at `w`. rho = 0 is the method without it, at the price of one grad
 from dataclasses import dataclass
 
 from fedwcm.core.checks import require
-from fedwcm.core.types import Context, Oracle, Point, State, Vec
-from fedwcm.core.uphill import perturbation_scale
+from fedwcm.core.types import Context, GradientOracle, Point, State, Vec
+from fedwcm.engine.fast.ascent import perturbation_scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Ascent:
         super().__post_init__()  # type: ignore[misc]
         require(self.rho >= 0, "rho", self.rho, "non-negative")
 
-    def gradient_at(self, w: Vec, grad: Oracle, c: State, ctx: Context) -> Point:
+    def gradient_at(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> Point:
         return grad.uphill(w, self.rho) if self.rho else w
 
 

@@ -25,7 +25,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedwcm.core.blend import Blend
 from fedwcm.core.method import Method
 from fedwcm.core.types import (
     Clients,
@@ -38,6 +37,7 @@ from fedwcm.core.types import (
     State,
     Vec,
 )
+from fedwcm.engine.fast.affine_step import Blend
 
 
 @dataclass(frozen=True, kw_only=True)

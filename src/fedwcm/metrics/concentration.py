@@ -4,7 +4,7 @@ For neuron j, a_jc ≥ 0 is its mean activation on class c and π_jc = a_jc / Σ
 concentration of the neuron is 1 − H(π_j) / log C: 1 if it fires for one class only, 0 if it fires for all alike.
 That of a layer is the mean over the neurons that fire at all, that of the network the mean over its layers.
 
-It is measured while somebody else runs the network: `Listening` hears the activations of passes made anyway.
+It is measured during passes that are made anyway: `ActivationRecorder` records their activations.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,8 +22,8 @@ from torch.nn.functional import one_hot
 from torch.nn.modules.conv import _ConvNd
 from torch.overrides import TorchFunctionMode
 
-from fedwcm.core.network import Network
 from fedwcm.core.types import Floats, Ints
+from fedwcm.engine.network import Network
 
 PER_CLASS = 100
 """Samples of each class that are listened to: the first ones, whatever the size of a pass."""
@@ -54,7 +54,7 @@ def mean_concentration(layers: Mapping[str, float | None]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-class Listening:
+class ActivationRecorder:
     """Hears the activations of a network as samples with these labels pass through it, in this order.
 
     with Listening(network, labels, classes) as heard:

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
-from fedwcm.core.network import Network
 from fedwcm.core.types import Floats, Ints
+from fedwcm.engine.network import Network
 from fedwcm.metrics.angles import mean_angle
 from fedwcm.metrics.classification import shot_groups
-from fedwcm.metrics.concentration import Listening, layer_concentration, mean_concentration
+from fedwcm.metrics.concentration import ActivationRecorder, layer_concentration, mean_concentration
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def diagnosing(
     if "concentration" not in wanted:
         yield record
         return
-    with Listening(network, labels, len(train_counts)) as heard:
+    with ActivationRecorder(network, labels, len(train_counts)) as heard:
         yield record
     layers = {name: layer_concentration(means) for name, means in heard.means().items()}
     record["concentration"] = mean_concentration(layers)

@@ -5,11 +5,11 @@
 """
 
 from fedwcm.privacy.bench import BenchmarkRow, benchmark, format_benchmark
+from fedwcm.privacy.client import MIN_CONTRIBUTORS, Client, Contributor, KeyHolder
+from fedwcm.privacy.encoding import MAX_CONTRIBUTORS, MAX_COUNT
 from fedwcm.privacy.gathering import gather, loopback
-from fedwcm.privacy.limbs import MAX_CONTRIBUTORS, MAX_COUNT
 from fedwcm.privacy.noise import noisy_counts, noisy_score
-from fedwcm.privacy.roles import MIN_CONTRIBUTORS, Client, Contributor, KeyHolder
-from fedwcm.privacy.server import Gathered, Refused, Server, Transport
+from fedwcm.privacy.server import ClassTotals, Refused, Server, Transport
 from fedwcm.privacy.wire import ProtocolError
 
 __all__ = [
@@ -17,9 +17,9 @@ __all__ = [
     "MAX_COUNT",
     "MIN_CONTRIBUTORS",
     "BenchmarkRow",
+    "ClassTotals",
     "Client",
     "Contributor",
-    "Gathered",
     "KeyHolder",
     "ProtocolError",
     "Refused",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedwcm.privacy.bfv import PublicContext, SecretKey
+from fedwcm.privacy.encoding import to_slots
 from fedwcm.privacy.gathering import gather
-from fedwcm.privacy.limbs import to_slots
 
 PAPER_PLAINTEXT_BYTES = {10: 136, 20: 216, 50: 456, 100: 856}
 PAPER_CIPHERTEXT_BYTES = {10: 88_556, 20: 88_554, 50: 88_631, 100: 88_548}

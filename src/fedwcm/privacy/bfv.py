@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedwcm.privacy.limbs import PLAIN_MODULUS, SLOTS, Ints
+from fedwcm.privacy.encoding import PLAIN_MODULUS, SLOTS, Ints
 from fedwcm.privacy.wire import ProtocolError
 
 _HEADERS_BYTES = 4096

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedwcm.privacy.roles import MIN_CONTRIBUTORS, Client
-from fedwcm.privacy.server import Gathered, Server, Transport
+from fedwcm.privacy.client import MIN_CONTRIBUTORS, Client
+from fedwcm.privacy.server import ClassTotals, Server, Transport
 
 
 def gather(
@@ -15,7 +15,7 @@ def gather(
     key_holders: int = 1,
     min_contributors: int = MIN_CONTRIBUTORS,
     rng: np.random.Generator | None = None,
-) -> Gathered:
+) -> ClassTotals:
     """The exact class totals of these clients, as the server learns them under encryption.
 
     `counts` has a row a client and a column a class, or maps names to rows; without names the clients are

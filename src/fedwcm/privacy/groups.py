@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedwcm.privacy.bfv import PublicContext
-from fedwcm.privacy.limbs import MAX_CONTRIBUTORS, MAX_COUNT, slots_used
+from fedwcm.privacy.encoding import MAX_CONTRIBUTORS, MAX_COUNT, slots_used
 from fedwcm.privacy.messages import Contribution, CountRequest, Opened, OpenRequest, PublicKey, Unreadable
 from fedwcm.privacy.wire import ProtocolError
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fedwcm.privacy.bfv import MAX_CIPHERTEXT_BYTES, MAX_CONTEXT_BYTES
-from fedwcm.privacy.limbs import ciphertexts_needed
+from fedwcm.privacy.encoding import ciphertexts_needed
 from fedwcm.privacy.wire import Message
 
 MAX_NAME_BYTES = 256

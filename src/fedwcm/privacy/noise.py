@@ -11,7 +11,7 @@ rests on noise that nobody can predict: outside of tests, draw it from a generat
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedwcm.privacy.limbs import Ints, checked_counts
+from fedwcm.privacy.encoding import Ints, checked_counts
 
 SCORE_STEPS = 1 << 16
 """A score is rounded to this many steps of its bound: far finer than any useful noise."""

@@ -18,8 +18,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from fedwcm.privacy.client import MIN_CONTRIBUTORS, checked_minimum, checked_name
+from fedwcm.privacy.encoding import MAX_CONTRIBUTORS, Ints
 from fedwcm.privacy.groups import Group
-from fedwcm.privacy.limbs import MAX_CONTRIBUTORS, Ints
 from fedwcm.privacy.messages import (
     Contribution,
     Declined,
@@ -30,7 +31,6 @@ from fedwcm.privacy.messages import (
     Unreadable,
     size_limit,
 )
-from fedwcm.privacy.roles import MIN_CONTRIBUTORS, checked_minimum, checked_name
 from fedwcm.privacy.wire import SESSION_BYTES, ProtocolError
 
 Transport = Callable[[Mapping[str, bytes]], Iterable[tuple[str, bytes]]]
@@ -52,7 +52,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Gathered:
+class ClassTotals:
     """The class totals of all contributors, and what it took."""
 
     totals: Ints
@@ -93,7 +93,7 @@ class Server:
         self._refused: list[Refused] = []
         self._bytes_up = self._bytes_down = 0
 
-    def run(self, transport: Transport) -> Gathered:
+    def run(self, transport: Transport) -> ClassTotals:
         """Carry the session through. ProtocolError if no sum at all could be opened."""
         started = time.perf_counter()
         while self._groups:
@@ -225,10 +225,10 @@ class Server:
             raise ProtocolError("is of another session")
         return reply
 
-    def _gathered(self, seconds: float) -> Gathered:
+    def _gathered(self, seconds: float) -> ClassTotals:
         openings = [group.opened.totals for group in self._opened if group.opened is not None]
         present = {name for group in self._opened for name in group.contributors}
-        return Gathered(
+        return ClassTotals(
             totals=np.array(openings, dtype=np.int64).sum(axis=0),
             contributors=tuple(name for name in self._clients if name in present),
             left_out=tuple(name for name in self._clients if name not in present),

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedwcm.reports.figures import Cells, Grid, Number, thinned
-from fedwcm.reports.gather import Group, Run
+from fedwcm.reports.load import LoadedRun, MethodRuns
 from fedwcm.reports.series import head_to_tail
-from fedwcm.sim.folder import Record
+from fedwcm.runs.folder import Record
 
 GRID_CELLS = 20_000
 """Cells up to which a matrix is drawn whole."""
@@ -22,7 +22,7 @@ FEWEST_ROUNDS = 20
 """Rounds that a matrix of weights must have room for."""
 
 
-def split(runs: Sequence[Run]) -> Grid | None:
+def split(runs: Sequence[LoadedRun]) -> Grid | None:
     """Samples of each client and class. Different divisions of the same samples are there to choose from."""
     first = next((run for run in runs if run.split), None)
     if first is None or first.split is None:
@@ -54,7 +54,7 @@ def split(runs: Sequence[Run]) -> Grid | None:
     )
 
 
-def weights(run: Run) -> Grid | None:
+def weights(run: LoadedRun) -> Grid | None:
     """Clients × rounds, coloured by how much more than an even share a client counted."""
     records = [record for record in run.history if record.get("clients")]
     clients = sorted({client for record in records for client in _list(record, "clients")})
@@ -79,7 +79,7 @@ def weights(run: Run) -> Grid | None:
     )
 
 
-def confusion(groups: Sequence[Group]) -> Grid | None:
+def confusion(groups: Sequence[MethodRuns]) -> Grid | None:
     """Classes from head to tail, each row summing to 1. A group sums over its runs; the reader picks a group."""
     first = groups[0].runs[0]
     order = head_to_tail(first)
@@ -112,25 +112,25 @@ def even_shares(record: Record) -> list[float]:
     return shares
 
 
-def _mistakes(group: Group, order: list[int]) -> Cells:
+def _mistakes(group: MethodRuns, order: list[int]) -> Cells:
     matrices = [np.array(run.summary["confusion"]) for run in group.runs if run.summary.get("confusion")]
     total = np.sum(matrices, axis=0)[np.ix_(order, order)]
     shares = total / np.maximum(total.sum(axis=1, keepdims=True), 1)
     return Cells(group.label, [[share or None for share in row] for row in shares.tolist()])
 
 
-def _divisions(first: Run, runs: Sequence[Run]) -> list[Run]:
+def _divisions(first: LoadedRun, runs: Sequence[LoadedRun]) -> list[LoadedRun]:
     """One run for each different division of the same samples among as many clients."""
     assert first.split is not None
     alike = ("classes", "clients", "totals")
-    found: dict[str, Run] = {}
+    found: dict[str, LoadedRun] = {}
     for run in runs:
         if run.split and all(run.split[key] == first.split[key] for key in alike):
             found.setdefault(str(run.split["counts"]), run)
     return list(found.values())
 
 
-def _counts(run: Run) -> list[list[int]]:
+def _counts(run: LoadedRun) -> list[list[int]]:
     counts = (run.split or {})["counts"]
     assert isinstance(counts, list)
     return counts

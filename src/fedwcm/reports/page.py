@@ -8,13 +8,13 @@ from string import Template
 
 from fedwcm import __version__
 from fedwcm.reports.figures import Figure, Grid
-from fedwcm.reports.story import Story, Table
+from fedwcm.reports.report import ReportContent, Table
 from fedwcm.reports.table import Row, best_of
 
 DESCENDING_IS_BETTER = "descending"
 
 
-def page(story: Story) -> str:
+def page(story: ReportContent) -> str:
     """The HTML. All that comes from the user is escaped."""
     alone = story.table is None
     return Template(_asset("page.html")).substitute(
@@ -38,7 +38,7 @@ def _asset(name: str) -> str:
     return files("fedwcm.reports").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def _json(story: Story) -> str:
+def _json(story: ReportContent) -> str:
     data = {
         "methods": story.methods,
         "best": story.best,
@@ -52,7 +52,7 @@ def _json(story: Story) -> str:
     return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _sidebar(story: Story) -> str:
+def _sidebar(story: ReportContent) -> str:
     targets = [("results", "Results")] if story.table else []
     targets += [(figure.key, figure.title) for figure in story.figures] + [("options", "Options")]
     links = "".join(f'<li><a href="#{escape(key)}">{escape(title)}</a></li>' for key, title in targets)
@@ -64,7 +64,7 @@ def _sidebar(story: Story) -> str:
 </aside>"""
 
 
-def _switches(story: Story) -> str:
+def _switches(story: ReportContent) -> str:
     boxes = "".join(
         f'<label><input type="checkbox" value="{escape(name)}" checked>'
         f'<svg data-swatch="{escape(name)}" width="34" height="10" aria-hidden="true">'
@@ -81,7 +81,7 @@ def _switches(story: Story) -> str:
 <div class="list">{boxes}</div></fieldset>"""
 
 
-def _opening(story: Story) -> str:
+def _opening(story: ReportContent) -> str:
     parts = [
         f"<h1>{escape(story.title)}</h1>",
         f'<div class="lead">{_paragraphs([" ".join(story.headline)])}</div>',
@@ -104,7 +104,7 @@ def _paragraphs(sentences: Sequence[str]) -> str:
     return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
 
 
-def _results(story: Story) -> str:
+def _results(story: ReportContent) -> str:
     table = story.table
     if table is None:
         return ""
@@ -152,7 +152,7 @@ def _row(number: int, row: Row, table: Table, best: dict[str, float]) -> str:
     return f'<tr data-method="{number}">{"".join(cells)}</tr>'
 
 
-def _figures(story: Story) -> str:
+def _figures(story: ReportContent) -> str:
     notes = f'<p class="facts">{escape(" ".join(story.notes))}</p>' if story.notes else ""
     placed = zip(story.figures, _wide(story.figures), strict=True)
     drawn = (
@@ -188,7 +188,7 @@ aria-label="Download the data of “{title}” as CSV">CSV</button></div></heade
 <div class="plot{square}" id="plot-{key}" data-figure="{key}" role="img" aria-label="{title}"></div></figure>"""
 
 
-def _options(story: Story) -> str:
+def _options(story: ReportContent) -> str:
     common = "".join(
         f'<tr><th scope="row" class="mono">{escape(key)}</th><td class="mono">{escape(value)}</td></tr>'
         for key, value in story.options.items()

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 
 from fedwcm.reports.figures import Bars, Curves, Figure, Grid, Points
-from fedwcm.reports.story import Story
+from fedwcm.reports.report import ReportContent
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b0508a", "#e69f00", "#56b4e9", "#1b1f24")
 """Okabe and Ito's, which colour-blind readers tell apart, in the order of the page."""
@@ -43,7 +43,7 @@ LETTERS_PER_INCH, ROW_HEIGHT = 16, 0.18
 """Of a legend."""
 
 
-def draw_figures(story: Story, folder: Path) -> list[Path]:
+def draw_figures(story: ReportContent, folder: Path) -> list[Path]:
     """Draw every figure of the story as `KEY.png` and `KEY.svg`, with the methods that the page shows at first."""
     try:
         import matplotlib as mpl
@@ -61,7 +61,7 @@ def draw_figures(story: Story, folder: Path) -> list[Path]:
     return paths
 
 
-def _drawn(figure: Figure, story: Story) -> Any:
+def _drawn(figure: Figure, story: ReportContent) -> Any:
     from matplotlib.figure import Figure as Canvas
 
     canvas = Canvas(figsize=(WIDE if figure.wide else NARROW, HEIGHT), layout="constrained")
@@ -77,14 +77,14 @@ def _drawn(figure: Figure, story: Story) -> Any:
     return canvas
 
 
-def _shown(figure: Figure, story: Story, names: Sequence[str]) -> list[tuple[int, int]]:
+def _shown(figure: Figure, story: ReportContent, names: Sequence[str]) -> list[tuple[int, int]]:
     """Which series to draw: their positions in the figure, and in the order of styles."""
     if not figure.by_method:
         return [(i, i) for i in range(len(names))]
     return [(i, story.styles.index(name)) for i, name in enumerate(names) if name in story.best]
 
 
-def _curves(axes: Any, figure: Curves, story: Story) -> None:
+def _curves(axes: Any, figure: Curves, story: ReportContent) -> None:
     right = axes.twinx() if figure.right_label else None
     for position, style in _shown(figure, story, [curve.name for curve in figure.curves]):
         curve = figure.curves[position]
@@ -141,7 +141,7 @@ def _legend(axes: Any, right: Any = None, *, inside: bool = True) -> None:
     canvas.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=3)
 
 
-def _bars(axes: Any, figure: Bars, story: Story) -> None:
+def _bars(axes: Any, figure: Bars, story: ReportContent) -> None:
     shown = _shown(figure, story, [bar.name for bar in figure.bars])
     places, width = np.arange(len(figure.categories)), 0.8 / max(1, len(shown))
     for order, (position, style) in enumerate(shown):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedwcm.sim.folder import Record
+from fedwcm.runs.folder import Record
 
 COLUMNS = {
     "final_accuracy": "final",

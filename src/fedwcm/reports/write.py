@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedwcm.core.checks import require
-from fedwcm.reports.gather import gather
+from fedwcm.reports.load import gather
 from fedwcm.reports.page import page
-from fedwcm.reports.story import story_of
+from fedwcm.reports.report import story_of
 
 MOST_BYTES = 2_000_000
 """A page stays below this, so that it can be mailed and opened on a phone."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fedwcm.config import read_toml
+from fedwcm.config.schema import read_toml
 
 Record = dict[str, object]
 State = Literal["waiting", "running", "silent", "finished", "diverged"]
@@ -25,7 +25,7 @@ DEPTH = 4
 
 
 @dataclass(frozen=True)
-class Run:
+class WatchedRun:
     """What is known of a run at a moment."""
 
     label: str
@@ -123,7 +123,7 @@ class Follower:
         self._tail = Tail(folder / "metrics.jsonl")
         self._rounds: int | None = None
 
-    def look(self) -> Run:
+    def look(self) -> WatchedRun:
         """The run as it is now."""
         summary = _json(self._folder / "summary.json")  # before the metrics, which are complete once it is there
         self._tail.read()
@@ -131,14 +131,14 @@ class Follower:
             with suppress(FileNotFoundError):
                 self._rounds = int(str(read_toml(self._folder / "config.toml").get("run.rounds", 0))) or None
         age = max(0.0, time.time() - self._tail.changed)
-        return Run(self._label, self._folder, self._rounds, tuple(self._tail.records), summary, age)
+        return WatchedRun(self._label, self._folder, self._rounds, tuple(self._tail.records), summary, age)
 
 
 @dataclass(frozen=True)
-class Glance:
+class Snapshot:
     """All runs at a moment, and the folders in which none has begun."""
 
-    runs: list[Run]
+    runs: list[WatchedRun]
     missing: list[Path]
 
     @property
@@ -153,7 +153,7 @@ class Watch:
         self._folders = folders
         self._followers: dict[Path, Follower] = {}
 
-    def look(self) -> Glance:
+    def look(self) -> Snapshot:
         """The runs as they are now, in a lasting order."""
         found = {folder: _runs(folder) for folder in self._folders}
         labels: dict[Path, str] = {}
@@ -161,7 +161,7 @@ class Watch:
             labels |= {path: label for path, label in runs.items() if path not in labels}
         for path, label in labels.items():
             self._followers.setdefault(path, Follower(label, path))
-        return Glance(
+        return Snapshot(
             [self._followers[path].look() for path in labels],
             [folder for folder, runs in found.items() if not runs],
         )

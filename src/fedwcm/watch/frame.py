@@ -8,7 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from fedwcm.watch.follow import Glance, Run, State
+from fedwcm.watch.follow import Snapshot, State, WatchedRun
 from fedwcm.watch.marks import bar, short, span_of, spark_line
 
 PANELS = 4
@@ -28,7 +28,7 @@ URGENCY: tuple[State, ...] = ("running", "silent", "diverged", "waiting", "finis
 """What is shown first where there is no room for all."""
 
 
-def frame(glance: Glance, width: int, height: int | None) -> RenderableType:
+def frame(glance: Snapshot, width: int, height: int | None) -> RenderableType:
     """All runs, for a terminal of this size; without a height, all of them at any length."""
     parts: list[RenderableType] = [_missing(path) for path in glance.missing]
     begun = [run for run in glance.runs if run.records or run.over]
@@ -44,7 +44,7 @@ def _missing(folder: Path) -> Text:
     return Text(f"{waiting} {folder}", style="yellow")
 
 
-def status(run: Run) -> str:
+def status(run: WatchedRun) -> str:
     """How a run stands, in words."""
     if run.state == "running":
         return f"{span_of(run.seconds_left)} left" if run.seconds_left is not None else "running"
@@ -53,7 +53,7 @@ def status(run: Run) -> str:
     return str(run.state)
 
 
-def _panels(runs: Sequence[Run], width: int, height: int | None) -> Table:
+def _panels(runs: Sequence[WatchedRun], width: int, height: int | None) -> Table:
     grid = Table.grid(expand=True)
     for _ in runs:
         grid.add_column(ratio=1)
@@ -62,13 +62,13 @@ def _panels(runs: Sequence[Run], width: int, height: int | None) -> Table:
     return grid
 
 
-def _panel(run: Run, width: int, height: int | None) -> Panel:
+def _panel(run: WatchedRun, width: int, height: int | None) -> Panel:
     colour = COLOURS[run.state]
     title = Text(run.label, style=f"bold {colour}", overflow="ellipsis", no_wrap=True)
     return Panel(Group(*_lines(run, width, height)), title=title, border_style=colour)
 
 
-def _lines(run: Run, width: int, height: int | None) -> list[RenderableType]:
+def _lines(run: WatchedRun, width: int, height: int | None) -> list[RenderableType]:
     of = f"/{run.rounds}" if run.rounds else ""
     lines: list[RenderableType] = [
         Text(f"round {run.round}{of}, {status(run)}", style=COLOURS[run.state]),
@@ -106,7 +106,7 @@ def _curve(name: str, key: str, values: list[float], width: int, low: float | No
     return line
 
 
-def _classes(run: Run, width: int, room: int | None) -> list[RenderableType]:
+def _classes(run: WatchedRun, width: int, room: int | None) -> list[RenderableType]:
     """A bar for each class where there is room, otherwise one line with a block for each."""
     values = run.records[-1].get("per_class_accuracy")
     if not isinstance(values, list) or not values:
@@ -123,7 +123,7 @@ def _classes(run: Run, width: int, room: int | None) -> list[RenderableType]:
     return lines
 
 
-def _rows(runs: Sequence[Run], width: int, height: int | None) -> RenderableType:
+def _rows(runs: Sequence[WatchedRun], width: int, height: int | None) -> RenderableType:
     room = len(runs) if height is None else max(1, height - 6)
     by_urgency = sorted(range(len(runs)), key=lambda number: URGENCY.index(runs[number].state))
     shown = [runs[number] for number in sorted(by_urgency[:room])]
@@ -140,7 +140,7 @@ def _rows(runs: Sequence[Run], width: int, height: int | None) -> RenderableType
     return Group(table, Text(_tally(runs, len(runs) - len(shown)), style="dim"))
 
 
-def _row(run: Run, curve: int) -> list[RenderableType]:
+def _row(run: WatchedRun, curve: int) -> list[RenderableType]:
     accuracy = run.series("test_accuracy")
     of = f"/{run.rounds}" if run.rounds else ""
     return [
@@ -162,7 +162,7 @@ def _last(values: Sequence[float], limit: float = float("inf")) -> Text:
     return Text(short(values[-1]), style="bold red" if values[-1] >= limit else "")
 
 
-def _tally(runs: Sequence[Run], hidden: int) -> str:
+def _tally(runs: Sequence[WatchedRun], hidden: int) -> str:
     counts = {state: sum(run.state == state for run in runs) for state in URGENCY}
     said = f"{len(runs)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     return said + (f" ({hidden} not shown)" if hidden else "")

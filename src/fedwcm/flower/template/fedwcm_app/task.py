@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import nn
 
-from fedwcm.experiment import ClientData, divide
-from fedwcm.flags import config_from
+from fedwcm.config.build import PartitionedData, divide
+from fedwcm.config.flags import config_from
 
 
 def model() -> nn.Module:
@@ -33,6 +33,6 @@ def test_data() -> tuple[Any, Any]:
 
 
 @cache
-def digits(clients: int = 10) -> ClientData:
+def digits(clients: int = 10) -> PartitionedData:
     """The digits with a long tail, divided among so many clients."""
     return divide(config_from(dataset="digits", imbalance=0.1, clients=clients, beta=0.3))

@@ -1,0 +1,1 @@
+"""From words to objects: options, TOML files, flags and what they build."""

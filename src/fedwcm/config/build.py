@@ -1,0 +1,297 @@
+"""From a configuration to everything a run needs: data, clients, model, method, engine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedwcm.config.components import Parts
+from fedwcm.config.schema import Component, Config, DataOptions
+from fedwcm.core.checks import require
+from fedwcm.core.rng import Purpose, generator, model_seed
+from fedwcm.core.types import Ints, Population, Vec
+from fedwcm.data import DATASETS, Dataset, load_dataset, synthetic
+from fedwcm.data.longtail import long_tail
+from fedwcm.data.normalize import Normalizer
+from fedwcm.data.partition import PARTITIONS, Natural, Partition, make_partition
+from fedwcm.data.split import stratified_split
+from fedwcm.engine.backends.in_process import Backend, InProcess
+from fedwcm.engine.backends.plan import ExecutionPlan, choose
+from fedwcm.engine.backends.processes import Processes
+from fedwcm.engine.client import ClientTrainer
+from fedwcm.engine.fast.memory import keep_freed_memory
+from fedwcm.engine.federation import Federation, InMemoryFederation
+from fedwcm.engine.network import Network
+from fedwcm.engine.rounds import Rounds
+from fedwcm.engine.store import ClientStore
+from fedwcm.models import build_model, default_model
+
+NAMED_IMBALANCE = 0.1
+"""The long tail that named data sets get unless the user says otherwise: the paper's default."""
+
+PARTITION_DEFAULTS: dict[str, object] = {"clients": 100, "beta": 0.1}
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledTensors:
+    """Samples to evaluate on."""
+
+    inputs: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionedData:
+    """The data of a run: what each client holds, what is held out, and the configuration that says so."""
+
+    config: Config
+    dataset: Dataset
+    train_rows: Ints
+    val_rows: Ints
+    parts: list[Ints]
+    normalizer: Normalizer
+
+    @property
+    def train_labels(self) -> Ints:
+        return self.dataset.y_train[self.train_rows]
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A run that is ready to start, with its configuration resolved.
+
+    `test` is None where nobody has data to test on; `facts` is what it takes to use the trained model.
+    """
+
+    config: Config
+    simulation: Rounds
+    network: Network
+    x: Vec
+    buffers: Vec
+    train_counts: Ints
+    test: LabelledTensors | None
+    val: LabelledTensors | None
+    choice: ExecutionPlan
+    facts: dict[str, object]
+
+
+@dataclass(frozen=True, eq=False)
+class RunData:
+    """The samples of a run, whichever way they are kept, and the configuration that says so."""
+
+    config: Config
+    input_shape: tuple[int, ...]
+    classes: Sequence[str]
+    federation: Federation
+    test: LabelledTensors
+    val: LabelledTensors | None
+    normalizer: Normalizer | None
+
+
+def divide(config: Config) -> PartitionedData:
+    """Load the data, make the long tail, hold samples out, and divide the rest among the clients."""
+    seed, options = config.run.seed, resolved_data(config.data)
+    if options.dataset == synthetic.NAME:
+        raise ValueError("data.dataset = 'synthetic' has nothing to divide: its clients are drawn as they train")
+    dataset = load_dataset(
+        options.dataset,
+        data_dir=options.data_dir,
+        label=options.label,
+        client=options.client,
+        split=options.split,
+        test_fraction=options.test_fraction,
+        seed=seed,
+    )
+    rows = np.arange(len(dataset.y_train))
+    if options.imbalance is not None:
+        rng = generator(seed, Purpose.LONG_TAIL)
+        rows = long_tail(dataset.y_train, options.imbalance, rng, options.profile, options.n_max)
+    val_rows = rows[:0]
+    if options.val_fraction:
+        rng = generator(seed, Purpose.VALIDATION)
+        kept, held_out = stratified_split(dataset.y_train[rows], options.val_fraction, rng)
+        rows, val_rows = rows[kept], rows[held_out]
+    partition, component = _partition(config.partition, dataset, rows)
+    parts = partition(dataset.y_train[rows], generator(seed, Purpose.PARTITION))
+    config = replace(config, data=options, partition=component)
+    return PartitionedData(config, dataset, rows, val_rows, parts, Normalizer.fit(dataset.x_train[rows]))
+
+
+def build(config: Config) -> Experiment:
+    """Everything that a run of this configuration needs. Options are checked before data is loaded."""
+    parts, device = Parts.of(config), chosen_device(config.run.device)
+    source = _generated(config, device) if config.data.dataset == synthetic.NAME else _loaded(config, device)
+    model_name = config.model.name if config.model.name != "auto" else default_model(source.input_shape)
+    config = replace(
+        parts.resolved(source.config),
+        model=replace(config.model, name=model_name),
+        run=replace(config.run, device=str(device)),
+    )
+    network = Network(_model(config, source), device)
+    x, buffers = network.initial()
+    network.point_parameters(x)  # or the module would hold a second model
+    federation = source.federation
+    population = _population(config, federation)
+    choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population))
+    training = parts.training(config, choice.forward(network), population)
+    keep_freed_memory()  # not earlier: what data and model took for a while goes back to the system
+    return Experiment(
+        config=config,
+        simulation=_simulation(config, training, federation, choice),
+        network=network,
+        x=x,
+        buffers=buffers,
+        train_counts=federation.counts.sum(axis=0),
+        test=source.test,
+        val=source.val,
+        choice=choice,
+        facts=model_facts(source.input_shape, source.classes, source.normalizer),
+    )
+
+
+def model_facts(
+    input_shape: tuple[int, ...], classes: Sequence[str], normalizer: Normalizer | None
+) -> dict[str, object]:
+    """What somebody who loads a trained model needs to feed it; without a normalizer, inputs are as they come."""
+    mean, std = ([0.0], [1.0]) if normalizer is None else (normalizer.mean.tolist(), normalizer.std.tolist())
+    return {"input_shape": list(input_shape), "classes": list(classes), "mean": mean, "std": std}
+
+
+def resolved_data(options: DataOptions) -> DataOptions:
+    """The data options with the long tail that named data sets have by default."""
+    if options.imbalance is None and options.dataset in (*DATASETS, synthetic.NAME):
+        return replace(options, imbalance=NAMED_IMBALANCE)
+    return options
+
+
+def _partition(chosen: Component, dataset: Dataset, rows: Ints) -> tuple[Partition, Component]:
+    """The partition and its resolved options: the data's own clients where there are any, else `equal`."""
+    name = chosen.name
+    if name == "auto":
+        name = "natural" if dataset.client_ids is not None else "equal"
+    if name == "natural":
+        if dataset.client_ids is None:
+            raise ValueError(
+                f"partition.name = 'natural' needs the clients of {dataset.name}: name their column with --client"
+            )
+        for option in chosen.options:
+            raise ValueError(
+                f"partition.{option} is not an option of 'natural': the data says who the clients are"
+            )
+        return Natural(client_ids=dataset.client_ids[rows]), Component(name)
+    known = {field.name for field in fields(PARTITIONS[name])} if name in PARTITIONS else set()
+    defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in known}
+    options = {**defaults, **chosen.options}
+    return make_partition(name, **options), Component(name, options)
+
+
+def _model(config: Config, source: RunData) -> torch.nn.Module:
+    seed = model_seed(config.run.seed)
+    return build_model(config.model.name, source.input_shape, len(source.classes), seed, **config.model.options)
+
+
+def _loaded(config: Config, device: torch.device) -> RunData:
+    """Samples of a data set that is loaded and divided."""
+    data = divide(config)
+    dataset = data.dataset
+    inputs = torch.from_numpy(data.normalizer(dataset.x_train[data.train_rows])).to(device)
+    return RunData(
+        data.config,
+        dataset.input_shape,
+        dataset.classes,
+        InMemoryFederation(inputs, data.train_labels, data.parts, dataset.num_classes, data.train_rows),
+        _tensors(data, dataset.x_test, dataset.y_test, device),
+        _validation(data, device),
+        data.normalizer,
+    )
+
+
+def _generated(config: Config, device: torch.device) -> RunData:
+    """Samples that are drawn as clients train."""
+    options = resolved_data(config.data)
+    assert options.imbalance is not None
+    division: dict[str, Any] = {**PARTITION_DEFAULTS, **config.partition.options}
+    for option in division.keys() - PARTITION_DEFAULTS.keys():
+        raise ValueError(f"partition.{option} is not an option of synthetic data: it has clients and beta")
+    require(config.partition.name == "auto", "partition.name", config.partition.name, "auto for synthetic data")
+    federation = synthetic.SyntheticFederation(
+        **division, imbalance=options.imbalance, seed=config.run.seed, device=device
+    )
+    inputs, labels = federation.held_out()
+    return RunData(
+        replace(config, data=options, partition=replace(config.partition, options=division)),
+        (synthetic.FEATURES,),
+        [str(c) for c in range(synthetic.CLASSES)],
+        federation,
+        LabelledTensors(torch.from_numpy(inputs).to(device), torch.from_numpy(labels).to(device)),
+        None,
+        None,
+    )
+
+
+def _population(config: Config, federation: Federation) -> Population:
+    totals = _class_totals(federation, config.run.privacy)
+    return Population(
+        clients=len(federation.samples),
+        classes=len(totals),
+        mean_samples=float(federation.samples.mean()),
+        prior=totals / totals.sum(),
+        rounds=config.run.rounds,
+        epochs=config.local.epochs,
+        batch_size=config.local.batch_size,
+    )
+
+
+def _class_totals(federation: Federation, privacy: str) -> Ints:
+    """Samples of each class over all clients: summed plainly, or as the server learns them under encryption."""
+    if privacy == "he":
+        from fedwcm.privacy import gather
+
+        return gather(federation.counts).totals
+    totals: Ints = federation.counts.sum(axis=0)
+    return totals
+
+
+def _simulation(config: Config, training: ClientTrainer, federation: Federation, choice: ExecutionPlan) -> Rounds:
+    first = np.array([0])
+    network = training.forward.network
+    template = training.initial_state(training.clients(first, [federation.shard(0)]), network.initial()[0])
+    store = ClientStore(training.population.clients, template)
+    inner = InProcess(training, federation, store, choice.block)
+    backend: Backend = Processes(inner, choice.workers) if choice.workers > 1 else inner
+    return Rounds(
+        training, federation, config.participation, backend, store, config.local.lr, config.local.lr_decay
+    )
+
+
+def _tensors(data: PartitionedData, inputs: NDArray[Any], labels: Ints, device: torch.device) -> LabelledTensors:
+    return LabelledTensors(
+        torch.from_numpy(data.normalizer(inputs)).to(device), torch.from_numpy(labels).to(device)
+    )
+
+
+def _validation(data: PartitionedData, device: torch.device) -> LabelledTensors | None:
+    if not len(data.val_rows):
+        return None
+    rows = data.val_rows
+    return _tensors(data, data.dataset.x_train[rows], data.dataset.y_train[rows], device)
+
+
+def _largest_cohort(config: Config, population: Population) -> int:
+    return max(1, round(config.participation.participation * population.clients))
+
+
+def chosen_device(name: str) -> torch.device:
+    """The device of this name; `auto` is a GPU if there is one."""
+    if name != "auto":
+        try:
+            return torch.device(name)
+        except RuntimeError:
+            raise ValueError(f"run.device = {name!r} is not allowed: it must be auto, cpu, cuda, mps, …") from None
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

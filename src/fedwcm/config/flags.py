@@ -1,0 +1,80 @@
+"""The common options under short names: flags of the command line, keywords of the Python functions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedwcm.config.schema import Config, Settings, from_settings, method_settings, overlay, read_toml, to_settings
+from fedwcm.core.checks import unknown
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A short name for a dotted option."""
+
+    key: str
+    help: str
+
+
+FLAGS: dict[str, Flag] = {
+    "dataset": Flag("data.dataset", "a named data set, a .npz/.csv/.parquet file, an image folder, or hub:ID"),
+    "data_dir": Flag("data.data_dir", "folder in which named data sets are looked for first"),
+    "label": Flag("data.label", "label column of a table"),
+    "client": Flag("data.client", "client column of a table: the natural partition"),
+    "split": Flag("data.split", "column that says train or test"),
+    "test_fraction": Flag("data.test_fraction", "share held out for testing where the data has no test part"),
+    "val_fraction": Flag("data.val_fraction", "share of the training data held out for validation"),
+    "augment": Flag("data.augment", "flip and crop images at random: true or false"),
+    "imbalance": Flag("data.imbalance", "rarest over most frequent class, in (0, 1]; none for the data as it is"),
+    "partition": Flag("partition.name", "how samples are divided among clients"),
+    "clients": Flag("partition.clients", "number of clients"),
+    "beta": Flag("partition.beta", "Dirichlet concentration: smaller is more heterogeneous"),
+    "model": Flag("model.name", "a model's name, or package.module:factory"),
+    "loss": Flag("loss.name", "the clients' objective"),
+    "sampler": Flag("sampler.name", "how clients draw their batches"),
+    "epochs": Flag("local.epochs", "local epochs a round"),
+    "batch_size": Flag("local.batch_size", "samples in a mini-batch"),
+    "lr": Flag("local.lr", "local learning rate"),
+    "participation": Flag("participation.participation", "share of the clients sampled each round"),
+    "rounds": Flag("run.rounds", "communication rounds"),
+    "seed": Flag("run.seed", "seed of all randomness"),
+    "eval_every": Flag("run.eval_every", "rounds between evaluations"),
+    "device": Flag("run.device", "auto, cpu, cuda, mps, …"),
+    "privacy": Flag("run.privacy", "none, or he: gather the class distribution under homomorphic encryption"),
+    "diagnostics": Flag("run.diagnostics", "what else to measure at every evaluation: concentration"),
+    "track": Flag("run.track", "trackers to tell of the run: tensorboard, mlflow, wandb"),
+    "backend": Flag("run.backend", "auto, sequential, vectorized or parallel"),
+}
+
+
+def settings_from(
+    method: str | None,
+    config: str | Path | Config | None,
+    settings: Mapping[str, object] | None,
+    flags: Mapping[str, object],
+) -> Settings:
+    """All that was said, in order of precedence: a file (or a configuration), then flags, then settings."""
+    merged: Settings = {}
+    if isinstance(config, Config):
+        merged = to_settings(config)
+    elif config is not None:
+        merged = read_toml(Path(config))
+    if method is not None:
+        merged = overlay(merged, method_settings(method))
+    short: Settings = {}
+    for name, value in flags.items():
+        if name not in FLAGS:
+            raise unknown("option", name, FLAGS)
+        if value is not None:
+            short[FLAGS[name].key] = value
+    return overlay(overlay(merged, short), settings or {})
+
+
+def config_from(
+    method: str | None = None,
+    config: str | Path | Config | None = None,
+    settings: Mapping[str, object] | None = None,
+    **flags: object,
+) -> Config:
+    """The configuration that a file, flags and dotted settings make together."""
+    return from_settings(settings_from(method, config, settings, flags))

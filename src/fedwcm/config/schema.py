@@ -1,0 +1,288 @@
+"""The configuration of a run: sections of options, read from TOML, flags and dotted settings.
+
+Sections with a `name` choose a component (`method`, `loss`, `sampler`, `model`, `partition`) and carry its
+options; the others are dataclasses of this module. Nothing here imports torch.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Literal
+
+import tomli_w
+
+from fedwcm.config.options import make, parse_value, plain
+from fedwcm.config.recipes import RECIPES
+from fedwcm.core.checks import require, unknown
+from fedwcm.engine.participation import Participation
+
+Settings = dict[str, object]
+"""Dotted options, such as `local.lr`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """Which samples are trained and tested on.
+
+    Args:
+        dataset: a name (`fedwcm list datasets`), a `.npz`, `.csv` or `.parquet` file, a folder of images, or
+            `hub:ID`.
+        data_dir: where named data sets are looked for first.
+        label: the label's column in a table.
+        client: the column that says whose row it is; the natural partition.
+        split: the column that says `train` or `test`.
+        test_fraction: share of each class held out where the data has no test part.
+        val_fraction: share of each class of the training data held out to choose a round or a rate on.
+        imbalance: samples of the rarest class over those of the most frequent, made by leaving samples out;
+            0.1 for named data sets, and one's own data as it is (`none`).
+        profile: `exponential` or `step` decay of the class sizes.
+        n_max: samples of the most frequent class; by default as many as the data permits.
+        augment: flip and crop images at random.
+    """
+
+    dataset: str = "digits"
+    data_dir: str | None = None
+    label: str | None = None
+    client: str | None = None
+    split: str | None = None
+    test_fraction: float = 0.2
+    val_fraction: float = 0.0
+    imbalance: float | None = None
+    profile: Literal["exponential", "step"] = "exponential"
+    n_max: int | None = None
+    augment: bool = False
+
+    def __post_init__(self) -> None:
+        require(0 <= self.val_fraction < 1, "val_fraction", self.val_fraction, "in [0, 1)")
+        require(
+            self.imbalance is None or 0 < self.imbalance <= 1, "imbalance", self.imbalance, "in (0, 1] or none"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalOptions:
+    """How a client trains.
+
+    Args:
+        epochs: passes over the client's data in a round.
+        batch_size: samples in a mini-batch; the last one of an epoch may be smaller.
+        lr: learning rate of the first round.
+        lr_decay: factor on the learning rate after every round.
+        weight_decay: added to the direction after clipping.
+        clip: largest norm of a step's direction; `none` for no clipping.
+    """
+
+    epochs: int = 5
+    batch_size: int = 50
+    lr: float = 0.1
+    lr_decay: float = 1.0
+    weight_decay: float = 0.0
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
+        require(self.lr > 0, "lr", self.lr, "positive")
+        require(0 < self.lr_decay <= 1, "lr_decay", self.lr_decay, "in (0, 1]")
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "non-negative")
+        require(self.clip is None or self.clip > 0, "clip", self.clip, "positive or none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How long, from which seed, on what.
+
+    Args:
+        rounds: communication rounds.
+        seed: address of all randomness of the run.
+        eval_every: rounds between evaluations; the last round is always evaluated.
+        checkpoint_every: rounds between checkpoints.
+        device: `auto` (a GPU if there is one), `cpu`, `cuda`, `mps`, …
+        backend: `auto`, `sequential`, `vectorized` (stacked clients) or `parallel` (processes).
+        workers: processes of the parallel backend; 0 is one a core.
+        privacy: how the class distribution is gathered: plainly (`none`) or under homomorphic encryption (`he`).
+        diagnostics: what else to measure at every evaluation: `concentration`.
+        track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
+        profile: record where the time goes: seconds of each phase since the last evaluated round.
+    """
+
+    rounds: int = 100
+    seed: int = 0
+    eval_every: int = 1
+    checkpoint_every: int = 10
+    device: str = "auto"
+    backend: Literal["auto", "sequential", "vectorized", "parallel"] = "auto"
+    workers: int = 0
+    privacy: Literal["none", "he"] = "none"
+    diagnostics: tuple[Literal["concentration"], ...] = ()
+    track: tuple[str, ...] = ()
+    profile: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.rounds >= 1, "rounds", self.rounds, "at least 1")
+        require(0 <= self.seed < 2**63, "seed", self.seed, "a non-negative whole number")
+        require(self.eval_every >= 1, "eval_every", self.eval_every, "at least 1")
+        require(self.checkpoint_every >= 1, "checkpoint_every", self.checkpoint_every, "at least 1")
+
+
+@dataclass(frozen=True)
+class Component:
+    """A named part and its options."""
+
+    name: str
+    options: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A whole run."""
+
+    data: DataOptions = field(default_factory=DataOptions)
+    partition: Component = Component("auto")
+    model: Component = Component("auto")
+    method: Component = Component("fedwcm")
+    loss: Component = Component("cross_entropy")
+    sampler: Component = Component("uniform")
+    local: LocalOptions = field(default_factory=LocalOptions)
+    participation: Participation = field(default_factory=Participation)
+    run: RunOptions = field(default_factory=RunOptions)
+
+
+COMPONENTS = ("partition", "model", "method", "loss", "sampler")
+SECTIONS: dict[str, type] = {
+    "data": DataOptions,
+    "local": LocalOptions,
+    "participation": Participation,
+    "run": RunOptions,
+}
+INCIDENTAL = (
+    "data.data_dir",
+    "run.device",
+    "run.backend",
+    "run.workers",
+    "run.checkpoint_every",
+    "run.track",
+    "run.profile",
+)
+"""Options that do not change a run's result (beyond rounding): a resumed run may have others."""
+
+
+def from_settings(settings: Mapping[str, object]) -> Config:
+    """A configuration from dotted options; what is not given has its default."""
+    sections: dict[str, dict[str, object]] = {}
+    for key, value in settings.items():
+        section, _, option = key.partition(".")
+        if section not in (*COMPONENTS, *SECTIONS) or not option:
+            raise unknown("option", key, _known_keys())
+        sections.setdefault(section, {})[option] = value
+    parts: dict[str, object] = {}
+    for section, values in sections.items():
+        if section in SECTIONS:
+            parts[section] = make(SECTIONS[section], values, section)
+        else:
+            default: Component = getattr(Config(), section)
+            name = str(values.pop("name", default.name))
+            parts[section] = Component(name, {k: v for k, v in values.items() if v is not None})
+    return Config(**parts)  # type: ignore[arg-type]
+
+
+def to_settings(config: Config) -> Settings:
+    """All options of a configuration, dotted; those that are none are left out."""
+    settings: Settings = {}
+    for section in fields(config):
+        part = getattr(config, section.name)
+        values = {"name": part.name, **part.options} if isinstance(part, Component) else plain(part)
+        settings |= {f"{section.name}.{key}": value for key, value in values.items()}
+    return settings
+
+
+def read_toml(path: Path) -> Settings:
+    """The dotted options of a TOML file."""
+    try:
+        sections = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is not TOML: {error}") from None
+    settings: Settings = {}
+    for section, values in sections.items():
+        if not isinstance(values, dict):
+            raise unknown(f"section in {path}:", section, (*COMPONENTS, *SECTIONS))
+        settings |= {f"{section}.{key}": value for key, value in values.items()}
+    return settings
+
+
+def write_toml(config: Config, path: Path) -> None:
+    """Write a configuration such that reading it gives the same one."""
+    sections: dict[str, dict[str, object]] = {}
+    for key, value in to_settings(config).items():
+        section, _, option = key.partition(".")
+        sections.setdefault(section, {})[option] = value
+    path.write_text(tomli_w.dumps(sections), encoding="utf-8")
+
+
+def overlay(below: Mapping[str, object], above: Mapping[str, object]) -> Settings:
+    """Settings with others on top; a component that changes its name loses the options of the old one."""
+    merged = dict(below)
+    for section in COMPONENTS:
+        name = f"{section}.name"
+        if name in above and above[name] != below.get(name):
+            merged = {key: value for key, value in merged.items() if not key.startswith(f"{section}.")}
+    return {**merged, **above}
+
+
+def method_settings(spec: str) -> Settings:
+    """The settings of `NAME` or `NAME[option=value, …]`, where the name is a method's or a recipe's.
+
+    An option without a dot is the method's; with one it may be any (`fedavg[local.lr=0.03]`).
+    """
+    name, options = named_options(spec)
+    recipe = RECIPES.get(name)
+    settings: Settings = dict(recipe.settings) if recipe else {"method.name": name}
+    return settings | {key if "." in key else f"method.{key}": value for key, value in options.items()}
+
+
+def named_options(spec: str) -> tuple[str, Settings]:
+    """The name and the options of `NAME` or `NAME[option=value, …]`."""
+    name, bracket, inside = spec.strip().partition("[")
+    if bracket and not inside.endswith("]"):
+        raise ValueError(f"{spec!r}: the bracket is not closed")
+    return name, dict(parse_assignment(assignment) for assignment in split_list(inside.removesuffix("]")))
+
+
+def parse_assignment(text: str) -> tuple[str, object]:
+    """`key=value`, the value as TOML writes it."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(f"{text!r} is not of the form key=value")
+    return key.strip(), parse_value(value.strip())
+
+
+def split_list(text: str) -> list[str]:
+    """Split at commas that are not inside brackets."""
+    items, depth, current = [], 0, ""
+    for char in text:
+        depth += (char == "[") - (char == "]")
+        if char == "," and depth == 0:
+            items.append(current)
+            current = ""
+        else:
+            current += char
+    return [item.strip() for item in [*items, current] if item.strip()]
+
+
+def differences(config: Config, other: Config) -> list[str]:
+    """What differs between two configurations and matters for the result, one line an option."""
+    ours, theirs = to_settings(config), to_settings(other)
+    keys: Iterable[str] = sorted({*ours, *theirs} - set(INCIDENTAL))
+    return [
+        f"{key}: {ours.get(key, 'none')} is now {theirs.get(key, 'none')}"
+        for key in keys
+        if ours.get(key) != theirs.get(key)
+    ]
+
+
+def _known_keys() -> list[str]:
+    known = [f"{section}.name" for section in COMPONENTS]
+    for section, cls in SECTIONS.items():
+        known += [f"{section}.{f.name}" for f in fields(cls)]
+    return known

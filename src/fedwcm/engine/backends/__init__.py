@@ -1,0 +1,1 @@
+"""Where clients are trained: in this process or in workers."""

@@ -1,0 +1,206 @@
+"""Which samples a client visits at which local step, and the mini-batch tensors made of them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedwcm.core.types import Ints
+
+
+@dataclass(frozen=True, eq=False)
+class SampleStore:
+    """Samples that stay in memory, from which batches are gathered by row."""
+
+    inputs: Tensor
+    labels: Tensor
+    sample_ids: Tensor
+    host_labels: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """One client's data: rows of resident samples."""
+
+    resident: SampleStore
+    rows: Ints
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def labels(self) -> Ints:
+        return self.resident.host_labels[self.rows]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One mini-batch of each client of a block; `weight` is 0 where a shorter batch was padded."""
+
+    inputs: Tensor
+    labels: Tensor
+    weight: Tensor | None
+    rows: Tensor
+    resident: SampleStore
+
+    @property
+    def sample_ids(self) -> Tensor:
+        """The number of each sample in the data set that it was taken from."""
+        return self.resident.sample_ids[self.rows]
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Mean over the samples of each client's batch: `(K, b)` to `(K,)`."""
+        return mean_over(values, self.weight)
+
+    def share(self, values: Tensor) -> Tensor:
+        """What each sample contributes to the mean, in place: the gradient of `mean`, times `(K, b, …)`."""
+        if self.weight is None:
+            return values.div_(self.labels.shape[1])
+        return values.mul_((self.weight / self.sizes[:, None])[..., None])
+
+    @property
+    def sizes(self) -> Tensor:
+        """How many samples each client really has in this batch, at least 1: `(K,)`."""
+        if self.weight is None:
+            return self.labels.new_full(self.labels.shape[:1], self.labels.shape[1])
+        return _sizes(self.weight)
+
+
+def mean_over(values: Tensor, weight: Tensor | None) -> Tensor:
+    """Mean over the samples of batches `(…, b)`, of which those count whose weight is 1."""
+    return values.mean(dim=-1) if weight is None else (values * weight).sum(dim=-1) / _sizes(weight)
+
+
+def _sizes(weight: Tensor) -> Tensor:
+    return weight.sum(dim=-1).clamp(min=1)
+
+
+class Sampler(ABC):
+    """The order in which a client visits its samples in one epoch."""
+
+    name: ClassVar[str] = ""
+
+    @abstractmethod
+    def epoch(self, labels: Ints, rng: np.random.Generator) -> Ints:
+        """Positions into the client's samples, as many as it has samples."""
+
+
+class Augmentation(Protocol):
+    """Random changes of a batch, drawn beforehand by address and applied to the tensor."""
+
+    def draw(self, rng: np.random.Generator, steps: int, batch_size: int) -> Ints:
+        """All the draws of one client's round: `(steps, batch_size, d)`."""
+        ...
+
+    def apply(self, inputs: Tensor, draws: Tensor) -> Tensor:
+        """The changed inputs `(K, b, …)`, given draws `(K, b, d)`."""
+        ...
+
+
+def local_steps(samples: Ints, epochs: int, batch_size: int) -> Ints:
+    """B_k = E·⌈n_k/b⌉: the steps that a client really takes."""
+    return epochs * -(-samples // batch_size)
+
+
+class Schedule:
+    """All mini-batches of a block of clients, longest client first, so that the active ones stay in front."""
+
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        orders: Sequence[Sequence[Ints]],
+        batch_size: int,
+        draws: Sequence[Ints] = (),
+        augmentation: Augmentation | None = None,
+    ) -> None:
+        """`orders[k]` holds, for each epoch of client k, the positions that it visits."""
+        self._resident, rows = _together(shards)
+        self._sizes = _batch_sizes([[len(order) for order in epochs] for epochs in orders], batch_size)
+        width = int(self._sizes.max())
+        padded = np.zeros((*self._sizes.T.shape, width), dtype=np.int64)  # the batches of a step side by side
+        for k, epochs in enumerate(orders):
+            step = 0
+            for order in epochs:
+                steps = -(-len(order) // batch_size)
+                filled = np.zeros(steps * width, dtype=np.int64)
+                filled[: len(order)] = rows[k][order]
+                padded[step : step + steps, k] = filled.reshape(steps, width)
+                step += steps
+        self._rows = torch.from_numpy(padded).to(self._resident.inputs.device)
+        self._steps = [(int(np.count_nonzero(sizes)), int(sizes.max())) for sizes in self._sizes.T]
+        self._augmentation = augmentation
+        if augmentation is not None:
+            stacked = np.zeros((*padded.shape, draws[0].shape[-1]), dtype=np.int64)
+            for k, draw in enumerate(draws):
+                stacked[: len(draw), k] = draw[:, :width]
+            self._draws = torch.from_numpy(stacked).to(self._rows.device)
+
+    def __iter__(self) -> Iterator[tuple[int, Batch]]:
+        """Per step: how many clients are still active, and their batches."""
+        for step, (active, width) in enumerate(self._steps):
+            yield active, self._batch(active, width, step)
+
+    def _batch(self, active: int, width: int, step: int) -> Batch:
+        rows = self._rows[step, :active, :width]
+        batch = gather(self._resident, rows, self._sizes[:active, step])
+        if self._augmentation is None:
+            return batch
+        inputs = self._augmentation.apply(batch.inputs, self._draws[step, :active, :width])
+        return Batch(inputs, batch.labels, batch.weight, rows, self._resident)
+
+
+def whole(shards: Sequence[Shard], chunk: int) -> Iterator[Batch]:
+    """Every sample of every client once, in order, in chunks; a client that ran out is padded throughout."""
+    resident, rows = _together(shards)
+    longest = max(len(r) for r in rows)
+    for start in range(0, longest, chunk):
+        pieces = [r[start : start + chunk] for r in rows]
+        sizes = np.array([len(p) for p in pieces])
+        padded = np.zeros((len(pieces), sizes.max()), dtype=np.int64)
+        for k, piece in enumerate(pieces):
+            padded[k, : len(piece)] = piece
+        yield gather(resident, torch.from_numpy(padded).to(resident.inputs.device), sizes)
+
+
+def gather(resident: SampleStore, rows: Tensor, sizes: Ints) -> Batch:
+    """The batch at these rows `(K, b)`, of which the first `sizes[k]` count for client k."""
+    weight = None
+    if sizes.min() < rows.shape[1]:
+        lengths = torch.from_numpy(np.asarray(sizes)).to(rows.device)[:, None]
+        weight = (torch.arange(rows.shape[1], device=rows.device) < lengths).to(resident.inputs.dtype)
+    flat = rows.reshape(-1)  # index_select is several times faster than indexing by a matrix
+    inputs = resident.inputs.index_select(0, flat).view(*rows.shape, *resident.inputs.shape[1:])
+    return Batch(inputs, resident.labels.index_select(0, flat).view(rows.shape), weight, rows, resident)
+
+
+def _together(shards: Sequence[Shard]) -> tuple[SampleStore, list[Ints]]:
+    """One resident set for the whole block: the shared one, or the clients' own joined."""
+    first = shards[0].resident
+    if all(shard.resident is first for shard in shards):
+        return first, [shard.rows for shard in shards]
+    own = [shard.resident for shard in shards]
+    offsets = np.cumsum([0] + [len(r.host_labels) for r in own[:-1]])
+    joined = SampleStore(
+        torch.cat([r.inputs for r in own]),
+        torch.cat([r.labels for r in own]),
+        torch.cat([r.sample_ids for r in own]),
+        np.concatenate([r.host_labels for r in own]),
+    )
+    return joined, [shard.rows + offset for shard, offset in zip(shards, offsets, strict=True)]
+
+
+def _batch_sizes(lengths: Sequence[Sequence[int]], batch_size: int) -> Ints:
+    """(clients × steps) sizes of the batches; 0 after a client's last step."""
+    per_client = [
+        [min(batch_size, n - start) for n in epochs for start in range(0, n, batch_size)] for epochs in lengths
+    ]
+    sizes = np.zeros((len(per_client), max(map(len, per_client))), dtype=np.int64)
+    for k, row in enumerate(per_client):
+        sizes[k, : len(row)] = row
+    if (np.diff([len(row) for row in per_client]) > 0).any():
+        raise ValueError("a block's clients must be ordered by their number of steps, longest first")
+    return sizes

@@ -1,0 +1,38 @@
+"""Test a model: the confusion matrix and the mean loss, from which every metric is derived."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fedwcm.core.types import Ints, Vec
+from fedwcm.engine.network import Network
+
+CHUNK = 500
+"""Samples in a forward pass: bounds memory, changes nothing else."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """`confusion[i, j]` samples of class i were taken for class j; `loss` is the mean cross-entropy."""
+
+    confusion: Ints
+    loss: float
+
+
+def evaluate(network: Network, x: Vec, buffers: Vec, inputs: Tensor, labels: Tensor, classes: int) -> Evaluation:
+    """Run the model over all samples, in evaluation mode."""
+    network.point_parameters(x)
+    network.point_buffers(buffers.clone())
+    network.module.eval()
+    cells = torch.zeros(classes * classes, dtype=torch.int64, device=labels.device)
+    total = torch.zeros((), dtype=torch.float64)
+    with torch.no_grad():
+        for start in range(0, len(labels), CHUNK):
+            y = labels[start : start + CHUNK]
+            logits, _ = network(inputs[start : start + CHUNK])
+            cells += torch.bincount(y * classes + logits.argmax(dim=-1), minlength=classes * classes)
+            total += cross_entropy(logits, y, reduction="sum").cpu().double()
+    confusion: Ints = cells.reshape(classes, classes).cpu().numpy()
+    return Evaluation(confusion, float(total) / len(labels))

@@ -1,0 +1,77 @@
+"""Models a step up their own gradient, without writing them out.
+
+A layer's gradient on a batch is dᵀv, of its inputs v and the gradient d at its output. Moved by s·dᵀv, its bias by
+s·Σd, the layer gives u·Wᵀ + b + (u·vᵀ + 1)·s·d for inputs u: products with the batch, which is small, in place of
+products with the layer. On that same batch the first layer's u is v, and its u·Wᵀ + b is known from before.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from fedwcm.core.loss import Outputs
+from fedwcm.engine.fast.factored_gradient import FactoredGradient
+
+if TYPE_CHECKING:
+    from fedwcm.engine.fast.linear_stack import LinearStack, Tape
+
+TINY = 1e-7
+"""Added to a norm, so that a zero direction stays zero instead of dividing 0 by 0."""
+
+
+def scale_to(length: float, norms: Tensor) -> Tensor:
+    """What makes directions of these norms so long."""
+    return torch.reciprocal(norms + TINY).mul_(length)
+
+
+def perturbation_scale(directions: Tensor, rho: float) -> Tensor:
+    """What makes each client's direction rho long, `(K, 1)`."""
+    return scale_to(rho, torch.linalg.vector_norm(directions, dim=-1, keepdim=True))
+
+
+@dataclass(frozen=True, eq=False)
+class LowRankShift:
+    """By how much a layer was moved: v, s·d, and whether it has a bias."""
+
+    inputs: Tensor
+    scaled: Tensor
+    bias: bool
+
+    def forward(self, u: Tensor) -> Tensor:
+        """What the move adds to the layer's output for inputs u."""
+        return torch.bmm(torch.bmm(u, self.inputs.mT) + float(self.bias), self.scaled)
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        """What the move adds to the gradient at the layer's inputs, given that at its output."""
+        return torch.bmm(torch.bmm(gradient, self.scaled.mT), self.inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class AscendedModels:
+    """The models of a tape, each moved up its gradient, and what their first layer gives on the tape's batch."""
+
+    stack: "LinearStack"
+    tape: "Tape"
+    lifts: list[LowRankShift]
+    first: Tensor
+
+    def view(self) -> Outputs:
+        """The moved models on the batch that their gradient is of."""
+        return self.stack.run(self.tape.parameters, self.tape.values[0], self.lifts, self.first)
+
+
+@torch.no_grad()
+def uphill(slopes: FactoredGradient, tape: "Tape", rho: float) -> AscendedModels:
+    """Move each model by rho along its gradient."""
+    biases = [layer.bias is not None for layer in slopes.stack.layers]
+    factors = list(zip(slopes.inputs, slopes.by_outputs, biases, strict=True))
+    among_inputs = [torch.bmm(v, v.mT) + float(bias) for v, _, bias in factors]
+    squares = [
+        (gram * torch.bmm(d, d.mT)).sum(dim=(1, 2), keepdim=True)
+        for gram, (_, d, _) in zip(among_inputs, factors, strict=True)
+    ]
+    scale = scale_to(rho, torch.stack(squares).sum(dim=0).clamp(min=0).sqrt())
+    lifts = [LowRankShift(v, scale * d, bias) for v, d, bias in factors]
+    return AscendedModels(slopes.stack, tape, lifts, tape.first + torch.bmm(among_inputs[0], lifts[0].scaled))

@@ -1,0 +1,59 @@
+"""Models that are nothing but linear layers with activations between them: seen as such, layer by layer."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedwcm.core.types import Vec
+from fedwcm.engine.network import Network, ParamSlice
+
+Activation = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
+"""A function, and the gradient before it from the gradient after it and the function's value."""
+
+ACTIVATIONS: dict[type[nn.Module], Activation] = {
+    nn.ReLU: (torch.relu, lambda gradient, value: torch.ops.aten.threshold_backward(gradient, value, 0)),
+    nn.Tanh: (torch.tanh, torch.ops.aten.tanh_backward),
+    nn.Sigmoid: (torch.sigmoid, torch.ops.aten.sigmoid_backward),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """A linear layer and the activation behind it; its slots say where it stands in the flat vector."""
+
+    weight: ParamSlice
+    bias: ParamSlice | None
+    activation: Activation | None = None
+
+    def parameters(self, w: Vec) -> list[Tensor]:
+        """The weights `(K, out, in)` and biases `(K, 1, out)` of the models `w (K, P)`, as views."""
+        weight = self.weight.of(w)
+        return [weight] if self.bias is None else [weight, self.bias.of(w)[:, None]]
+
+
+def affine_layers(network: Network) -> list[Affine] | None:
+    """The model as a stack of linear layers, the head last; None if it is anything else."""
+    slots = {slot.name: slot for slot in network.slots}
+    layers: list[Affine] = []
+    for name, module in _in_order("", network.module):
+        trained = all(f"{name}{own}" in slots for own, _ in module.named_parameters(recurse=False))
+        if type(module) is nn.Linear and trained:
+            layers.append(Affine(slots.pop(f"{name}weight"), slots.pop(f"{name}bias", None)))
+        elif type(module) in ACTIVATIONS and layers and layers[-1].activation is None:
+            layers[-1] = Affine(layers[-1].weight, layers[-1].bias, ACTIVATIONS[type(module)])
+        elif not (type(module) is nn.Flatten and not layers):
+            return None
+    plain = layers and not slots and not network.stochastic and layers[-1].activation is None
+    return layers if plain else None
+
+
+def _in_order(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The modules that a sequence runs one after the other, with the prefix of their parameters."""
+    if type(module).forward is not nn.Sequential.forward:
+        yield name, module
+        return
+    for child, inner in module._modules.items():  # unlike named_children, a module that is used twice comes twice
+        if inner is not None:
+            yield from _in_order(f"{name}{child}.", inner)

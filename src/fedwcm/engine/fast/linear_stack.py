@@ -1,0 +1,141 @@
+"""A third way to run a block of models: stacks of linear layers, differentiated by hand.
+
+The layers are batched matrix products outside autograd, whose gradients go straight to where they are wanted: into
+one flat vector, or onto the models. An objective that does not know its gradient is left to autograd, as with any
+other model. Agrees with the other ways to float32 rounding.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedwcm.core.loss import Outputs
+from fedwcm.core.types import Point, Vec
+from fedwcm.engine.fast.affine_step import Gradient
+from fedwcm.engine.fast.ascent import LowRankShift, uphill
+from fedwcm.engine.fast.factored_gradient import FactoredGradient
+from fedwcm.engine.fast.linear_layers import affine_layers
+from fedwcm.engine.forward import DenseAscent, Forward, VmapForward
+from fedwcm.engine.network import Network
+
+
+@dataclass(frozen=True, eq=False)
+class Tape:
+    """What a forward pass leaves behind: each layer's parameters, and the values from the inputs to the logits.
+
+    An objective sees the logits, the features and the head's parameters as independent variables, each the start
+    of a graph; the backward pass joins them. `first` is the first layer's output before activation.
+    """
+
+    parameters: list[list[Tensor]]
+    lifts: Sequence[LowRankShift]
+    first: Tensor
+    values: list[Tensor]
+    head: list[Tensor]
+
+    @property
+    def variables(self) -> list[Tensor]:
+        return [self.values[-1], self.values[-2], *self.head]
+
+
+class LinearStack(DenseAscent):
+    """Many clients at a time, of a model that is nothing but linear layers with activations between them."""
+
+    def __init__(self, network: Network) -> None:
+        layers = affine_layers(network)
+        if layers is None:
+            raise ValueError("the model is not a plain stack of linear layers with ReLU, tanh or sigmoid between")
+        self.network, self.layers = network, layers
+        self._tape: Tape | None = None
+        self._seen: tuple[Vec, list[list[Tensor]]] | None = None
+
+    def start(self, x: Vec, buffers: Vec) -> None:
+        """Forget the clients before; such a model has neither buffers nor modes."""
+        self._tape = self._seen = None
+
+    def parameters(self, w: Vec) -> list[list[Tensor]]:
+        """Each layer's parameters as views of `w (K, P)`; made once for a vector that comes again and again."""
+        if self._seen is None or not _same(self._seen[0], w):
+            self._seen = w, [layer.parameters(w) for layer in self.layers]
+        return self._seen[1]
+
+    def __call__(self, w: Vec, inputs: Tensor, track: bool) -> Outputs:
+        return self.run(self.parameters(w.detach()), inputs.flatten(start_dim=2).detach())
+
+    def run(
+        self,
+        parameters: list[list[Tensor]],
+        inputs: Tensor,
+        lifts: Sequence[LowRankShift] = (),
+        first: Tensor | None = None,
+    ) -> Outputs:
+        """The view of models with these parameters, moved by the lifts; `first` is given where it is known."""
+        first = _affine(inputs, parameters[0]) if first is None else first
+        values, value = [inputs], first
+        for i, layer in enumerate(self.layers):
+            if i:
+                value = _affine(values[-1], parameters[i], lifts[i : i + 1])
+            values.append(value if layer.activation is None else layer.activation[0](value))
+        tape = Tape(parameters, lifts, first, values, [own.detach() for own in parameters[-1]])
+        self._tape = tape
+        if torch.is_grad_enabled():
+            for variable in tape.variables:
+                variable.requires_grad_()
+
+        def at(x: Vec) -> Outputs:
+            with torch.no_grad():
+                view = self.run(self.parameters(x.expand(len(inputs), -1)), inputs)
+            self._tape = tape
+            return view
+
+        return Outputs(values[-1], values[-2], lambda features: _affine(features, tape.head, lifts[-1:]), at)
+
+    def backward(self, outputs: Tensor, by_outputs: Tensor) -> FactoredGradient:
+        tape = self._tape
+        assert tape is not None
+        found: Sequence[Tensor | None] = (by_outputs, None)
+        if outputs is not tape.values[-1]:
+            found = torch.autograd.grad(outputs, tape.variables, by_outputs, allow_unused=True)
+        by_logits, by_features, *by_head = found
+        gradient = torch.zeros_like(tape.values[-1]) if by_logits is None else by_logits
+        by_values = [gradient]
+        with torch.no_grad():
+            for i in reversed(range(1, len(self.layers))):
+                before = torch.bmm(gradient, tape.parameters[i][0])
+                for lift in tape.lifts[i : i + 1]:
+                    before += lift.backward(gradient)
+                if i == len(self.layers) - 1 and by_features is not None:
+                    before += by_features
+                activation = self.layers[i - 1].activation
+                gradient = before if activation is None else activation[1](before, tape.values[i])
+                by_values.append(gradient)
+        return FactoredGradient(self, tape.values[:-1], by_values[::-1], by_head)
+
+    def uphill(self, w: Vec, slopes: Gradient, rho: float) -> Point:
+        assert self._tape is not None
+        if not isinstance(slopes, FactoredGradient) or any(direct is not None for direct in slopes.by_head):
+            return super().uphill(w, slopes, rho)
+        return uphill(slopes, self._tape, rho)
+
+    def buffers(self) -> Tensor:
+        raise AssertionError("a stack of linear layers has no buffers")
+
+
+def stack(network: Network) -> Forward:
+    """The best way to run many models of this network at a time."""
+    return LinearStack(network) if affine_layers(network) else VmapForward(network)
+
+
+def _affine(inputs: Tensor, parameters: list[Tensor], lifts: Sequence[LowRankShift] = ()) -> Tensor:
+    weight, *bias = parameters
+    output = torch.baddbmm(bias[0], inputs, weight.mT) if bias else torch.bmm(inputs, weight.mT)
+    for lift in lifts:
+        output = output + lift.forward(inputs)
+    return output
+
+
+def _same(one: Vec, other: Vec) -> bool:
+    """Whether two tensors are the same numbers in memory; the one is kept, so its address cannot be another's."""
+    return one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()

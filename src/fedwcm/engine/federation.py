@@ -1,0 +1,44 @@
+"""Who the clients are and what each holds, whichever way the data are kept."""
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedwcm.core.types import Ints
+from fedwcm.engine.batches import SampleStore, Shard
+
+
+class Federation(Protocol):
+    """Clients numbered from 0, each with a shard of data. Shards may be made when they are asked for."""
+
+    samples: Ints
+    """Samples of each client, `(N,)`."""
+    counts: Ints
+    """Samples of each client and class, `(N, C)`."""
+
+    def shard(self, client: int) -> Shard:
+        """The data of one client."""
+        ...
+
+
+class InMemoryFederation:
+    """A federation over one resident data set, divided among clients by row."""
+
+    def __init__(
+        self, inputs: Tensor, labels: Ints, parts: list[Ints], classes: int, sample_ids: Ints | None = None
+    ) -> None:
+        ids = np.arange(len(labels)) if sample_ids is None else sample_ids
+        device = inputs.device
+        self._resident = SampleStore(
+            inputs, torch.from_numpy(labels).to(device), torch.from_numpy(ids).to(device), labels
+        )
+        self._parts = parts
+        self.samples = np.array([len(part) for part in parts], dtype=np.int64)
+        owner = np.repeat(np.arange(len(parts)), self.samples)
+        cells = owner * classes + labels[np.concatenate(parts)]
+        self.counts = np.bincount(cells, minlength=len(parts) * classes).reshape(-1, classes)
+
+    def shard(self, client: int) -> Shard:
+        return Shard(self._resident, self._parts[client])

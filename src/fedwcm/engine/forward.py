@@ -1,0 +1,155 @@
+"""Two ways to run a block of models: one ordinary module, or all of them stacked.
+
+Both give outputs that can be differentiated with respect to the local models `w (K, P)`, and agree to float32
+rounding. One module at a time has the least overhead per operation; stacking wins where models are so small
+that the overhead of each operation is what costs.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedwcm.core.loss import Outputs
+from fedwcm.core.types import Point, State, Vec
+from fedwcm.engine.fast.affine_step import Gradient
+from fedwcm.engine.fast.ascent import perturbation_scale
+from fedwcm.engine.network import Network
+
+
+class Forward(Protocol):
+    """Runs the models `w (K, P)` on inputs `(K, b, …)`, and differentiates what was computed from them."""
+
+    network: Network
+
+    def start(self, x: Vec, buffers: Vec) -> None:
+        """Begin a block of clients, each from this model and these buffers; those before are forgotten."""
+        ...
+
+    def __call__(self, w: Vec, inputs: Tensor, track: bool) -> Outputs:
+        """The models' view of the inputs; `track` says whether buffers take note of this batch."""
+        ...
+
+    def backward(self, outputs: Tensor, by_outputs: Tensor) -> Gradient:
+        """Gradient with respect to the `w` of the last call, given that with respect to outputs computed from it.
+
+        Outputs are the clients' losses `(K,)`, or the very logits of the view.
+        """
+        ...
+
+    def uphill(self, w: Vec, slopes: Gradient, rho: float) -> Point:
+        """The models moved by rho along their gradients, which `backward` gave after the last call, at `w`."""
+        ...
+
+    def buffers(self) -> Tensor:
+        """The clients' buffers as they stand now, `(K, B)`."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class DenseGradient:
+    """A gradient that is a vector already."""
+
+    gradient: Vec
+
+    def vector(self) -> Vec:
+        return self.gradient
+
+    def add_to(self, w: Vec) -> None:
+        w.add_(self.gradient)
+
+
+class DenseAscent:
+    """Models are moved by writing them out."""
+
+    def uphill(self, w: Vec, slopes: Gradient, rho: float) -> Point:
+        g = slopes.vector()
+        return torch.addcmul(w, g, perturbation_scale(g, rho), out=g)
+
+
+class SequentialForward(DenseAscent):
+    """One client at a time: an ordinary module whose parameters are views of the flat vector."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self._buffers = torch.zeros(0)
+
+    def start(self, x: Vec, buffers: Vec) -> None:
+        self.network.module.train()
+        self.network.point_parameters(x)
+        self._buffers = buffers.clone()
+        self.network.point_buffers(self._buffers)
+
+    def __call__(self, w: Vec, inputs: Tensor, track: bool) -> Outputs:
+        self.network.point_parameters(w[0])
+        before = None if track or not len(self._buffers) else self._buffers.clone()
+        logits, features = self.network(inputs[0])
+        if before is not None:
+            self._buffers.copy_(before)
+
+        def head(other: Tensor) -> Tensor:
+            assert self.network.head is not None
+            logits: Tensor = self.network.head(other[0])
+            return logits[None]
+
+        def at(x: Vec) -> Outputs:
+            with torch.no_grad():
+                view = self(x[None], inputs, track=False)
+            # Back at once: the graph of the present model is differentiated through these very parameters.
+            self.network.point_parameters(w[0])
+            return view
+
+        return Outputs(logits[None], features[None], head, at)
+
+    def backward(self, outputs: Tensor, by_outputs: Tensor) -> Gradient:
+        parameters = [p for _, p in self.network.parameters]
+        gradients = torch.autograd.grad(outputs, parameters, by_outputs, materialize_grads=True)
+        return DenseGradient(self.network.flatten(gradients)[None])
+
+    def buffers(self) -> Tensor:
+        return self._buffers.clone()[None]
+
+
+class VmapForward(DenseAscent):
+    """Many clients at a time: one forward pass in which every weight has a client axis."""
+
+    def __init__(self, network: Network) -> None:
+        if network.buffers:
+            names = ", ".join(name for name, _ in network.buffers[:2])
+            raise ValueError(f"clients cannot be stacked with a model that has buffers ({names}, …)")
+        if network.stochastic:
+            raise ValueError("clients cannot be stacked with a model that has dropout: its draws are per client")
+        self.network = network
+        self._run = torch.vmap(lambda parameters, inputs: network(inputs, parameters))
+        self._leaf: Vec | None = None
+
+    def start(self, x: Vec, buffers: Vec) -> None:
+        self.network.module.train()
+        self._leaf = None
+
+    def __call__(self, w: Vec, inputs: Tensor, track: bool) -> Outputs:
+        self._leaf = w.detach().requires_grad_(torch.is_grad_enabled())
+        parameters = self.network.unflatten(self._leaf)
+        logits, features = self._run(parameters, inputs)
+
+        def at(x: Vec) -> Outputs:
+            leaf = self._leaf
+            with torch.no_grad():
+                view = self(x.expand(len(inputs), -1), inputs, track=False)
+            self._leaf = leaf
+            return view
+
+        return Outputs(logits, features, lambda other: self._head(parameters, other), at)
+
+    def _head(self, parameters: State, features: Tensor) -> Tensor:
+        weight, *bias = (parameters[slot.name] for slot in self.network.head_slots)
+        logits = features @ weight.transpose(-1, -2)
+        return logits + bias[0][:, None] if bias else logits
+
+    def backward(self, outputs: Tensor, by_outputs: Tensor) -> Gradient:
+        assert self._leaf is not None
+        return DenseGradient(torch.autograd.grad(outputs, self._leaf, by_outputs)[0])
+
+    def buffers(self) -> Tensor:
+        raise AssertionError("stacked clients have no buffers")

@@ -1,0 +1,57 @@
+"""Training loss and accuracy of a block of clients, over their local steps.
+
+Predictions are looked at for many steps at once: after every single step, that costs as much as a small layer.
+"""
+
+from itertools import groupby
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedwcm.core.types import Floats, Ints
+from fedwcm.engine.batches import Batch, mean_over
+
+HELD = 2**20
+"""Logits that may wait to be looked at."""
+
+
+class Step(NamedTuple):
+    """One step of the clients that still had one to take."""
+
+    loss: Tensor
+    logits: Tensor
+    labels: Tensor
+    weight: Tensor | None
+
+
+class TrainingMetrics:
+    """Sums over steps, whose clients are the first of the block."""
+
+    def __init__(self, clients: int) -> None:
+        self._loss = torch.zeros(clients, dtype=torch.float64)
+        self._accuracy = torch.zeros(clients, dtype=torch.float64)
+        self._waiting: list[Step] = []
+        self._held = 0
+
+    def add(self, loss: Tensor, logits: Tensor, batch: Batch) -> None:
+        """Count one step: each client's loss `(K,)`, and what its model said of its batch."""
+        self._waiting.append(Step(loss.detach(), logits.detach(), batch.labels, batch.weight))
+        self._held += logits.numel()
+        if self._held > HELD:
+            self._count()
+
+    def means(self, steps: Ints) -> tuple[Floats, Floats]:
+        """Loss and accuracy of each client, a mean over so many steps."""
+        self._count()
+        return self._loss.numpy() / steps, self._accuracy.numpy() / steps
+
+    def _count(self) -> None:
+        for _, alike in groupby(self._waiting, lambda step: (step.logits.shape, step.weight is None)):
+            losses, logits, labels, weights = zip(*alike, strict=True)
+            weight = None if weights[0] is None else torch.stack(weights)
+            loss = torch.stack(losses)
+            hits = torch.stack(logits).argmax(dim=-1) == torch.stack(labels)
+            self._loss[: loss.shape[1]] += loss.sum(dim=0).cpu()
+            self._accuracy[: loss.shape[1]] += mean_over(hits.to(loss.dtype), weight).sum(dim=0).cpu()
+        self._waiting, self._held = [], 0

@@ -1,0 +1,6 @@
+"""Local objectives, one file each, found like methods; entry point group `fedwcm.losses`."""
+
+from fedwcm.core.loss import Loss
+from fedwcm.core.registry import Registry
+
+LOSSES: Registry[Loss] = Registry("loss", Loss, __name__, "fedwcm.losses")

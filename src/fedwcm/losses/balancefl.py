@@ -1,0 +1,150 @@
+"""BalanceFL's local objective: keep what the received model knows of classes that the batch does not have.
+
+Shuai, Shen, Jiang, Zhao, Yan, Xing. BalanceFL: Addressing Class Imbalance in Long-Tail Federated Learning. IPSN
+2022. (Read: this project's notes and the authors' public code, sxontheway/BalanceFL.)
+
+P are the classes in the mini-batch, Q all others; z the logits, z̃ those of the augmented features, t the
+logits of the received model; softmaxes over P or Q alone:
+
+    loss = CE(z̃_P, y) + lambda_ · KD(z_Q, t_Q) − entropy · Σ_i H(softmax(z_iP))
+    KD   = −mean_i Σ_{c∈Q} softmax(t_i / temperature)_c · log softmax(z_i / temperature)_c        no T² factor
+    z̃_i  = head(f_i + ν_i) with probability 1 − n_y / max_c n_c, else head(f_i)
+    ν ~ N(0, Σ),   Σ = Σ_c (n_c / n) · Cov(features of class c at the received model)
+
+The entropy is a sum over the batch, not a mean. Σ and the random numbers are made once a round (`prepare`): a
+ring of `draws` pairs of a vector ν and a uniform number that decides whether it is used, through which the
+samples go in turn. lambda_ = entropy = draws = 0 is cross-entropy over the classes of the batch.
+
+With FedAvg and the `balanced` sampler this is the recipe `balancefl`. Departures: the optimiser, the model
+and the doubled logits of that code are not the objective's business; nor is its second stage, off by default.
+There only samples that are perturbed move on through the ring; here every sample does, which changes nothing
+in distribution.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import log_softmax, one_hot
+
+from fedwcm.core.checks import require
+from fedwcm.core.loss import Loss, Outputs
+from fedwcm.core.rng import Purpose
+from fedwcm.core.types import Clients, Context, Population, State
+from fedwcm.engine.batches import Batch
+from fedwcm.engine.local_data import LocalData
+
+
+@dataclass(frozen=True, kw_only=True)
+class BalanceFL(Loss):
+    """Cross-entropy on augmented features, distillation over absent classes, an entropy bonus.
+
+    Args:
+        lambda_: weight of the distillation from the received model.
+        temperature: of the distillation.
+        entropy: weight of the entropy, summed over the batch.
+        draws: noise vectors drawn a round; 0 for no augmentation.
+    """
+
+    name: ClassVar[str] = "balancefl"
+
+    lambda_: float = 1.0
+    temperature: float = 2.0
+    entropy: float = 0.002
+    draws: int = 500
+
+    def __post_init__(self) -> None:
+        require(self.lambda_ >= 0, "lambda_", self.lambda_, "non-negative")
+        require(self.temperature > 0, "temperature", self.temperature, "positive")
+        require(self.entropy >= 0, "entropy", self.entropy, "non-negative")
+        require(self.draws >= 0, "draws", self.draws, "0 (no augmentation) or more")
+
+    def init_client(self, clients: Clients, population: Population) -> State:
+        return {"position": torch.zeros(len(clients), dtype=torch.int64)} if self.draws else {}
+
+    def prepare(self, local: LocalData, ctx: Context) -> State:
+        if not self.draws:
+            return {}
+        spread = _spread(*_features(local, ctx))
+        noise, chance = [], []
+        for rows, samples, rng in zip(spread, ctx.clients.samples, ctx.generators(Purpose.OBJECTIVE), strict=True):
+            mix = torch.from_numpy(rng.standard_normal((self.draws, samples)))
+            noise.append(mix.to(rows) @ rows[:samples])
+            chance.append(torch.from_numpy(rng.random(self.draws)).to(rows))
+        return {"noise": torch.stack(noise), "chance": torch.stack(chance)}
+
+    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        present = _present(batch, view.logits.shape[-1])
+        augmented, o = self._augmented(view, batch, o, ctx)
+        fit = _log_softmax(augmented, present).gather(-1, batch.labels[..., None])[..., 0]
+        loss = -batch.mean(fit)
+        if self.lambda_:
+            loss = loss + self.lambda_ * batch.mean(self._distillation(view, ~present, ctx))
+        if self.entropy:
+            own = _log_softmax(view.logits, present)
+            surprise = _sum_over(present, own.exp() * own)
+            loss = loss + self.entropy * batch.mean(surprise) * batch.sizes
+        return loss, o
+
+    def _augmented(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        """Logits with noise on the features of minority classes, and where the ring then stands."""
+        if "noise" not in ctx.prepared:  # no augmentation, or a pass over all data outside of training
+            return view.logits, o
+        noise, chance = ctx.prepared["noise"], ctx.prepared["chance"]
+        ring = (o["position"][:, None] + torch.arange(batch.labels.shape[1], device=noise.device)) % self.draws
+        vectors = noise.gather(1, ring[..., None].expand(-1, -1, noise.shape[-1]))
+        counts = torch.as_tensor(ctx.clients.counts, dtype=noise.dtype, device=noise.device)
+        share = (counts / counts.amax(dim=1, keepdim=True)).gather(1, batch.labels)
+        used = chance.gather(1, ring) < 1.0 - share
+        position = (o["position"] + batch.sizes.long()) % self.draws
+        return view.head(view.features + vectors * used[..., None]), {**o, "position": position}
+
+    def _distillation(self, view: Outputs, absent: Tensor, ctx: Context) -> Tensor:
+        received = _log_softmax(view.at(ctx.x).logits / self.temperature, absent)
+        own = _log_softmax(view.logits / self.temperature, absent)
+        return -_sum_over(absent, received.exp() * own)
+
+
+def _present(batch: Batch, classes: int) -> Tensor:
+    """Which classes each client's batch has, `(K, 1, C)`; padding has none."""
+    hits = one_hot(batch.labels, classes)
+    if batch.weight is not None:
+        hits = hits * batch.weight[..., None]
+    return hits.sum(dim=1, keepdim=True) > 0
+
+
+def _log_softmax(logits: Tensor, among: Tensor) -> Tensor:
+    """Log-softmax over the classes of the mask; finite elsewhere, so that a weight of 0 can erase it."""
+    return log_softmax(logits.masked_fill(~among, torch.finfo(logits.dtype).min), dim=-1)
+
+
+def _sum_over(among: Tensor, values: Tensor) -> Tensor:
+    return torch.where(among, values, 0.0).sum(dim=-1)
+
+
+def _features(local: LocalData, ctx: Context) -> tuple[Tensor, Tensor]:
+    """Features `(K, n, d)` of all local samples at the received model, and their classes `(K, n, C)`."""
+    received = ctx.x.expand(len(ctx.clients), -1)
+    features, classes = [], []
+    for batch in local.batches():
+        view = local.view(received, batch)
+        if not view.features.numel():
+            raise ValueError("loss balancefl with draws > 0 needs a model with a final linear layer")
+        hits = one_hot(batch.labels, view.logits.shape[-1]).to(view.features)
+        features.append(view.features)
+        classes.append(hits if batch.weight is None else hits * batch.weight[..., None])
+    return torch.cat(features, dim=1), torch.cat(classes, dim=1)
+
+
+def _spread(features: Tensor, classes: Tensor) -> Tensor:
+    """A root of Σ, `(K, n, d)`: rows whose sum with independent standard normal factors is N(0, Σ).
+
+    Row i is the sample's distance from its class mean, times √(n_c / (n (n_c − 1))); a class of one sample has
+    no distance. It spares the covariance matrix and its decomposition.
+    """
+    counts = classes.sum(dim=1)
+    means = (classes.mT @ features) / counts.clamp(min=1)[..., None]
+    total = counts.sum(dim=1, keepdim=True)
+    scale = (counts / (total * (counts - 1).clamp(min=1))).sqrt()
+    return (features - classes @ means) * (classes @ scale[..., None])

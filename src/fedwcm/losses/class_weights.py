@@ -1,0 +1,81 @@
+"""Weighted cross-entropy: the rarer a class, the more each of its samples counts.
+
+Cui, Jia, Lin, Song, Belongie. Class-Balanced Loss Based on Effective Number of Samples. CVPR 2019. (Read: this
+project's notes and public code, kaidic/LDAM-DRW.)
+
+    loss = v_y · (−log softmax(z)_y)
+    v_c ∝ 1 / n_c                             `scheme="inverse"`
+    v_c ∝ (1 − beta) / (1 − beta^n_c)         `scheme="effective"`: beta → 1 is inverse, beta = 0 is even
+
+n_c are the client's own counts or the whole federation's (`prior`). The weights have mean 1 over the classes
+that occur, so balanced counts give cross-entropy.
+
+Departure: the mean over a batch divides by its number of samples. Public code divides by the sum of the
+batch's weights, which makes the scale of a step depend on who happens to be in the batch (a batch of one class
+alone would not be weighted at all).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fedwcm.core.checks import require
+from fedwcm.core.loss import Loss, Outputs
+from fedwcm.core.types import Context, Floats, State
+from fedwcm.engine.batches import Batch
+
+RunData = Literal["client", "global"]
+Scheme = Literal["inverse", "effective"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassWeights(Loss):
+    """Cross-entropy with one weight a class.
+
+    Args:
+        scheme: weigh by the inverse of the counts, or by that of the effective number of samples.
+        prior: whose counts: the client's own, or those of all clients together (`global`).
+        beta: how little a further sample of a class adds to its effective number; only for `effective`.
+    """
+
+    name: ClassVar[str] = "class_weights"
+
+    scheme: Scheme = "inverse"
+    prior: RunData = "client"
+    beta: float = 0.9999
+
+    def __post_init__(self) -> None:
+        require(0 <= self.beta < 1, "beta", self.beta, "in [0, 1)")
+
+    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        surprise = cross_entropy(view.logits.mT, batch.labels, reduction="none")
+        weights = balancing_weights(class_counts(self.prior, ctx), self.scheme, self.beta)
+        return batch.mean(of_labels(weights, batch.labels, ctx) * surprise), o
+
+
+def class_counts(source: RunData, ctx: Context) -> Floats:
+    """Samples of each class: one row a client, or one row for all of them together."""
+    if source == "client":
+        return ctx.clients.counts.astype(np.float64)
+    total = ctx.population.clients * ctx.population.mean_samples
+    row: Floats = ctx.population.prior[None] * total
+    return row
+
+
+def balancing_weights(counts: Floats, scheme: Scheme, beta: float) -> Floats:
+    """A weight for each class that occurs, of mean 1 in each row; 0 for a class that does not."""
+    number = counts if scheme == "inverse" else 1.0 - beta**counts
+    present = counts > 0
+    weights = np.where(present, 1.0 / np.where(present, number, 1.0), 0.0)
+    rows: Floats = weights * (present.sum(axis=1) / weights.sum(axis=1))[:, None]
+    return rows
+
+
+def of_labels(table: Floats, labels: Tensor, ctx: Context) -> Tensor:
+    """The entries of a table (classes in columns) that belong to the labels `(K, b)`."""
+    rows = torch.as_tensor(table, dtype=ctx.x.dtype, device=ctx.x.device)
+    return rows.expand(len(labels), -1).gather(1, labels)

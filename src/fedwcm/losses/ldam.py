@@ -1,0 +1,85 @@
+"""LDAM: cross-entropy that asks for a wider margin where a class is rarer.
+
+Cao, Wei, Gaidon, Arechiga, Ma. Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss. NeurIPS
+2019. (Read: this project's notes and the authors' public code, kaidic/LDAM-DRW.)
+
+    m_c  = max_margin · n_c^(−1/4) / max_j n_j^(−1/4)             n_c = 0 counts as 1
+    loss = v_y · CE(scale · (z − m_y on class y), y)
+    v_c  = 1 until the share `drw` of the rounds is over, then the effective-number weights of `class_weights`
+
+n_c are the client's own counts or the whole federation's (`prior`). max_margin = 0 with scale = 1, drw = 1 and
+normalize = false is cross-entropy.
+
+Departure: the paper's classifier is a cosine, W_c·f / (‖W_c‖ ‖f‖), and `scale` makes sense only for logits of
+about that size. Here a model is evaluated and handed over with its ordinary linear head. Dividing each logit by
+its own ‖W_c‖ in the loss alone would change which class wins, that is, train another classifier than the one
+that is used. So `normalize` divides by what all classes share, ‖(f, 1)‖, the 1 being the input of the bias: the
+winner stays the same, and the rows keep their lengths. Plain logits times 30 do not train at usual rates.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, one_hot
+
+from fedwcm.core.checks import require
+from fedwcm.core.loss import Loss, Outputs
+from fedwcm.core.types import Context, Floats, State
+from fedwcm.engine.batches import Batch
+from fedwcm.losses.class_weights import RunData, balancing_weights, class_counts, of_labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class LDAM(Loss):
+    """Margins by class, re-weighting in the last rounds.
+
+    Args:
+        max_margin: margin of the rarest class.
+        scale: s, the factor on the logits.
+        prior: whose counts: the client's own, or those of all clients together (`global`).
+        drw: share of the rounds after which samples are weighted by class; 1 is never.
+        beta: how little a further sample of a class adds to its effective number, for these weights.
+        normalize: divide the logits by the length of the features.
+    """
+
+    name: ClassVar[str] = "ldam"
+
+    max_margin: float = 0.5
+    scale: float = 30.0
+    prior: RunData = "client"
+    drw: float = 0.8
+    beta: float = 0.9999
+    normalize: bool = True
+
+    def __post_init__(self) -> None:
+        require(self.max_margin >= 0, "max_margin", self.max_margin, "non-negative")
+        require(self.scale > 0, "scale", self.scale, "positive")
+        require(0 <= self.drw <= 1, "drw", self.drw, "in [0, 1]")
+        require(0 <= self.beta < 1, "beta", self.beta, "in [0, 1)")
+
+    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        counts = class_counts(self.prior, ctx)
+        logits = _normalized(view) if self.normalize else view.logits
+        margin = of_labels(margins(counts, self.max_margin), batch.labels, ctx)
+        logits = logits - margin[..., None] * one_hot(batch.labels, logits.shape[-1])
+        surprise = cross_entropy(self.scale * logits.mT, batch.labels, reduction="none")
+        if ctx.round >= self.drw * ctx.population.rounds:
+            weights = balancing_weights(counts, "effective", self.beta)
+            surprise = of_labels(weights, batch.labels, ctx) * surprise
+        return batch.mean(surprise), o
+
+
+def margins(counts: Floats, largest: float) -> Floats:
+    """The margin of each class: `largest` for the rarest, less for the others."""
+    scarcity = np.maximum(counts, 1.0) ** -0.25
+    rows: Floats = largest * scarcity / scarcity.max(axis=1, keepdims=True)
+    return rows
+
+
+def _normalized(view: Outputs) -> Tensor:
+    if not view.features.numel():
+        raise ValueError("loss ldam with normalize = true needs a model with a final linear layer")
+    return view.logits / torch.sqrt(1.0 + view.features.square().sum(dim=-1, keepdim=True))

@@ -1,0 +1,48 @@
+"""Prior cross-entropy, also balanced softmax: the loss knows the class distribution, the model need not.
+
+Ren, Yu, Sheng, Ma, Zhao, Yi, Li. Balanced Meta-Softmax for Long-Tailed Visual Recognition. NeurIPS 2020. Hong,
+Han, Choi, Seo, Kim, Chang. Disentangling Label Distribution for Long-tailed Visual Recognition. CVPR 2021.
+(Read: this project's notes and public code, sxontheway/BalanceFL.)
+
+    loss = CE(z + log(pi + 1e-9), y)
+
+pi is the class distribution: the client's own (`prior="client"`, the "Balance Loss" of FedWCM's tables) or the
+one gathered over all clients (`prior="global"`). The model is evaluated on z alone, that is, as if classes were
+even. A class that a client does not have is out of its softmax (its logit is shifted by −20.7), so the client
+does not push it down. A uniform pi is cross-entropy. Departures: none.
+"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedwcm.core.loss import Outputs
+from fedwcm.core.types import Context, State
+from fedwcm.engine.batches import Batch
+from fedwcm.losses.class_weights import RunData, class_counts
+from fedwcm.losses.cross_entropy import CrossEntropy
+
+SMALLEST_SHARE = 1e-9
+"""Added to every share, so that the logarithm of an absent class's is finite."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriorCE(CrossEntropy):
+    """Cross-entropy of the logits shifted by the log class distribution.
+
+    Args:
+        prior: whose distribution: the client's own, or that of all clients together (`global`).
+    """
+
+    name: ClassVar[str] = "prior_ce"
+
+    prior: RunData = "client"
+
+    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        counts = class_counts(self.prior, ctx)
+        shift = np.log(counts / counts.sum(axis=1, keepdims=True) + SMALLEST_SHARE)[:, None]
+        shifted = view.logits + torch.as_tensor(shift, dtype=ctx.x.dtype, device=ctx.x.device)
+        return super().loss(replace(view, logits=shifted), batch, o, ctx)

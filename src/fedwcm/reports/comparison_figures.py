@@ -1,0 +1,228 @@
+"""The figures of a comparison: a series a method, as mean and spread over its seeds."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from fedwcm.reports.figures import Bar, Bars, Curves, Figure
+from fedwcm.reports.load import LoadedRun, MethodRuns
+from fedwcm.reports.matrices import confusion, split
+from fedwcm.reports.series import (
+    Reader,
+    bar,
+    class_share,
+    curves,
+    field,
+    head_to_tail,
+    layers,
+    megabytes,
+    per_class,
+    seconds_per_round,
+    spread,
+)
+
+NARROW_BARS = 20
+"""Bars up to which a figure has room beside another."""
+
+
+def comparison_figures(groups: Sequence[MethodRuns], limit: int) -> list[Figure]:
+    """Everything that these runs have numbers for, curves with at most `limit` points."""
+    over_rounds = {figure.key: _filled(figure, groups, limit) for figure in OVER_ROUNDS}
+    alike = len({group.runs[0].classes for group in groups}) == 1
+    figures = [
+        over_rounds["test-accuracy"],
+        class_bars(groups) if alike else None,
+        over_rounds["few"],
+        over_rounds["test-loss"],
+        shot_bars(groups),
+        over_rounds["train-loss"],
+        over_rounds["alpha"],
+        over_rounds["gain"],
+        over_rounds["weights-entropy"],
+        over_rounds["concentration"],
+        layer_bars(groups),
+        over_rounds["minority-angle"],
+        confusion(groups) if alike else None,
+        split([run for group in groups for run in group.runs]),
+        _cost(groups, megabytes, "bytes", "Bytes of a round", "MB", "Sent and received, all clients together."),
+        _cost(groups, seconds_per_round, "seconds", "Seconds of a round", "seconds", "Evaluation included."),
+    ]
+    return [figure for figure in figures if figure is not None]
+
+
+OVER_ROUNDS = (
+    Curves(
+        key="test-accuracy",
+        title="Test accuracy over rounds",
+        caption="On the test data.",
+        y_label="accuracy",
+        bounds=(0, 1),
+        wide=True,
+    ),
+    Curves(
+        key="test-loss",
+        title="Test loss over rounds",
+        caption="On the test data.",
+        y_label="loss",
+        bounds=(0, None),
+    ),
+    Curves(
+        key="few",
+        title="Rare classes over rounds",
+        caption="Mean test accuracy of the classes with few training samples.",
+        y_label="accuracy",
+        bounds=(0, 1),
+    ),
+    Curves(
+        key="train-loss",
+        title="Training loss over rounds",
+        caption="Mean over the clients' local steps, before their models are merged.",
+        y_label="loss",
+        bounds=(0, None),
+    ),
+    Curves(
+        key="alpha",
+        title="Alpha over rounds",
+        caption="The share of the fresh gradient in a local step.",
+        y_label="alpha",
+        bounds=(0, 1),
+    ),
+    Curves(
+        key="gain",
+        title="Gain of the momentum over rounds",
+        caption="By how much the momentum feeds itself: at 1 or more it grows round by round, whatever the data.",
+        y_label="gain",
+        mark=1.0,
+    ),
+    Curves(
+        key="weights-entropy",
+        title="Entropy of the clients' weights",
+        caption="The logarithm of the number of clients where all count the same; less where some count more.",
+        y_label="entropy (nats)",
+    ),
+    Curves(
+        key="concentration",
+        title="Neuron concentration over rounds",
+        caption="1: every neuron fires for one class only; 0: all fire for all alike. Mean over the layers.",
+        y_label="neuron concentration",
+    ),
+    Curves(
+        key="minority-angle",
+        title="Angle between the rows of rare classes",
+        caption="Mean angle between their rows of the last layer. Under minority collapse it falls.",
+        y_label="degrees",
+    ),
+)
+"""The figures over rounds, still without curves. A key is the field of the records, with dashes."""
+
+
+def class_bars(groups: Sequence[MethodRuns]) -> Bars | None:
+    """Accuracy of each class at the end, the most frequent class first."""
+    run = groups[0].runs[0]
+    order = head_to_tail(run)
+    readers = [per_class(index) for index in order]
+    names = [f"{run.classes[i]} ({class_share(run, i):.2g} %)" for i in order]
+    return _bars(
+        groups,
+        readers,
+        names,
+        key="classes",
+        title="Accuracy per class, from head to tail",
+        caption="At the end of training, classes by their share of the training data.",
+        x_label="class and its share of the training data",
+    )
+
+
+def shot_bars(groups: Sequence[MethodRuns]) -> Bars | None:
+    return _bars(
+        groups,
+        [field(shot) for shot in ("many", "medium", "few")],
+        ["many", "medium", "few"],
+        key="shots",
+        title="Classes with many, medium and few samples",
+        caption="Mean test accuracy, at the end, of the classes in each third of the range from the most frequent "
+        "to the rarest.",
+        x_label="training samples of the classes",
+    )
+
+
+def layer_bars(groups: Sequence[MethodRuns]) -> Bars | None:
+    names = list(dict.fromkeys(name for group in groups for name in layers(group.runs[0])))
+    return _bars(
+        groups,
+        [field("concentration_layers", name) for name in names],
+        names,
+        key="concentration-layers",
+        title="Neuron concentration of each layer",
+        caption="At the end of training, from the first layer to the last.",
+        x_label="layer",
+        y_label="neuron concentration",
+        bounds=None,
+    )
+
+
+def _cost(
+    groups: Sequence[MethodRuns],
+    measure: Callable[[LoadedRun], float | None],
+    key: str,
+    title: str,
+    unit: str,
+    caption: str,
+) -> Bars | None:
+    """One bar a method."""
+    made = []
+    for group in groups:
+        values = [value for run in group.runs if (value := measure(run)) is not None]
+        if values:
+            whole = spread(values)
+            made.append(Bar(group.label, [whole.mean], [whole.std] if len(group.runs) > 1 else None))
+    if not made:
+        return None
+    wide = len(made) > NARROW_BARS
+    return Bars(
+        key=key,
+        title=title,
+        caption=caption,
+        by_method=True,
+        wide=wide,
+        categories=[""],
+        bars=made,
+        x_label="",
+        y_label=unit,
+    )
+
+
+def _filled(figure: Curves, groups: Sequence[MethodRuns], limit: int) -> Curves | None:
+    found = curves(groups, field(figure.key.replace("-", "_")), limit)
+    if not found:
+        return None
+    return replace(figure, curves=found, by_method=True)
+
+
+def _bars(
+    groups: Sequence[MethodRuns],
+    readers: Sequence[Reader],
+    categories: Sequence[str],
+    *,
+    key: str,
+    title: str,
+    caption: str,
+    x_label: str,
+    y_label: str = "test accuracy",
+    bounds: tuple[float, float] | None = (0, 1),
+) -> Bars | None:
+    made = [bar(group.label, group.runs, readers) for group in groups]
+    made = [series for series in made if any(value is not None for value in series.values)]
+    if not made:
+        return None
+    return Bars(
+        key=key,
+        title=title,
+        caption=caption,
+        by_method=True,
+        categories=categories,
+        bars=made,
+        x_label=x_label,
+        y_label=y_label,
+        bounds=bounds,
+        wide=len(categories) * len(made) > NARROW_BARS,
+    )

@@ -1,0 +1,133 @@
+"""All that a report tells, as plain data: gathered from run folders, put on a page by `page.py`."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedwcm.reports import text
+from fedwcm.reports.comparison_figures import comparison_figures
+from fedwcm.reports.figures import Figure
+from fedwcm.reports.load import MethodRuns, differing
+from fedwcm.reports.run_figures import run_figures
+from fedwcm.reports.series import field, megabytes, milestones, seconds_per_round
+from fedwcm.reports.table import COLUMNS, Row, rows_of
+
+SHOWN = 10
+"""Methods up to which all are switched on at first; of more, the best."""
+
+COSTS = {"seconds_per_round": "s/round", "megabytes_per_round": "MB/round"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """The results of a comparison: mean and spread, and for each run when it reached which accuracy."""
+
+    columns: dict[str, str]
+    rows: list[Row]
+    milestones: list[list[list[tuple[float, float]]]]
+    target: float
+
+
+@dataclass(frozen=True)
+class ReportContent:
+    """A report.
+
+    Args:
+        best: the methods that are switched on at first.
+        styles: the methods in the order in which they get colours: those that are seen together come first.
+        options: what all runs share.
+        differences: the other options, a value for each method.
+    """
+
+    title: str
+    headline: list[str]
+    facts: list[str]
+    warnings: list[str]
+    notes: list[str]
+    tiles: list[tuple[str, str, str]]
+    methods: list[str]
+    best: list[str]
+    styles: list[str]
+    table: Table | None
+    figures: list[Figure]
+    options: dict[str, str]
+    differences: dict[str, list[str]]
+
+
+def story_of(groups: Sequence[MethodRuns], limit: int, target: float | None = None) -> ReportContent:
+    """The story of one run, or of several; curves have at most `limit` points."""
+    runs = [run for group in groups for run in group.runs]
+    keys = differing(groups)
+    settings = runs[0].settings
+    alone, best = len(runs) == 1, _best(groups)
+    return ReportContent(
+        title=text.run_title(runs[0]) if alone else text.comparison_title(groups),
+        headline=text.what_came_of_it(runs[0]) if alone else text.who_is_ahead(groups),
+        facts=text.what_was_run(runs[0]) if alone else text.what_was_compared(groups),
+        warnings=text.warnings_of(groups),
+        notes=_notes(groups, limit),
+        tiles=text.headlines(runs[0]) if alone else [],
+        methods=[group.label for group in groups],
+        best=best,
+        styles=[*best, *(group.label for group in groups if group.label not in best)],
+        table=None if alone else _table(groups, target),
+        figures=run_figures(runs[0], limit) if alone else comparison_figures(groups, limit),
+        options={
+            key: str(value)
+            for key, value in sorted(settings.items())
+            if key not in keys and (alone or key != "run.seed")
+        },
+        differences={key: [str(group.settings.get(key, "–")) for group in groups] for key in keys},
+    )
+
+
+def _notes(groups: Sequence[MethodRuns], limit: int) -> list[str]:
+    """How to read all figures, and what the page leaves out."""
+    longest = max(len(run.history) for group in groups for run in group.runs)
+    said = []
+    if any(len(group.runs) > 1 for group in groups):
+        said.append("Lines and bars are means over the seeds, bands and whiskers one standard deviation.")
+    if longest > limit:
+        said.append(
+            f"Curves are thinned to {limit} of {longest} evaluated rounds; all are in the runs' metrics.jsonl."
+        )
+    if len({group.runs[0].classes for group in groups}) > 1:
+        said.append("The runs have different classes: figures by class are left out.")
+    if len(groups) > SHOWN:
+        said.append(f"The {SHOWN} best of {len(groups)} are switched on; the others can be.")
+    return said
+
+
+def _table(groups: Sequence[MethodRuns], target: float | None) -> Table:
+    columns = {key: name for key, name in COLUMNS.items() if key not in COSTS} | COSTS
+    costs = [
+        {"seconds_per_round": seconds_per_round(run), "megabytes_per_round": megabytes(run)}
+        for group in groups
+        for run in group.runs
+    ]
+    told = iter(costs)
+    summaries = {
+        group.label: [{"diverged": None, **run.summary, **next(told)} for run in group.runs] for group in groups
+    }
+    return Table(
+        columns=columns,
+        rows=rows_of(summaries, columns),
+        milestones=[[milestones(run) for run in group.runs] for group in groups],
+        target=_default_target(groups) if target is None else target,
+    )
+
+
+def _default_target(groups: Sequence[MethodRuns]) -> float:
+    """Nine tenths of the best final accuracy, down to a multiple of 0.05."""
+    finals = [field("final_accuracy")(run.summary) or 0.0 for group in groups for run in group.runs]
+    return round(max(0.05, math.floor(0.9 * max(finals) * 20) / 20), 2)
+
+
+def _best(groups: Sequence[MethodRuns]) -> list[str]:
+    """The methods with the highest final accuracy, in the order of the page."""
+
+    def final(group: MethodRuns) -> float:
+        return max((field("final_accuracy")(run.summary) or 0.0 for run in group.runs), default=0.0)
+
+    chosen = sorted(groups, key=final, reverse=True)[:SHOWN]
+    return [group.label for group in groups if group in chosen]

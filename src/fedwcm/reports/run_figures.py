@@ -1,0 +1,198 @@
+"""The figures of one run."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from fedwcm.metrics.classification import shot_groups
+from fedwcm.reports.figures import Cloud, Curve, Curves, Figure, Points
+from fedwcm.reports.load import LoadedRun, MethodRuns
+from fedwcm.reports.matrices import confusion, even_shares, split, weights
+from fedwcm.reports.series import Reader, class_share, curve, field, head_to_tail, last, layers
+from fedwcm.runs.folder import Record
+
+
+def run_figures(run: LoadedRun, limit: int) -> list[Figure]:
+    """Everything that this run has numbers for, curves with at most `limit` points."""
+    over_rounds = {figure.key: _filled(figure, run, fields, limit) for figure, fields in OVER_ROUNDS}
+    figures = [
+        over_rounds["accuracy"],
+        over_rounds["loss"],
+        class_points(run),
+        confusion([MethodRuns(run.label, (run,))]),
+        split([run]),
+        over_rounds["shots"],
+        over_rounds["momentum"],
+        over_rounds["weight-range"],
+        weights(run),
+        concentration(run, limit),
+        layer_curves(run, limit),
+        over_rounds["angles"],
+        over_rounds["bytes"],
+        over_rounds["seconds"],
+    ]
+    return [figure for figure in figures if figure is not None]
+
+
+def _weight(fraction: float) -> Reader:
+    """A quantile of the weights of a round."""
+
+    def read(record: Record) -> float | None:
+        return float(np.quantile(even_shares(record), fraction)) if record.get("weights") else None
+
+    return read
+
+
+OVER_ROUNDS: tuple[tuple[Curves, dict[str, Reader]], ...] = (
+    (
+        Curves(
+            key="accuracy",
+            title="Accuracy over rounds",
+            caption="Training accuracy is that of the clients on their own data while they train: where "
+            "their data differs it says little about the model that all share.",
+            y_label="accuracy",
+            bounds=(0, 1),
+        ),
+        {
+            "test": field("test_accuracy"),
+            "validation": field("val_accuracy"),
+            "training": field("train_accuracy"),
+        },
+    ),
+    (
+        Curves(
+            key="loss",
+            title="Loss over rounds",
+            caption="Training loss is the mean over the clients' local steps, before their models are merged.",
+            y_label="loss",
+            bounds=(0, None),
+        ),
+        {"test": field("test_loss"), "validation": field("val_loss"), "training": field("train_loss")},
+    ),
+    (
+        Curves(
+            key="shots",
+            title="Classes with many, medium and few samples",
+            caption="Mean test accuracy of the classes in each third of the range from the most frequent class "
+            "to the rarest, cut on a logarithmic scale.",
+            y_label="accuracy",
+            bounds=(0, 1),
+        ),
+        {"many": field("many"), "medium": field("medium"), "few": field("few")},
+    ),
+    (
+        Curves(
+            key="momentum",
+            title="Alpha and the gain of the momentum",
+            caption="Alpha is the share of the fresh gradient in a local step. The gain says by how much the "
+            "momentum feeds itself: at 1 or more it grows round by round, whatever the data.",
+            y_label="alpha, gain",
+            mark=1.0,
+        ),
+        {"alpha": field("alpha"), "momentum gain": field("gain")},
+    ),
+    (
+        Curves(
+            key="weight-range",
+            title="How far apart the weights are",
+            caption="The largest, the middle and the smallest weight of each round's clients, over an even share.",
+            y_label="weight over an even share",
+            mark=1.0,
+        ),
+        {"largest": _weight(1.0), "median": _weight(0.5), "smallest": _weight(0.0)},
+    ),
+    (
+        Curves(
+            key="angles",
+            title="Angles between the classifier's rows",
+            caption="Mean angle between the rows of the last layer. Under minority collapse those of the rare "
+            "classes fall together.",
+            y_label="degrees",
+        ),
+        {"rare classes": field("minority_angle"), "all classes": field("classifier_angle")},
+    ),
+    (
+        Curves(
+            key="bytes",
+            title="Bytes of a round",
+            caption="What the server sends and receives in each evaluated round, all clients together.",
+            y_label="MB",
+            bounds=(0, None),
+        ),
+        {"to the clients": field("bytes_down", scale=1e-6), "from the clients": field("bytes_up", scale=1e-6)},
+    ),
+    (
+        Curves(
+            key="seconds",
+            title="Seconds",
+            caption="Time spent in rounds and evaluations. Pauses between a stop and its resumption do not count.",
+            y_label="seconds",
+            bounds=(0, None),
+        ),
+        {"since the start": field("seconds")},
+    ),
+)
+"""The figures over rounds, still without curves, and where each curve's numbers are in a record."""
+
+
+def class_points(run: LoadedRun) -> Points | None:
+    """Accuracy of each class over its share of the training data."""
+    accuracies = last(run).get("per_class_accuracy")
+    if not isinstance(accuracies, list) or not any(run.train_counts):
+        return None
+    clouds = []
+    for shot, members in shot_groups(np.array(run.train_counts)).items():
+        chosen = [i for i in head_to_tail(run) if i in members and accuracies[i] is not None]
+        if chosen:
+            shares = [class_share(run, i) for i in chosen]
+            names = [run.classes[i] for i in chosen]
+            clouds.append(Cloud(shot, shares, [float(accuracies[i]) for i in chosen], names))
+    return Points(
+        key="classes",
+        title="Accuracy per class, from head to tail",
+        caption="Each point is a class: frequent ones left, rare ones right. A cloud that falls to the right is a "
+        "model that neglects the rare classes.",
+        clouds=clouds,
+        x_label="share of the training data (%)",
+        y_label="test accuracy of the class",
+        bounds=(0, 1),
+    )
+
+
+def concentration(run: LoadedRun, limit: int) -> Curves | None:
+    """Neuron concentration and test accuracy on two axes."""
+    tested = curve("test accuracy", [run], field("test_accuracy"), limit)
+    measured = curve("neuron concentration", [run], field("concentration"), limit)
+    if measured is None:
+        return None
+    return Curves(
+        key="concentration",
+        title="Neuron concentration and accuracy",
+        caption="1: every neuron fires for one class only; 0: all fire for all classes alike. The mean over the "
+        "layers (right axis) beside the accuracy (left axis).",
+        curves=_present(tested, replace(measured, right=True)),
+        y_label="accuracy",
+        right_label="neuron concentration",
+        bounds=(0, 1),
+    )
+
+
+def layer_curves(run: LoadedRun, limit: int) -> Curves | None:
+    """Neuron concentration, a curve a layer."""
+    figure = Curves(
+        key="concentration-layers",
+        title="Neuron concentration of each layer",
+        caption="Named from the first layer to the last; 1 is a layer whose neurons fire for one class each.",
+        y_label="neuron concentration",
+    )
+    return _filled(figure, run, {name: field("concentration_layers", name) for name in layers(run)}, limit)
+
+
+def _filled(figure: Curves, run: LoadedRun, fields: Mapping[str, Reader], limit: int) -> Curves | None:
+    curves = _present(*[curve(name, [run], read, limit) for name, read in fields.items()])
+    return replace(figure, curves=curves) if curves else None
+
+
+def _present(*curves: Curve | None) -> list[Curve]:
+    return [line for line in curves if line is not None]

@@ -1,0 +1,209 @@
+"""What was run and what came of it, in sentences."""
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from fedwcm.config.schema import Settings
+from fedwcm.reports.load import LoadedRun, MethodRuns, differing
+from fedwcm.reports.series import Spread, field, megabytes, spread
+
+MOST_WARNINGS = 8
+
+METHOD_SECTIONS = ("method", "loss", "sampler")
+"""Sections of the options that make up a method."""
+
+
+def run_title(run: LoadedRun) -> str:
+    return f"{run.label} on {dataset_name(run.settings)}"
+
+
+def comparison_title(groups: Sequence[MethodRuns]) -> str:
+    sets = list(dict.fromkeys(dataset_name(group.settings) for group in groups))
+    return f"{_number(len(groups), _kind(groups))} compared on {_listed(sets)}"
+
+
+def _kind(groups: Sequence[MethodRuns]) -> str:
+    """Whether what is compared are methods, or methods under several settings."""
+    return "setting" if any(key.split(".")[0] not in METHOD_SECTIONS for key in differing(groups)) else "method"
+
+
+def dataset_name(settings: Settings) -> str:
+    """The data set's name; of a file or folder, without where it lies."""
+    name = str(settings.get("data.dataset", "unknown data"))
+    return name if ":" in name else PurePath(name).name
+
+
+def what_was_run(run: LoadedRun, differing_keys: Sequence[str] = ()) -> list[str]:
+    """One run's data, clients and training, a sentence each; of a part that differs between runs nothing."""
+    return [_data(run), _clients(run), _training(run.settings, differing_keys)]
+
+
+def what_was_compared(groups: Sequence[MethodRuns]) -> list[str]:
+    """How many runs there are, and what they have in common: as the first has it, where they differ."""
+    runs = [run for group in groups for run in group.runs]
+    seeds = len({str(run.seed) for run in runs})
+    kind = _kind(groups)
+    counted = f"{_number(len(groups), kind)}, {_number(seeds, 'seed')}, {_number(len(runs), 'run')}."
+    if kind == "setting":
+        counted += f" What follows is as {runs[0].label} has it; what differs is listed below."
+    return [counted, *what_was_run(runs[0], differing(groups))]
+
+
+def what_came_of_it(run: LoadedRun) -> list[str]:
+    """The headline of one run."""
+    if not run.history:
+        return ["The run ended before it was evaluated." if run.diverged else "No round was evaluated yet."]
+    final, best = field("final_accuracy")(run.summary), field("best_accuracy")(run.summary)
+    if final is None or best is None:
+        return ["There was no data to test on: only the clients' own training is measured."]
+    when = "The model ends" if run.finished else "So far the model is"
+    if run.diverged:
+        when = "Before it diverged the model was"
+    said = [f"{when} at a test accuracy of {final:.3f}; the best evaluation had {best:.3f}."]
+    many, few = field("many")(run.summary), field("few")(run.summary)
+    if many is not None and few is not None:
+        said.append(f"Frequent classes reach {many:.3f}, rare ones {few:.3f}.")
+    return said
+
+
+def who_is_ahead(groups: Sequence[MethodRuns]) -> list[str]:
+    """The best and the second, and whether the seeds' spread leaves room for doubt."""
+    finals = {group.label: accuracy for group in groups if (accuracy := _final(group)) and not group.diverged}
+    ranked = sorted(finals.items(), key=lambda item: -item[1].mean)
+    if not ranked:
+        return ["No run was tested."]
+    (best, top), *others = ranked
+    if not others:
+        return [f"{best} ends with a test accuracy of {_shown(top)}."]
+    second, runner_up = others[0]
+    said = f"{best} ends with the highest test accuracy, {_shown(top)}, before {second} with {_shown(runner_up)}."
+    return [said, _doubt(top, runner_up)]
+
+
+def warnings_of(groups: Sequence[MethodRuns]) -> list[str]:
+    """What a reader should know before believing a number."""
+    said = [warning for group in groups for run in group.runs for warning in _warnings(run)]
+    more = len(said) - MOST_WARNINGS
+    return said if more <= 0 else [*said[:MOST_WARNINGS], f"And {more} more of the kind."]
+
+
+def headlines(run: LoadedRun) -> list[tuple[str, str, str]]:
+    """Label, number and remark of the figures that stand on top."""
+    summary = run.summary
+    shown = [
+        (label, f"{value:.3f}", remark)
+        for label, key, remark in ACCURACIES
+        if (value := field(key)(summary)) is not None
+    ]
+    rounds = f"of {run.settings.get('run.rounds', '?')}"
+    shown.append(("rounds", str(summary.get("rounds", 0)), rounds))
+    if (mb := megabytes(run)) is not None:
+        shown.append(("MB a round", f"{mb:,.3g}", "sent and received"))
+    if run.history and (seconds := field("seconds")(run.history[-1])) is not None:
+        per_round = seconds / max(1.0, float(str(run.history[-1]["round"])))
+        shown.append(("time", _duration(seconds), f"{per_round:.2g} s a round"))
+    return shown
+
+
+ACCURACIES = (
+    ("final accuracy", "final_accuracy", "on the test data"),
+    ("best", "best_accuracy", "of all evaluations"),
+    ("last 10", "last_mean_accuracy", "mean of the last ten evaluations"),
+    ("many", "many", "frequent classes"),
+    ("medium", "medium", "classes between"),
+    ("few", "few", "rare classes"),
+    ("macro F1", "macro_f1", "mean over classes"),
+)
+
+
+def _data(run: LoadedRun) -> str:
+    counts = [count for count in run.train_counts if count]
+    said = f"Data: {dataset_name(run.settings)}"
+    if counts:
+        said += f", {sum(counts):,} training samples of {_number(len(run.train_counts), 'class', 'classes')}"
+        said += f", the most frequent with {max(counts):,} samples and the rarest with {min(counts):,}"
+        if (ratio := max(counts) / min(counts)) >= 1.5:
+            said += f" (1 to {ratio:.3g})"
+    return said + "."
+
+
+def _clients(run: LoadedRun) -> str:
+    settings = run.settings
+    number = (run.split or {}).get("clients") or settings.get("partition.clients")
+    options = [f"{key.removeprefix('partition.')} {value}" for key, value in settings.items() if _is_option(key)]
+    said = f"Clients: {number if number is not None else 'the real ones'}"
+    said += f", divided by “{settings.get('partition.name', 'natural')}”"
+    said += f" ({', '.join(options)})" if options else ""
+    share = field("participation.participation")(settings)
+    if share is not None:
+        said += f"; {100 * share:.3g} % of them are asked to train in a round"
+    dropout = field("participation.dropout")(settings)
+    return said + (f", of whom {100 * dropout:.3g} % never answer." if dropout else ".")
+
+
+def _is_option(key: str) -> bool:
+    return key.startswith("partition.") and key not in ("partition.name", "partition.clients")
+
+
+def _training(settings: Settings, differing_keys: Sequence[str]) -> str:
+    model, rounds, epochs, batch, rate = (settings.get(key, "?") for key in TRAINING)
+    said = f"Training: model {model}, {_number(rounds, 'round')}; a client takes {_number(epochs, 'epoch')} "
+    said += f"in batches of {batch} at a learning rate of {rate}"
+    for part, usual in (("loss", "cross_entropy"), ("sampler", "uniform")):
+        name = settings.get(f"{part}.name", usual)
+        if name != usual and f"{part}.name" not in differing_keys:
+            said += f", with the {part} “{name}”"
+    return said + "."
+
+
+TRAINING = ("model.name", "run.rounds", "local.epochs", "local.batch_size", "local.lr")
+
+
+def _warnings(run: LoadedRun) -> list[str]:
+    who = f"{run.label}, seed {run.seed}"
+    said = []
+    if run.diverged:
+        said.append(f"{who}: diverged, {run.diverged}. Its numbers are of the last evaluation before.")
+    elif not run.finished:
+        done = run.history[-1]["round"] if run.history else 0
+        said.append(f"{who}: not finished, {done} of {run.settings.get('run.rounds', '?')} rounds so far.")
+    gains = [gain for record in run.history if (gain := field("gain")(record)) is not None]
+    growing = sum(gain >= 1 for gain in gains)
+    if growing:
+        said.append(
+            f"{who}: the gain of the momentum is 1 or more in {growing} of {len(gains)} evaluated rounds: there "
+            "it grows by itself, whatever the data."
+        )
+    return said
+
+
+def _final(group: MethodRuns) -> Spread | None:
+    values = [value for run in group.runs if (value := field("final_accuracy")(run.summary)) is not None]
+    return spread(values) if values else None
+
+
+def _doubt(top: Spread, second: Spread) -> str:
+    difference = top.mean - second.mean
+    if top.runs < 2 or second.runs < 2:
+        return f"The difference is {difference:.3f}, of one seed each: more seeds would tell its worth."
+    size = "more" if difference > max(top.std, second.std) else "less"
+    return f"The difference is {difference:.3f}, {size} than the seeds' standard deviation."
+
+
+def _shown(value: Spread) -> str:
+    return f"{value.mean:.3f} ± {value.std:.3f}" if value.runs > 1 else f"{value.mean:.3f}"
+
+
+def _number(count: object, one: str, many: str | None = None) -> str:
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"

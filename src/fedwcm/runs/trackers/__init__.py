@@ -1,0 +1,6 @@
+"""Experiment trackers, one file each, found like methods; entry point group `fedwcm.runs.trackers`."""
+
+from fedwcm.core.registry import Registry
+from fedwcm.runs.trackers.protocol import Tracker
+
+TRACKERS: Registry[Tracker] = Registry("tracker", Tracker, __name__, "fedwcm.runs.trackers")

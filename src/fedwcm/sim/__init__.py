@@ -1,1 +1,0 @@
-"""The simulator: every client on one machine."""

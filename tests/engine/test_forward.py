@@ -1,0 +1,385 @@
+"""One model at a time and stacked models show an objective the same view, and differentiate it alike."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax
+
+from fedwcm.core.loss import Outputs
+from fedwcm.core.types import Vec
+from fedwcm.engine.fast.ascent import AscendedModels
+from fedwcm.engine.fast.linear_layers import affine_layers
+from fedwcm.engine.fast.linear_stack import LinearStack, stack
+from fedwcm.engine.forward import DenseAscent, Forward, SequentialForward, VmapForward
+from fedwcm.engine.network import Network
+
+from ..factories import CLASSES, FEATURES, IMAGE, conv_batchnorm, headless, linear, mlp, seeded
+
+K, BATCH = 3, 5
+EXACT: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-14}
+
+Loss = Callable[[Outputs, Vec], Tensor]
+Build = Callable[[], nn.Module]
+Way = Callable[[Network], Forward]
+
+
+def unbiased() -> nn.Module:
+    return seeded(lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.Tanh(), nn.Linear(5, CLASSES, bias=False)))
+
+
+def deep() -> nn.Module:
+    def build() -> nn.Module:
+        below = nn.Sequential(nn.Linear(FEATURES, 6), nn.Sigmoid(), nn.Linear(6, 5))
+        return nn.Sequential(below, nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, CLASSES))
+
+    return seeded(build)
+
+
+def models_and_inputs(network: Network, shape: tuple[int, ...] = (FEATURES,)) -> tuple[Vec, Tensor]:
+    rng = torch.Generator().manual_seed(3)
+    x = network.initial()[0]
+    w = x + 0.3 * torch.randn(K, len(x), generator=rng, dtype=x.dtype)
+    return w, torch.randn(K, BATCH, *shape, generator=rng, dtype=x.dtype)
+
+
+def gradient(forward: Forward, loss: Tensor) -> Vec:
+    return forward.backward(loss, torch.ones_like(loss)).vector()
+
+
+def both(
+    build: Build, loss: Loss, shape: tuple[int, ...] = (FEATURES,), way: Way = VmapForward
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Loss, gradient and logits of three clients, stacked in this way and one by one."""
+    network = Network(build())
+    w, inputs = models_and_inputs(network, shape)
+    x = network.initial()[0]
+    stacked = way(network)
+    view = stacked(w, inputs, track=True)
+    value = loss(view, x)
+    together = [value.detach(), gradient(stacked, value), view.logits.detach()]
+    rows = []
+    single = SequentialForward(Network(build()))
+    for k in range(K):
+        single.start(x, torch.zeros(0))
+        view = single(w[k : k + 1], inputs[k : k + 1], track=True)
+        value = loss(view, x)
+        rows.append([value.detach(), gradient(single, value), view.logits.detach()])
+    return together, [torch.cat(column) for column in zip(*rows, strict=True)]
+
+
+def first_class(view: Outputs, _: Vec) -> Tensor:
+    return -log_softmax(view.logits, dim=-1)[..., 0].mean(dim=-1)
+
+
+def of_features(view: Outputs, _: Vec) -> Tensor:
+    return (view.features**2).sum(dim=-1).mean(dim=-1)
+
+
+def of_the_head_on_other_features(view: Outputs, _: Vec) -> Tensor:
+    return (view.head(view.features.detach() * 2.0 + 1.0) ** 2).sum(dim=-1).mean(dim=-1)
+
+
+def distilled(view: Outputs, x: Vec) -> Tensor:
+    """Like first_class, plus the distance to what the received model says."""
+    received = view.at(x)
+    assert not received.logits.requires_grad
+    distance = ((view.logits - received.logits) ** 2).sum(dim=-1).mean(dim=-1)
+    return first_class(view, x) + distance + 0.0 * received.features.sum(dim=(-1, -2))
+
+
+@pytest.mark.parametrize("build", [mlp, unbiased, deep])
+@pytest.mark.parametrize("loss", [first_class, of_features, of_the_head_on_other_features, distilled])
+@pytest.mark.parametrize("way", [VmapForward, LinearStack])
+def test_losses_and_gradients_agree_whatever_of_the_view_is_used(build: Build, loss: Loss, way: Way) -> None:
+    together, apart = both(build, loss, way=way)
+    for mine, theirs in zip(together, apart, strict=True):
+        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), **EXACT)
+    assert len(set(together[0].tolist())) == K
+    assert (together[1].norm(dim=-1) > 1e-3).all()
+
+
+@pytest.mark.parametrize("build", [mlp, unbiased])
+@pytest.mark.parametrize("loss", [first_class, of_features, of_the_head_on_other_features])
+@pytest.mark.parametrize("way", [SequentialForward, VmapForward, LinearStack])
+def test_a_gradient_can_be_had_as_a_vector_or_added_to_the_models(build: Build, loss: Loss, way: Way) -> None:
+    network = Network(build())
+    w, inputs = models_and_inputs(network)
+    k = 1 if way is SequentialForward else K
+    forward, w, inputs = way(network), w[:k], inputs[:k]
+    rates = torch.tensor([0.3, -2.0, 0.1], dtype=torch.float64)[:k]
+    plain = gradient(forward, loss(forward(w, inputs, track=True), w[0]))
+    moved = w.clone()
+    view = forward(moved, inputs, track=True)
+    forward.backward(loss(view, w[0]), rates).add_to(moved)
+    np.testing.assert_allclose(moved.numpy(), (w + rates[:, None] * plain).numpy(), **EXACT)
+    here, afresh = (f(moved, inputs, track=True).logits.detach() for f in (forward, way(Network(build()))))
+    assert torch.equal(here, afresh)  # of the models as they are now, not of what they were
+
+
+@pytest.mark.parametrize("build", [mlp, unbiased, linear, deep])
+@pytest.mark.parametrize("loss", [first_class, distilled, of_the_head_on_other_features])
+@pytest.mark.parametrize("rho", [0.01, 2.0])
+def test_models_moved_uphill_are_the_same_whether_written_out_or_not(build: Build, loss: Loss, rho: float) -> None:
+    network = Network(build())
+    w, inputs = models_and_inputs(network)
+    forward, ends = LinearStack(network), []
+    for lazily in (False, True):
+        before = loss(forward(w, inputs, track=True), w[0])
+        slopes = forward.backward(before, torch.ones_like(before))
+        point = (forward if lazily else DenseAscent()).uphill(w, slopes, rho)
+        assert isinstance(point, AscendedModels) == (lazily and loss is not of_the_head_on_other_features)
+        view = point.view() if isinstance(point, AscendedModels) else forward(point, inputs, track=False)
+        after = loss(view, w[0])
+        ends.append([view.logits.detach(), view.head(view.features).detach(), after.detach()])
+        ends[-1].append(forward.backward(after, torch.ones_like(after)).vector())
+    for written, lazy in zip(*ends, strict=True):
+        np.testing.assert_allclose(lazy.numpy(), written.numpy(), rtol=1e-9, atol=1e-12)
+    assert not torch.allclose(ends[0][-1], slopes.vector(), rtol=1e-3)
+
+
+def test_a_zero_gradient_leads_nowhere() -> None:
+    network = Network(mlp())
+    w, inputs = models_and_inputs(network)
+    forward = LinearStack(network)
+    logits = forward(w, inputs, track=True).logits
+    point = forward.uphill(w, forward.backward(logits, torch.zeros_like(logits)), 0.5)
+    assert isinstance(point, AscendedModels)
+    assert torch.equal(point.view().logits, logits)
+
+
+@pytest.mark.parametrize("way", [SequentialForward, VmapForward, LinearStack])
+def test_a_gradient_with_respect_to_the_logits_goes_on_to_the_models(way: Way) -> None:
+    network = Network(mlp())
+    w, inputs = models_and_inputs(network)
+    k = 1 if way is SequentialForward else K
+    forward = way(network)
+    plain = gradient(forward, first_class(forward(w[:k], inputs[:k], track=True), w[0]))
+    view = forward(w[:k], inputs[:k], track=True)
+    by_logits = view.logits.detach().softmax(dim=-1)
+    by_logits[..., 0] -= 1.0
+    np.testing.assert_allclose(
+        forward.backward(view.logits, by_logits / BATCH).vector().numpy(), plain.numpy(), **EXACT
+    )
+
+
+def test_the_features_of_softmax_regression_are_its_inputs() -> None:
+    network = Network(linear())
+    w, inputs = models_and_inputs(network)
+    assert torch.equal(VmapForward(network)(w, inputs, track=True).features, inputs)
+    assert torch.equal(LinearStack(network)(w, inputs, track=True).features, inputs)
+    assert torch.equal(SequentialForward(network)(w[:1], inputs[:1], track=True).features, inputs[:1])
+
+
+@pytest.mark.parametrize("build", [linear, mlp, unbiased])
+@pytest.mark.parametrize("way", [SequentialForward, VmapForward, LinearStack])
+def test_the_head_on_the_features_gives_the_logits(build: Build, way: Way) -> None:
+    network = Network(build())
+    w, inputs = models_and_inputs(network)
+    k = 1 if way is SequentialForward else K
+    view = way(network)(w[:k], inputs[:k], track=True)
+    np.testing.assert_allclose(view.head(view.features).detach().numpy(), view.logits.detach().numpy(), **EXACT)
+
+
+def two_convolutions() -> nn.Module:
+    """Differentiating the second one reads its weight when the gradient is taken, not before."""
+    return seeded(
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Conv2d(2, 2, 2), nn.Flatten(), nn.Linear(2, CLASSES)
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("way", "build", "shape"),
+    [
+        *((way, mlp, (FEATURES,)) for way in (SequentialForward, VmapForward, LinearStack)),
+        *((way, two_convolutions, IMAGE) for way in (SequentialForward, VmapForward)),
+    ],
+)
+def test_looking_at_another_model_changes_neither_the_view_nor_its_gradient(
+    way: Way, build: Build, shape: tuple[int, ...]
+) -> None:
+    network = Network(build())
+    w, inputs = models_and_inputs(network, shape)
+    x = network.initial()[0] * 2
+    k = 1 if way is SequentialForward else K
+    forward = way(network)
+    plain = gradient(forward, first_class(forward(w[:k], inputs[:k], track=True), x))
+    view = forward(w[:k], inputs[:k], track=True)
+    other = view.at(x)
+    assert torch.equal(gradient(forward, first_class(view, x)), plain)
+    mine = Network(build())
+    mine.point_parameters(x)
+    np.testing.assert_allclose(other.logits[0].numpy(), mine(inputs[0])[0].detach().numpy(), **EXACT)
+
+
+def test_gradients_are_those_of_autograd_on_a_plain_module() -> None:
+    module = mlp()
+    network = Network(mlp())
+    w, inputs = models_and_inputs(network)
+    forward = VmapForward(network)
+    gradients = gradient(forward, first_class(forward(w, inputs, track=True), w[0]))
+    for k in range(K):
+        nn.utils.vector_to_parameters(w[k], module.parameters())
+        loss = -log_softmax(module(inputs[k]), dim=-1)[:, 0].mean()
+        expected = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(module.parameters()))])
+        np.testing.assert_allclose(gradients[k].numpy(), expected.numpy(), **EXACT)
+
+
+def test_a_model_without_a_linear_layer_has_no_features_in_either_way() -> None:
+    together, apart = both(headless, first_class, IMAGE)
+    for mine, theirs in zip(together, apart, strict=True):
+        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), **EXACT)
+    network = Network(headless())
+    w, inputs = models_and_inputs(network, IMAGE)
+    assert network.head is None
+    assert not network.head_slots
+    assert VmapForward(network)(w, inputs, track=True).features.numel() == 0
+    assert SequentialForward(network)(w[:1], inputs[:1], track=True).features.numel() == 0
+
+
+def test_a_model_without_a_linear_layer_has_no_head_even_if_it_has_parameters_of_its_own() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(CLASSES))
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return inputs * self.scale
+
+    assert not Network(Scaled()).head_slots
+
+
+def test_frozen_parameters_stay_out_of_the_vector() -> None:
+    module = mlp()
+    next(module.parameters()).requires_grad_(False)
+    network = Network(module)
+    assert network.size == sum(p.numel() for p in module.parameters()) - 6 * FEATURES
+
+
+def test_integer_buffers_stay_out_and_statistics_are_in() -> None:
+    network = Network(conv_batchnorm())
+    assert [name for name, _ in network.buffers] == ["1.running_mean", "1.running_var"]
+    assert network.initial()[1].tolist() == [0.0] * 3 + [1.0] * 3
+
+
+def test_a_model_without_trainable_parameters_is_refused() -> None:
+    with pytest.raises(ValueError, match="Flatten has no trainable parameters"):
+        Network(nn.Flatten())
+
+
+def test_the_state_dict_holds_the_given_vector_and_buffers() -> None:
+    network = Network(conv_batchnorm())
+    x, buffers = (torch.arange(float(len(v)), dtype=torch.float64) for v in network.initial())
+    state = network.state_dict(x, buffers)
+    assert torch.equal(torch.cat([state[slot.name].reshape(-1) for slot in network.slots]), x)
+    assert torch.equal(torch.cat([state["1.running_mean"], state["1.running_var"]]), buffers)
+    assert state["1.num_batches_tracked"] == 0
+
+
+# --- stacks of linear layers ---------------------------------------------------------------------------
+
+
+def deep(activation: type[nn.Module], bias: bool) -> nn.Module:
+    """Three hidden layers on images, one of them without an activation, one activation used twice."""
+    same = activation()
+    return seeded(
+        lambda: nn.Sequential(
+            nn.Flatten(),
+            nn.Sequential(nn.Linear(16, 7, bias=bias), same, nn.Linear(7, 6)),
+            nn.Linear(6, 5, bias=bias),
+            same,
+            nn.Linear(5, CLASSES),
+        )
+    )
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh, nn.Sigmoid])
+def test_the_hand_written_backward_pass_is_autograds(activation: type[nn.Module], bias: bool) -> None:
+    together, apart = both(lambda: deep(activation, bias), first_class, IMAGE, LinearStack)
+    for mine, theirs in zip(together, apart, strict=True):
+        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), **EXACT)
+    assert (together[1] != 0).any(dim=0).float().mean() > 0.5
+
+
+def test_softmax_regression_may_use_its_inputs_as_features() -> None:
+    def weighed(view: Outputs, x: Vec) -> Tensor:
+        return first_class(view, x) * (1.0 + of_features(view, x))
+
+    together, apart = both(linear, weighed, way=LinearStack)
+    for mine, theirs in zip(together, apart, strict=True):
+        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), **EXACT)
+
+
+def test_every_parameter_is_written_even_if_the_loss_does_not_depend_on_it() -> None:
+    together, apart = both(mlp, of_features, way=LinearStack)
+    head = 6 * CLASSES + CLASSES
+    assert (together[1][:, -head:] == 0).all()
+    np.testing.assert_allclose(together[1].numpy(), apart[1].numpy(), **EXACT)
+
+
+def frozen() -> nn.Module:
+    module = mlp()
+    next(module.parameters()).requires_grad_(False)
+    return module
+
+
+class Doubling(nn.Sequential):
+    """Not a plain sequence, though it is made as one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        doubled: Tensor = 2.0 * super().forward(x)
+        return doubled
+
+
+def shared() -> nn.Module:
+    layer = nn.Linear(FEATURES, FEATURES)
+    return nn.Sequential(layer, nn.ReLU(), layer, nn.ReLU(), nn.Linear(FEATURES, CLASSES))
+
+
+OTHERS: list[Build] = [
+    conv_batchnorm,
+    headless,
+    lambda: mlp(0.1),
+    frozen,
+    shared,
+    lambda: Doubling(nn.Linear(FEATURES, 5), nn.ReLU(), nn.Linear(5, CLASSES)),
+    lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.ReLU(), nn.Tanh(), nn.Linear(5, CLASSES)),
+    lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.LayerNorm(5), nn.Linear(5, CLASSES)),
+    lambda: nn.Sequential(nn.ReLU(), nn.Linear(FEATURES, CLASSES)),
+    lambda: nn.Sequential(nn.Linear(FEATURES, CLASSES), nn.Sigmoid()),
+    lambda: nn.Sequential(nn.Linear(FEATURES, CLASSES), nn.Flatten()),
+]
+
+
+@pytest.mark.parametrize("build", OTHERS)
+def test_a_model_that_is_anything_else_is_left_to_autograd(build: Build) -> None:
+    network = Network(build())
+    assert affine_layers(network) is None
+    with pytest.raises(ValueError, match="not a plain stack"):
+        LinearStack(network)
+
+
+def test_stacking_takes_the_kernel_where_there_is_one() -> None:
+    assert isinstance(stack(Network(mlp())), LinearStack)
+    assert isinstance(stack(Network(two_convolutions())), VmapForward)
+
+
+def test_a_new_block_lets_go_of_the_models_before() -> None:
+    network = Network(mlp())
+    x = network.initial()[0]
+    w, inputs = models_and_inputs(network)
+    single, together = SequentialForward(network), LinearStack(network)
+    single(w[:1], inputs[:1], track=True)
+    together(w, inputs, track=True)
+    assert network.parameters[0][1].data_ptr() == w.data_ptr()
+    for forward in (single, together):
+        forward.start(x, torch.zeros(0))
+    assert network.parameters[0][1].data_ptr() == x.data_ptr()
+    assert together._seen is None
+    assert together._tape is None

@@ -1,0 +1,212 @@
+"""The server's side: combinations, who takes part, who answers, and randomness by address."""
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedwcm.core.rng import Purpose, generator
+from fedwcm.core.types import Cohort, Combination
+from fedwcm.engine.participation import Participation
+from fedwcm.engine.rounds import ServerState
+from fedwcm.engine.server import RoundResult, combine
+from fedwcm.methods import METHODS
+
+from ..factories import SIZES, Scripted, clusters, linear, local_training, play, simulation, watch_updates
+
+DATA = clusters()
+FOUR = ("fedavg", "fedcm", "fedwcm", "fedwcm-x")
+
+
+# --- combinations ------------------------------------------------------------------------------------
+
+
+def test_combinations_of_one_upload_equal_separate_ones_and_the_sums_by_hand() -> None:
+    rng = np.random.default_rng(0)
+    uploads = {
+        "a": torch.from_numpy(rng.normal(size=(3, 5))),
+        "b": torch.from_numpy(rng.normal(size=(3, 2, 4))),
+        "c": torch.from_numpy(rng.normal(size=3)),
+    }
+    asked = {f"{key}{i}": Combination(key, rng.normal(size=3)) for key, i in product(uploads, range(3))}
+    together = combine(uploads, asked)
+    assert together.keys() == asked.keys()
+    for name, one in asked.items():
+        by_hand = sum(w * row for w, row in zip(one.weights, uploads[one.key].numpy(), strict=True))
+        np.testing.assert_allclose(together[name].numpy(), by_hand, rtol=1e-13, atol=1e-15)
+        np.testing.assert_allclose(combine(uploads, {name: one})[name].numpy(), by_hand, rtol=1e-13, atol=1e-15)
+
+
+def test_an_upload_that_nobody_combines_is_ignored() -> None:
+    assert combine({"a": torch.ones(2, 3)}, {}) == {}
+
+
+# --- who takes part ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("share", "clients", "size"), [(0.1, 100, 10), (1.0, 7, 7), (0.25, 10, 2), (0.001, 50, 1)]
+)
+def test_a_fixed_cohort_has_its_exact_size_and_ascending_distinct_ids(
+    share: float, clients: int, size: int
+) -> None:
+    for round_ in range(20):
+        ids = Participation(participation=share).sampled(clients, 3, round_)
+        assert len(ids) == size
+        assert (np.diff(ids) > 0).all()
+        assert ids[0] >= 0
+        assert ids[-1] < clients
+
+
+def test_every_client_is_drawn_equally_often() -> None:
+    drawn = np.concatenate([Participation(participation=0.2).sampled(20, 1, r) for r in range(2000)])
+    share = np.bincount(drawn, minlength=20) / 2000
+    assert np.abs(share - 0.2).max() < 5 * np.sqrt(0.2 * 0.8 / 2000)
+
+
+def test_bernoulli_cohorts_vary_around_their_share_and_are_never_empty() -> None:
+    sizes = [len(Participation(participation=0.2, sampling="bernoulli").sampled(50, 1, r)) for r in range(1000)]
+    assert abs(np.mean(sizes) - 10) < 5 * np.sqrt(50 * 0.2 * 0.8 / 1000)
+    assert np.var(sizes) == pytest.approx(50 * 0.2 * 0.8, rel=0.25)
+    rare = [Participation(participation=0.05, sampling="bernoulli").sampled(4, 1, r) for r in range(300)]
+    assert min(map(len, rare)) == 1
+    assert all((np.diff(ids) > 0).all() for ids in rare)
+
+
+def test_sampled_clients_drop_out_at_the_given_rate_and_only_they_do() -> None:
+    dropping = Participation(participation=0.5, dropout=0.3)
+    answered, asked = 0, 0
+    for r in range(400):
+        sampled = dropping.sampled(40, 1, r)
+        ids = dropping.answering(sampled, 1, r)
+        assert np.isin(ids, sampled).all()
+        assert (np.diff(ids) > 0).all()
+        answered, asked = answered + len(ids), asked + len(sampled)
+    assert abs(answered / asked - 0.7) < 5 * np.sqrt(0.3 * 0.7 / asked)
+    assert len(Participation(dropout=0.99).answering(np.arange(3), 1, 0)) == 0
+
+
+def test_dropout_leaves_the_draw_of_the_cohort_alone_and_differs_by_round() -> None:
+    plain, dropping = Participation(participation=0.5), Participation(participation=0.5, dropout=0.5)
+    assert all((plain.sampled(30, 1, r) == dropping.sampled(30, 1, r)).all() for r in range(10))
+    everybody = np.arange(30)
+    masks = {tuple(dropping.answering(everybody, 1, r)) for r in range(10)}
+    assert len(masks) == 10
+    assert all((plain.answering(everybody, 1, r) == everybody).all() for r in range(3))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("participation", 0.0),
+        ("participation", 1.1),
+        ("dropout", 1.0),
+        ("dropout", -0.1),
+        ("dropout", float("nan")),
+    ],
+)
+def test_shares_out_of_range_are_refused_by_name(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{field} = {value}"):
+        Participation(**{field: value})
+
+
+# --- rounds ------------------------------------------------------------------------------------------
+
+
+def watched(
+    name: str, participation: Any, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[tuple[Cohort, RoundResult]], list[tuple[ServerState, dict[str, Any]]]]:
+    """The server's updates, and the rounds played."""
+    seen = watch_updates(monkeypatch)
+    training = local_training(METHODS[name](), DATA.federation, linear())
+    return seen, play(simulation(training, DATA.federation, participation=participation), rounds)
+
+
+def test_every_method_sees_the_same_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
+    cohorts = []
+    for name in FOUR:
+        with monkeypatch.context() as patch:
+            seen, _ = watched(name, Participation(participation=0.6, dropout=0.3), 6, patch)
+            cohorts.append([(c.round, c.ids.tolist()) for c, _ in seen])
+    assert all(other == cohorts[0] for other in cohorts)
+    assert len({str(ids) for _, ids in cohorts[0]}) > 2
+
+
+@pytest.mark.parametrize("name", FOUR)
+def test_weights_of_those_who_answered_sum_to_1(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, _ = watched(name, Participation(participation=1.0, dropout=0.4), 8, monkeypatch)
+    assert len({len(cohort) for cohort, _ in seen}) > 1
+    for cohort, outcome in seen:
+        weights = outcome.weights
+        assert len(weights) == len(cohort)
+        assert weights.sum() == pytest.approx(1, rel=1e-12)
+        assert (weights > 0).all()
+
+
+def test_the_server_knows_each_answer_s_size_steps_and_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, _ = watched("fedwcm-x", Participation(participation=0.6), 3, monkeypatch)
+    mean_steps = 2 * np.ceil(np.mean(SIZES) / 8)
+    for cohort, _ in seen:
+        n = np.array(SIZES)[cohort.ids]
+        np.testing.assert_array_equal(cohort.samples, n)
+        np.testing.assert_array_equal(cohort.steps, 2 * np.ceil(n / 8))
+        np.testing.assert_allclose(cohort.learning_rates, 0.1 * mean_steps / cohort.steps, rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", FOUR)
+def test_a_round_without_any_answer_keeps_everything_and_counts(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, played = watched(name, Scripted([[0, 2], [], [1, 3]]), 3, monkeypatch)
+    (first, _), (empty, record), (last, _) = played
+    assert torch.equal(empty.x, first.x)
+    assert empty.method.keys() == first.method.keys()
+    assert all(torch.equal(empty.method[key], first.method[key]) for key in first.method)
+    assert empty.round == 2
+    assert record["participants"] == record["bytes_up"] == 0
+    assert [cohort.round for cohort, _ in seen] == [0, 2]
+    assert not torch.equal(last.x, empty.x)
+
+
+def test_a_round_after_an_empty_one_is_the_round_of_its_number() -> None:
+    """Its batches and its rate are those of round 2, as if the empty one had been played."""
+    training = local_training(METHODS["fedavg"](), DATA.federation, linear())
+    playing = simulation(training, DATA.federation, participation=Scripted([[], [], [1, 3]]), lr_decay=0.5)
+    start = playing.start(*training.forward.network.initial())
+    skipped = play(playing, 3)[-1][0]
+    direct, _ = playing.play(replace(start, round=2))
+    assert torch.equal(skipped.x, direct.x)
+
+
+def test_bytes_are_counted_down_to_everybody_asked_and_up_from_everybody_who_answered() -> None:
+    training = local_training(METHODS["fedwcm"](), DATA.federation, linear())
+    (_, record), (_, empty) = play(simulation(training, DATA.federation, participation=Scripted([[0, 2], []])), 2)
+    vector = 8 * training.forward.network.size
+    assert record["bytes_down"] == empty["bytes_down"] == 5 * (vector + vector + 8)  # x, momentum, alpha
+    assert record["bytes_up"] == 2 * (vector + 8)  # delta, score
+
+
+# --- randomness --------------------------------------------------------------------------------------
+
+
+def test_the_same_address_gives_the_same_numbers_and_another_one_others() -> None:
+    addresses = list(product((0, 1, 2**63 - 1), Purpose, (0, 1, 2), (0, 1, 2)))
+    streams = {address: generator(*address).random(4).tobytes() for address in addresses}
+    assert len(set(streams.values())) == len(addresses)
+    for address in reversed(addresses):
+        assert generator(*address).random(4).tobytes() == streams[address]
+
+
+def test_streams_of_neighbouring_addresses_do_not_overlap() -> None:
+    draws = [generator(0, Purpose.BATCHES, 0, client).integers(2**63, size=1000) for client in range(50)]
+    assert len(np.unique(np.concatenate(draws))) == 50_000
+
+
+def test_purposes_are_numbered_once_and_for_all() -> None:
+    """Renumbering would change every seeded result ever published."""
+    names = "MODEL LONG_TAIL PARTITION VALIDATION COHORT ANSWERS BATCHES AUGMENT OBJECTIVE SERVER DROPOUT_LAYERS"
+    assert [purpose.name for purpose in sorted(Purpose)][:11] == names.split()
+    assert [int(purpose) for purpose in sorted(Purpose)] == list(range(len(Purpose)))

@@ -1,0 +1,73 @@
+"""The clients' own state: cheap where there is none, shared with workers, on disk where it is large."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedwcm.engine import store as module
+from fedwcm.engine.store import ClientStore
+
+
+def test_rows_are_kept_apart_and_start_at_zero() -> None:
+    store = ClientStore(4, {"c": torch.ones(1, 3)})
+    store.write(np.array([2, 0]), {"c": torch.tensor([[1.0, 2, 3], [4, 5, 6]])})
+    rows = store.read(np.array([0, 1, 2, 3]), torch.device("cpu"))["c"]
+    assert rows.tolist() == [[4, 5, 6], [0, 0, 0], [1, 2, 3], [0, 0, 0]]
+    assert store.visited().tolist() == [0, 2]
+    assert store.has(np.array([0, 2]))
+    assert not store.has(np.array([0, 1]))
+
+
+def test_what_is_read_is_a_copy() -> None:
+    store = ClientStore(2, {"c": torch.zeros(1, 2)})
+    store.write(np.array([0]), {"c": torch.ones(1, 2)})
+    store.read(np.array([0]), torch.device("cpu"))["c"].zero_()
+    assert store.read(np.array([0]), torch.device("cpu"))["c"].tolist() == [[1, 1]]
+
+
+def test_without_state_there_is_nothing_to_keep() -> None:
+    store = ClientStore(10**6, {})
+    assert not store.keeps_anything
+    store.write(np.array([5]), {})
+    assert store.visited().tolist() == []
+
+
+def test_a_large_store_takes_memory_only_for_those_that_took_part() -> None:
+    before = _anonymous_memory()
+    store = ClientStore(10**6, {"c": torch.zeros(1, 1000)})
+    store.write(np.array([0, 999_999]), {"c": torch.ones(2, 1000)})
+    assert _anonymous_memory() - before < 50e6
+    assert store.read(np.array([999_999]), torch.device("cpu"))["c"].sum() == 1000
+
+
+def test_above_a_limit_rows_live_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IN_MEMORY", 1000)
+    store = ClientStore(100, {"c": torch.zeros(1, 100), "n": torch.zeros(1, dtype=torch.int64)})
+    store.write(np.array([7]), {"c": torch.full((1, 100), 2.0), "n": torch.tensor([3])})
+    rows = store.read(np.array([7, 8]), torch.device("cpu"))
+    assert rows["c"].sum() == 200
+    assert rows["n"].tolist() == [3, 0]
+
+
+@pytest.mark.slow
+def test_two_keys_of_resnet18_for_a_hundred_clients_fit_in_little_memory() -> None:
+    size = 11_181_642
+    template = {"h": torch.zeros(1, size), "mu": torch.zeros(1, size)}
+    before = _anonymous_memory()
+    store = ClientStore(100, template)
+    for client in range(100):
+        store.write(np.array([client]), {key: torch.full((1, size), float(client)) for key in template})
+    assert _anonymous_memory() - before < 1e9
+    assert bool((store.read(np.array([41]), torch.device("cpu"))["mu"] == 41).all())
+
+
+def _anonymous_memory() -> float:
+    """Memory of this process that only it can give back, unlike pages of files."""
+    if not os.path.exists("/proc/self/status"):
+        pytest.skip("needs /proc")
+    lines = Path("/proc/self/status").read_text().splitlines()
+    fields = dict(line.split(":", 1) for line in lines)
+    return 1024.0 * (int(fields["RssAnon"].split()[0]) + int(fields["RssShmem"].split()[0]))

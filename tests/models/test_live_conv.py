@@ -1,0 +1,50 @@
+"""Leaving out the taps that never meet data changes neither outputs nor gradients."""
+
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import conv2d
+
+from fedwcm.models.live_conv import LiveConv2d
+from fedwcm.models.resnet import resnet18
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("kernel", [1, 2, 3, 5, 7])
+@pytest.mark.parametrize("side", [(1, 1), (2, 2), (1, 3), (4, 2), (3, 3), (6, 5)])
+def test_outputs_and_gradients_are_those_of_a_plain_convolution(
+    side: tuple[int, int], kernel: int, stride: int, bias: bool
+) -> None:
+    torch.manual_seed(0)
+    live = LiveConv2d(3, 4, kernel, stride, kernel // 2, bias=bias).double()
+    x = torch.randn(2, 3, *side, dtype=torch.float64, requires_grad=True)
+    inputs = [x, *live.parameters()]
+    plain = conv2d(x, live.weight, live.bias, stride, kernel // 2)
+    mine = live(x)
+    weight = torch.randn_like(plain)
+    torch.testing.assert_close(mine, plain, rtol=1e-12, atol=1e-12)
+    for a, b in zip(
+        torch.autograd.grad((mine * weight).sum(), inputs),
+        torch.autograd.grad((plain * weight).sum(), inputs),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_dead_taps_have_a_gradient_of_exactly_zero() -> None:
+    live = LiveConv2d(3, 4, 3, 1, 1, bias=False)
+    live(torch.randn(2, 3, 1, 1)).sum().backward()
+    assert live.weight.grad is not None
+    assert (live.weight.grad[:, :, 1, 1] != 0).all()
+    live.weight.grad[:, :, 1, 1] = 0
+    assert (live.weight.grad == 0).all()
+
+
+def test_the_last_stage_of_resnet18_on_small_images_computes_live_taps_only() -> None:
+    model = resnet18((3, 32, 32), 10, width=8)
+    with patch.object(nn.Conv2d, "forward", autospec=True, side_effect=nn.Conv2d.forward) as whole:
+        model(torch.randn(2, 3, 32, 32))
+    assert sum(isinstance(m, nn.Conv2d) for m in model.modules()) - whole.call_count == 5

@@ -1,0 +1,114 @@
+"""Run folders as runs leave them, made up in no time."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from fedwcm.config.schema import Config, from_settings, method_settings, overlay
+from fedwcm.metrics.classification import summarise
+from fedwcm.runs.folder import Record, RunFolder
+from fedwcm.runs.runner import outcome
+
+CLASSES = ("cat", "dog", "owl", "elk")
+
+
+def write_run(
+    path: Path,
+    method: str = "fedwcm",
+    seed: int = 0,
+    *,
+    rounds: int = 12,
+    classes: tuple[str, ...] = CLASSES,
+    clients: int = 6,
+    skill: float = 0.8,
+    diverged: str | None = None,
+    finished: bool = True,
+    tested: bool = True,
+    listed: bool = True,
+    diagnosed: bool = False,
+    **settings: object,
+) -> Path:
+    """A run whose accuracy rises to about `skill`, with every kind of record that the options leave."""
+    rng = np.random.default_rng(seed)
+    config = configured(method, seed, rounds, clients, settings)
+    folder = RunFolder(path)
+    folder.write_config(config)
+    totals = np.maximum(1, (200 * 0.6 ** np.arange(len(classes))).astype(int))
+    counts = np.stack([rng.multinomial(total, np.full(clients, 1 / clients)) for total in totals], axis=1)
+    if listed:
+        folder.write_split(counts, classes)
+    confusion, history = np.zeros((len(classes), len(classes)), dtype=int), []
+    played = rounds if finished and not diverged else max(0, rounds // 2)
+    for number in range(1, played + 1):
+        confusion = _confusion(skill * (1 - 0.7**number), len(classes), rng)
+        record = _record(number, confusion, totals, clients, rng, method.startswith(("fedcm", "fedwcm")), tested)
+        if not listed:
+            record = {key: value for key, value in record.items() if key not in ("clients", "weights")}
+        history.append(record | (_diagnosis(number) if diagnosed else {}))
+    folder.write_metrics(history)
+    if finished:
+        summary: Record = {**outcome(history), "method": config.method.name, "dataset": config.data.dataset}
+        summary |= {"seed": seed, "diverged": diverged, "seconds_per_round": 0.1, "train_counts": totals.tolist()}
+        folder.write_summary({**summary, "confusion": confusion.tolist() if tested and history else None})
+    return path
+
+
+def write_comparison(
+    out: Path, methods: tuple[str, ...] = ("fedavg", "fedcm", "fedwcm"), seeds: int = 2, **options: object
+) -> Path:
+    """A folder as `compare` leaves it, but for its tables."""
+    labels = {}
+    for rank, method in enumerate(methods):
+        for seed in range(seeds):
+            name = f"m{rank}-seed{seed}"
+            write_run(out / "runs" / name, method, seed, skill=0.6 + 0.3 * rank / len(methods), **options)  # type: ignore[arg-type]
+            labels[name] = method
+    (out / "comparison.json").write_text(json.dumps({"labels": labels}), encoding="utf-8")
+    return out
+
+
+def configured(method: str, seed: int, rounds: int, clients: int, settings: dict[str, object]) -> Config:
+    """The configuration of a made-up run; options are given with `__` for the dot."""
+    base = {"run.seed": seed, "run.rounds": rounds, "partition.name": "equal", "partition.clients": clients}
+    given = {key.replace("__", "."): value for key, value in settings.items()}
+    return from_settings(overlay({**base, "partition.beta": 0.1, **given}, method_settings(method)))
+
+
+def _confusion(skill: float, classes: int, rng: np.random.Generator) -> np.ndarray:
+    wrong = (1 - skill) / max(1, classes - 1)
+    shares = np.full((classes, classes), wrong)
+    np.fill_diagonal(shares, skill)
+    confusion: np.ndarray = rng.multinomial(50, shares / shares.sum(axis=1, keepdims=True))
+    return confusion
+
+
+def _record(
+    number: int,
+    confusion: np.ndarray,
+    totals: np.ndarray,
+    clients: int,
+    rng: np.random.Generator,
+    momentum: bool,
+    tested: bool,
+) -> Record:
+    cohort = sorted(rng.choice(clients, size=max(1, clients // 2), replace=False).tolist())
+    weights = rng.dirichlet(np.full(len(cohort), 20.0))
+    record: Record = {"round": number}
+    if tested:
+        record |= {"test_loss": 2.0 / number, **summarise(confusion, totals)}
+    record |= {"participants": len(cohort), "bytes_down": 1000 * len(cohort), "bytes_up": 500 * len(cohort)}
+    record |= {"train_loss": 1.5 / number, "train_accuracy": 1 - 0.5**number, "weights_entropy": 1.0}
+    if momentum:
+        record |= {"alpha": 0.5, "gain": 0.5}
+    return record | {"clients": cohort, "weights": weights.tolist(), "seconds": 0.1 * number}
+
+
+def _diagnosis(number: int) -> Record:
+    layers = {"body.1": 0.2 + 0.01 * number, "body.3": 0.3}
+    return {
+        "concentration": float(np.mean(list(layers.values()))),
+        "concentration_layers": layers,
+        "minority_angle": 90.0 - number,
+        "classifier_angle": 92.0,
+    }

@@ -1,0 +1,208 @@
+"""The page as a file: complete, small, and safe whatever names it shows."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import fedwcm
+from fedwcm.cli import main
+from fedwcm.reports import paper, write
+from fedwcm.runs.folder import RunFolder
+from tests.reports.folders import configured, write_comparison, write_run
+
+EVIL = "</script><script>alert(1)"
+
+
+class Elements(HTMLParser):
+    """The tags of a page with their attributes, and the text of its scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts[-1] += data
+
+
+def story_in(page: Path) -> dict[str, object]:
+    """The data that a page carries."""
+    found = re.search(r'<script type="application/json" id="story">(.*?)</script>', page.read_text("utf-8"), re.S)
+    assert found
+    story: dict[str, object] = json.loads(found[1])
+    return story
+
+
+def test_a_page_asks_for_nothing_from_elsewhere(tmp_path: Path) -> None:
+    page = fedwcm.report(write_comparison(tmp_path / "c"))
+    elements = Elements(page.read_text("utf-8"))
+    for tag, attributes in elements.tags:
+        assert not attributes.get("src")
+        assert (attributes.get("href") or "#").startswith(("#", "data:")), tag
+    assert "default-src 'none'" in page.read_text("utf-8")
+    assert "@import" not in page.read_text("utf-8")
+
+
+def test_names_from_the_user_never_become_markup(tmp_path: Path) -> None:
+    classes = (EVIL, "<img src=x onerror=alert(1)>", '"quoted" & more', "owl")
+    plain = fedwcm.report(write_run(tmp_path / "plain"))
+    evil = write_run(tmp_path / "evil", classes=classes, data__dataset=f"{EVIL}.csv")
+    page = fedwcm.report(evil)
+    ours, theirs = Elements(plain.read_text("utf-8")), Elements(page.read_text("utf-8"))
+    assert [tag for tag, _ in theirs.tags] == [tag for tag, _ in ours.tags]
+    assert len(theirs.scripts) == len(ours.scripts)
+    figures = {figure["key"]: figure for figure in story_in(page)["figures"]}  # type: ignore[attr-defined]
+    assert set(figures["split"]["lines"]) == set(classes)
+
+
+def test_labels_of_a_comparison_never_become_markup(tmp_path: Path) -> None:
+    out = write_comparison(tmp_path / "c", seeds=1)
+    index = json.loads((out / "comparison.json").read_text())
+    index["labels"]["m0-seed0"] = EVIL
+    plain = Elements(fedwcm.report(out).read_text("utf-8"))
+    (out / "comparison.json").write_text(json.dumps(index))
+    page = fedwcm.report(out)
+    assert [tag for tag, _ in Elements(page.read_text("utf-8")).tags] == [tag for tag, _ in plain.tags]
+    assert EVIL in story_in(page)["methods"]  # type: ignore[operator]
+
+
+def test_words_and_numbers_are_there_without_scripts(tmp_path: Path) -> None:
+    page = fedwcm.report(write_comparison(tmp_path / "c", seeds=1)).read_text("utf-8")
+    without = re.sub(r"<script.*?</script>", "", page, flags=re.S)
+    for path in (tmp_path / "c" / "runs").iterdir():
+        assert f"{RunFolder(path).summary()['final_accuracy']:.3f}" in without
+
+
+def test_the_best_of_each_column_is_bold_and_no_diverged_one(tmp_path: Path) -> None:
+    out = write_comparison(tmp_path / "c", seeds=1)
+    write_run(tmp_path / "c" / "runs" / "m2-seed0", "fedwcm", skill=1.0, rounds=40, diverged="NaN")
+    page = fedwcm.report(out).read_text("utf-8")
+    rows = re.findall(r'<tr data-method="\d+">.*?</tr>', page)
+    finals = [RunFolder(out / "runs" / f"m{i}-seed0").summary()["final_accuracy"] for i in range(3)]
+    bold = [re.search(r"<strong>([\d.]+)</strong>", row.split("</td>")[0]) for row in rows]
+    best = max(range(2), key=lambda i: float(str(finals[i])))
+    assert [i for i, found in enumerate(bold) if found] == [best]
+    assert "1 diverged" in rows[2]
+
+
+def test_a_large_comparison_stays_below_two_megabytes(tmp_path: Path) -> None:
+    """30 methods, 3 seeds, 100 evaluated rounds, 100 clients, 100 classes."""
+    classes = tuple(f"class number {i}" for i in range(100))
+    seeds = [write_run(tmp_path / str(s), "fedcm", s, rounds=100, clients=100, classes=classes) for s in range(3)]
+    for i in range(30):
+        for seed, made in enumerate(seeds):
+            copied = RunFolder(tmp_path / "c" / f"{i}-{seed}")
+            shutil.copytree(made, copied.path)
+            copied.write_config(configured(f"fedcm[alpha={0.01 + i / 100:.2f}]", seed, 100, 100, {}))
+    page = fedwcm.report(tmp_path / "c")
+    assert len(story_in(page)["methods"]) == 30  # type: ignore[arg-type]
+    assert page.stat().st_size < 2_000_000
+
+
+def test_a_page_says_that_its_curves_are_thinned(tmp_path: Path) -> None:
+    text = fedwcm.report(write_run(tmp_path / "long", rounds=500)).read_text("utf-8")
+    assert "thinned to 200 of 500 evaluated rounds" in text
+
+
+def test_a_page_is_made_of_its_folders_only(tmp_path: Path) -> None:
+    out = write_comparison(tmp_path / "c")
+    assert fedwcm.report(out).read_bytes() == fedwcm.report(out, tmp_path / "x" / "again.html").read_bytes()
+
+
+def test_figures_are_drawn_as_png_and_svg_the_same_ones_as_on_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setitem(paper.STYLE, "savefig.dpi", 40)
+    for name, folder in (
+        ("run", write_run(tmp_path / "run", classes=("$x", "a_b", EVIL, "owl"), diagnosed=True)),
+        ("many", write_comparison(tmp_path / "c", ("fedavg", "fedwcm"), diagnosed=True)),
+    ):
+        drawn = tmp_path / f"{name}-figures"
+        page = fedwcm.report(folder, figures=drawn)
+        keys = {figure["key"] for figure in story_in(page)["figures"]}  # type: ignore[attr-defined]
+        files = {f"{key}.{kind}" for key in keys for kind in ("png", "svg")}
+        assert {path.name for path in drawn.iterdir()} == files
+        for path in drawn.glob("*.svg"):
+            assert ET.parse(path).getroot().tag.endswith("svg")
+        for path in drawn.glob("*.png"):
+            assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_page_needs_no_matplotlib(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run")
+    code = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        f"import fedwcm; fedwcm.report({str(path)!r})\n"
+        f"try: fedwcm.report({str(path)!r}, figures={str(tmp_path / 'f')!r})\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "fedwcm[report]" in done.stdout
+    assert (path / "report.html").exists()
+
+
+def test_a_report_that_fails_is_a_warning_with_its_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> str:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(write, "page", broken)
+    with pytest.warns(UserWarning, match="disk full"):
+        assert write.report_or_warn(write_run(tmp_path / "run")) is None
+
+
+def test_the_verb_writes_where_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [str(write_run(tmp_path / name, method)) for name, method in (("a", "fedavg"), ("b", "fedwcm"))]
+    page = tmp_path / "page.html"
+    assert main(["report", *runs, "--out", str(page), "--target", "0.4"]) == 0
+    assert str(page) in capsys.readouterr().out
+    assert story_in(page)["target"] == 0.4
+    assert main(["report", str(tmp_path / "nowhere")]) == 2
+    assert "nowhere is not a folder" in capsys.readouterr().err
+    assert main(["report", runs[0], "--target", "7"]) == 2
+
+
+SMALL = {"dataset": "digits", "clients": 6, "participation": 0.5, "epochs": 1, "batch_size": 20, "rounds": 2}
+
+
+def test_a_run_writes_a_report_unless_told_not_to(tmp_path: Path) -> None:
+    fedwcm.run("fedwcm", out=tmp_path / "a", **SMALL)
+    fedwcm.run("fedwcm", out=tmp_path / "b", report=False, **SMALL)
+    assert (tmp_path / "a" / "report.html").exists()
+    assert not (tmp_path / "b" / "report.html").exists()
+    shown = story_in(tmp_path / "a" / "report.html")
+    assert {"split", "weights"} <= {figure["key"] for figure in shown["figures"]}  # type: ignore[attr-defined]
+
+
+def test_a_diverged_run_has_a_report_too(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="NaN"):
+        fedwcm.run("fedavg", out=tmp_path / "a", **{**SMALL, "lr": 1e18, "rounds": 9})
+    assert "diverged" in (tmp_path / "a" / "report.html").read_text("utf-8")
+
+
+def test_a_comparison_writes_one_report_for_the_whole(tmp_path: Path) -> None:
+    made = fedwcm.compare(["fedavg", "fedcm[alpha=0.2]"], [0], tmp_path, **SMALL)
+    assert [path.relative_to(tmp_path) for path in tmp_path.rglob("report.html")] == [Path("report.html")]
+    assert made.report == tmp_path / "report.html"
+    assert story_in(made.report)["methods"] == ["fedavg", "fedcm[alpha=0.2]"]
+    again = fedwcm.report(tmp_path, tmp_path / "again.html")
+    assert again.read_bytes() == made.report.read_bytes()

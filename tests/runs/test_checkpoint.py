@@ -1,0 +1,205 @@
+"""A run that is stopped and resumed equals one that never stopped, whatever happened to it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import fedwcm
+from fedwcm.core.method import Method
+from fedwcm.engine.rounds import DivergedError, ServerState
+from fedwcm.engine.store import ClientStore
+from fedwcm.methods import METHODS
+from fedwcm.runs import checkpoint
+
+SMALL = {
+    "dataset": "digits",
+    "clients": 10,
+    "participation": 0.4,
+    "epochs": 1,
+    "batch_size": 10,
+    "rounds": 12,
+    "settings": {"run.checkpoint_every": 2},
+}
+
+
+def timeless(records: list[dict[str, object]]) -> list[dict[str, object]]:
+    return [{key: value for key, value in record.items() if "second" not in key} for record in records]
+
+
+class Interrupted:
+    """Progress that presses Ctrl-C after a round."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def start(self, title: str, rounds: int, done: int) -> None:
+        pass
+
+    def round(self, number: int, record: dict[str, object]) -> None:
+        if number == self.after:
+            raise KeyboardInterrupt
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedcm", "fedwcm", "fedwcm-x", "scaffold"])
+def test_stopped_at_any_round_and_resumed_equals_never_stopped(method: str, tmp_path: Path) -> None:
+    if method not in METHODS:
+        pytest.skip(f"{method} is not part of this build")
+    whole = fedwcm.run(method, **SMALL)
+    for after in (1, 5, 6):
+        out = tmp_path / f"{after}"
+        with pytest.raises(KeyboardInterrupt):
+            fedwcm.run(method, out=out, progress=Interrupted(after), **SMALL)
+        resumed = fedwcm.run(method, out=out, resume=True, **SMALL)
+        assert timeless(resumed.history) == timeless(whole.history)
+        for key, value in whole.model.state_dict().items():
+            assert torch.equal(value, resumed.model.state_dict()[key])
+
+
+def test_metrics_file_holds_the_history_of_the_run(tmp_path: Path) -> None:
+    result = fedwcm.run("fedwcm", out=tmp_path / "a", **SMALL)
+    lines = [json.loads(line) for line in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
+    assert lines == result.history
+    assert [line["round"] for line in lines] == list(range(1, 13))
+    assert {"test_accuracy", "test_loss", "per_class_accuracy", "many", "few", "alpha", "gain"} <= set(lines[0])
+    assert json.loads((tmp_path / "a" / "summary.json").read_text()) == result.summary
+
+
+def test_damaged_newest_checkpoint_falls_back_and_says_so(tmp_path: Path) -> None:
+    whole = fedwcm.run("fedwcm", **SMALL)
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        fedwcm.run("fedwcm", out=out, progress=Interrupted(7), **SMALL)
+    newest = sorted((out / "checkpoints").iterdir())[-1]
+    content = bytearray(newest.read_bytes())
+    content[-100] ^= 0xFF
+    newest.write_bytes(content)
+    with pytest.warns(UserWarning, match="damaged"):
+        resumed = fedwcm.run("fedwcm", out=out, resume=True, **SMALL)
+    assert timeless(resumed.history) == timeless(whole.history)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 200])
+def test_truncated_checkpoint_is_noticed(keep: int, tmp_path: Path) -> None:
+    store = ClientStore(1, {})
+    for number in (1, 2):
+        state = ServerState(number, torch.arange(100.0), torch.zeros(0), {"alpha": torch.tensor(0.5)})
+        checkpoint.save(tmp_path, checkpoint.Checkpoint(state, [], 0.0), store)
+    newest = tmp_path / "round-000002.safetensors"
+    newest.write_bytes(newest.read_bytes()[:keep])
+    saved, complaints = checkpoint.load(tmp_path, store, torch.device("cpu"))
+    assert saved is not None
+    assert saved.server.round == 1
+    assert len(complaints) == 1
+
+
+def test_client_state_is_saved_for_those_that_took_part(tmp_path: Path) -> None:
+    import numpy as np
+
+    template = {"c": torch.zeros(1, 3), "n": torch.zeros(1, dtype=torch.int64)}
+    store = ClientStore(5, template)
+    store.write(np.array([1, 3]), {"c": torch.tensor([[1.0, 2, 3], [4, 5, 6]]), "n": torch.tensor([7, 8])})
+    state = ServerState(4, torch.ones(2), torch.zeros(0), {})
+    checkpoint.save(tmp_path, checkpoint.Checkpoint(state, [{"round": 4}], 1.5), store)
+    other = ClientStore(5, template)
+    saved, complaints = checkpoint.load(tmp_path, other, torch.device("cpu"))
+    assert saved is not None
+    assert (saved.history, saved.seconds, complaints) == ([{"round": 4}], 1.5, [])
+    assert other.visited().tolist() == [1, 3]
+    rows = other.read(np.array([3, 1]), torch.device("cpu"))
+    assert rows["c"].tolist() == [[4, 5, 6], [1, 2, 3]]
+    assert rows["n"].tolist() == [8, 7]
+
+
+def test_old_checkpoints_are_removed(tmp_path: Path) -> None:
+    fedwcm.run("fedavg", out=tmp_path / "run", **SMALL)
+    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == checkpoint.KEPT
+
+
+def test_resuming_with_another_configuration_is_refused_by_name(tmp_path: Path) -> None:
+    fedwcm.run("fedcm", out=tmp_path / "run", **SMALL)
+    with pytest.raises(ValueError, match=r"local\.lr: 0\.1 is now 0\.2"):
+        fedwcm.run("fedcm", out=tmp_path / "run", resume=True, lr=0.2, **SMALL)
+    with pytest.raises(ValueError, match=r"method\.alpha"):
+        fedwcm.run("fedcm[alpha=0.3]", out=tmp_path / "run", resume=True, **SMALL)
+    with pytest.raises(ValueError, match="holds a run already"):
+        fedwcm.run("fedcm", out=tmp_path / "run", **SMALL)
+
+
+def test_resume_on_an_empty_folder_starts_and_on_a_finished_run_returns_it(tmp_path: Path) -> None:
+    first = fedwcm.run("fedcm", out=tmp_path / "run", resume=True, **SMALL)
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    again = fedwcm.run("fedcm", out=tmp_path / "run", resume=True, **SMALL)
+    assert again.history == first.history
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_running_the_written_configuration_again_gives_the_same_run(tmp_path: Path) -> None:
+    first = fedwcm.run("fedwcm", out=tmp_path / "a", **SMALL)
+    again = fedwcm.run(config=tmp_path / "a" / "config.toml", out=tmp_path / "b")
+    assert timeless(again.history) == timeless(first.history)
+    assert (tmp_path / "a" / "config.toml").read_text() == (tmp_path / "b" / "config.toml").read_text()
+
+
+def test_diverged_run_stops_and_keeps_its_history(tmp_path: Path) -> None:
+    wild = {**SMALL, "rounds": 30, "settings": {"local.lr": 1e18}}
+    with pytest.raises(DivergedError, match="NaN or an infinity after round"):
+        fedwcm.run("fedavg", out=tmp_path / "run", **wild)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert "infinity" in summary["diverged"]
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == summary["rounds"]
+    with pytest.raises(DivergedError):
+        fedwcm.run("fedavg", out=tmp_path / "run", resume=True, **wild)
+
+
+def test_killed_at_any_moment_and_resumed_ends_the_same(tmp_path: Path) -> None:
+    options = ["--method", "fedwcm", "--dataset", "digits", "--clients", "10", "--participation", "0.4"]
+    options += [
+        "--epochs",
+        "1",
+        "--batch-size",
+        "10",
+        "--rounds",
+        "60",
+        "--set",
+        "run.checkpoint_every=3",
+        "--quiet",
+    ]
+    command = [sys.executable, "-m", "fedwcm", "run", *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([*command, "--out", str(tmp_path / "whole")], check=True, env=environment)
+    killed = tmp_path / "killed"
+    for lines in (4, 23):
+        process = subprocess.Popen([*command, "--out", str(killed), "--resume"], env=environment)
+        _wait_for_lines(killed / "metrics.jsonl", lines, process)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    subprocess.run([*command, "--out", str(killed), "--resume"], check=True, env=environment)
+    histories = [
+        timeless([json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()])
+        for folder in (tmp_path / "whole", killed)
+    ]
+    assert histories[0] == histories[1]
+    assert len(histories[0]) == 60
+
+
+def _wait_for_lines(path: Path, lines: int, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if path.exists() and path.read_bytes().count(b"\n") >= lines:
+            return
+        time.sleep(0.005)
+    assert process.poll() is None, "the run ended before it could be killed"
+
+
+def test_the_default_interface_has_no_client_state() -> None:
+    assert Method().init_client(torch.zeros(3), None) == {}  # type: ignore[arg-type]

@@ -1,0 +1,170 @@
+"""Trackers of a run: what they are told, and that their failures are their own."""
+
+import json
+import warnings
+from collections.abc import Mapping
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+import fedwcm
+from fedwcm.cli import main
+from fedwcm.engine.rounds import DivergedError
+from fedwcm.runs.trackers import TRACKERS, tracking
+from fedwcm.runs.trackers.protocol import Record, TrackedRun, Tracker, remembered, scalars_of
+from fedwcm.runs.trackers.tracking import TrackerWarning
+
+SMALL = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 1, "batch_size": 10, "rounds": 3}
+
+
+class Diary(Tracker):
+    """Keeps what it hears, and raises at the moment that it is told to."""
+
+    name = "diary"
+    heard: ClassVar[list[tuple[object, ...]]] = []
+    fails_at: ClassVar[str] = ""
+
+    def start(self, run: TrackedRun) -> None:
+        self._hear("start", run.name, run.settings["method.name"], run.done)
+
+    def log(self, number: int, scalars: Mapping[str, float]) -> None:
+        self._hear("log", number, scalars["test_accuracy"])
+
+    def finish(self, summary: Record) -> None:
+        self._hear("finish", summary["final_accuracy"], summary["diverged"])
+
+    def close(self) -> None:
+        self._hear("close")
+
+    def _hear(self, what: str, *details: object) -> None:
+        self.heard.append((what, *details))
+        if what == self.fails_at:
+            raise OSError("no space left")
+
+
+class Other(Diary):
+    """A second one, with a diary of its own."""
+
+    name = "other"
+    heard: ClassVar[list[tuple[object, ...]]] = []
+    fails_at = ""
+
+
+@pytest.fixture(autouse=True)
+def _diaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cls in (Diary, Other):
+        monkeypatch.setitem(TRACKERS._classes, cls.name, cls)
+        monkeypatch.setattr(cls, "heard", [])
+
+
+def timeless(records: list[dict[str, object]]) -> list[dict[str, object]]:
+    return [{key: value for key, value in record.items() if "second" not in key} for record in records]
+
+
+def test_a_tracker_hears_of_the_start_every_evaluated_round_and_the_end(tmp_path: Path) -> None:
+    result = fedwcm.run("fedcm", out=tmp_path / "run", track="diary", eval_every=2, **SMALL)
+    accuracies = [("log", record["round"], record["test_accuracy"]) for record in result.history]
+    assert [entry[1] for entry in accuracies] == [2, 3]
+    end = ("finish", result.summary["final_accuracy"], None)
+    assert Diary.heard == [("start", "run", "fedcm", 0), *accuracies, end, ("close",)]
+
+
+def test_a_stopped_run_is_closed_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    class Stopping:
+        def start(self, title: str, rounds: int, done: int) -> None: ...
+
+        def round(self, number: int, record: dict[str, object]) -> None:
+            if number == 2:
+                raise KeyboardInterrupt
+
+        def close(self) -> None: ...
+
+    options = {**SMALL, "out": tmp_path / "run", "settings": {"run.checkpoint_every": 1}}
+    with pytest.raises(KeyboardInterrupt):
+        fedwcm.run("fedavg", track=["diary"], progress=Stopping(), **options)
+    assert [entry[0] for entry in Diary.heard] == ["start", "log", "log", "close"]
+    fedwcm.run("fedavg", track=["diary", "other"], resume=True, **options)
+    assert Diary.heard[4] == ("start", "run", "fedavg", 2)
+    assert [entry[0] for entry in Other.heard] == ["start", "log", "finish", "close"]
+
+
+def test_a_diverged_run_is_finished_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(DivergedError):
+        fedwcm.run("fedavg", track="diary", out=tmp_path / "run", **{**SMALL, "rounds": 9, "lr": 1e18})
+    kind, _, reason = Diary.heard[-2]
+    assert kind == "finish"
+    assert "NaN" in str(reason)
+    assert Diary.heard[-1] == ("close",)
+
+
+@pytest.mark.parametrize("moment", ["start", "log", "finish", "close"])
+def test_a_tracker_that_fails_is_named_once_and_switched_off_and_the_run_goes_on(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = fedwcm.run("fedwcm", **SMALL)
+    monkeypatch.setattr(Diary, "fails_at", moment)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = fedwcm.run("fedwcm", out=tmp_path / "run", track="diary,other", **SMALL)
+    said = [str(w.message) for w in caught if issubclass(w.category, TrackerWarning)]
+    assert said == ["the tracker 'diary' failed and is switched off, the run goes on: OSError: no space left"]
+    assert timeless(result.history) == timeless(plain.history)
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert sum(entry[0] == moment for entry in Diary.heard) <= 2  # closed once more if it failed in closing
+    assert [entry[0] for entry in Other.heard] == ["start", "log", "log", "log", "finish", "close"]
+
+
+def test_an_unknown_tracker_a_missing_package_or_no_folder_is_said_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {**SMALL, "dataset": "no-such-file.csv"}
+    with pytest.raises(ValueError, match="Did you mean 'tensorboard'"):
+        fedwcm.run("fedavg", track="tensorbord", out=tmp_path / "run", **options)
+    with pytest.raises(ValueError, match="needs a folder"):
+        fedwcm.run("fedavg", track="diary", **options)
+
+    def nothing(name: str) -> ModuleSpec | None:
+        return None
+
+    monkeypatch.setattr(tracking, "find_spec", nothing)
+    with pytest.raises(ImportError, match=r"'mlflow' needs mlflow: pip install 'fedwcm\[track\]'"):
+        fedwcm.run("fedavg", track="mlflow", out=tmp_path / "run", **options)
+    with pytest.raises(ImportError, match="'wandb' needs wandb"):
+        fedwcm.compare(["fedavg"], [0], tmp_path / "c", track="wandb", jobs=2, **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_line_takes_several_and_lists_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["run", "--dataset", "digits", "--clients", "10", "--epochs", "1", "--rounds", "1", "--quiet"]
+    assert main([*command, "--track", "diary,other", "--out", str(tmp_path / "run")]) == 0
+    assert Diary.heard == Other.heard != []
+    assert main(["list", "trackers"]) == 0
+    assert {"mlflow", "tensorboard", "wandb"} <= {line.split()[0] for line in capsys.readouterr().out.splitlines()}
+
+
+def test_numbers_of_a_record_get_flat_names() -> None:
+    record: dict[str, object] = {
+        "few": 0.5,
+        "many": None,
+        "bytes_up": 7,
+        "diverged": "no",
+        "per_class_accuracy": [0.1, None, 0.3],
+        "clients": [4, 9],
+        "weights": [0.5, 0.5],
+        "concentration_layers": {"body.1": 0.2, "body.3": None},
+        "flag": True,
+    }
+    assert scalars_of(json.loads(json.dumps(record))) == {
+        "few": 0.5,
+        "bytes_up": 7.0,
+        "per_class_accuracy/0": 0.1,
+        "per_class_accuracy/2": 0.3,
+        "concentration_layers/body.1": 0.2,
+    }
+
+
+def test_a_name_is_made_once_and_kept(tmp_path: Path) -> None:
+    assert remembered(tmp_path / "a" / "id", lambda: "first") == ("first", True)
+    assert remembered(tmp_path / "a" / "id", lambda: "second") == ("first", False)
