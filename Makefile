@@ -31,7 +31,7 @@ docs: $(VENV)/ready-to-test
 
 # The documentation as a web site, in site/index.html. A broken link, or a docstring that cannot be parsed, is an error.
 site: $(VENV)/ready-to-test
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # A wheel and a source distribution, in dist/.
 dist: $(VENV)/ready-to-test

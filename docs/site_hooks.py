@@ -1,7 +1,7 @@
 """Hooks of the documentation site: the root's pages, the notebooks and the API reference join docs/*.md.
 
-MkDocs calls the functions `on_*` while it builds the site (see `mkdocs.yml`). Every file keeps the path that it has in
-the repository, so that MkDocs follows, and checks, the same relative links as a reader of the repository.
+MkDocs calls the functions `on_*` while it builds the site (see `mkdocs.yml`). Every file keeps the path that it
+has in the repository, so that MkDocs follows, and checks, the same relative links as a reader of the repository.
 """
 
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ REFERENCE = {
         *("fedwcm.report", "fedwcm.load", "fedwcm.normalizer", "fedwcm.Result"),
     ),
     "method": ("fedwcm.core.method", "fedwcm.core.types"),
-    "loss": ("fedwcm.core.objective",),
-    "sampler": ("fedwcm.core.batches.Sampler", "fedwcm.core.batches.Batch"),
+    "loss": ("fedwcm.core.loss",),
+    "sampler": ("fedwcm.engine.batches.Sampler", "fedwcm.engine.batches.Batch"),
     "dataset": ("fedwcm.data.dataset",),
     "balance": ("fedwcm.balance",),
     "testing": ("fedwcm.testing",),
