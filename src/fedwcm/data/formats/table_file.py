@@ -49,16 +49,16 @@ def _read_text(path: Path, suffix: str, encoding: str) -> Any:
         content = stream.read()
     _require_text(path, content, encoding)
     plain = suffix.removesuffix(".gz")
+    block = min(max(len(content) + 1, 2**20), MAX_BLOCK)  # a row must fit into a block
     try:
         if plain in DELIMITERS:
             return csv.read_csv(
                 pa.BufferReader(content),
-                csv.ReadOptions(encoding=encoding),
+                csv.ReadOptions(encoding=encoding, block_size=block),
                 csv.ParseOptions(delimiter=DELIMITERS[plain]),
             )
         if encoding.lower() not in ("utf-8", "utf8"):
             content = content.decode(encoding).encode()
-        block = min(max(len(content) + 1, 2**20), MAX_BLOCK)  # an object must fit into a block
         return json.read_json(io.BytesIO(content), json.ReadOptions(block_size=block))
     except pa.ArrowInvalid as error:
         raise ValueError(f"{path} cannot be read: {error!s:.300}") from error
