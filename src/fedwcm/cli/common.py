@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -
     )
 
 
-def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) -> Settings:
+def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) -> dict[str, Any]:
     """The flags that were given, their values as TOML writes them."""
     given = {name: getattr(arguments, name) for name in names}
     return {name: _value(name, text) for name, text in given.items() if text is not None}

@@ -1,6 +1,8 @@
 """Load any dataset: one known by name, a file or folder of one's own, or one of the Hugging Face hub."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from fedwcm.data.dataset import Dataset
 from fedwcm.data.formats.hub import read_hub
@@ -10,19 +12,21 @@ from fedwcm.data.formats.table import read_table
 from fedwcm.data.hint import did_you_mean
 from fedwcm.data.locate import data_folders, user_cache
 from fedwcm.data.named import DATASETS, read_named
-from fedwcm.data.samples import Parts, build_dataset
+from fedwcm.data.objects import as_array, read_arrays
+from fedwcm.data.samples import Parts, build_dataset, encode
 
 HUB = "hub:"
 TABLE_SUFFIXES = (".csv", ".parquet")
 
 
 def load_dataset(
-    source: str | Path,
+    source: Any,
     *,
     data_dir: str | Path | None = None,
     label: str | None = None,
     client: str | None = None,
     split: str | None = None,
+    client_ids: object = None,
     test_fraction: float = 0.2,
     seed: int = 0,
     download: bool = True,
@@ -48,7 +52,11 @@ def load_dataset(
         raise ValueError(f"test_fraction is {test_fraction}: it must be above 0 and below 1")
     columns = {"label": label, "client": client, "split": split}
     folder = None if data_dir is None else Path(data_dir).expanduser()
+    if isinstance(source, Dataset):
+        return source if client_ids is None else _with_clients(source, client_ids)
     name, parts = _read(source, columns, folder, download)
+    if client_ids is not None:
+        parts = replace(parts, train=replace(parts.train, client=as_array(client_ids)))
     return build_dataset(name, parts, test_fraction, seed)
 
 
@@ -63,7 +71,14 @@ def _read(
         _refuse_columns(source, columns, ("label", "client"))
         hub_id = source.removeprefix(HUB)
         return Path(hub_id).name, read_hub(hub_id, label=columns["label"], client=columns["client"])
-    return _read_path(Path(source).expanduser(), columns)
+    if isinstance(source, (str, Path)):
+        return _read_path(Path(source).expanduser(), columns)
+    return "arrays", read_arrays(source)
+
+
+def _with_clients(dataset: Dataset, client_ids: object) -> Dataset:
+    names, ids = encode(as_array(client_ids))
+    return replace(dataset, client_ids=ids, client_names=names)
 
 
 def _read_path(path: Path, columns: dict[str, str | None]) -> tuple[str, Parts]:
