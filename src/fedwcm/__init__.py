@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         normalizer,
         partition,
         partitions,
+        predict,
         run,
     )
     from fedwcm.core.loss import Loss
@@ -41,6 +42,7 @@ __all__ = [
     "normalizer",
     "partition",
     "partitions",
+    "predict",
     "report",
     "run",
 ]

@@ -1,14 +1,16 @@
 """The public functions, one file each. Each command of the command line is a thin wrapper of one of them."""
 
 from fedwcm.api.comparison import Comparison, compare
-from fedwcm.api.evaluation import evaluate
 from fedwcm.api.division import Division, partition, partitions
-from fedwcm.api.training import Result, run
+from fedwcm.api.evaluation import evaluate
+from fedwcm.api.prediction import Predictions, predict
 from fedwcm.api.trained import load, normalizer
+from fedwcm.api.training import Result, run
 
 __all__ = [
     "Comparison",
     "Division",
+    "Predictions",
     "Result",
     "compare",
     "evaluate",
@@ -16,5 +18,6 @@ __all__ = [
     "normalizer",
     "partition",
     "partitions",
+    "predict",
     "run",
 ]

@@ -82,6 +82,12 @@ def compare(
     label: str | None = None,
     client: str | None = None,
     split: str | None = None,
+    features: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    impute: Literal["median"] | None = None,
+    encoding: str | None = None,
+    image_size: int | None = None,
+    normalize: Literal["auto", "standard", "none"] | Sequence[float] | Sequence[Sequence[float]] | None = None,
     test_fraction: float | None = None,
     val_fraction: float | None = None,
     augment: bool | None = None,
@@ -123,7 +129,13 @@ def compare(
         data_dir: folder in which named data sets are looked for first.
         label: label column of a table or DataFrame.
         client: client column of a table or DataFrame: the natural partition.
-        split: column that says `train` or `test`.
+        split: column that says `train`, `val` or `test`.
+        features: columns of a table to use, by name or pattern.
+        drop: columns of a table to leave out, by name or pattern.
+        impute: `median`: fill in missing values, which are refused otherwise.
+        encoding: encoding of a text file, such as `latin-1`.
+        image_size: side of the square that images are scaled and cut to.
+        normalize: `auto`, `standard`, `none`, or `[mean, std]`.
         test_fraction: share held out for testing where the data has no test part; 0.2 by default.
         val_fraction: share of the training data held out for validation.
         augment: flip and crop images at random.
@@ -213,7 +225,9 @@ def _run_apart(cells: Sequence[Cell], jobs: int, say: Callable[[str], object]) -
     """Each run in a process of its own with one thread, at most so many at a time."""
     context = _context()
     if context.get_start_method() != "fork" and any(cell.request.objects for cell in cells):
-        raise ValueError(f"jobs = {jobs} is not allowed: objects cannot be handed to new processes here; use jobs=1")
+        raise ValueError(
+            f"jobs = {jobs} is not allowed: objects cannot be handed to new processes here; use jobs=1"
+        )
     waiting = [cell for cell in cells if not _done(cell)]
     running: dict[BaseProcess, Cell] = {}
     done = len(cells) - len(waiting)

@@ -33,6 +33,11 @@ def partition(
     label: str | None = None,
     client: str | None = None,
     split: str | None = None,
+    features: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    impute: Literal["median"] | None = None,
+    encoding: str | None = None,
+    image_size: int | None = None,
     test_fraction: float | None = None,
     val_fraction: float | None = None,
     imbalance: float | Literal["none"] | None = None,
@@ -52,7 +57,12 @@ def partition(
         data_dir: folder in which named data sets are looked for first.
         label: label column of a table or DataFrame.
         client: client column of a table or DataFrame: the natural partition.
-        split: column that says `train` or `test`.
+        split: column that says `train`, `val` or `test`.
+        features: columns of a table to use, by name or pattern.
+        drop: columns of a table to leave out, by name or pattern.
+        impute: `median`: fill in missing values, which are refused otherwise.
+        encoding: encoding of a text file, such as `latin-1`.
+        image_size: side of the square that images are scaled and cut to.
         test_fraction: share held out for testing where the data has no test part; 0.2 by default.
         val_fraction: share of the training data held out for validation.
         imbalance: samples of the rarest class over those of the most frequent, in (0, 1], made by leaving samples
@@ -75,6 +85,11 @@ def partitions(
     label: str | None = None,
     client: str | None = None,
     split: str | None = None,
+    features: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    impute: Literal["median"] | None = None,
+    encoding: str | None = None,
+    image_size: int | None = None,
     test_fraction: float | None = None,
     val_fraction: float | None = None,
     imbalance: float | Literal["none"] | None = None,
@@ -96,7 +111,12 @@ def partitions(
         data_dir: folder in which named data sets are looked for first.
         label: label column of a table or DataFrame.
         client: client column of a table or DataFrame: the natural partition.
-        split: column that says `train` or `test`.
+        split: column that says `train`, `val` or `test`.
+        features: columns of a table to use, by name or pattern.
+        drop: columns of a table to leave out, by name or pattern.
+        impute: `median`: fill in missing values, which are refused otherwise.
+        encoding: encoding of a text file, such as `latin-1`.
+        image_size: side of the square that images are scaled and cut to.
         test_fraction: share held out for testing where the data has no test part; 0.2 by default.
         val_fraction: share of the training data held out for validation.
         imbalance: samples of the rarest class over those of the most frequent, in (0, 1], made by leaving samples

@@ -55,6 +55,12 @@ def run(
     label: str | None = None,
     client: str | None = None,
     split: str | None = None,
+    features: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    impute: Literal["median"] | None = None,
+    encoding: str | None = None,
+    image_size: int | None = None,
+    normalize: Literal["auto", "standard", "none"] | Sequence[float] | Sequence[Sequence[float]] | None = None,
     test_fraction: float | None = None,
     val_fraction: float | None = None,
     augment: bool | None = None,
@@ -80,7 +86,8 @@ def run(
 ) -> Result:
     """Train one method on one division of a data set.
 
-    Names and objects may be mixed freely. What is not given has the default of its option (`fedwcm.config.schema`).
+    Names and objects may be mixed freely. Options that are not given have the defaults of
+    `fedwcm.config.schema`.
 
     Args:
         method: a method or recipe, with options in brackets if need be: `"fedcm[alpha=0.2]"`;
@@ -99,7 +106,13 @@ def run(
         data_dir: folder in which named data sets are looked for first.
         label: label column of a table or DataFrame.
         client: client column of a table or DataFrame: the natural partition.
-        split: column that says `train` or `test`.
+        split: column that says `train`, `val` or `test`.
+        features: columns of a table to use, by name or pattern.
+        drop: columns of a table to leave out, by name or pattern.
+        impute: `median`: fill in missing values, which are refused otherwise.
+        encoding: encoding of a text file, such as `latin-1`.
+        image_size: side of the square that images are scaled and cut to.
+        normalize: `auto`, `standard`, `none`, or `[mean, std]`.
         test_fraction: share held out for testing where the data has no test part; 0.2 by default.
         val_fraction: share of the training data held out for validation.
         augment: flip and crop images at random.

@@ -16,7 +16,9 @@ def add(verbs: SubParsers) -> None:
         "run", help="train one method", description="Train one method on one division of a data set."
     )
     parser.add_argument(
-        "--method", metavar="NAME", help="a method or recipe, with options: fedcm[alpha=0.2]; or package.module:Name"
+        "--method",
+        metavar="NAME",
+        help="a method or recipe, with options: fedcm[alpha=0.2]; or package.module:Name",
     )
     add_options(parser)
     parser.add_argument("--out", metavar="DIR", help="folder of the run (default: a new one in runs/)")
@@ -24,7 +26,9 @@ def add(verbs: SubParsers) -> None:
         "--resume", action="store_true", help="go on from the newest checkpoint in --out, with the options there"
     )
     parser.add_argument(
-        "--trust", action="store_true", help="let a resumed run import what its folder names as package.module:Name"
+        "--trust",
+        action="store_true",
+        help="let a resumed run import what its folder names as package.module:Name",
     )
     parser.add_argument("--no-report", action="store_true", help="write no report.html")
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
@@ -35,11 +39,7 @@ def do(arguments: argparse.Namespace) -> int:
     """Run, and say where the results are."""
     flags, settings = chosen_flags(arguments), chosen_settings(arguments)
     config = config_from(arguments.method, arguments.config, settings, **flags)
-    out = (
-        Path(arguments.out)
-        if arguments.out
-        else _new_folder(f"{config.title}-{Path(config.data.title).stem}")
-    )
+    out = Path(arguments.out) if arguments.out else _new_folder(f"{config.title}-{Path(config.data.title).stem}")
     # Imported late: torch takes seconds, and a mistyped option should not wait for it.
     from fedwcm.api import run
     from fedwcm.engine.rounds import DivergedError

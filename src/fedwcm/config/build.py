@@ -20,7 +20,7 @@ from fedwcm.core.types import Ints, Population, Vec
 from fedwcm.data import DATASETS, Dataset, load_dataset, synthetic
 from fedwcm.data.fingerprint import array_digest, fingerprint
 from fedwcm.data.longtail import long_tail
-from fedwcm.data.normalize import Normalizer
+from fedwcm.data.normalize import Normalizer, choose_normalizer
 from fedwcm.data.partition import PARTITIONS, Natural, Partition, make_partition
 from fedwcm.data.split import stratified_split
 from fedwcm.engine.backends.in_process import Backend, InProcess
@@ -32,6 +32,7 @@ from fedwcm.engine.federation import Federation, InMemoryFederation
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.store import ClientStore
+from fedwcm.models import has_embedding
 
 NAMED_IMBALANCE = 0.1
 """The long tail that named data sets get unless the user says otherwise: the paper's default."""
@@ -57,6 +58,8 @@ class PartitionedData:
     val_rows: Ints
     parts: list[Ints]
     normalizer: Normalizer
+    normalization: str
+    """What the normalizer does, in a sentence."""
 
     @property
     def train_labels(self) -> Ints:
@@ -93,10 +96,10 @@ class RunData:
     test: LabelledTensors
     val: LabelledTensors | None
     normalizer: Normalizer | None
-    fingerprint: str | None = None
+    dataset: Dataset | None = None
 
 
-def divide(config: Config, objects: Objects = NO_OBJECTS) -> PartitionedData:
+def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> PartitionedData:
     """Load the data, make the long tail, hold samples out, and divide the rest among the clients."""
     seed, options = config.run.seed, resolved_data(config.data)
     dataset = run_dataset(config, objects)
@@ -107,14 +110,16 @@ def divide(config: Config, objects: Objects = NO_OBJECTS) -> PartitionedData:
         rng = generator(seed, Purpose.LONG_TAIL)
         rows = long_tail(dataset.y_train, options.imbalance, rng, options.profile, options.n_max)
     val_rows = rows[:0]
-    if options.val_fraction:
+    if options.val_fraction and dataset.y_val is None:
         rng = generator(seed, Purpose.VALIDATION)
         kept, held_out = stratified_split(dataset.y_train[rows], options.val_fraction, rng)
         rows, val_rows = rows[kept], rows[held_out]
     partition, component = _partition(config.partition, objects, dataset, rows)
     parts = partition(dataset.y_train[rows], generator(seed, Purpose.PARTITION))
     config = replace(config, data=options, partition=component)
-    return PartitionedData(config, dataset, rows, val_rows, parts, Normalizer.fit(dataset.x_train[rows]))
+    embeds = dataset.is_integer and _embeds(config, objects, dataset, trusted)
+    normalizer, normalization = choose_normalizer(dataset.x_train[rows], options.normalize, embeds=embeds)
+    return PartitionedData(config, dataset, rows, val_rows, parts, normalizer, normalization)
 
 
 def run_dataset(config: Config, objects: Objects = NO_OBJECTS) -> Dataset:
@@ -130,6 +135,11 @@ def run_dataset(config: Config, objects: Objects = NO_OBJECTS) -> Dataset:
         label=options.label,
         client=options.client,
         split=options.split,
+        features=options.features,
+        drop=options.drop,
+        impute=options.impute,
+        encoding=options.encoding,
+        image_size=options.image_size,
         client_ids=objects.client_ids,
         test_fraction=options.test_fraction,
         seed=config.run.seed,
@@ -146,7 +156,7 @@ def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True
     """
     parts, device = Parts.of(config, objects, trusted=trusted), chosen_device(config.run.device)
     drawn = config.data.dataset == synthetic.NAME
-    source = _generated(config, device) if drawn else _loaded(config, objects, device)
+    source = _generated(config, device) if drawn else _loaded(config, objects, trusted, device)
     module, model = chosen_model(
         config.model,
         objects.model,
@@ -155,9 +165,7 @@ def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True
         model_seed(config.run.seed),
         trusted=trusted,
     )
-    config = replace(
-        parts.resolved(source.config), model=model, run=replace(config.run, device=str(device))
-    )
+    config = replace(parts.resolved(source.config), model=model, run=replace(config.run, device=str(device)))
     network = Network(module, device)
     x, buffers = network.initial()
     network.point_parameters(x)  # or the module would hold a second model
@@ -176,7 +184,7 @@ def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True
         test=source.test,
         val=source.val,
         choice=choice,
-        facts=model_facts(source.input_shape, source.classes, source.normalizer, source.fingerprint),
+        facts=model_facts(source.input_shape, source.classes, source.normalizer, source.dataset),
     )
 
 
@@ -184,15 +192,17 @@ def model_facts(
     input_shape: tuple[int, ...],
     classes: Sequence[str],
     normalizer: Normalizer | None,
-    data_fingerprint: str | None = None,
+    dataset: Dataset | None = None,
 ) -> dict[str, object]:
     """What somebody who loads a trained model needs to feed it; without a normalizer, inputs are as they come.
 
-    The fingerprint is that of the run's data with its division in training and test part.
+    Of the data it holds how to read others in the same way, and a fingerprint to tell them from others by.
     """
     mean, std = ([0.0], [1.0]) if normalizer is None else (normalizer.mean.tolist(), normalizer.std.tolist())
+    keeps_integers = normalizer is not None and normalizer.keeps_integers
     facts = {"input_shape": list(input_shape), "classes": list(classes), "mean": mean, "std": std}
-    return {**facts, "data_fingerprint": data_fingerprint}
+    known = None if dataset is None else {"schema": dataset.schema.to_json(), "fingerprint": fingerprint(dataset)}
+    return {**facts, "keeps_integers": keeps_integers, "data": known}
 
 
 def resolved_data(options: DataOptions) -> DataOptions:
@@ -202,9 +212,7 @@ def resolved_data(options: DataOptions) -> DataOptions:
     return options
 
 
-def _partition(
-    chosen: Component, objects: Objects, dataset: Dataset, rows: Ints
-) -> tuple[Partition, Component]:
+def _partition(chosen: Component, objects: Objects, dataset: Dataset, rows: Ints) -> tuple[Partition, Component]:
     """The partition and its resolved options: the data's own clients where there are any, else `equal`."""
     name = chosen.name
     if objects.client_ids is not None:
@@ -233,9 +241,15 @@ def _partition(
     return make_partition(name, **options), Component(name, options)
 
 
-def _loaded(config: Config, objects: Objects, device: torch.device) -> RunData:
+def _embeds(config: Config, objects: Objects, dataset: Dataset, trusted: bool) -> bool:
+    """Whether the model looks integers up in an embedding, which takes a model to see."""
+    shape, classes = dataset.input_shape, dataset.num_classes
+    return has_embedding(chosen_model(config.model, objects.model, shape, classes, 0, trusted=trusted)[0])
+
+
+def _loaded(config: Config, objects: Objects, trusted: bool, device: torch.device) -> RunData:
     """Samples of a data set that is loaded and divided."""
-    data = divide(config, objects)
+    data = divide(config, objects, trusted=trusted)
     dataset = data.dataset
     inputs = torch.from_numpy(data.normalizer(dataset.x_train[data.train_rows])).to(device)
     return RunData(
@@ -246,7 +260,7 @@ def _loaded(config: Config, objects: Objects, device: torch.device) -> RunData:
         _tensors(data, dataset.x_test, dataset.y_test, device),
         _validation(data, device),
         data.normalizer,
-        fingerprint(dataset),
+        dataset,
     )
 
 
@@ -315,6 +329,9 @@ def _tensors(data: PartitionedData, inputs: NDArray[Any], labels: Ints, device: 
 
 
 def _validation(data: PartitionedData, device: torch.device) -> LabelledTensors | None:
+    """The data's own validation part or, if it has none, what was held out of the training part."""
+    if data.dataset.x_val is not None and data.dataset.y_val is not None:
+        return _tensors(data, data.dataset.x_val, data.dataset.y_val, device)
     if not len(data.val_rows):
         return None
     rows = data.val_rows

@@ -63,11 +63,11 @@ class Parts:
         )
 
 
-def _chosen(
-    kind: str, chosen: Component, given: Any, known: Mapping[str, type[T]], base: Any, trusted: bool
-) -> T:
+def _chosen(kind: str, chosen: Component, given: Any, known: Mapping[str, type[T]], base: Any, trusted: bool) -> T:
     """The component that was named, or given as a class or an instance; the options go on top."""
-    if given is None:
-        return make(resolve_class(kind, chosen.name, known, base, trusted=trusted), chosen.options, kind)
-    made: T = (make if isinstance(given, type) else with_options)(given, chosen.options, kind)
+    if given is not None and not isinstance(given, type):
+        instance: T = with_options(given, chosen.options, kind)
+        return instance
+    cls = given or resolve_class(kind, chosen.name, known, base, trusted=trusted)
+    made: T = make(cls, chosen.options, kind)
     return made

@@ -101,7 +101,9 @@ def object_label(given: Method | type[Method]) -> str:
     if isinstance(given, type):
         return name
     defaults = {field.name: field.default for field in fields(given)}
-    changed = [f"{key}={value}" for key, value in options_of(given).items() if getattr(given, key) != defaults[key]]
+    changed = [
+        f"{key}={value}" for key, value in options_of(given).items() if getattr(given, key) != defaults[key]
+    ]
     return f"{name}[{', '.join(changed)}]" if changed else name
 
 

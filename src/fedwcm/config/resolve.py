@@ -37,8 +37,8 @@ def resolve(kind: str, name: str, *, trusted: bool) -> Callable[..., Any]:
         raise needed(kind, name)
     if not trusted:
         raise ValueError(
-            f"{kind}.name = {name!r} is code that only the run's folder names: name it yourself ({kind}={name!r}), "
-            "or trust the folder (trust=True, --trust) if you know where it comes from"
+            f"{kind}.name = {name!r} is code that only the run's folder names: name it yourself "
+            f"({kind}={name!r}), or trust the folder (trust=True, --trust) if you know where it comes from"
         )
     try:
         with importable_current_directory():

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fedwcm.data.dataset import Dataset
 
 ROWS = 10_000
-"""Samples of each part that are looked at, evenly spaced: bounds the time on large data. Labels are read in full."""
+"""Samples of each part that are looked at, evenly spaced: bounds the time on large data. Labels count in full."""
 
 
 def fingerprint(dataset: Dataset) -> str:

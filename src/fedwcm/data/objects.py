@@ -1,4 +1,4 @@
-"""Data that are in memory already: arrays, tensors, data sets of torch, ready-made clients."""
+"""Data that are in memory already: arrays, tensors, tables, data sets of torch and of Hugging Face, clients."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,32 +9,60 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import TensorDataset
 
-from fedwcm.data.hint import did_you_mean
-from fedwcm.data.samples import MAX_CHANNELS, Parts, Samples
+from fedwcm.data.dataset import MAX_CHANNELS, Dataset, listed
+from fedwcm.data.formats.hub import split_parts
+from fedwcm.data.formats.npz import array_parts
+from fedwcm.data.formats.table import table_parts
+from fedwcm.data.read_options import ReadOptions
+from fedwcm.data.samples import Parts, Samples
 
 ALLOWED = (
     "(x, y), (x_train, y_train, x_test, y_test), a dict of these arrays, a list of each client's (x, y), "
     "a torch.utils.data.Dataset or a pair of them to train and to test on, a pandas DataFrame, "
     "a Hugging Face Dataset, or a fedwcm.Dataset"
 )
+COLUMN_OPTIONS = ("label", "client", "split", "features", "drop", "impute", "image_size")
 PAIR, FOUR = 2, 4
 
 
-def read_arrays(source: object) -> Parts:
-    """The parts of data in memory; those of columns (a DataFrame, a Hugging Face set) have readers of their own."""
+def read_object(source: Any, options: ReadOptions) -> tuple[str, Parts]:
+    """The name and the parts of data in memory."""
+    name = type(source).__name__
+    if _comes_from(source, "pandas"):
+        import pyarrow as pa
+
+        options.refuse(f"this {name}", "a DataFrame", COLUMN_OPTIONS)
+        return name, table_parts(name, pa.Table.from_pandas(source, preserve_index=False), options)
+    if _comes_from(source, "datasets"):
+        options.refuse(f"this {name}", "a Hugging Face Dataset", tuple(set(COLUMN_OPTIONS) - {"split"}))
+        return name, split_parts(name, source if isinstance(source, Mapping) else {"train": source}, options)
+    options.refuse(f"this {name}", "data without columns", ())
     if isinstance(source, TorchDataset):
-        return Parts(_torch(source), classes=_class_names(source))
-    if isinstance(source, tuple) and len(source) == PAIR and all(isinstance(s, TorchDataset) for s in source):
-        return Parts(_torch(source[0]), _torch(source[1]), _class_names(source[0]))
-    if isinstance(source, tuple) and len(source) == PAIR:
-        return Parts(_samples(*source))
-    if isinstance(source, tuple) and len(source) == FOUR:
-        return Parts(_samples(*source[:2]), _samples(*source[2:]))
-    if isinstance(source, Mapping):
-        return _clients(source) if all(map(_is_pair, source.values())) else _mapping(source)
-    if isinstance(source, list) and source and all(map(_is_pair, source)):
-        return _clients(dict(enumerate(source)))
-    raise ValueError(f"dataset is a {type(source).__name__}{_sizes(source)}: it must be a source's name or {ALLOWED}")
+        return name, Parts(_torch(source, options), classes=_class_names(source))
+    return ("clients" if _are_clients(source) else "arrays"), _in_memory(source, options)
+
+
+def as_parts(dataset: Dataset, options: ReadOptions) -> Parts:
+    """The parts of a data set that is made already, its inputs in the order in which a model has them."""
+    order: Any = slice(None)
+    names, known = dataset.feature_names, options.known.feature_names if options.known is not None else ()
+    if names and known and names != known:
+        missing, unknown = (
+            [name for name in known if name not in names],
+            [name for name in names if name not in known],
+        )
+        if missing or unknown:
+            raise ValueError(
+                f"{dataset.name} has other inputs than the model: it lacks {listed(missing) or 'none'} and has "
+                f"{listed(unknown) or 'none'} besides"
+            )
+        order = [names.index(name) for name in known]
+    val = None if dataset.x_val is None else Samples(dataset.x_val[..., order], dataset.y_val)
+    train, test = (
+        Samples(x[..., order], y)
+        for x, y in ((dataset.x_train, dataset.y_train), (dataset.x_test, dataset.y_test))
+    )
+    return Parts(train, test, dataset.classes, val, options.known or dataset.encoding)
 
 
 def as_array(value: object) -> NDArray[Any]:
@@ -52,8 +80,38 @@ def as_array(value: object) -> NDArray[Any]:
     return np.moveaxis(array, 1, -1) if channels_first else array
 
 
-def _samples(x: object, y: object, client: object = None) -> Samples:
-    return Samples(as_array(x), as_array(y), None if client is None else as_array(client))
+def _comes_from(source: object, package: str) -> bool:
+    """Whether its class is of a package that need not be installed."""
+    return any(cls.__module__.partition(".")[0] == package for cls in type(source).__mro__)
+
+
+def _in_memory(source: Any, options: ReadOptions) -> Parts:
+    if _are_clients(source):
+        return _clients(source if isinstance(source, Mapping) else dict(enumerate(source)))
+    if isinstance(source, Mapping):
+        return array_parts("dataset", {key: as_array(value) for key, value in source.items()}, options)
+    if isinstance(source, tuple) and len(source) == PAIR:
+        if all(isinstance(part, TorchDataset) for part in source):
+            return Parts(_torch(source[0], options), _torch(source[1], options), _class_names(source[0]))
+        return Parts(_samples(*source))
+    if isinstance(source, tuple) and len(source) == FOUR:
+        return Parts(_samples(*source[:PAIR]), _samples(*source[PAIR:]))
+    if not options.labelled and np.ndim(source):
+        return Parts(Samples(as_array(source)))
+    size = f" of {len(source)}" if isinstance(source, (tuple, list)) else ""
+    raise ValueError(
+        f"dataset is a {type(source).__name__}{size}: it must be the name of a data set, a path, or {ALLOWED}"
+    )
+
+
+def _samples(x: object, y: object = None) -> Samples:
+    return Samples(as_array(x), None if y is None else as_array(y))
+
+
+def _are_clients(source: object) -> bool:
+    """Whether this holds a pair of samples and labels for each client: a list, or a dict by name."""
+    held = list(source.values()) if isinstance(source, Mapping) else source
+    return isinstance(held, list) and bool(held) and all(map(_is_pair, held))
 
 
 def _is_pair(value: object) -> bool:
@@ -61,45 +119,33 @@ def _is_pair(value: object) -> bool:
 
 
 def _clients(held: Mapping[Any, Sequence[object]]) -> Parts:
-    """One client for each pair of samples and labels, under its key."""
     pairs = [_samples(*pair) for pair in held.values()]
     names = np.repeat(np.array(list(held)), [len(pair.x) for pair in pairs])
-    return Parts(
-        Samples(np.concatenate([pair.x for pair in pairs]), np.concatenate([pair.y for pair in pairs]), names)
-    )
+    x, y = np.concatenate([pair.x for pair in pairs]), np.concatenate([pair.labels for pair in pairs])
+    return Parts(Samples(x, y, names))
 
 
-def _mapping(arrays: Mapping[str, object]) -> Parts:
-    """Arrays under the names that they have in an `.npz` file."""
-    is_split = "x_train" in arrays
-    needed = ("x_train", "y_train", "x_test", "y_test") if is_split else ("x", "y")
-    client = "client_train" if is_split else "client"
-    known = (*needed, client, "classes")
-    for key in arrays:
-        if key not in known:
-            raise ValueError(f"dataset: unknown array {key!r}{did_you_mean(key, known)}; known are {', '.join(known)}")
-    for key in needed:
-        if key not in arrays:
-            raise ValueError(f"dataset lacks {key!r}: it must hold {', '.join(needed)}")
-    names = arrays.get("classes")
-    classes = None if names is None else tuple(str(name) for name in as_array(names))
-    x, y, *test = (arrays[key] for key in needed)
-    return Parts(_samples(x, y, arrays.get(client)), _samples(*test) if test else None, classes)
-
-
-def _torch(dataset: "TorchDataset[Any]") -> Samples:
-    """All samples of a data set of torch, each `(input, label)`."""
-    if isinstance(dataset, TensorDataset):
-        return _samples(*dataset.tensors[:PAIR])
+def _torch(dataset: "TorchDataset[Any]", options: ReadOptions) -> Samples:
+    """All samples of a data set of torch, each `(input, label)`; the input alone where no label is needed."""
     name = type(dataset).__name__
-    if not hasattr(dataset, "__len__"):
+    if isinstance(dataset, TensorDataset):
+        columns: Sequence[Any] = dataset.tensors
+    elif not hasattr(dataset, "__len__"):
         raise ValueError(f"dataset is a {name} without a length: it must be one that can be indexed")
-    rows = [dataset[i] for i in range(len(dataset))]
-    if not rows or not isinstance(rows[0], (tuple, list)) or len(rows[0]) < PAIR:
+    else:
+        rows = [dataset[i] for i in range(len(dataset))]
+        pairs = [row if isinstance(row, (tuple, list)) else (row,) for row in rows]
+        inputs, *labels = zip(*pairs, strict=True)
+        columns = [_stacked(inputs), *([_plain(label) for label in column] for column in labels[:1])]
+    if len(columns) < PAIR and options.labelled:
         raise ValueError(f"dataset is a {name}: its samples must be pairs (input, label)")
-    if isinstance(rows[0][0], torch.Tensor):
-        return _samples(torch.stack([row[0] for row in rows]), [_plain(row[1]) for row in rows])
-    return _samples(np.stack([np.asarray(row[0]) for row in rows]), [_plain(row[1]) for row in rows])
+    return _samples(*columns[:PAIR])
+
+
+def _stacked(inputs: Sequence[Any]) -> Any:
+    if isinstance(inputs[0], torch.Tensor):
+        return torch.stack(list(inputs))
+    return np.stack([np.asarray(each) for each in inputs])
 
 
 def _plain(label: Any) -> Any:
@@ -110,7 +156,3 @@ def _class_names(dataset: object) -> tuple[str, ...] | None:
     """The names that data sets of torchvision know, by the number of the class."""
     names = getattr(dataset, "classes", None)
     return tuple(map(str, names)) if isinstance(names, (list, tuple)) else None
-
-
-def _sizes(source: object) -> str:
-    return f" of {len(source)}" if isinstance(source, (tuple, list)) else ""

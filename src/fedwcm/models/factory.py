@@ -10,7 +10,11 @@ BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD
 
 
 def call(
-    name: str, factory: Callable[..., object], input_shape: tuple[int, ...], classes: int, options: Mapping[str, Any]
+    name: str,
+    factory: Callable[..., object],
+    input_shape: tuple[int, ...],
+    classes: int,
+    options: Mapping[str, Any],
 ) -> object:
     """Call a factory with what its signature asks for, and all `options` as keywords.
 

@@ -187,8 +187,8 @@ class Runner:
         gain = training.method.starting_gain(training.population, simulation.federation.samples)
         if gain is not None and gain >= 1:
             warnings.warn(
-                f"the momentum of {title_of(self._names())} starts with a gain of {gain:.3f}: at 1 or more it grows "
-                "round by round, whatever the data. Cure: method.momentum_norm=exact",
+                f"the momentum of {title_of(self._names())} starts with a gain of {gain:.3f}: at 1 or more it "
+                "grows round by round, whatever the data. Cure: method.momentum_norm=exact",
                 MomentumGainWarning,
                 stacklevel=2,
             )
