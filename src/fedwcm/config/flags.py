@@ -68,7 +68,7 @@ FLAGS: dict[str, Flag] = {
 PARTITION_FLAGS = tuple(
     name
     for name, flag in FLAGS.items()
-    if flag.key.split(".")[0] in ("data", "partition") and name not in ("augment", "normalize") or name == "seed"
+    if (flag.key.split(".")[0] in ("data", "partition") and name not in ("augment", "normalize")) or name == "seed"
 )
 """What matters for a division of the data."""
 

@@ -2,6 +2,7 @@
 
 import hashlib
 
+import torch
 from torch import nn
 
 from fedwcm.config.objects import ModelFactory
@@ -34,7 +35,8 @@ def chosen_model(
         module = build_model(given, input_shape, classes, seed, **options)
         return module, Component(chosen.name, layout(module))
     name = default_model(input_shape) if chosen.name == "auto" else chosen.name
-    with importable_current_directory():  # a factory may import when it is called
+    # A factory may import when it is called, and what is imported may draw random numbers.
+    with importable_current_directory(), torch.random.fork_rng(devices=[]):
         if given is None and ":" in name:
             given = resolve("model", name, trusted=trusted)
         module = build_model(given or name, input_shape, classes, seed, **chosen.options)

@@ -95,7 +95,5 @@ def _integers(inputs: Array) -> NDArray[np.int64]:
     wrong = np.argwhere(whole != inputs) if inputs.dtype.kind == "f" else np.empty((0, inputs.ndim), np.int64)
     if len(wrong):
         place = tuple(int(i) for i in wrong[0])
-        raise ValueError(
-            f"inputs{list(place)} is {inputs[place]}: the model takes whole numbers, for its embedding"
-        )
+        raise ValueError(f"inputs{list(place)} is {inputs[place]}: the model takes whole numbers, for its embedding")
     return whole
