@@ -121,7 +121,7 @@ def test_columns_are_matched_by_name(trained: Path, tmp_path: Path) -> None:
     assert float(straight["test_accuracy"]) > 0.8
     renamed = tmp_path / "renamed.csv"
     renamed.write_text(mixed.read_text().replace("activity,d,b,a,c", "activity,dd,b,a,c"))
-    with pytest.raises(ValueError, match="'d'.*'dd'"):
+    with pytest.raises(ValueError, match=r"'d'.*'dd'"):
         fedwcm.evaluate(trained / "run", renamed)
     frame = pytest.importorskip("pandas").read_csv(mixed)
     assert fedwcm.evaluate(trained / "run", frame)["per_class_accuracy"] == straight["per_class_accuracy"]

@@ -1,4 +1,4 @@
-"""The keywords of the Python functions are the flags: the same names, the types of their options, all documented."""
+"""Keywords of the Python functions are the flags: the same names, the types of their options, all documented."""
 
 import inspect
 import re

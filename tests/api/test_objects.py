@@ -198,7 +198,7 @@ def test_what_is_no_object_of_the_kind_is_refused(wrong: dict[str, Any], message
         losses(**wrong)
 
 
-# --- what a run of objects leaves behind ---------------------------------------------------------------------------
+# --- what a run of objects leaves behind ----------------------------------------------------------------
 
 
 def local_method() -> Any:
@@ -323,6 +323,9 @@ def test_compare_mixes_names_and_objects(tmp_path: Path) -> None:
     finals = {label: folders[0].summary()["test_loss"] for label, folders in comparison.runs.items()}
     assert finals["fedavg"] == finals["Tilted"]
     assert finals["Tilted"] != finals["Tilted[power=2.0]"] == finals["InACell[power=2.0]"]
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.jsonl")}
+    fedwcm.compare(methods, [0], tmp_path, dataset=digits(), loss=Margin(), **uneven)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.jsonl")} == before
     with pytest.raises(ValueError, match="same name and options"):
         fedwcm.compare([Tilted(), Tilted()], [0], tmp_path / "twice", dataset=digits(), **SMALL)
 
