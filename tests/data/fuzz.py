@@ -10,6 +10,7 @@ import faulthandler
 import gzip
 import hashlib
 import io
+import json
 import resource
 import struct
 import sys
@@ -29,7 +30,7 @@ import pyarrow as pa
 from PIL import Image
 from pyarrow import csv, parquet
 
-from fedwcm.data import DATASETS, load_dataset
+from fedwcm.data import DATASETS, load_dataset, load_rows
 from fedwcm.data.formats import safety
 from fedwcm.data.named import read_named
 from fedwcm.data.read_options import ReadOptions
@@ -301,6 +302,49 @@ def _parquet(table: Any, **options: Any) -> bytes:
     return buffer.getvalue()
 
 
+def _json_lines() -> bytes:
+    rows = _rows().append_column("vector", pa.array([[i, i / 2] for i in range(30)])).to_pylist()
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def _mixed() -> Any:
+    """Categories and gaps."""
+    gaps = pa.array([None if i % 7 == 0 else i / 3 for i in range(30)])
+    colours = pa.array([None if i % 5 == 0 else ("red", "blue")[i % 2] for i in range(30)])
+    return _rows().append_column("gaps", gaps).append_column("colour", colours)
+
+
+def _with_vectors() -> Any:
+    vectors = pa.array([[float(i)] * 4 for i in range(30)], pa.list_(pa.float32()))
+    return _rows().append_column("vector", vectors)
+
+
+def _with_images() -> Any:
+    images = [{"bytes": _image("PNG", side=4), "path": f"{i}.png"} for i in range(30)]
+    return _rows().select(["kind", "site"]).append_column("image", pa.array(images))
+
+
+def by_schema() -> Reader:
+    """Garbled data for a trained model."""
+    content = _csv()
+
+    def read(folder: Path) -> object:
+        (folder / "trained.csv").write_bytes(content)
+        data = load_dataset(folder / "trained.csv", label="kind", client="site")
+        return load_rows(folder / "own.csv", data.schema)
+
+    return Reader((Specimen("own.csv", content),), read, "own")
+
+
+def clients_of_images() -> Reader:
+    files = {f"photos/{'ab'[i % 2]}/{i}.png": _image("PNG", side=4 + i) for i in range(6)}
+    lines = "".join(f"{path.removeprefix('photos/')},p{i % 2}\n" for i, path in enumerate(files))
+    specimens = [Specimen(path, content) for path, content in files.items()]
+    specimens += 3 * [Specimen("photos/who.csv", f"file,client\n{lines}".encode())]
+    options: Any = {"client": "who.csv", "image_size": 8, "test_fraction": 0.5}
+    return Reader(tuple(specimens), lambda folder: load_dataset(folder / "photos", **options), "photos")
+
+
 def image_folder(*kinds: tuple[str, str]) -> Reader:
     files = [
         Specimen(f"photos/{'ab'[i % 2]}/{i}.{suffix}", _image(kind))
@@ -346,6 +390,14 @@ READERS: dict[str, Callable[[], Reader]] = {
     "npz": partial(npz, zipfile.ZIP_STORED),
     "npz-packed": partial(npz, zipfile.ZIP_DEFLATED),
     "csv": lambda: _table("own.csv", _csv()),
+    "tsv-gz": lambda: _table("own.tsv.gz", _csv().replace(b",", b"\t"), _gzip),
+    "csv-latin-1": lambda: _table("own.csv", _csv().replace(b"dog", b"d\xf6g"), encoding="latin-1"),
+    "json-lines": lambda: _table("own.jsonl", _json_lines()),
+    "parquet-gaps": lambda: _table("own.parquet", _parquet(_mixed()), impute="median"),
+    "parquet-vectors": lambda: _table("own.parquet", _parquet(_with_vectors(), compression="none")),
+    "parquet-images": lambda: _table("own.parquet", _parquet(_with_images(), compression="none"), image_size=4),
+    "by-schema": by_schema,
+    "image-clients": clients_of_images,
     "parquet": lambda: _table("own.parquet", _parquet(_rows())),
     "parquet-plain": lambda: _table("own.parquet", _parquet(_rows(), compression="none", use_dictionary=False)),
     "image-folder": partial(image_folder, ("PNG", "png"), ("JPEG", "jpg"), ("BMP", "bmp")),

@@ -15,6 +15,7 @@ from fedwcm.data import load_dataset
 # Tables -------------------------------------------------------------------------------------------
 
 HEIGHTS = [float(i) for i in range(20)]
+ROLES = {"label": "kind", "client": "site", "split": "part"}
 
 
 def rows(**changes: Any) -> dict[str, Any]:
@@ -88,10 +89,19 @@ def test_integer_labels_and_clients_are_ordered_by_value(path: Path) -> None:
         ({"label": "kind", "split": "zzz"}, "no column 'zzz'; its columns"),
         ({"label": "kind", "client": "kind"}, "two roles"),
         ({"label": "kind", "client": "site", "split": "height"}, "'height'(, row 1 is '0'| is of type double)"),
-        ({"label": "kind", "client": "site", "split": "part", "drop": ["hight"]}, r"drop hight .*did you mean 'height'"),
-        ({"label": "kind", "client": "site", "split": "part", "features": ["z*"]}, r"features z\* .* no feature column"),
-        ({"label": "kind", "client": "site", "split": "part", "drop": ["*"]}, "no feature column: nothing is left"),
-        ({"label": "kind", "client": "site", "split": "part", "image_size": 8}, "no column holds images"),
+        (
+            ROLES | {"drop": ["hight"]},
+            r"drop hight .*did you mean 'height'",
+        ),
+        (
+            ROLES | {"features": ["z*"]},
+            r"features z\* .* no feature column",
+        ),
+        (
+            ROLES | {"drop": ["*"]},
+            "no feature column: nothing is left",
+        ),
+        (ROLES | {"image_size": 8}, "no column holds images"),
     ],
 )
 def test_wrong_columns_are_named(path: Path, options: dict[str, Any], message: str) -> None:
@@ -351,7 +361,9 @@ def test_an_image_that_is_cut_off_is_named(tmp_path: Path) -> None:
 
 def test_an_unknown_extension_is_refused_with_what_is_supported(tmp_path: Path) -> None:
     (tmp_path / "data.xlsx").write_text("")
-    with pytest.raises(ValueError, match=r"unknown extension '\.xlsx'; supported are \.npz, \.csv, \.tsv, .*\.parquet"):
+    with pytest.raises(
+        ValueError, match=r"unknown extension '\.xlsx'; supported are \.npz, \.csv, \.tsv, .*\.parquet"
+    ):
         load_dataset(tmp_path / "data.xlsx")
 
 

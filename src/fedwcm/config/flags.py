@@ -30,9 +30,7 @@ FLAGS: dict[str, Flag] = {
     "dataset": Flag("data.dataset", "a named data set, a table, a .npz file, an image folder, or hub:ID"),
     "data_dir": Flag("data.data_dir", "folder in which named data sets are looked for first"),
     "label": Flag("data.label", "label column of a table"),
-    "client": Flag(
-        "data.client", "client column of a table; for an image folder: folder, or a table of files and clients"
-    ),
+    "client": Flag("data.client", "client column of a table; of an image folder: folder, or a table file,client"),
     "split": Flag("data.split", "column that says train, val or test"),
     "features": Flag("data.features", "columns to use, by name or pattern: age,pixel_*"),
     "drop": Flag("data.drop", "columns to leave out, by name or pattern"),

@@ -1,4 +1,4 @@
-"""Inputs as the models take them: images channels first, numbers normalised by the training data, integers kept."""
+"""Inputs as the models take them: images channels first, numbers normalised, integers kept for embeddings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,8 +57,9 @@ def choose_normalizer(inputs: Array, how: Normalize, *, embeds: bool = False) ->
     Args:
         inputs: the training samples, as a `Dataset` holds them.
         how: `standard` (subtract the mean, divide by the standard deviation), `none`, a pair `[mean, std]` in the
-            units of the data (0 to 255 for ordinary images), each a number or one per channel or column; or `auto`:
-            integers that are not pixels stay integers if the model embeds them, everything else is `standard`.
+            units of the data (0 to 255 for ordinary images), each a number or one per channel or column; or
+            `auto`: integers that are not pixels stay integers if the model embeds them, everything else is
+            `standard`.
         embeds: whether the model looks its inputs up in an embedding.
     """
     per = "channel" if inputs.ndim > 2 else "column"
@@ -95,5 +96,7 @@ def _integers(inputs: Array) -> NDArray[np.int64]:
     wrong = np.argwhere(whole != inputs) if inputs.dtype.kind == "f" else np.empty((0, inputs.ndim), np.int64)
     if len(wrong):
         place = tuple(int(i) for i in wrong[0])
-        raise ValueError(f"inputs{list(place)} is {inputs[place]}: the model takes whole numbers, for its embedding")
+        raise ValueError(
+            f"inputs{list(place)} is {inputs[place]}: the model takes whole numbers, for its embedding"
+        )
     return whole

@@ -66,7 +66,9 @@ class ReadOptions:
 
 def _require_text_encoding(name: str) -> None:
     try:
-        b"".decode(name)
+        b" ".decode(name)
+    except UnicodeError:
+        return  # an encoding, of which a single byte is no text
     except (LookupError, ValueError):
         raise ValueError(
             f"encoding = {name!r} is not allowed: it must be a text encoding of Python, such as utf-8, latin-1, "

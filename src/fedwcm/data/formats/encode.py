@@ -135,7 +135,7 @@ def _encode_number(where: str, column: Column, values: Any) -> NDArray[Any]:
     name = column.name
     if not _is_number(values.type):
         texts = _texts(where, name, values) if _is_text(values.type) else np.array([], np.str_)
-        bad = next((text for text in texts if text and not _reads_as_number(str(text))), "")
+        bad = next((str(text) for text in texts if text and not _reads_as_number(str(text))), "")
         raise ValueError(
             f"{where}: column {name!r} is of type {values.type!s:.100} (for example {bad!r:.100}): it must be "
             f"numeric"
