@@ -153,6 +153,18 @@ def test_predictions_are_those_of_the_model_with_or_without_labels(
     assert fedwcm.predict(trained / "run", (torch.from_numpy(raw), truth)).labels == predictions.labels
 
 
+def test_a_label_or_client_of_another_name_is_no_input(trained: Path, tmp_path: Path) -> None:
+    known = table(tmp_path / "known.csv", 30, 6)
+    renamed = tmp_path / "renamed.csv"
+    renamed.write_text(known.read_text().replace("activity,person", "what,who"))
+    with pytest.raises(ValueError, match="'what'"):
+        fedwcm.predict(trained / "run", renamed)
+    expected = fedwcm.predict(trained / "run", known).labels
+    assert fedwcm.predict(trained / "run", renamed, label="what", client="who").labels == expected
+    measured = fedwcm.evaluate(trained / "run", renamed, label="what", client="who")
+    assert measured["test_accuracy"] == fedwcm.evaluate(trained / "run", known)["test_accuracy"]
+
+
 def test_predictions_of_images_go_by_their_files(tmp_path: Path) -> None:
     x, y = digits()
     keep = y < 3

@@ -60,7 +60,8 @@ def test_options_of_an_object_take_effect() -> None:
     uneven = {"partition": "fedgrab", "beta": 0.5}
     cubed = losses(method=Tilted(power=3.0), **uneven)
     assert losses(method=Tilted(power=0.0), **uneven) != cubed
-    assert losses(method=Tilted(), settings={"method.power": 3.0}, **uneven) == cubed
+    for method in (Tilted(), local_method(), local_method()(power=0.5)):
+        assert losses(method=method, settings={"method.power": 3.0}, **uneven) == cubed
     with pytest.raises(ValueError, match=r"method\.pwer.*Did you mean 'method\.power'"):
         losses(method=Tilted(), settings={"method.pwer": 3.0})
 
