@@ -98,6 +98,10 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             for i, row in enumerate(values)
         ]
         (tmp_path / f"{name}.csv").write_text("\n".join(["a,b,c,d,activity,person", *lines]) + "\n")
+    outcomes = [f"{i},{i % 7},{i % 5},{'sick' if i % 3 else 'well'}" for i in range(60)]
+    for name in ("patients", "new"):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["id,age,dose,outcome", *outcomes]) + "\n")
+    (tmp_path / "unlabelled.csv").write_text("dose,age\n3,4\n1,2\n")
     for i in range(120):
         path = tmp_path / "images" / "train" / "ab"[i % 2] / f"{i}.png"
         for place in (path, Path(str(path).replace("train", "test"))):

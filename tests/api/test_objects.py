@@ -152,7 +152,10 @@ def test_ready_made_clients_and_client_ids_are_the_natural_partition() -> None:
     assert by_list.counts.shape == by_name.counts.shape == by_ids.counts.shape == (4, 10)
     assert by_ids.counts.sum() == pytest.approx(0.8 * len(y), abs=6)
     assert losses(clients=owner) == losses(clients=[f"site {k}" for k in owner])
-    with pytest.raises(ValueError, match="600 samples but 3 clients"):
+    assert fedwcm.partition(dataset=(x, y), clients=np.int64(7), beta=np.float32(0.5)).counts.shape[0] == 7
+    with pytest.raises(ValueError, match=r"partition\.beta is not an option"):
+        fedwcm.partition(dataset=(x, y), clients=owner, beta=0.5)
+    with pytest.raises(ValueError, match=r"600.* samples but 3 clients"):
         fedwcm.partition(dataset=(x, y), clients=[0, 0, 1])
 
 

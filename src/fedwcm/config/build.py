@@ -217,6 +217,7 @@ def _partition(chosen: Component, objects: Objects, dataset: Dataset, rows: Ints
     name = chosen.name
     if objects.client_ids is not None:
         assert dataset.client_ids is not None
+        _refuse_options(chosen)
         digest = array_digest(dataset.client_ids)
         return Natural(client_ids=dataset.client_ids[rows]), Component(f"{CLIENT_IDS}#{digest}")
     if objects.partition is not None:
@@ -230,15 +231,17 @@ def _partition(chosen: Component, objects: Objects, dataset: Dataset, rows: Ints
             raise ValueError(
                 f"partition.name = 'natural' needs the clients of {dataset.name}: name their column with --client"
             )
-        for option in chosen.options:
-            raise ValueError(
-                f"partition.{option} is not an option of 'natural': the data says who the clients are"
-            )
+        _refuse_options(chosen)
         return Natural(client_ids=dataset.client_ids[rows]), Component(name)
     known = {field.name for field in fields(PARTITIONS[name])} if name in PARTITIONS else set()
     defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in known}
     options = {**defaults, **chosen.options}
     return make_partition(name, **options), Component(name, options)
+
+
+def _refuse_options(chosen: Component) -> None:
+    for option in chosen.options:
+        raise ValueError(f"partition.{option} is not an option of 'natural': the data says who the clients are")
 
 
 def _embeds(config: Config, objects: Objects, dataset: Dataset, trusted: bool) -> bool:

@@ -58,6 +58,7 @@ REGISTRIES: dict[str, tuple[Mapping[str, Any], Any]] = {
 
 def separate(given: Mapping[str, Any]) -> tuple[dict[str, Any], Objects]:
     """Split keywords into text for the configuration and the objects that have to travel beside it."""
+    given = {key: value.item() if isinstance(value, np.generic) else value for key, value in given.items()}
     text, objects = dict(given), {}
     for kind in REGISTRIES:
         if not isinstance(given.get(kind), (str, Component, type(None))):
