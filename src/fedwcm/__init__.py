@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     )
     from fedwcm.core.loss import Loss
     from fedwcm.core.method import Method
+    from fedwcm.core.sampler import Sampler
     from fedwcm.data import Dataset
     from fedwcm.data.partition import Partition
-    from fedwcm.engine.batches import Sampler
     from fedwcm.reports.write import report
 
 __version__ = "0.1.0"
@@ -52,7 +52,7 @@ _HOMES = {
     "Loss": "fedwcm.core.loss",
     "Method": "fedwcm.core.method",
     "Partition": "fedwcm.data.partition",
-    "Sampler": "fedwcm.engine.batches",
+    "Sampler": "fedwcm.core.sampler",
     "report": "fedwcm.reports.write",
 }
 """Where what is not in `fedwcm.api` is defined."""

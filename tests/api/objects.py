@@ -9,9 +9,8 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import fedwcm
-from fedwcm.core.loss import Outputs
+from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.types import Cohort, Context, Floats, Ints, State
-from fedwcm.engine.batches import Batch
 
 SMALL = {"clients": 6, "rounds": 3, "epochs": 1, "batch_size": 20, "participation": 0.5, "backend": "sequential"}
 
@@ -34,9 +33,9 @@ class Margin(fedwcm.Loss):
     name: ClassVar[str] = ""
     width: float = 1.0
 
-    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
-        right = view.logits.gather(-1, batch.labels[..., None])
-        over = (view.logits - right + self.width).clamp(min=0).sum(dim=-1) - self.width
+    def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        right = outputs.logits.gather(-1, batch.labels[..., None])
+        over = (outputs.logits - right + self.width).clamp(min=0).sum(dim=-1) - self.width
         return batch.mean(over), o
 
 

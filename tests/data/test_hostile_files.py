@@ -38,6 +38,26 @@ def test_bounds_are_relative_above_a_floor_and_end_at_a_ceiling() -> None:
     assert safety.allowed_bytes(2**60) == safety.CEILING
 
 
+class Endless:
+    """A stream without end that keeps in mind how much it was asked for at most."""
+
+    largest = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        self.largest = max(self.largest, size)
+        assert size >= 0, "all of it at once would never end"
+        return bytes(size)
+
+
+@pytest.mark.usefixtures("_small_floor")
+@pytest.mark.parametrize("size", [-1, 2**40])
+def test_no_more_is_unpacked_than_it_takes_to_see_a_bomb(size: int) -> None:
+    stream = Endless()
+    with pytest.raises(ValueError, match=BOMB):
+        safety.BoundedReader(stream, "x", 10).read(size)
+    assert stream.largest == MIB + 1
+
+
 # Bombs --------------------------------------------------------------------------------------------
 
 
@@ -147,6 +167,14 @@ def test_an_npz_header_that_lies_is_refused_before_memory_is_taken(
         load_dataset(tmp_path / "own.npz")
 
 
+@pytest.mark.parametrize("code", [0x110000, 0xFFFFFFFF, 0xD800])
+def test_text_of_characters_that_do_not_exist_is_refused(tmp_path: Path, code: int) -> None:
+    y = np.array([code, ord("a")] * 5, np.uint32).view("<U1")
+    np.savez(tmp_path / "own.npz", x=np.zeros((10, 2)), y=y)
+    with pytest.raises(ValueError, match="array 'y' holds text with characters that do not exist"):
+        load_dataset(tmp_path / "own.npz")
+
+
 def test_an_idx_header_that_lies_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\0\0\x08\x03" + struct.pack(">III", 2**31, 2**31, 2**31))
     with pytest.raises(ValueError, match="0 bytes, which does not fit its shape"):
@@ -202,6 +230,17 @@ def test_big_endian_files_and_values_in_fewer_bytes_are_read(tmp_path: Path) -> 
     values = read_mat(tmp_path / "a.mat", ["y"])["y"]
     assert values.dtype == np.float64
     assert values.tolist() == [[1.0, 2.0, 300.0]]
+
+
+def test_a_matlab_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    from scipy.io import savemat
+
+    savemat(tmp_path / "a.mat", {"X": np.zeros((4, 4, 3, 2), np.uint8)})
+    whole = (tmp_path / "a.mat").read_bytes()
+    for end, message in ((-40, "claims .* bytes, more than there are"), (132, "inside the tag"), (100, "no mark")):
+        (tmp_path / "a.mat").write_bytes(whole[:end])
+        with pytest.raises(ValueError, match=message):
+            read_mat(tmp_path / "a.mat", ["X"])
 
 
 def test_a_matlab_7_3_file_is_refused_with_advice(tmp_path: Path) -> None:

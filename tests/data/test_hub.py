@@ -130,3 +130,11 @@ def test_two_class_columns_ask_for_a_choice(hf: Any, tmp_path: Path) -> None:
 def test_a_folder_that_was_not_saved_is_refused(hf: Any, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="cannot be read"):
         load_dataset(f"hub:{tmp_path}")
+
+
+def test_an_image_column_may_be_left_out(hf: Any, tmp_path: Path) -> None:
+    rows = image_rows(hf, 12).add_column("weight", [float(i) for i in range(12)])
+    rows.save_to_disk(tmp_path / "set")
+    data = load_dataset(f"hub:{tmp_path / 'set'}", drop=["image", "writer"])
+    assert data.feature_names == ("weight",)
+    assert data.encoding.ignored == ("image", "writer")

@@ -12,9 +12,9 @@ from torch.utils.data import Dataset as TorchDataset
 from fedwcm.config.schema import Config
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
+from fedwcm.core.sampler import Sampler
 from fedwcm.data import Dataset
 from fedwcm.data.partition import Partition
-from fedwcm.engine.batches import Sampler
 
 
 class DataFrame(Protocol):

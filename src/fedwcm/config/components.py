@@ -1,4 +1,4 @@
-"""The chosen method, objective and sampler, and the local training that they make: for any engine."""
+"""The chosen method, loss and sampler, and the local training that they make: for any engine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,9 +10,9 @@ from fedwcm.config.resolve import resolve_class
 from fedwcm.config.schema import Component, Config
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
+from fedwcm.core.sampler import Sampler
 from fedwcm.core.types import Population
 from fedwcm.data.augment import FlipCrop
-from fedwcm.engine.batches import Sampler
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.forward import Forward
 from fedwcm.losses import LOSSES
@@ -27,7 +27,7 @@ class Parts:
     """What a configuration names, with its options checked."""
 
     method: Method
-    objective: Loss
+    loss: Loss
     sampler: Sampler
 
     @classmethod
@@ -44,15 +44,15 @@ class Parts:
         return replace(
             config,
             method=Component(config.method.name, options_of(self.method)),
-            loss=Component(config.loss.name, options_of(self.objective)),
+            loss=Component(config.loss.name, options_of(self.loss)),
             sampler=Component(config.sampler.name, options_of(self.sampler)),
         )
 
-    def training(self, config: Config, forward: Forward, population: Population) -> ClientTrainer:
+    def trainer(self, config: Config, forward: Forward, population: Population) -> ClientTrainer:
         """How the clients of a run train."""
         return ClientTrainer(
             method=self.method,
-            objective=self.objective,
+            loss=self.loss,
             sampler=self.sampler,
             augmentation=FlipCrop() if config.data.augment else None,
             forward=forward,

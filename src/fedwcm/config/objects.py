@@ -19,8 +19,8 @@ from fedwcm.config.schema import Component, Config
 from fedwcm.core.checks import unknown
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
+from fedwcm.core.sampler import Sampler
 from fedwcm.data.partition import PARTITIONS, Partition
-from fedwcm.engine.batches import Sampler
 from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
 from fedwcm.models import MODELS

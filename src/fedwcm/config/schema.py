@@ -15,6 +15,7 @@ import tomli_w
 from fedwcm.config.options import make, parse_value, plain
 from fedwcm.config.recipes import RECIPES
 from fedwcm.core.checks import require, unknown
+from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.participation import Participation
 
 Settings = dict[str, object]
@@ -125,6 +126,7 @@ class RunOptions:
         privacy: how the class distribution is gathered: plainly (`none`) or under homomorphic encryption (`he`).
         diagnostics: what else to measure at every evaluation: `concentration`.
         track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
+        reject_nonfinite: leave a client out whose update has a NaN or an infinity; `false` lets it end the run.
         profile: record where the time goes: seconds of each phase since the last evaluated round.
     """
 
@@ -139,6 +141,7 @@ class RunOptions:
     privacy: Literal["none", "he"] = "none"
     diagnostics: tuple[Literal["concentration"], ...] = ()
     track: tuple[str, ...] = ()
+    reject_nonfinite: bool = True
     profile: bool = False
 
     def __post_init__(self) -> None:
@@ -168,6 +171,7 @@ class Config:
     sampler: Component = Component("uniform")
     local: LocalOptions = field(default_factory=LocalOptions)
     participation: Participation = field(default_factory=Participation)
+    aggregation: Aggregation = field(default_factory=Aggregation)
     run: RunOptions = field(default_factory=RunOptions)
 
     @property
@@ -182,6 +186,7 @@ SECTIONS: dict[str, type] = {
     "data": DataOptions,
     "local": LocalOptions,
     "participation": Participation,
+    "aggregation": Aggregation,
     "run": RunOptions,
 }
 INCIDENTAL = (

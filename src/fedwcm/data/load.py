@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from numpy.typing import NDArray
+
 from fedwcm.data.dataset import Dataset
 from fedwcm.data.formats.hub import read_hub
 from fedwcm.data.formats.image_folder import read_image_folder
@@ -16,7 +18,6 @@ from fedwcm.data.formats.table_file import table_suffix
 from fedwcm.data.hint import did_you_mean
 from fedwcm.data.locate import data_folders, user_cache
 from fedwcm.data.named import DATASETS, read_named
-from fedwcm.data.objects import as_array, as_parts, read_object
 from fedwcm.data.read_options import Impute, ReadOptions
 from fedwcm.data.samples import Parts, Rows, build_dataset, build_rows, encode
 from fedwcm.data.schema import DatasetSchema
@@ -96,13 +97,19 @@ def load_dataset(
         return source if client_ids is None else _with_clients(source, client_ids)
     name, parts = _read(source, options, data_dir, download)
     if client_ids is not None:
-        parts = replace(parts, train=replace(parts.train, client=as_array(client_ids)))
+        parts = replace(parts, train=replace(parts.train, client=_ids(client_ids)))
     return build_dataset(name, parts, options)
 
 
 def _with_clients(dataset: Dataset, client_ids: object) -> Dataset:
-    names, ids = encode(as_array(client_ids))
+    names, ids = encode(_ids(client_ids))
     return replace(dataset, client_ids=ids, client_names=names)
+
+
+def _ids(client_ids: object) -> NDArray[Any]:
+    from fedwcm.data.objects import as_array  # needs torch, which a file does not
+
+    return as_array(client_ids)
 
 
 def load_rows(
@@ -154,6 +161,8 @@ def _read(source: Any, options: ReadOptions, data_dir: str | Path | None, downlo
         return Path(hub_id).name, read_hub(hub_id, options)
     if isinstance(source, (str, Path)):
         return _read_path(Path(source).expanduser(), options)
+    from fedwcm.data.objects import as_parts, read_object  # needs torch, which a file does not
+
     if isinstance(source, Dataset):
         options.refuse(source.name, "a fedwcm.Dataset", ())
         return source.name, as_parts(source, options)

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedwcm.config.build import Experiment, LabelledTensors
 from fedwcm.config.schema import Config, to_settings
+from fedwcm.core.mixins import Momentum
 from fedwcm.core.types import State
 from fedwcm.engine.backends.plan import threads
 from fedwcm.engine.evaluate import Evaluation, evaluate
@@ -45,7 +46,7 @@ class Runner:
 
     def __init__(self, experiment: Experiment, folder: RunFolder | None, progress: Progress) -> None:
         self.experiment, self.folder, self.progress = experiment, folder, progress
-        self.clock = experiment.simulation.clock
+        self.clock = experiment.rounds.clock
         self.history: list[Record] = []
         self.seconds = 0.0
         self.confusion: Evaluation | None = None
@@ -59,33 +60,33 @@ class Runner:
             self.tracking.close()
 
     def _run(self) -> RunResult:
-        experiment, rounds = self.experiment, self.experiment.config.run.rounds
+        experiment, last = self.experiment, self.experiment.config.run.rounds
         state = self._start()
         self._warn_of_gain()
-        self.progress.start(experiment.config.title, rounds, state.round)
+        self.progress.start(experiment.config.title, last, state.round)
         try:
             if self.folder is not None:
                 self.tracking.start(self.folder.path, to_settings(experiment.config), state.round)
-            while state.round < rounds:
+            while state.round < last:
                 state = self._round(state)
         except DivergedError as error:
             self._write_summary(diverged=str(error))
             raise
         except KeyboardInterrupt:
-            if not experiment.simulation.store.keeps_anything:  # else a round cut short may have changed some
+            if not experiment.rounds.store.keeps_anything:  # else a round cut short may have changed some
                 self._save(state)
             raise StoppedError from None
         finally:
             self.progress.close()
-            experiment.simulation.backend.close()
+            experiment.rounds.backend.close()
         return self._finish(state)
 
     def _start(self) -> ServerState:
         experiment = self.experiment
-        fresh = experiment.simulation.start(experiment.x, experiment.buffers)
+        fresh = experiment.rounds.start(experiment.x, experiment.buffers)
         if self.folder is None:
             return fresh
-        store, device = experiment.simulation.store, experiment.network.device
+        store, device = experiment.rounds.store, experiment.network.device
         saved, complaints = checkpoint.load(self.folder.checkpoints, store, device)
         for complaint in complaints:
             warnings.warn(complaint, stacklevel=2)
@@ -98,7 +99,7 @@ class Runner:
     def _round(self, before: ServerState) -> ServerState:
         began = time.perf_counter()
         with threads(self.experiment.choice.threads):
-            state, record = self.experiment.simulation.play(before)
+            state, record = self.experiment.rounds.step(before)
         options = self.experiment.config.run
         if state.round % options.eval_every == 0 or state.round == options.rounds:
             with self.clock.phase("evaluation"):
@@ -131,7 +132,7 @@ class Runner:
 
     def _tested(self, state: ServerState, samples: LabelledTensors) -> Evaluation:
         experiment = self.experiment
-        x = experiment.simulation.training.method.eval_params(state.x, state.method)
+        x = experiment.rounds.trainer.method.eval_params(state.x, state.method)
         classes = len(experiment.train_counts)
         return evaluate(experiment.network, x, state.buffers, samples.inputs, samples.labels, classes)
 
@@ -145,11 +146,11 @@ class Runner:
         if self.folder is not None and state.round:
             history = [record for record in self.history if int(str(record["round"])) <= state.round]
             saved = checkpoint.Checkpoint(state, history, self.seconds)
-            checkpoint.save(self.folder.checkpoints, saved, self.experiment.simulation.store)
+            checkpoint.save(self.folder.checkpoints, saved, self.experiment.rounds.store)
 
     def _finish(self, state: ServerState) -> RunResult:
         experiment = self.experiment
-        x = experiment.simulation.training.method.eval_params(state.x, state.method)
+        x = experiment.rounds.trainer.method.eval_params(state.x, state.method)
         model = experiment.network.state_dict(x, state.buffers)
         if self.folder is not None:
             self._save(state)
@@ -182,10 +183,11 @@ class Runner:
         return {"name": config.title, **parts}
 
     def _warn_of_gain(self) -> None:
-        simulation = self.experiment.simulation
-        training = simulation.training
-        gain = training.method.starting_gain(training.population, simulation.federation.samples)
-        if gain is not None and gain >= 1:
+        trainer = self.experiment.rounds.trainer
+        if not isinstance(trainer.method, Momentum):
+            return
+        gain = trainer.method.starting_gain(trainer.population, self.experiment.rounds.federation.samples)
+        if gain >= 1:
             warnings.warn(
                 f"the momentum of {title_of(self._names())} starts with a gain of {gain:.3f}: at 1 or more it "
                 "grows round by round, whatever the data. Cure: method.momentum_norm=exact",

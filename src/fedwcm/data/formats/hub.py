@@ -83,13 +83,14 @@ def _find_roles(where: str, columns: Mapping[str, Any], options: ReadOptions) ->
     if options.labelled:
         label = find_label(where, label or _only(where, columns, "ClassLabel", "pass --label NAME"), names)
     client = None if options.client is None else find_column(where, options.client, names)
-    image = _only(where, columns, "Image", "only one can be read")
     held = label if options.labelled else None
     if options.known is not None:
         match_columns(where, names, options.known, options)
         return _Roles(held, client, options.known.image, tuple(c.name for c in options.known.columns))
-    others = [name for name in names if name not in (label, client)]
-    return _Roles(held, client, image, () if image else tuple(choose_features(where, others, options)))
+    chosen = choose_features(where, [name for name in names if name not in (label, client)], options)
+    pictures = {name: columns[name] for name in chosen}
+    image = _only(where, pictures, "Image", "leave all but one out with --drop")
+    return _Roles(held, client, image, () if image else tuple(chosen))
 
 
 def _only(where: str, columns: Mapping[str, Any], kind: str, advice: str) -> str | None:

@@ -49,7 +49,7 @@ def _read_text(path: Path, suffix: str, encoding: str) -> Any:
         content = stream.read()
     _require_text(path, content, encoding)
     plain = suffix.removesuffix(".gz")
-    block = min(max(len(content) + 1, 2**20), MAX_BLOCK)  # types are inferred from the first block: all of it
+    block = min(max(len(content) + 1, 2**20), MAX_BLOCK)  # a row must fit into a block
     try:
         if plain in DELIMITERS:
             return csv.read_csv(
