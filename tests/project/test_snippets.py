@@ -5,8 +5,6 @@ Commands run as they stand, but for one round, on small stand-ins for the data t
 
 import re
 import shlex
-import textwrap
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +14,9 @@ from PIL import Image
 
 import fedwcm
 from fedwcm.cli import main
+from tests.project import ROOT
+from tests.project.markdown import GITHUB, text_of
 
-ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PYTHON = re.compile(r"(import|from|class|def|@|fedwcm\.|# \w+\.py)\b")
 
@@ -33,12 +32,14 @@ NOT_RUN = {
     "client_app(model=my_model": "the reader's own model and data; tests/flower runs such an app",
     "server_app(model=my_model": "the reader's own model and data; tests/flower runs such an app",
     'Client("hospital-7"': "the reader's own transport; tests/privacy has one",
+    "--model my_model:make": "stops in the debugger",
+    "            breakpoint()": "stops in the debugger",
     "class Printer(Tracker):": "an excerpt; tests/runs/trackers has the same tracker",
 }
 """Snippets that are not run here, by a text that they contain, and why."""
 
-SLOW = {"results.md": pytest.mark.slow, "reports.md": pytest.mark.slow}
-"""Pages that take more than a few seconds: comparisons over many seeds, figures drawn by matplotlib."""
+SLOW = dict.fromkeys(("results.md", "reports.md", "debugging.md"), pytest.mark.slow)
+"""Pages that take more than a few seconds: comparisons over many seeds, figures by matplotlib, convolutions."""
 
 
 @dataclass(frozen=True)
@@ -60,20 +61,15 @@ class Snippet:
         return [line.strip() for line in joined.splitlines() if line.strip().startswith("fedwcm ")]
 
 
-def snippets(page: Path) -> Iterator[Snippet]:
-    """The fenced and the indented blocks of a page; what is indented in a list is not one."""
-    lines, i = page.read_text(encoding="utf-8").splitlines(), 0
-    while i < len(lines):
-        start = i
-        if lines[i].startswith("```"):
-            i = next(j for j in range(i + 1, len(lines)) if lines[j].startswith("```")) + 1
-            yield Snippet(page, start + 1, "\n".join(lines[start + 1 : i - 1]), lines[start][3:].strip() or "text")
-        elif lines[i].startswith("    ") and not lines[i - 1].strip():
-            while i < len(lines) and (lines[i].startswith("    ") or not lines[i].strip()):
-                i += 1
-            yield Snippet(page, start + 1, textwrap.dedent("\n".join(lines[start:i])).strip(), "")
-        else:
-            i += 1
+def snippets(page: Path) -> list[Snippet]:
+    """The fenced and the indented blocks of a page."""
+    return [
+        Snippet(
+            page, token.map[0] + 1, token.content.strip(), token.info or ("text" if token.type == "fence" else "")
+        )
+        for token in GITHUB.parse(text_of(page))
+        if token.type in ("fence", "code_block") and token.map is not None
+    ]
 
 
 @pytest.fixture(scope="module")
