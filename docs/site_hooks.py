@@ -15,7 +15,8 @@ ROOT = Path(__file__).parent.parent
 
 REFERENCE = {
     "functions": (
-        *("fedwcm.run", "fedwcm.compare", "fedwcm.evaluate", "fedwcm.partition", "fedwcm.partitions"),
+        *("fedwcm.run", "fedwcm.compare", "fedwcm.evaluate", "fedwcm.predict"),
+        *("fedwcm.partition", "fedwcm.partitions"),
         *("fedwcm.report", "fedwcm.load", "fedwcm.normalizer", "fedwcm.Result"),
     ),
     "method": ("fedwcm.core.method", "fedwcm.core.mixins", "fedwcm.core.types"),
