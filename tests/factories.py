@@ -227,7 +227,7 @@ def simulation(
     store = ClientStore(training.population.clients, template)
     inner = InProcess(training, federation, store, block)
     backend: Backend = Processes(inner, workers) if workers > 1 else inner
-    everybody = participation or Participation(participation=1.0)
+    everybody = participation or Participation(fraction=1.0)
     return Rounds(training, federation, everybody, backend, store, lr, lr_decay)
 
 

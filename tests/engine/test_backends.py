@@ -47,7 +47,7 @@ def run_digits(method: str, backend: str) -> RunResult:
         "local.lr_decay": 0.9,
         "local.weight_decay": 1e-3,
         "local.clip": 5.0,
-        "participation.participation": 0.5,
+        "participation.fraction": 0.5,
         "participation.dropout": 0.2,
         "run.rounds": ROUNDS,
         "run.device": "cpu",
@@ -120,7 +120,7 @@ def test_client_state_survives_from_round_to_round(backend: str) -> None:
     playing = simulation(
         training,
         data.federation,
-        participation=Participation(participation=0.6),
+        participation=Participation(fraction=0.6),
         block=engine.block,
         workers=engine.workers,
     )

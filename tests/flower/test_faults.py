@@ -21,7 +21,7 @@ from .wire import SERVER, WireGrid
 VICTIM, ROUND = 1, 2
 EVERYBODY = list(range(CLIENTS))
 OTHERS = [client for client in EVERYBODY if client != VICTIM]
-FULL: dict[str, Any] = {"participation.participation": 1.0}
+FULL: dict[str, Any] = {"participation.fraction": 1.0}
 
 
 def in_simulator(method: str, cohorts: list[list[int]]) -> RunResult:

@@ -16,7 +16,7 @@ from fedwcm.runs.runner import RunResult
 from .federation import CLIENTS, grid, in_simulator, model, run_config, test_data
 from .wire import WireGrid
 
-FULL: dict[str, Any] = {"participation.participation": 1.0}
+FULL: dict[str, Any] = {"participation.fraction": 1.0}
 
 
 class Killed(BaseException):

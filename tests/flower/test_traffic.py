@@ -22,7 +22,7 @@ def model() -> MLP:
 
 @pytest.mark.parametrize(("method", "down", "up"), [("fedavg", 1, 1), ("fedwcm", 2, 1), ("scaffold", 2, 1)])
 def test_the_bytes_of_a_round_are_those_of_the_models_within_5_percent(method: str, down: int, up: int) -> None:
-    config = run_config(method, **{"participation.participation": 1.0})
+    config = run_config(method, **{"participation.fraction": 1.0})
     nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS)
     finished = serve(nodes, config, model, test_data)
     assert finished is not None

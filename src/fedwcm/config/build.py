@@ -282,7 +282,7 @@ def _validation(data: PartitionedData, device: torch.device) -> LabelledTensors 
 
 
 def _largest_cohort(config: Config, population: Population) -> int:
-    return max(1, round(config.participation.participation * population.clients))
+    return max(1, round(config.participation.fraction * population.clients))
 
 
 def chosen_device(name: str) -> torch.device:

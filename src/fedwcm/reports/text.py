@@ -134,7 +134,7 @@ def _clients(run: LoadedRun) -> str:
     said = f"Clients: {number if number is not None else 'the real ones'}"
     said += f", divided by “{settings.get('partition.name', 'natural')}”"
     said += f" ({', '.join(options)})" if options else ""
-    share = field("participation.participation")(settings)
+    share = field("participation.fraction")(settings)
     if share is not None:
         said += f"; {100 * share:.3g} % of them are asked to train in a round"
     dropout = field("participation.dropout")(settings)
