@@ -22,8 +22,10 @@ from fedwcm.engine.rounds import DivergedError
 from fedwcm.metrics.classification import summarise
 from fedwcm.models import build_model
 from fedwcm.reports.write import report_or_warn
-from fedwcm.runs.folder import Record, RunFolder
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.model_file import read_facts, read_model
 from fedwcm.runs.progress import Progress, Silent
+from fedwcm.runs.records import EvaluationRecord, ModelFacts, RoundRecord, SplitRecord, Summary
 from fedwcm.runs.runner import Runner, RunResult
 from fedwcm.runs.trackers.tracking import check_trackers
 
@@ -33,8 +35,8 @@ class Result:
     """A finished run: what was run, how it went, and the trained model."""
 
     config: Config
-    history: list[Record]
-    summary: Record
+    history: list[RoundRecord]
+    summary: Summary
     model: nn.Module
     folder: Path | None
 
@@ -90,9 +92,8 @@ def _nothing_left(folder: RunFolder, experiment: Experiment) -> bool:
 def _played(experiment: Experiment, folder: RunFolder | None, progress: Progress, report: bool) -> RunResult:
     """Run to the end, in memory or in a folder; there the report tells of a run that diverged, too."""
     if folder is not None:
-        classes = experiment.facts["classes"]
-        assert isinstance(classes, list)
-        folder.write_split(experiment.simulation.federation.counts, classes)
+        counts = experiment.simulation.federation.counts
+        folder.write_split(SplitRecord.of(counts, experiment.facts.classes))
     try:
         return Runner(experiment, folder, progress).run()
     finally:
@@ -105,53 +106,49 @@ def load(folder: str | Path) -> nn.Module:
     return _trained(Path(folder))[0]
 
 
-def _trained(folder: Path) -> tuple[nn.Module, Record]:
+def _trained(folder: Path) -> tuple[nn.Module, ModelFacts]:
     """The trained model of a run, and what it takes to use it."""
     run_folder = RunFolder(folder)
-    if not (run_folder.path / "model.safetensors").exists():
-        raise FileNotFoundError(f"{folder} holds no finished run: there is no model.safetensors in it")
-    state, facts = run_folder.model()
+    if not run_folder.model_file.exists():
+        raise FileNotFoundError(f"{folder} holds no finished run: there is no {run_folder.model_file.name} in it")
+    state, facts = read_model(run_folder)
     model = run_folder.config().model
-    shape, classes = facts["input_shape"], facts["classes"]
-    assert isinstance(shape, list)
-    assert isinstance(classes, list)
-    module = build_model(model.name, tuple(shape), len(classes), 0, **model.options)
+    module = build_model(model.name, facts.input_shape, len(facts.classes), 0, **model.options)
     module.load_state_dict(state)
     return module.eval(), facts
 
 
 def normalizer(folder: str | Path) -> Normalizer:
     """What turns raw inputs (images `(n, H, W, C)`, tables `(n, features)`) into those the model takes."""
-    _, facts = RunFolder(Path(folder)).model()
-    return _normalizer(facts)
+    return _normalizer(read_facts(RunFolder(Path(folder))))
 
 
-def _normalizer(facts: Record) -> Normalizer:
-    return Normalizer(np.float32(facts["mean"]), np.float32(facts["std"]))  # type: ignore[arg-type]
+def _normalizer(facts: ModelFacts) -> Normalizer:
+    return Normalizer(np.array(facts.mean, dtype=np.float32), np.array(facts.std, dtype=np.float32))
 
 
-def evaluate(folder: str | Path, dataset: str | Path | Dataset, **options: object) -> Record:
+def evaluate(folder: str | Path, dataset: str | Path | Dataset, **options: object) -> EvaluationRecord:
     """Test the model of a run on the test part of other data. Classes are matched by name.
 
     `options` are those of `fedwcm.data.load_dataset`: `data_dir`, `label`, `client`, `split`, `test_fraction`.
     """
     module, facts = _trained(Path(folder))
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset, **options)  # type: ignore[arg-type]
-    known = facts["classes"]
-    assert isinstance(known, list)
+    known = facts.classes
     missing = sorted(set(data.classes) - set(known))
     if missing:
         raise ValueError(f"{data.name} has classes that the model does not know: {', '.join(missing)}")
-    if list(data.input_shape) != facts["input_shape"]:
-        raise ValueError(f"{data.name} has inputs of shape {data.input_shape}, the model {facts['input_shape']}")
+    if data.input_shape != facts.input_shape:
+        raise ValueError(f"{data.name} has inputs of shape {data.input_shape}, the model {facts.input_shape}")
     numbers = np.array([known.index(name) for name in data.classes])
     inputs = torch.from_numpy(_normalizer(facts)(data.x_test))
     network = Network(module)
     tested = evaluate_network(
         network, *network.initial(), inputs, torch.from_numpy(numbers[data.y_test]), len(known)
     )
-    train_counts = np.array(RunFolder(Path(folder)).summary()["train_counts"])
-    return {"samples": len(inputs), "test_loss": tested.loss, **summarise(tested.confusion, train_counts)}
+    train_counts = np.array(RunFolder(Path(folder)).summary().train_counts)
+    metrics = summarise(tested.confusion, train_counts)
+    return EvaluationRecord(samples=len(inputs), test_loss=tested.loss, **vars(metrics))
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,6 +200,6 @@ def partition_settings(way: str, common: Settings) -> Settings:
 
 def _read_result(folder: RunFolder) -> Result:
     summary = folder.summary()
-    if summary["diverged"]:
-        raise DivergedError(str(summary["diverged"]))
+    if summary.diverged:
+        raise DivergedError(summary.diverged)
     return Result(folder.config(), folder.metrics(), summary, load(folder.path), folder.path)

@@ -64,4 +64,4 @@ def test_a_client_that_is_silent_while_counting_is_left_out_of_the_totals() -> N
 
     finished, _ = play(silent, **SEALED)
     everybody = np.concatenate([data({"partition-id": client})[1] for client in range(CLIENTS) if client != 2])
-    assert finished.summary["train_counts"] == np.bincount(everybody, minlength=10).tolist()
+    assert list(finished.summary.train_counts) == np.bincount(everybody, minlength=10).tolist()

@@ -28,12 +28,12 @@ def test_the_bytes_of_a_round_are_those_of_the_models_within_5_percent(method: s
     assert finished is not None
     parameters = sum(p.numel() for p in model().parameters())
     for record in finished.history:
-        name = f"train.train {record['round']}"
+        name = f"train.train {record.round}"
         assert nodes.down[name] / (CLIENTS * parameters * FLOAT) == pytest.approx(down, rel=0.05)
         assert nodes.up[name] / (CLIENTS * parameters * FLOAT) == pytest.approx(up, rel=0.05)
         # What the metrics say is the models alone; no message is shorter.
-        assert 0.95 * nodes.down[name] < record["bytes_down"] < nodes.down[name]  # type: ignore[operator]
-        assert 0.95 * nodes.up[name] < record["bytes_up"] < nodes.up[name]  # type: ignore[operator]
+        assert 0.95 * nodes.down[name] < record.bytes_down < nodes.down[name]  # type: ignore[operator]
+        assert 0.95 * nodes.up[name] < record.bytes_up < nodes.up[name]  # type: ignore[operator]
 
 
 def test_vectors_travel_in_float32() -> None:

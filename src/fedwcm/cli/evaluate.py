@@ -24,13 +24,14 @@ def do(arguments: argparse.Namespace) -> int:
     """Print every metric, a line each."""
     from fedwcm.api import evaluate
 
-    for name, value in evaluate(arguments.folder, arguments.dataset, **chosen_flags(arguments, NAMES)).items():
+    measured = evaluate(arguments.folder, arguments.dataset, **chosen_flags(arguments, NAMES))
+    for name, value in measured.to_json().items():
         print(f"{name.replace('_', ' '):>20}  {_shown(value)}")
     return 0
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, list):
+    if isinstance(value, tuple):
         return " ".join(map(_shown, value))
     if value is None:
         return "–"

@@ -4,9 +4,13 @@ import argparse
 import sys
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings
 from fedwcm.config.flags import config_from
+
+if TYPE_CHECKING:
+    from fedwcm.runs.records import Summary
 
 
 def add(verbs: SubParsers) -> None:
@@ -57,15 +61,15 @@ def do(arguments: argparse.Namespace) -> int:
     if finished_before:
         print(f"{out} is finished already: nothing to resume", file=sys.stderr)
     if not arguments.quiet:
-        _say(result.summary, out)
+        _say(result.summary, RunFolder(out).report_file)
     return 0
 
 
-def _say(summary: dict[str, object], out: Path) -> None:
-    parts = [f"{name} {summary[key]:.4f}" for name, key in _HEADLINES.items() if summary[key] is not None]
-    print(f"{summary['method']} on {summary['dataset']}: " + ", ".join(parts))
-    page = out / "report.html"
-    print(f"results in {out}" + (f", to look at: {page}" if page.exists() else ""))
+def _say(summary: "Summary", page: Path) -> None:
+    numbers = {name: summary.number(key) for name, key in _HEADLINES.items()}
+    parts = [f"{name} {value:.4f}" for name, value in numbers.items() if value is not None]
+    print(f"{summary.method} on {summary.dataset}: " + ", ".join(parts))
+    print(f"results in {page.parent}" + (f", to look at: {page}" if page.exists() else ""))
 
 
 _HEADLINES = {

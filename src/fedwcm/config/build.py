@@ -29,6 +29,7 @@ from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.store import ClientStore
 from fedwcm.models import build_model, default_model
+from fedwcm.runs.records import ModelFacts
 
 NAMED_IMBALANCE = 0.1
 """The long tail that named data sets get unless the user says otherwise: the paper's default."""
@@ -76,7 +77,7 @@ class Experiment:
     test: LabelledTensors | None
     val: LabelledTensors | None
     choice: ExecutionPlan
-    facts: dict[str, object]
+    facts: ModelFacts
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,12 +154,10 @@ def build(config: Config) -> Experiment:
     )
 
 
-def model_facts(
-    input_shape: tuple[int, ...], classes: Sequence[str], normalizer: Normalizer | None
-) -> dict[str, object]:
+def model_facts(input_shape: tuple[int, ...], classes: Sequence[str], normalizer: Normalizer | None) -> ModelFacts:
     """What somebody who loads a trained model needs to feed it; without a normalizer, inputs are as they come."""
     mean, std = ([0.0], [1.0]) if normalizer is None else (normalizer.mean.tolist(), normalizer.std.tolist())
-    return {"input_shape": list(input_shape), "classes": list(classes), "mean": mean, "std": std}
+    return ModelFacts(input_shape=tuple(input_shape), classes=tuple(classes), mean=tuple(mean), std=tuple(std))
 
 
 def resolved_data(options: DataOptions) -> DataOptions:

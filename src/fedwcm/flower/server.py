@@ -16,9 +16,10 @@ from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.flower.backend import FlowerBackend
 from fedwcm.flower.client_directory import ClientDirectory
-from fedwcm.flower.deployment import Deployment, Logged, RemoteFederation
+from fedwcm.flower.deployment import Deployment, RemoteFederation
 from fedwcm.flower.federation_setup import FederationSetup, take
 from fedwcm.flower.model import ModelFactory, network
+from fedwcm.flower.progress import LogProgress
 from fedwcm.flower.run_config import AppOptions, read
 from fedwcm.flower.samples import Samples, tensors
 from fedwcm.runs.folder import RunFolder
@@ -66,7 +67,7 @@ def serve(
     roster.wait()
     census = _census(folder, roster, options, parts)
     training = parts.training(options.config, SequentialForward(made), census.population(options.config))
-    return Runner(_deployed(options, roster, census, training, evaluate), folder, Logged()).run()
+    return Runner(_deployed(options, roster, census, training, evaluate), folder, LogProgress()).run()
 
 
 def _resolved(config: Config, parts: Parts, model: ModelFactory) -> Config:

@@ -1,8 +1,23 @@
 """Accuracy overall, per class and per shot; balanced accuracy and macro F1 for test sets with a long tail."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from fedwcm.core.types import Floats, Ints
+
+
+@dataclass(frozen=True)
+class ClassificationMetrics:
+    """All metrics of one evaluation; None where a class or a group of classes has no test samples."""
+
+    test_accuracy: float
+    balanced_accuracy: float
+    macro_f1: float
+    many: float | None
+    medium: float | None
+    few: float | None
+    per_class_accuracy: tuple[float | None, ...]
 
 
 def class_accuracy(confusion: Ints) -> Floats:
@@ -42,20 +57,20 @@ def shot_groups(train_counts: Ints) -> dict[str, Ints]:
     }
 
 
-def summarise(confusion: Ints, train_counts: Ints) -> dict[str, object]:
-    """All metrics of one evaluation, ready for JSON: null where a class or group has no test samples."""
+def summarise(confusion: Ints, train_counts: Ints) -> ClassificationMetrics:
+    """Compute all metrics of one evaluation."""
     accuracy = class_accuracy(confusion)
-    groups = {name: accuracy[classes] for name, classes in shot_groups(train_counts).items()}
-    return {
-        "test_accuracy": float(np.diag(confusion).sum() / confusion.sum()),
-        "balanced_accuracy": balanced_accuracy(confusion),
-        "macro_f1": macro_f1(confusion),
-        **{name: _mean_or_null(values) for name, values in groups.items()},
-        "per_class_accuracy": [None if np.isnan(value) else float(value) for value in accuracy],
-    }
+    groups = {name: _mean_or_none(accuracy[classes]) for name, classes in shot_groups(train_counts).items()}
+    return ClassificationMetrics(
+        test_accuracy=float(np.diag(confusion).sum() / confusion.sum()),
+        balanced_accuracy=balanced_accuracy(confusion),
+        macro_f1=macro_f1(confusion),
+        **groups,
+        per_class_accuracy=tuple(None if np.isnan(value) else float(value) for value in accuracy),
+    )
 
 
-def _mean_or_null(values: Floats) -> float | None:
+def _mean_or_none(values: Floats) -> float | None:
     present = values[~np.isnan(values)]
     return float(present.mean()) if len(present) else None
 

@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from fedwcm.core.types import State
 from fedwcm.engine.rounds import ServerState
 from fedwcm.engine.store import ClientStore
+from fedwcm.runs.records import RoundRecord
 
 KEPT = 2
 """Checkpoints kept in a folder: the newest, and the one before in case the newest is damaged."""
@@ -28,7 +29,7 @@ class Checkpoint:
     """What a checkpoint holds besides the tensors of the server and the clients."""
 
     server: ServerState
-    history: list[dict[str, object]]
+    history: list[RoundRecord]
     seconds: float
 
 
@@ -39,7 +40,7 @@ def save(folder: Path, saved: Checkpoint, store: ClientStore) -> None:
     facts = {
         "round": saved.server.round,
         "seconds": saved.seconds,
-        "history": saved.history,
+        "history": [record.to_json() for record in saved.history],
         "digest": _digest(tensors),
     }
     target = folder / f"round-{saved.server.round:06d}.safetensors"
@@ -74,7 +75,8 @@ def _read(path: Path, store: ClientStore, device: torch.device) -> Checkpoint:
     own = {key.removeprefix("server/"): value for key, value in tensors.items() if key.startswith("server/")}
     method = {key: value.to(device) if value.dim() else value for key, value in own.items()}
     server = ServerState(facts["round"], tensors["x"].to(device), tensors["buffers"].to(device), method)
-    return Checkpoint(server, facts["history"], facts["seconds"])
+    history = [RoundRecord.from_json(record, f"record {n}") for n, record in enumerate(facts["history"], 1)]
+    return Checkpoint(server, history, facts["seconds"])
 
 
 def _tensors(server: ServerState, store: ClientStore) -> State:

@@ -6,13 +6,15 @@ from typing import Protocol
 
 from tqdm import tqdm
 
+from fedwcm.runs.records import RoundRecord
+
 
 class Progress(Protocol):
     """Told of every round; `record` has a test accuracy when the round was evaluated."""
 
     def start(self, title: str, rounds: int, done: int) -> None: ...
 
-    def round(self, number: int, record: dict[str, object]) -> None: ...
+    def round(self, number: int, record: RoundRecord) -> None: ...
 
     def close(self) -> None: ...
 
@@ -23,7 +25,7 @@ class Silent:
     def start(self, title: str, rounds: int, done: int) -> None:
         pass
 
-    def round(self, number: int, record: dict[str, object]) -> None:
+    def round(self, number: int, record: RoundRecord) -> None:
         pass
 
     def close(self) -> None:
@@ -36,9 +38,9 @@ class Bar:
     def start(self, title: str, rounds: int, done: int) -> None:
         self._bar = tqdm(total=rounds, initial=done, desc=title, unit="round", file=sys.stderr, leave=True)
 
-    def round(self, number: int, record: dict[str, object]) -> None:
-        if "test_accuracy" in record:
-            self._bar.set_postfix_str(f"accuracy {record['test_accuracy']:.3f}", refresh=False)
+    def round(self, number: int, record: RoundRecord) -> None:
+        if record.test_accuracy is not None:
+            self._bar.set_postfix_str(f"accuracy {record.test_accuracy:.3f}", refresh=False)
         self._bar.update()
 
     def close(self) -> None:
@@ -54,14 +56,14 @@ class Lines:
         self._title, self._rounds, self._done = title, rounds, done
         self._began = self._last = time.perf_counter()
 
-    def round(self, number: int, record: dict[str, object]) -> None:
+    def round(self, number: int, record: RoundRecord) -> None:
         now = time.perf_counter()
         due = now - self._last >= self.INTERVAL or number == self._rounds
-        if "test_accuracy" not in record or not due:
+        if record.test_accuracy is None or not due:
             return
         self._last = now
         left = (now - self._began) / (number - self._done) * (self._rounds - number)
-        accuracy = f"accuracy {record['test_accuracy']:.4f}"
+        accuracy = f"accuracy {record.test_accuracy:.4f}"
         print(f"{self._title}: round {number}/{self._rounds}, {accuracy}, {left:.0f} s left", file=sys.stderr)
 
     def close(self) -> None:

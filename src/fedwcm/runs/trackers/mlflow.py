@@ -7,7 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fedwcm.runs.trackers.protocol import Record, TrackedRun, Tracker, remembered, scalars_of
+from fedwcm.runs.records import Summary
+from fedwcm.runs.trackers.protocol import TrackedRun, Tracker, remembered, scalars_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -58,14 +59,14 @@ class MLflow(Tracker):
         for first in range(0, len(metrics), METRICS_AT_ONCE):
             self._client.log_batch(self._run, metrics=metrics[first : first + METRICS_AT_ONCE])
 
-    def finish(self, summary: Record) -> None:
+    def finish(self, summary: Summary) -> None:
         assert self._client is not None
-        rounds = int(str(summary.get("rounds") or 0))
-        self.log(rounds, {f"summary/{key}": value for key, value in scalars_of(summary).items()})
-        for key, value in summary.items():
+        values = summary.to_json()
+        self.log(summary.rounds, {f"summary/{key}": value for key, value in scalars_of(values).items()})
+        for key, value in values.items():
             if isinstance(value, str):
                 self._client.set_tag(self._run, key, value)
-        self._ending = "FAILED" if summary.get("diverged") else "FINISHED"
+        self._ending = "FAILED" if summary.diverged else "FINISHED"
 
     def close(self) -> None:
         if self._client is not None and self._run:

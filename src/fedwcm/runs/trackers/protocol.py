@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-Record = Mapping[str, object]
+from fedwcm.config.schema import Settings
+from fedwcm.runs.json_record import Json, is_number
+from fedwcm.runs.records import Summary
 
 
 @dataclass(frozen=True)
@@ -14,7 +16,7 @@ class TrackedRun:
     """A run that starts, or goes on after so many rounds: where its files are, and all its options."""
 
     folder: Path
-    settings: Record
+    settings: Settings
     done: int
 
     @property
@@ -42,7 +44,7 @@ class Tracker(ABC):
         """Called after every evaluated round, with its number."""
 
     @abstractmethod
-    def finish(self, summary: Record) -> None:
+    def finish(self, summary: Summary) -> None:
         """Called when the run has come to its end, also by diverging; not when it was stopped."""
 
     @abstractmethod
@@ -50,26 +52,22 @@ class Tracker(ABC):
         """Called last, however the run ended."""
 
 
-def scalars_of(record: Record) -> dict[str, float]:
+def scalars_of(values: Mapping[str, Json]) -> dict[str, float]:
     """The numbers of a record under flat names: `few`, `per_class_accuracy/3`, `concentration_layers/body.1`.
 
-    Lists are flattened if they are by class; others, such as the clients of a round, mean another thing each time.
+    A list is flattened if it is per class; others, such as the clients of a round, mean something else each time.
     """
     flat: dict[str, float] = {}
-    for key, value in record.items():
-        nested: Mapping[object, object] = {}
+    for key, value in values.items():
+        nested: Mapping[str, Json] = {}
         if isinstance(value, Mapping):
             nested = value
-        elif isinstance(value, list) and key.startswith("per_class"):
-            nested = dict(enumerate(value))
-        elif _is_number(value):
-            flat[key] = float(str(value))
-        flat |= {f"{key}/{name}": float(str(item)) for name, item in nested.items() if _is_number(item)}
+        elif isinstance(value, list | tuple) and key.startswith("per_class"):
+            nested = {str(number): item for number, item in enumerate(value)}
+        elif is_number(value):
+            flat[key] = float(value)
+        flat |= {f"{key}/{name}": float(item) for name, item in nested.items() if is_number(item)}
     return flat
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def remembered(path: Path, make: Callable[[], str]) -> tuple[str, bool]:

@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fedwcm.runs.trackers.protocol import Record, TrackedRun, Tracker
+from fedwcm.runs.records import Summary
+from fedwcm.runs.trackers.protocol import TrackedRun, Tracker
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -36,14 +37,14 @@ class TensorBoard(Tracker):
         self._writer.flush()
         self._last = number
 
-    def finish(self, summary: Record) -> None:
-        self._text("summary", summary)
+    def finish(self, summary: Summary) -> None:
+        self._text("summary", summary.to_json())
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
 
-    def _text(self, tag: str, values: Record) -> None:
+    def _text(self, tag: str, values: Mapping[str, object]) -> None:
         assert self._writer is not None
         lines = [f"    {key} = {json.dumps(value)}" for key, value in values.items()]
         self._writer.add_text(tag, "\n".join(lines), self._last)

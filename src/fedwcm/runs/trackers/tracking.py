@@ -6,8 +6,10 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
+from fedwcm.config.schema import Settings
+from fedwcm.runs.records import RoundRecord, Summary
 from fedwcm.runs.trackers import TRACKERS
-from fedwcm.runs.trackers.protocol import Record, TrackedRun, Tracker, scalars_of
+from fedwcm.runs.trackers.protocol import TrackedRun, Tracker, scalars_of
 
 
 class TrackerWarning(UserWarning):
@@ -30,16 +32,15 @@ class Tracking:
     def __init__(self, names: Sequence[str]) -> None:
         self._trackers = [TRACKERS[name]() for name in names]
 
-    def start(self, folder: Path, settings: Record, done: int) -> None:
+    def start(self, folder: Path, settings: Settings, done: int) -> None:
         self._tell(lambda tracker: tracker.start(TrackedRun(folder, settings, done)))
 
-    def log(self, record: Record) -> None:
-        """A record of an evaluated round."""
-        number = int(str(record["round"]))
-        scalars = scalars_of({key: value for key, value in record.items() if key != "round"})
-        self._tell(lambda tracker: tracker.log(number, scalars))
+    def log(self, record: RoundRecord) -> None:
+        """Log an evaluated round."""
+        scalars = scalars_of({key: value for key, value in record.to_json().items() if key != "round"})
+        self._tell(lambda tracker: tracker.log(record.round, scalars))
 
-    def finish(self, summary: Record) -> None:
+    def finish(self, summary: Summary) -> None:
         self._tell(lambda tracker: tracker.finish(summary))
 
     def close(self) -> None:
