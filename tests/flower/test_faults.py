@@ -250,7 +250,7 @@ def test_a_node_with_a_number_that_does_not_exist_is_not_used(caplog: pytest.Log
     finished = serve(nodes, config, model, test_data)
     assert finished is not None
     assert any("it says that it is client 5: allowed are 0 to 4" in message for message in caplog.messages)
-    assert sum(kind == "query.hello" for _, kind, _ in nodes.log) == CLIENTS + 1
+    assert sum(kind == "query.info" for _, kind, _ in nodes.log) == CLIENTS + 1
 
 
 def test_a_node_that_fails_to_say_who_it_is_is_asked_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +260,7 @@ def test_a_node_that_fails_to_say_who_it_is_is_asked_again_later(monkeypatch: py
     misses = iter([True, True, True])
 
     def mischief(client: int, request: Message, reply: Message) -> Message | None:
-        mute = request.metadata.message_type == "query.hello" and client == VICTIM and next(misses, False)
+        mute = request.metadata.message_type == "query.info" and client == VICTIM and next(misses, False)
         return None if mute else reply
 
     nodes.mischief = mischief

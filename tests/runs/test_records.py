@@ -74,7 +74,8 @@ def test_a_line_that_a_crash_cut_short_is_left_out_and_damage_elsewhere_is_an_er
 
 def test_numbers_are_found_among_fields_and_extra_keys() -> None:
     record = round_record(1, few=0.5, alpha=0.1, concentration_layers={"body.1": 0.2})
-    assert [record.number(key) for key in ("few", "alpha", "many", "nowhere", "clients")] == [0.5, 0.1, *[None] * 3]
+    assert [record.number(key) for key in ("few", "alpha")] == [0.5, 0.1]
+    assert [record.number(key) for key in ("many", "nowhere", "clients")] == [None] * 3
     assert record.number("concentration_layers", "body.1") == 0.2
     assert record.number("concentration_layers", "body.9") is None
 

@@ -248,9 +248,9 @@ def _population(config: Config, federation: Federation) -> Population:
 def _class_totals(federation: Federation, privacy: str) -> Ints:
     """Samples of each class over all clients: summed plainly, or as the server learns them under encryption."""
     if privacy == "he":
-        from fedwcm.privacy import gather
+        from fedwcm.privacy import sum_counts
 
-        return gather(federation.counts).totals
+        return sum_counts(federation.counts).totals
     totals: Ints = federation.counts.sum(axis=0)
     return totals
 
