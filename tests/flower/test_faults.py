@@ -231,7 +231,7 @@ def test_a_run_does_not_start_with_fewer_clients_than_needed() -> None:
     config = run_config("fedwcm", **{"flower.min_clients": CLIENTS})
     nodes = grid(config)
     nodes.node_of(VICTIM).online = False
-    with pytest.raises(RuntimeError, match=r"4 clients came within 0 s, flower.min_clients = 5 are needed"):
+    with pytest.raises(RuntimeError, match=r"4 clients connected within 0 s, flower.min_clients = 5 are needed"):
         serve(nodes, config, model, test_data)
 
 
@@ -254,7 +254,7 @@ def test_a_node_with_a_number_that_does_not_exist_is_not_used(caplog: pytest.Log
 
 
 def test_a_node_that_fails_to_say_who_it_is_is_asked_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedwcm.flower.client_directory.ASK_AGAIN", 0.0)
+    monkeypatch.setattr("fedwcm.flower.client_directory.RETRY_AFTER", 0.0)
     config = run_config("scaffold", **FULL)
     nodes = grid(config)
     misses = iter([True, True, True])
