@@ -9,11 +9,11 @@ from fedwcm.config.options import parse_value
 from fedwcm.config.schema import Settings, parse_assignment
 
 SubParsers = Any
-"""argparse keeps the type of its sub-parsers to itself."""
+"""The type of argparse's sub-parsers is private."""
 
 
 def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -> None:
-    """The common options as flags, a file and dotted settings."""
+    """Add the common options as flags, `--config` and `--set`."""
     options = parser.add_argument_group("options of the run")
     for name in names:
         flag = FLAGS[name]
@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -
 
 
 def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) -> Settings:
-    """The flags that were given, their values as TOML writes them."""
+    """The flags that were given, with values parsed as in TOML."""
     given = {name: getattr(arguments, name) for name in names}
     return {name: _value(name, text) for name, text in given.items() if text is not None}
 
@@ -42,6 +42,6 @@ def chosen_settings(arguments: argparse.Namespace) -> Settings:
 
 
 def _value(name: str, text: str) -> object:
-    """A flag's value; what names a thing stays text, even if it looks like a number."""
+    """The value of a flag; names stay text, even if they look like numbers."""
     texts = ("dataset", "data_dir", "label", "client", "split", "partition", "model", "loss", "sampler", "device")
     return text if name in texts else parse_value(text)

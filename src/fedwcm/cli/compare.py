@@ -1,4 +1,4 @@
-"""`fedwcm compare`: several methods, seeds and settings, in one table."""
+"""`fedwcm compare`: run several methods, seeds and settings, and tabulate the results."""
 
 import argparse
 import sys
@@ -12,9 +12,9 @@ from fedwcm.config.schema import parse_assignment, split_list
 NAMES = tuple(name for name in FLAGS if name != "seed")
 
 
-def add(verbs: SubParsers) -> None:
+def add(commands: SubParsers) -> None:
     """Add the command."""
-    parser = verbs.add_parser(
+    parser = commands.add_parser(
         "compare",
         help="run several methods and seeds",
         description="Run every method with every seed, and tabulate.",
@@ -39,7 +39,7 @@ def add(verbs: SubParsers) -> None:
 
 
 def do(arguments: argparse.Namespace) -> int:
-    """Compare, print the table, and say where the report is."""
+    """Run the comparison, then print the table and the path of the report."""
     seeds = [_seed(text) for text in split_list(arguments.seeds)]
     grid = dict(_axis(text) for text in arguments.grid)
     flags, settings = chosen_flags(arguments, NAMES), chosen_settings(arguments)
@@ -61,7 +61,7 @@ def do(arguments: argparse.Namespace) -> int:
             **flags,
         )
     except (StoppedError, KeyboardInterrupt):
-        print("stopped; what was done is saved. To go on, repeat the same command", file=sys.stderr)
+        print("stopped; progress is saved. To resume, repeat the same command", file=sys.stderr)
         return 130
     print(comparison.table)
     if comparison.report is not None:

@@ -8,9 +8,9 @@ from fedwcm.config.flags import FLAGS
 NAMES = ("data_dir", "label", "client", "split", "test_fraction")
 
 
-def add(verbs: SubParsers) -> None:
+def add(commands: SubParsers) -> None:
     """Add the command."""
-    parser = verbs.add_parser(
+    parser = commands.add_parser(
         "evaluate", help="test a trained model", description="Test the model of a run on other data's test part."
     )
     parser.add_argument("folder", metavar="DIR", help="folder of a finished run")
@@ -21,7 +21,7 @@ def add(verbs: SubParsers) -> None:
 
 
 def do(arguments: argparse.Namespace) -> int:
-    """Print every metric, a line each."""
+    """Print all metrics, one per line."""
     from fedwcm.api import evaluate
 
     measured = evaluate(arguments.folder, arguments.dataset, **chosen_flags(arguments, NAMES))

@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from fedwcm.runs.records import Summary
 
 
-def add(verbs: SubParsers) -> None:
+def add(commands: SubParsers) -> None:
     """Add the command."""
-    parser = verbs.add_parser(
+    parser = commands.add_parser(
         "run", help="train one method", description="Train one method on one division of a data set."
     )
     parser.add_argument("--method", metavar="NAME", help="a method or recipe, with options: fedcm[alpha=0.2]")
     add_options(parser)
     parser.add_argument("--out", metavar="DIR", help="folder of the run (default: a new one in runs/)")
-    parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in --out")
+    parser.add_argument("--resume", action="store_true", help="resume from the newest checkpoint in --out")
     parser.add_argument("--no-report", action="store_true", help="write no report.html")
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
     parser.set_defaults(do=do)
 
 
 def do(arguments: argparse.Namespace) -> int:
-    """Run, and say where the results are."""
+    """Run, then print the headline numbers and where the results are."""
     flags, settings = chosen_flags(arguments), chosen_settings(arguments)
     config = config_from(arguments.method, arguments.config, settings, **flags)
     out = (
@@ -36,7 +36,7 @@ def do(arguments: argparse.Namespace) -> int:
         if arguments.out
         else _new_folder(f"{config.method.name}-{Path(config.data.dataset).stem}")
     )
-    # Imported late: torch takes seconds, and a mistyped option should not wait for it.
+    # Imported late: torch takes seconds to import, and a mistyped option should fail at once.
     from fedwcm.api import run
     from fedwcm.engine.rounds import DivergedError
     from fedwcm.runs.folder import RunFolder
@@ -56,20 +56,20 @@ def do(arguments: argparse.Namespace) -> int:
         print(f"diverged: {error}; the history up to there is in {out}", file=sys.stderr)
         return 1
     except StoppedError:
-        print(f"stopped; what was done is saved. To go on, repeat with: --out {out} --resume", file=sys.stderr)
+        print(f"stopped; progress is saved. To resume, repeat with: --out {out} --resume", file=sys.stderr)
         return 130
     if finished_before:
         print(f"{out} is finished already: nothing to resume", file=sys.stderr)
     if not arguments.quiet:
-        _say(result.summary, RunFolder(out).report_file)
+        _print_summary(result.summary, RunFolder(out).report_file)
     return 0
 
 
-def _say(summary: "Summary", page: Path) -> None:
+def _print_summary(summary: "Summary", page: Path) -> None:
     numbers = {name: summary.number(key) for name, key in _HEADLINES.items()}
     parts = [f"{name} {value:.4f}" for name, value in numbers.items() if value is not None]
     print(f"{summary.method} on {summary.dataset}: " + ", ".join(parts))
-    print(f"results in {page.parent}" + (f", to look at: {page}" if page.exists() else ""))
+    print(f"results in {page.parent}" + (f", report: {page}" if page.exists() else ""))
 
 
 _HEADLINES = {
@@ -82,6 +82,6 @@ _HEADLINES = {
 
 
 def _new_folder(name: str) -> Path:
-    """`runs/NAME`, or with a number where that is taken."""
+    """`runs/NAME`, with a number if that exists."""
     candidates = (Path("runs") / (name if number == 1 else f"{name}-{number}") for number in count(1))
     return next(path for path in candidates if not path.exists())

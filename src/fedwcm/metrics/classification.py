@@ -21,17 +21,17 @@ class ClassificationMetrics:
 
 
 def class_accuracy(confusion: Ints) -> Floats:
-    """Accuracy of each class; NaN where the test data has none of it."""
+    """Accuracy of each class; NaN for a class without test samples."""
     return _ratio(np.diag(confusion), confusion.sum(axis=1))
 
 
 def balanced_accuracy(confusion: Ints) -> float:
-    """Mean of the accuracies of the classes that the test data has."""
+    """Mean accuracy over the classes in the test data."""
     return float(np.nanmean(class_accuracy(confusion)))
 
 
 def macro_f1(confusion: Ints) -> float:
-    """Mean F1 of the classes that the test data has; a class that is never predicted counts as 0."""
+    """Mean F1 over the classes in the test data; a class that is never predicted counts as 0."""
     hits, actual, predicted = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
     f1 = _ratio(2 * hits, actual + predicted)
     return float(f1[actual > 0].mean())
@@ -42,13 +42,13 @@ def shot_groups(train_counts: Ints) -> dict[str, Ints]:
 
     The range from the rarest class (n_min, at least one sample) to the most frequent (n_max) is cut in three on
     a logarithmic scale: many from n_max^(2/3) n_min^(1/3) up, few below n_max^(1/3) n_min^(2/3). On an exponential
-    tail these are thirds of the classes, whatever their number (0-2, 3-5 and 6-9 of CIFAR-10's ten); on a step
-    there is no medium; on balanced data all are many.
+    tail these are thirds of the classes, whatever their number (0-2, 3-5 and 6-9 of CIFAR-10's ten); with a step
+    profile there is no medium group; on balanced data all classes are in `many`.
     """
     counts = train_counts.astype(float)
     n_max, n_min = counts.max(), counts[counts > 0].min()
     upper, lower = n_max ** (2 / 3) * n_min ** (1 / 3), n_max ** (1 / 3) * n_min ** (2 / 3)
-    slack = 1e-9  # n_max = n_min must not fall below its own cube roots' product
+    slack = 1e-9  # rounding must not put n_max = n_min below the product of its own roots
     many, few = counts >= upper * (1 - slack), counts < lower * (1 - slack)
     return {
         "many": np.flatnonzero(many),

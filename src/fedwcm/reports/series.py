@@ -94,7 +94,7 @@ def head_to_tail(run: LoadedRun) -> list[int]:
 
 
 def class_share(run: LoadedRun, index: int) -> float:
-    """The share of a class in the training data, in per cent."""
+    """The share of a class in the training data, in percent."""
     return 100.0 * run.train_counts[index] / sum(run.train_counts)
 
 

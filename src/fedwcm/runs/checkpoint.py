@@ -1,7 +1,8 @@
-"""Checkpoints: all that a run needs to go on as if it had never stopped, written atomically, without pickle.
+"""Checkpoints: everything that a run needs to resume as if it had never stopped, written atomically, no pickle.
 
-A checkpoint is one safetensors file: the model, its buffers, the method's state, the state of the clients that
-took part, and as metadata the round and the history so far. Random numbers need no saving: they have addresses.
+A checkpoint is one safetensors file with the model, its buffers, the method's state, the state of the clients that
+took part, and in the metadata the round and the history so far. Generators need no saving: random numbers are
+addressed by seed, purpose, round and client.
 """
 
 import hashlib
@@ -21,12 +22,12 @@ from fedwcm.engine.store import ClientStore
 from fedwcm.runs.records import RoundRecord
 
 KEPT = 2
-"""Checkpoints kept in a folder: the newest, and the one before in case the newest is damaged."""
+"""Checkpoints kept in a folder: the newest, and the previous one in case the newest is damaged."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds besides the tensors of the server and the clients."""
+    """The contents of a checkpoint, but for the state of the clients."""
 
     server: ServerState
     history: list[RoundRecord]
@@ -34,7 +35,7 @@ class Checkpoint:
 
 
 def save(folder: Path, saved: Checkpoint, store: ClientStore) -> None:
-    """Write a checkpoint of this round; a crash at any moment leaves the earlier ones whole."""
+    """Write a checkpoint of this round; a crash at any moment leaves the earlier ones intact."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = _tensors(saved.server, store)
     facts = {
@@ -53,7 +54,11 @@ def save(folder: Path, saved: Checkpoint, store: ClientStore) -> None:
 
 
 def load(folder: Path, store: ClientStore, device: torch.device) -> tuple[Checkpoint | None, list[str]]:
-    """The newest whole checkpoint, its client state put into the store; and what was wrong with newer ones."""
+    """Load the newest intact checkpoint and put its client state into the store.
+
+    Returns:
+        The checkpoint, None if there is none, and a complaint for each newer one that is damaged.
+    """
     complaints: list[str] = []
     for path in _newest_first(folder):
         try:

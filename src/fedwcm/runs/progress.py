@@ -1,4 +1,4 @@
-"""What a user sees while a run goes on: a bar on a terminal, plain lines elsewhere, or nothing."""
+"""Progress of a run for the user: a bar on a terminal, plain lines elsewhere, or nothing."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ from fedwcm.runs.records import RoundRecord
 
 
 class Progress(Protocol):
-    """Told of every round; `record` has a test accuracy when the round was evaluated."""
+    """Called for every round; `record` has a test accuracy if the round was evaluated."""
 
     def start(self, title: str, rounds: int, done: int) -> None: ...
 
@@ -20,7 +20,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Says nothing."""
+    """Shows nothing."""
 
     def start(self, title: str, rounds: int, done: int) -> None:
         pass
@@ -33,7 +33,7 @@ class Silent:
 
 
 class Bar:
-    """A bar with the latest accuracy and the time left."""
+    """A progress bar with the latest accuracy and the time left."""
 
     def start(self, title: str, rounds: int, done: int) -> None:
         self._bar = tqdm(total=rounds, initial=done, desc=title, unit="round", file=sys.stderr, leave=True)
@@ -48,7 +48,7 @@ class Bar:
 
 
 class Lines:
-    """A line now and then: at most one every few seconds, and one for the last round."""
+    """Plain lines: at most one every few seconds, and one for the last round."""
 
     INTERVAL = 5.0
 
@@ -71,7 +71,7 @@ class Lines:
 
 
 def progress_for(quiet: bool) -> Progress:
-    """The right one for where standard error goes."""
+    """The progress that suits standard error: a bar on a terminal, lines elsewhere."""
     if quiet:
         return Silent()
     return Bar() if sys.stderr.isatty() else Lines()

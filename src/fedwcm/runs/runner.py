@@ -1,4 +1,4 @@
-"""Run an experiment to its end: evaluate, record, checkpoint, resume."""
+"""Run an experiment to the end: evaluate, record, checkpoint, resume."""
 
 import time
 import warnings
@@ -24,16 +24,16 @@ from fedwcm.runs.trackers.tracking import Tracking
 
 
 class MomentumGainWarning(UserWarning):
-    """The momentum feeds itself: it grows whatever the data."""
+    """The momentum has a gain of 1 or more: it grows whatever the data."""
 
 
 class StoppedError(KeyboardInterrupt):
-    """The user stopped the run; what was done is saved."""
+    """The user stopped the run; its progress is saved."""
 
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """A run that came to its end."""
+    """A finished run."""
 
     history: list[RoundRecord]
     summary: Summary
@@ -52,7 +52,7 @@ class Runner:
         self.tracking = Tracking(experiment.config.run.track)
 
     def run(self) -> RunResult:
-        """Play the rounds that are left; on divergence the history is kept and the error passed on."""
+        """Run the remaining rounds; on divergence, write the summary and raise the error."""
         try:
             return self._run()
         finally:
@@ -72,7 +72,7 @@ class Runner:
             self._write_summary(diverged=str(error))
             raise
         except KeyboardInterrupt:
-            if not experiment.simulation.store.keeps_anything:  # else a round cut short may have changed some
+            if not experiment.simulation.store.keeps_anything:  # else an interrupted round may have changed some
                 self._save(state)
             raise StoppedError from None
         finally:
@@ -186,7 +186,7 @@ class Runner:
         if gain is not None and gain >= 1:
             warnings.warn(
                 f"the momentum of {training.method.name} starts with a gain of {gain:.3f}: at 1 or more it grows "
-                "round by round, whatever the data. Cure: method.momentum_norm=exact",
+                "round by round, whatever the data. To avoid it: method.momentum_norm=exact",
                 MomentumGainWarning,
                 stacklevel=2,
             )

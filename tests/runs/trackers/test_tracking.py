@@ -107,7 +107,7 @@ def test_a_tracker_that_fails_is_named_once_and_switched_off_and_the_run_goes_on
         warnings.simplefilter("always")
         result = fedwcm.run("fedwcm", out=tmp_path / "run", track="diary,other", **SMALL)
     said = [str(w.message) for w in caught if issubclass(w.category, TrackerWarning)]
-    assert said == ["the tracker 'diary' failed and is switched off, the run goes on: OSError: no space left"]
+    assert said == ["the tracker 'diary' failed and is switched off, the run continues: OSError: no space left"]
     assert timeless(result.history) == timeless(plain.history)
     assert (tmp_path / "run" / "model.safetensors").exists()
     assert sum(entry[0] == moment for entry in Diary.heard) <= 2  # closed once more if it failed in closing

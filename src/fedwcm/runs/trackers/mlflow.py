@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "fedwcm"
 METRICS_AT_ONCE, PARAMETERS_AT_ONCE = 1000, 100
-"""What MLflow takes in one call."""
+"""Limits of MLflow for one call."""
 
 
 class MLflow(Tracker):
@@ -29,20 +29,20 @@ class MLflow(Tracker):
     _ending = "KILLED"
 
     def start(self, run: TrackedRun) -> None:
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # else it tells its makers of its use
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # no usage data is sent
         from mlflow import MlflowClient
         from mlflow.entities import Param
 
-        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells of each table of a new database
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it logs every table of a new database
         local = (run.folder / "mlruns").resolve()
         local.mkdir(exist_ok=True)
         client = MlflowClient(tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{local}/mlflow.db")
 
-        def begun() -> str:
+        def create() -> str:
             return str(client.create_run(_experiment(client), run_name=run.name).info.run_id)
 
         self._client = client
-        self._run, new = remembered(local / "run-id", begun)
+        self._run, new = remembered(local / "run-id", create)
         if not new:
             client.update_run(self._run, status="RUNNING")
             return
@@ -80,5 +80,5 @@ def _experiment(client: "MlflowClient") -> str:
 
 
 def _allowed(key: str) -> str:
-    """The name without characters that MLflow refuses."""
+    """The name without the characters that MLflow rejects."""
     return re.sub(r"[^\w\-. :/]", "_", key)

@@ -1,4 +1,4 @@
-"""What a tracker is told of a run. It may fail: see `fedwcm.runs.trackers.tracking`."""
+"""The interface of a tracker. A tracker may fail: see `fedwcm.runs.trackers.tracking`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from fedwcm.runs.records import Summary
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A run that starts, or goes on after so many rounds: where its files are, and all its options."""
+    """A run that starts, or resumes after `done` rounds: its folder and all its options."""
 
     folder: Path
     settings: Settings
@@ -25,19 +25,19 @@ class TrackedRun:
 
 
 class Tracker(ABC):
-    """An adapter to a library that keeps track of experiments.
+    """An adapter to an experiment-tracking library.
 
-    It writes into the run's folder unless its library was told otherwise, and goes on with the same entry when the
-    run goes on. Libraries are imported in `start`, so that nobody needs those that they do not use.
+    It writes into the run's folder unless the library is configured otherwise, and continues the same entry when
+    the run is resumed. Libraries are imported in `start`, so that users need to install only those they use.
     """
 
     name: ClassVar[str]
     package: ClassVar[str | None] = None
-    """What must be importable."""
+    """The package that must be installed."""
 
     @abstractmethod
     def start(self, run: TrackedRun) -> None:
-        """Called once, before the first round that is played."""
+        """Called once, before the first round."""
 
     @abstractmethod
     def log(self, number: int, scalars: Mapping[str, float]) -> None:
@@ -45,7 +45,7 @@ class Tracker(ABC):
 
     @abstractmethod
     def finish(self, summary: Summary) -> None:
-        """Called when the run has come to its end, also by diverging; not when it was stopped."""
+        """Called when the run has finished or diverged, not when it was stopped."""
 
     @abstractmethod
     def close(self) -> None:
@@ -71,7 +71,7 @@ def scalars_of(values: Mapping[str, Json]) -> dict[str, float]:
 
 
 def remembered(path: Path, make: Callable[[], str]) -> tuple[str, bool]:
-    """A name that a file keeps, and whether it is new: made and written where there is none yet."""
+    """The name in a file, and whether it is new; if there is no such file, make a name and write it."""
     if path.exists():
         return path.read_text(encoding="utf-8").strip(), False
     name = make()

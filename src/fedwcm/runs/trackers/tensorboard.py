@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class TensorBoard(Tracker):
-    """Scalars round by round; the options and the summary as text."""
+    """Scalars per round; the options and the summary as text."""
 
     name = "tensorboard"
     package = "tensorboard"
@@ -23,7 +23,7 @@ class TensorBoard(Tracker):
     def start(self, run: TrackedRun) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        # What was logged after the checkpoint that the run goes on from is going to be logged again: it is hidden.
+        # Rounds after the checkpoint that the run resumes from will be logged again: hide the old entries.
         purged = run.done + 1 if run.done else None
         self._writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=purged)
         self._last = run.done

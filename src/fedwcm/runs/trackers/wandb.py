@@ -15,7 +15,7 @@ Mode = Literal["online", "offline", "disabled", "shared"]
 
 
 class WeightsAndBiases(Tracker):
-    """Options as the config, scalars over the round, the summary as the summary."""
+    """Options as the config, scalars over the rounds, the summary as the summary."""
 
     name = "wandb"
     package = "wandb"
@@ -38,7 +38,7 @@ class WeightsAndBiases(Tracker):
             mode=cast(Mode, os.environ.get("WANDB_MODE", "offline")),
             settings=wandb.Settings(silent=True, console="off"),
         )
-        # Rounds that a resumed run plays again would fall behind a step that only ever grows.
+        # A resumed run repeats some rounds, which W&B's own step, as it only grows, would not allow.
         self._run.define_metric("round")
         self._run.define_metric("*", step_metric="round")
 
