@@ -19,9 +19,7 @@ def add(commands: SubParsers) -> None:
         help="write a Flower app to start from",
         description="Write a Flower app that runs as it is, with `flwr run`, and is meant to be edited.",
     )
-    init.add_argument(
-        "folder", metavar="DIR", type=Path, help="folder to write it to; created if missing"
-    )
+    init.add_argument("folder", metavar="DIR", type=Path, help="folder to write it to; created if missing")
     init.set_defaults(do=do)
 
 
