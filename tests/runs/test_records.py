@@ -101,7 +101,7 @@ def test_runs_are_found_in_a_folder_in_comparisons_and_below(tmp_path: Path) -> 
     comparison = ComparisonFolder(tmp_path / "b")
     planned = [comparison.run_path("fedcm[alpha=0.2]", seed) for seed in (0, 1)]
     comparison.write_index({path.name: "fedcm[alpha=0.2]" for path in planned})
-    for folder in (tmp_path / "a", tmp_path / "a" / "nested", tmp_path / "c" / "d"):
+    for folder in (tmp_path / "a", tmp_path / "a" / "nested", tmp_path / "c" / "d", planned[0]):
         folder.mkdir(parents=True)
         RunFolder(folder).config_file.write_text("")
     assert find_runs(tmp_path / "a") == {tmp_path / "a": "a"}
