@@ -21,11 +21,12 @@ from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.metrics.classification import summarise
 from fedwcm.models import build_model
+from fedwcm.models.facts import ModelFacts
 from fedwcm.reports.write import report_or_warn
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.model_file import read_facts, read_model
 from fedwcm.runs.progress import Progress, Silent
-from fedwcm.runs.records import EvaluationRecord, ModelFacts, RoundRecord, SplitRecord, Summary
+from fedwcm.runs.records import EvaluationRecord, RoundRecord, SplitRecord, Summary
 from fedwcm.runs.runner import Runner, RunResult
 from fedwcm.runs.trackers.tracking import check_trackers
 
@@ -83,7 +84,7 @@ def _nothing_left(folder: RunFolder, experiment: Experiment) -> bool:
     """Whether the folder's run came to its end; raises if it was another one than is to be resumed."""
     changed = differences(folder.config(), experiment.config)
     if changed or folder.finished:
-        experiment.simulation.backend.close()
+        experiment.rounds.backend.close()
     if changed:
         raise ValueError(f"{folder.path} cannot be resumed with another configuration: " + "; ".join(changed))
     return folder.finished
@@ -92,7 +93,7 @@ def _nothing_left(folder: RunFolder, experiment: Experiment) -> bool:
 def _played(experiment: Experiment, folder: RunFolder | None, progress: Progress, report: bool) -> RunResult:
     """Run to the end, in memory or in a folder; there the report tells of a run that diverged, too."""
     if folder is not None:
-        counts = experiment.simulation.federation.counts
+        counts = experiment.rounds.federation.counts
         folder.write_split(SplitRecord.of(counts, experiment.facts.classes))
     try:
         return Runner(experiment, folder, progress).run()
@@ -124,7 +125,8 @@ def normalizer(folder: str | Path) -> Normalizer:
 
 
 def _normalizer(facts: ModelFacts) -> Normalizer:
-    return Normalizer(np.array(facts.mean, dtype=np.float32), np.array(facts.std, dtype=np.float32))
+    mean, std = np.array(facts.mean, dtype=np.float32), np.array(facts.std, dtype=np.float32)
+    return Normalizer(mean, std, facts.keeps_integers)
 
 
 def evaluate(folder: str | Path, dataset: str | Path | Dataset, **options: object) -> EvaluationRecord:

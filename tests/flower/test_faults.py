@@ -26,8 +26,8 @@ FULL: dict[str, Any] = {"participation.fraction": 1.0}
 
 def in_simulator(method: str, cohorts: list[list[int]]) -> RunResult:
     experiment = simulated(method, **FULL)
-    simulation = replace(experiment.simulation, participation=Scripted(cohorts))  # type: ignore[arg-type]
-    return Runner(replace(experiment, simulation=simulation), None, Silent()).run()
+    rounds = replace(experiment.rounds, participation=Scripted(cohorts))  # type: ignore[arg-type]
+    return Runner(replace(experiment, rounds=rounds), None, Silent()).run()
 
 
 def on_flower(method: str, harm: Callable[[WireGrid], Any], **changes: Any) -> RunResult:
@@ -139,7 +139,7 @@ def test_a_faulty_client_is_left_out_as_if_it_had_been_silent(
     harm, reason = FAULTS[fault]
     finished = on_flower("scaffold", harm)
     assert_same_model(in_simulator("scaffold", [EVERYBODY, OTHERS, EVERYBODY]), finished)
-    left_out: list[Any] = [record.extra["left_out"] for record in finished.history]
+    left_out: list[Any] = [record.left_out or {} for record in finished.history]
     assert [set(reasons) for reasons in left_out] == [set(), {str(VICTIM)}, set()]
     assert reason in left_out[1][str(VICTIM)]
     assert any(
@@ -172,7 +172,7 @@ def test_an_app_that_raises_is_left_out_with_its_message() -> None:
     nodes.mischief = mischief
     finished = serve(nodes, config, model, test_data)
     assert finished is not None
-    left_out: list[Any] = [record.extra["left_out"] for record in finished.history]
+    left_out: list[Any] = [record.left_out or {} for record in finished.history]
     assert "parameters, this one 650" in left_out[1][str(VICTIM)]
     assert_same_model(in_simulator("fedavg", [EVERYBODY, OTHERS, OTHERS]), finished)
 
@@ -191,7 +191,7 @@ def test_a_fault_in_either_phase_does_not_stop_the_other(phase: str) -> None:
         return lambda request, reply: None if request.metadata.message_type == phase else reply
 
     record: Any = on_flower("mime", harm).history[1]
-    assert set(record.extra["left_out"]) == {str(VICTIM)}
+    assert set(record.left_out) == {str(VICTIM)}
     assert record.participants == (CLIENTS if phase == "train.probe" else CLIENTS - 1)
 
 
@@ -207,7 +207,7 @@ def test_a_client_that_is_not_connected_is_left_out_and_welcome_again() -> None:
     nodes.mischief = mischief
     finished = serve(nodes, config, model, test_data)
     assert finished is not None
-    assert finished.history[1].extra["left_out"] == {str(VICTIM): "it is not connected"}
+    assert finished.history[1].left_out == {str(VICTIM): "it is not connected"}
     assert_same_model(in_simulator("scaffold", [EVERYBODY, OTHERS, EVERYBODY]), finished)
 
 

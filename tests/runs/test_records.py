@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from fedwcm.core.json_record import RecordError, finite
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.discovery import find_runs
 from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.json_record import RecordError, finite
 from fedwcm.runs.records import Outcome, RoundRecord, outcome_of
 from tests.records import round_record, summary
 

@@ -12,6 +12,12 @@ SubParsers = Any
 """The type of argparse's sub-parsers is private."""
 
 
+TEXTS = frozenset(
+    {"dataset", "data_dir", "label", "client", "split", "features", "drop", "encoding"}
+    | {"partition", "model", "loss", "sampler", "device"}
+)
+
+
 def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -> None:
     """Add the common options as flags, `--config` and `--set`."""
     options = parser.add_argument_group("options of the run")
@@ -43,5 +49,4 @@ def chosen_settings(arguments: argparse.Namespace) -> Settings:
 
 def _value(name: str, text: str) -> object:
     """The value of a flag; names stay text, even if they look like numbers."""
-    texts = ("dataset", "data_dir", "label", "client", "split", "partition", "model", "loss", "sampler", "device")
-    return text if name in texts else parse_value(text)
+    return text if name in TEXTS else parse_value(text)

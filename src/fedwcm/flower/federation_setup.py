@@ -13,6 +13,7 @@ from flwr.app import RecordDict
 
 from fedwcm.config.schema import Config
 from fedwcm.core.method import Method
+from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Ints, Population, Report
 from fedwcm.flower.client_directory import ClientDirectory, usable
 from fedwcm.flower.counting import COUNTING_PROTOCOLS
@@ -69,7 +70,7 @@ def collect_setup(directory: ClientDirectory, options: AppOptions, method: Metho
     mean = float(directory.samples[counted].mean())
     setup = FederationSetup(uuid.uuid4().hex[:16], len(directory.samples), mean, totals, {})
     population = setup.population(options.config)
-    if not method.survey(totals[None], population):  # a method without statistics of these counts has none of any
+    if not isinstance(method, ClientStatistics):
         return setup
     question = RecordDict({"population": population_record(population)})
     answers = usable(directory.ask("query.survey", dict.fromkeys(counted, question)), "survey")

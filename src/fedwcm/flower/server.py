@@ -14,12 +14,13 @@ from fedwcm.config.schema import Component, Config, DataOptions, differences
 from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.forward import SequentialForward
+from fedwcm.engine.rounds import Rounds
 from fedwcm.flower.backend import FlowerBackend
 from fedwcm.flower.client_directory import ClientDirectory
-from fedwcm.flower.deployment import Deployment, RemoteFederation
 from fedwcm.flower.federation_setup import FederationSetup, collect_setup
 from fedwcm.flower.model import ModelFactory, network
 from fedwcm.flower.progress import LogProgress
+from fedwcm.flower.remote_federation import RemoteFederation
 from fedwcm.flower.run_config import AppOptions, read
 from fedwcm.flower.samples import Samples, tensors
 from fedwcm.runs.folder import RunFolder
@@ -66,8 +67,8 @@ def serve(
     directory = ClientDirectory(grid, options.federation)
     directory.wait()
     setup = _setup(folder, directory, options, parts)
-    training = parts.training(options.config, SequentialForward(made), setup.population(options.config))
-    return Runner(_deployed(options, directory, setup, training, evaluate), folder, LogProgress()).run()
+    trainer = parts.trainer(options.config, SequentialForward(made), setup.population(options.config))
+    return Runner(_deployed(options, directory, setup, trainer, evaluate), folder, LogProgress()).run()
 
 
 def _resolved(config: Config, parts: Parts, model: ModelFactory) -> Config:
@@ -103,27 +104,28 @@ def _deployed(
     options: AppOptions,
     directory: ClientDirectory,
     setup: FederationSetup,
-    training: ClientTrainer,
+    trainer: ClientTrainer,
     evaluate: TestData | None,
 ) -> Experiment:
     assert directory.info is not None, "clients have sent their info before"
-    config, made = options.config, training.forward.network
-    backend = FlowerBackend(directory, training, setup.series, options.federation.min_clients)
+    config, made = options.config, trainer.forward.network
+    backend = FlowerBackend(directory, trainer, setup.series, options.federation.min_clients)
     classes = len(setup.totals)
-    deployment = Deployment(
-        training=training,
+    rounds = Rounds(
+        trainer=trainer,
         federation=RemoteFederation(directory.samples, classes),
         participation=config.participation,
         backend=backend,
         store=backend.store,
         lr=config.local.lr,
         lr_decay=config.local.lr_decay,
-        survey=setup.survey,
+        aggregation=config.aggregation,
+        statistics=setup.survey,
     )
     x, buffers = made.initial()
     return Experiment(
         config=config,
-        simulation=deployment,
+        rounds=rounds,
         network=made,
         x=x,
         buffers=buffers,

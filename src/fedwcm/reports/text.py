@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from fedwcm.config.schema import Settings
+from fedwcm.core.json_record import is_number
 from fedwcm.reports.load import LoadedRun, MethodRuns, differing
 from fedwcm.reports.series import Spread, megabytes, metric, spread
-from fedwcm.runs.json_record import is_number
 
 MOST_WARNINGS = 8
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedwcm.config.schema import Config, Settings, from_settings, read_toml, write_toml
+from fedwcm.core.json_record import JsonRecord, RecordError
 from fedwcm.runs.files import replace_file
-from fedwcm.runs.json_record import JsonRecord, RecordError
 from fedwcm.runs.records import RoundRecord, SplitRecord, Summary
 
 REPORT = "report.html"

@@ -4,8 +4,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from fedwcm.core.json_record import RecordError
 from fedwcm.runs.folder import RunFolder, read_round
-from fedwcm.runs.json_record import RecordError
 from fedwcm.runs.records import RoundRecord, Summary
 
 

@@ -7,8 +7,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from fedwcm.core.types import State
+from fedwcm.models.facts import ModelFacts
 from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.records import ModelFacts
 
 METADATA = "fedwcm"
 

@@ -1,4 +1,4 @@
-"""What a run writes down: a record per evaluated round, a summary, the split, and the facts about its model."""
+"""What a run writes down: a record per evaluated round, a summary, and the split of the data."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from fedwcm.runs.json_record import JsonRecord, optional
+from fedwcm.core.json_record import JsonRecord, optional
 
 if TYPE_CHECKING:
     from fedwcm.core.types import Ints
@@ -25,12 +25,13 @@ class RoundRecord(JsonRecord):
 
     The training metrics are None in a round without an answer, the test and validation metrics where there is no
     such data or the round was not evaluated, `clients` and `weights` in a large cohort. Diagnostics of the method
-    and of `run.diagnostics`, `phase_seconds` and `left_out` are in `extra`.
+    and of `run.diagnostics`, and `phase_seconds` are in `extra`.
 
     Args:
         seconds: time spent since the run started, in rounds and evaluations.
         many, medium, few: mean accuracy of the classes with that many training samples.
         per_class_accuracy: None for a class without test samples.
+        left_out: the clients whose answers were not used, and why; None if there were none.
     """
 
     round: int
@@ -46,6 +47,7 @@ class RoundRecord(JsonRecord):
     val_accuracy: float | None = optional()
     val_loss: float | None = optional(given="val_accuracy")
     participants: int
+    left_out: Mapping[str, str] | None = optional()
     bytes_down: int
     bytes_up: int
     train_loss: float | None = optional(given="train_accuracy")
@@ -153,20 +155,6 @@ class SplitRecord(JsonRecord):
             every=every,
             counts=tuple(map(tuple, counts[::every].tolist())),
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelFacts(JsonRecord):
-    """What it takes to use a trained model, kept beside its parameters in `model.safetensors`.
-
-    Args:
-        mean, std: subtracted from and divided into raw inputs, per channel or column.
-    """
-
-    input_shape: tuple[int, ...]
-    classes: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,8 @@ import numpy as np
 
 from fedwcm.config.build import Experiment, LabelledTensors
 from fedwcm.config.schema import to_settings
+from fedwcm.core.json_record import finite
+from fedwcm.core.mixins import Momentum
 from fedwcm.core.types import State
 from fedwcm.engine.backends.plan import threads
 from fedwcm.engine.evaluate import Evaluation, evaluate
@@ -16,7 +18,6 @@ from fedwcm.metrics.classification import summarise
 from fedwcm.metrics.diagnostics import diagnosing
 from fedwcm.runs import checkpoint
 from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.json_record import finite
 from fedwcm.runs.model_file import write_model
 from fedwcm.runs.progress import Progress
 from fedwcm.runs.records import RoundRecord, Summary, outcome_of
@@ -45,7 +46,7 @@ class Runner:
 
     def __init__(self, experiment: Experiment, folder: RunFolder | None, progress: Progress) -> None:
         self.experiment, self.folder, self.progress = experiment, folder, progress
-        self.clock = experiment.simulation.clock
+        self.clock = experiment.rounds.clock
         self.history: list[RoundRecord] = []
         self.seconds = 0.0
         self.confusion: Evaluation | None = None
@@ -59,33 +60,33 @@ class Runner:
             self.tracking.close()
 
     def _run(self) -> RunResult:
-        experiment, rounds = self.experiment, self.experiment.config.run.rounds
+        experiment, last = self.experiment, self.experiment.config.run.rounds
         state = self._start()
         self._warn_of_gain()
-        self.progress.start(experiment.config.method.name, rounds, state.round)
+        self.progress.start(experiment.config.method.name, last, state.round)
         try:
             if self.folder is not None:
                 self.tracking.start(self.folder.path, to_settings(experiment.config), state.round)
-            while state.round < rounds:
+            while state.round < last:
                 state = self._round(state)
         except DivergedError as error:
             self._write_summary(diverged=str(error))
             raise
         except KeyboardInterrupt:
-            if not experiment.simulation.store.keeps_anything:  # else an interrupted round may have changed some
+            if not experiment.rounds.store.keeps_anything:  # else an interrupted round may have changed some
                 self._save(state)
             raise StoppedError from None
         finally:
             self.progress.close()
-            experiment.simulation.backend.close()
+            experiment.rounds.backend.close()
         return self._finish(state)
 
     def _start(self) -> ServerState:
         experiment = self.experiment
-        fresh = experiment.simulation.start(experiment.x, experiment.buffers)
+        fresh = experiment.rounds.start(experiment.x, experiment.buffers)
         if self.folder is None:
             return fresh
-        store, device = experiment.simulation.store, experiment.network.device
+        store, device = experiment.rounds.store, experiment.network.device
         saved, complaints = checkpoint.load(self.folder.checkpoints, store, device)
         for complaint in complaints:
             warnings.warn(complaint, stacklevel=2)
@@ -98,7 +99,7 @@ class Runner:
     def _round(self, before: ServerState) -> ServerState:
         began = time.perf_counter()
         with threads(self.experiment.choice.threads):
-            state, played = self.experiment.simulation.play(before)
+            state, played = self.experiment.rounds.step(before)
         options = self.experiment.config.run
         evaluated = state.round % options.eval_every == 0 or state.round == options.rounds
         values: dict[str, object] = {"round": state.round, **played}
@@ -135,7 +136,7 @@ class Runner:
 
     def _tested(self, state: ServerState, samples: LabelledTensors) -> Evaluation:
         experiment = self.experiment
-        x = experiment.simulation.training.method.eval_params(state.x, state.method)
+        x = experiment.rounds.trainer.method.eval_params(state.x, state.method)
         classes = len(experiment.train_counts)
         return evaluate(experiment.network, x, state.buffers, samples.inputs, samples.labels, classes)
 
@@ -149,11 +150,11 @@ class Runner:
         if self.folder is not None and state.round:
             history = [record for record in self.history if record.round <= state.round]
             saved = checkpoint.Checkpoint(state, history, self.seconds)
-            checkpoint.save(self.folder.checkpoints, saved, self.experiment.simulation.store)
+            checkpoint.save(self.folder.checkpoints, saved, self.experiment.rounds.store)
 
     def _finish(self, state: ServerState) -> RunResult:
         experiment = self.experiment
-        x = experiment.simulation.training.method.eval_params(state.x, state.method)
+        x = experiment.rounds.trainer.method.eval_params(state.x, state.method)
         model = experiment.network.state_dict(x, state.buffers)
         if self.folder is not None:
             self._save(state)
@@ -180,12 +181,13 @@ class Runner:
         return summary
 
     def _warn_of_gain(self) -> None:
-        simulation = self.experiment.simulation
-        training = simulation.training
-        gain = training.method.starting_gain(training.population, simulation.federation.samples)
-        if gain is not None and gain >= 1:
+        trainer = self.experiment.rounds.trainer
+        if not isinstance(trainer.method, Momentum):
+            return
+        gain = trainer.method.starting_gain(trainer.population, self.experiment.rounds.federation.samples)
+        if gain >= 1:
             warnings.warn(
-                f"the momentum of {training.method.name} starts with a gain of {gain:.3f}: at 1 or more it grows "
+                f"the momentum of {trainer.method.name} starts with a gain of {gain:.3f}: at 1 or more it grows "
                 "round by round, whatever the data. To avoid it: method.momentum_norm=exact",
                 MomentumGainWarning,
                 stacklevel=2,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from fedwcm.config.schema import Settings
-from fedwcm.runs.json_record import Json, is_number
+from fedwcm.core.json_record import Json, is_number
 from fedwcm.runs.records import Summary
 
 

@@ -3,14 +3,14 @@
 import math
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import lru_cache
 from typing import Any, Self, TypeAlias, TypeGuard, get_args, get_origin, get_type_hints
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
-SCALARS: dict[Any, tuple[type, ...]] = {int: (int,), float: (float, int), str: (str,)}
-NAMES = {int: "a whole number", float: "a number", str: "text"}
+SCALARS: dict[Any, tuple[type, ...]] = {int: (int,), float: (float, int), str: (str,), bool: (bool,)}
+NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
 
 class RecordError(ValueError):
@@ -53,7 +53,7 @@ class JsonRecord:
         for f in fields(cls):
             if f.name in values and f.name != "extra":
                 read[f.name] = _checked(values[f.name], kinds[f.name], f"{where}: {f.name}")
-            elif f.default is not None and f.name != "extra":
+            elif f.default is MISSING and f.name != "extra":
                 raise RecordError(f"{where}: the key {f.name!r} is missing")
         extra = {str(key): value for key, value in values.items() if key not in read}
         return cls(**read, extra=extra)
