@@ -22,7 +22,7 @@ REFERENCE = {
     "method": ("fedwcm.core.method", "fedwcm.core.types"),
     "loss": ("fedwcm.core.loss",),
     "sampler": ("fedwcm.core.sampler", "fedwcm.core.batch"),
-    "dataset": ("fedwcm.data.dataset",),
+    "dataset": ("fedwcm.data.dataset", "fedwcm.data.partition.protocol"),
     "balance": ("fedwcm.balance",),
     "testing": ("fedwcm.testing",),
 }
