@@ -6,9 +6,9 @@ import warnings
 from collections.abc import Sequence
 
 from fedwcm import __version__
-from fedwcm.cli import bench, compare, evaluate, flower, listing, partition, report, run, watch
+from fedwcm.cli import bench, compare, evaluate, flower, listing, partition, predict, report, run, watch
 
-COMMANDS = (run, compare, watch, report, partition, evaluate, flower, bench, listing)
+COMMANDS = (run, compare, watch, report, partition, evaluate, predict, flower, bench, listing)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,6 +1,7 @@
 """`fedwcm run`: train one method."""
 
 import argparse
+import re
 import sys
 from itertools import count
 from pathlib import Path
@@ -18,10 +19,21 @@ def add(commands: SubParsers) -> None:
     parser = commands.add_parser(
         "run", help="train one method", description="Train one method on one division of a data set."
     )
-    parser.add_argument("--method", metavar="NAME", help="a method or recipe, with options: fedcm[alpha=0.2]")
+    parser.add_argument(
+        "--method",
+        metavar="NAME",
+        help="a method or recipe, with options: fedcm[alpha=0.2]; or package.module:Name",
+    )
     add_options(parser)
     parser.add_argument("--out", metavar="DIR", help="folder of the run (default: a new one in runs/)")
-    parser.add_argument("--resume", action="store_true", help="resume from the newest checkpoint in --out")
+    parser.add_argument(
+        "--resume", action="store_true", help="resume from the newest checkpoint in --out, with the options there"
+    )
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="let a resumed run import what its folder names as package.module:Name",
+    )
     parser.add_argument("--no-report", action="store_true", help="write no report.html")
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
     parser.set_defaults(do=do)
@@ -31,11 +43,7 @@ def do(arguments: argparse.Namespace) -> int:
     """Run, then print the headline numbers and where the results are."""
     flags, settings = chosen_flags(arguments), chosen_settings(arguments)
     config = config_from(arguments.method, arguments.config, settings, **flags)
-    out = (
-        Path(arguments.out)
-        if arguments.out
-        else _new_folder(f"{config.method.name}-{Path(config.data.dataset).stem}")
-    )
+    out = Path(arguments.out) if arguments.out else _new_folder(f"{config.title}-{Path(config.data.title).stem}")
     # Imported late: torch takes seconds to import, and a mistyped option should fail at once.
     from fedwcm.api import run
     from fedwcm.engine.rounds import DivergedError
@@ -46,11 +54,15 @@ def do(arguments: argparse.Namespace) -> int:
     finished_before = arguments.resume and RunFolder(out).finished
     try:
         result = run(
-            config=config,
+            arguments.method,
             out=out,
             resume=arguments.resume,
+            trust=arguments.trust,
             report=not arguments.no_report,
+            config=arguments.config,
+            settings=settings,
             progress=progress_for(arguments.quiet),
+            **flags,
         )
     except DivergedError as error:
         print(f"diverged: {error}; the history up to there is in {out}", file=sys.stderr)
@@ -68,7 +80,7 @@ def do(arguments: argparse.Namespace) -> int:
 def _print_summary(summary: "Summary", page: Path) -> None:
     numbers = {name: summary.number(key) for name, key in _HEADLINES.items()}
     parts = [f"{name} {value:.4f}" for name, value in numbers.items() if value is not None]
-    print(f"{summary.method} on {summary.dataset}: " + ", ".join(parts))
+    print(f"{summary.title} on {summary.dataset}: " + ", ".join(parts))
     print(f"results in {page.parent}" + (f", report: {page}" if page.exists() else ""))
 
 
@@ -83,5 +95,6 @@ _HEADLINES = {
 
 def _new_folder(name: str) -> Path:
     """`runs/NAME`, with a number if that exists."""
+    name = re.sub(r"[^\w.+-]+", "-", name).strip("-")
     candidates = (Path("runs") / (name if number == 1 else f"{name}-{number}") for number in count(1))
     return next(path for path in candidates if not path.exists())

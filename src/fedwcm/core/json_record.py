@@ -101,7 +101,7 @@ def _checked(value: object, kind: Any, where: str) -> Any:
         return _checked_list(value, get_args(kind)[0], where)
     if origin is Mapping and isinstance(value, Mapping):
         return {str(key): _checked(item, get_args(kind)[1], f"{where}[{key!r}]") for key, item in value.items()}
-    if type(value) in SCALARS.get(kind, ()):
+    if kind is Any or type(value) in SCALARS.get(kind, ()):
         return value
     raise RecordError(f"{where} = {_shown(value)} is not allowed: it must be {_described(kind)}")
 

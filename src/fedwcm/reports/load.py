@@ -87,7 +87,7 @@ def load_run(path: Path) -> LoadedRun:
     summary = folder.summary() if folder.finished else None
     return LoadedRun(
         path=path,
-        label=ComparisonFolder.around(path).labels().get(path.name) or _recipe(settings),
+        label=ComparisonFolder.around(path).labels().get(path.name) or _title(settings),
         settings=settings,
         history=folder.metrics(),
         summary=summary,
@@ -107,14 +107,16 @@ def _run_paths(folder: Path) -> list[Path]:
     return [path for path in found if RunFolder(path).metrics_file.exists()] or found
 
 
-def _recipe(settings: Settings) -> str:
-    """The recipe that fixes the most of these settings, or the method's name."""
+def _title(settings: Settings) -> str:
+    """The name that the user typed; else the recipe that fixes most of these settings, or the method's name."""
+    if "run.name" in settings:
+        return str(settings["run.name"])
     fitting = [
         name
         for name, recipe in RECIPES.items()
         if all(settings.get(key) == value for key, value in recipe.settings.items())
     ]
-    method = str(settings.get("method.name", "run"))
+    method = str(settings.get("method.name", "run")).replace(":", ".").rpartition(".")[2]
     return max(fitting, key=lambda name: len(RECIPES[name].settings), default=method)
 
 

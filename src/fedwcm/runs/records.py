@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from fedwcm.config.schema import Config
 from fedwcm.core.json_record import JsonRecord, optional
 
 if TYPE_CHECKING:
     from fedwcm.core.types import Ints
 
-LAST_ROUNDS = 10
-"""Evaluated rounds whose mean accuracy is reported beside the final one."""
+LAST_EVALUATIONS = 10
+"""Evaluations, not rounds, whose mean accuracy is reported beside the final one."""
 
 LISTED_CLIENTS, LISTED_COUNTS = 2_000, 400_000
 """Clients, and clients times classes, up to which the whole split is written; of more, every n-th client."""
@@ -93,7 +94,7 @@ def outcome_of(history: Sequence[RoundRecord]) -> Outcome:
     return Outcome(
         rounds=rounds,
         final_accuracy=tested[-1],
-        last_mean_accuracy=float(np.mean(tested[-LAST_ROUNDS:])),
+        last_mean_accuracy=float(np.mean(tested[-LAST_EVALUATIONS:])),
         best_accuracy=max(tested),
         balanced_accuracy=last.balanced_accuracy,
         macro_f1=last.macro_f1,
@@ -111,13 +112,17 @@ class Summary(Outcome):
     """A run that has ended: `summary.json`.
 
     Args:
+        name: the method as the user typed it; `method`, `loss` and `sampler` are what it resolved to.
         diverged: why the run ended early; None if it did not.
         parameters: size of the model.
         train_counts: training samples of each class.
         confusion: of the last evaluation; `confusion[i][j]` test samples of class i were taken for class j.
     """
 
+    name: str | None = optional()
     method: str
+    loss: str | None = optional()
+    sampler: str | None = optional()
     dataset: str
     seed: int
     diverged: str | None
@@ -126,6 +131,21 @@ class Summary(Outcome):
     parameters: int
     train_counts: tuple[int, ...]
     confusion: tuple[tuple[int, ...], ...] | None
+
+    @property
+    def title(self) -> str:
+        """The run's name and, if they differ, what it resolved to."""
+        return run_title(self.name or self.method, self.method, self.loss, self.sampler)
+
+
+def run_title(name: str, method: str, loss: str | None, sampler: str | None) -> str:
+    """A run's name as it was typed and, if they differ, what it resolved to in brackets."""
+    if name.partition("[")[0] in (method, method.replace(":", ".").rpartition(".")[2]):
+        return name
+    default = Config()
+    parts = [f"loss {loss}"] if loss not in (None, default.loss.name) else []
+    parts += [f"sampler {sampler}"] if sampler not in (None, default.sampler.name) else []
+    return f"{name} ({', '.join([method, *parts])})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,9 +179,14 @@ class SplitRecord(JsonRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationRecord(JsonRecord):
-    """A trained model on other data. The metrics mean what they mean in a `RoundRecord`."""
+    """A trained model on some data. The metrics mean what they mean in a `RoundRecord`.
+
+    Args:
+        rows: which rows were tested: `run` (those that the run held out), `test`, `all` or `drawn`.
+    """
 
     samples: int
+    rows: str
     test_loss: float
     test_accuracy: float
     balanced_accuracy: float

@@ -20,7 +20,7 @@ from fedwcm.runs import checkpoint
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.model_file import write_model
 from fedwcm.runs.progress import Progress
-from fedwcm.runs.records import RoundRecord, Summary, outcome_of
+from fedwcm.runs.records import RoundRecord, Summary, outcome_of, run_title
 from fedwcm.runs.trackers.tracking import Tracking
 
 
@@ -63,7 +63,7 @@ class Runner:
         experiment, last = self.experiment, self.experiment.config.run.rounds
         state = self._start()
         self._warn_of_gain()
-        self.progress.start(experiment.config.method.name, last, state.round)
+        self.progress.start(experiment.config.title, last, state.round)
         try:
             if self.folder is not None:
                 self.tracking.start(self.folder.path, to_settings(experiment.config), state.round)
@@ -165,8 +165,11 @@ class Runner:
         config, reached = self.experiment.config, outcome_of(self.history)
         summary = Summary(
             **vars(reached),
+            name=config.title,
             method=config.method.name,
-            dataset=config.data.dataset,
+            loss=config.loss.name,
+            sampler=config.sampler.name,
+            dataset=config.data.title,
             seed=config.run.seed,
             diverged=diverged,
             seconds_per_round=self.seconds / max(1, reached.rounds),
@@ -186,8 +189,10 @@ class Runner:
             return
         gain = trainer.method.starting_gain(trainer.population, self.experiment.rounds.federation.samples)
         if gain >= 1:
+            config = self.experiment.config
+            title = run_title(config.title, config.method.name, config.loss.name, config.sampler.name)
             warnings.warn(
-                f"the momentum of {trainer.method.name} starts with a gain of {gain:.3f}: at 1 or more it grows "
+                f"the momentum of {title} starts with a gain of {gain:.3f}: at 1 or more it grows "
                 "round by round, whatever the data. To avoid it: method.momentum_norm=exact",
                 MomentumGainWarning,
                 stacklevel=2,
