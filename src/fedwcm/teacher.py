@@ -74,9 +74,7 @@ class Teacher:
         try:
             return cls(**load_file(path))
         except (SafetensorError, TypeError) as error:
-            raise ValueError(
-                f"{path} is not a teacher file with logits, embeddings and labels: {error}"
-            ) from None
+            raise ValueError(f"{path} is not a teacher file with logits, embeddings and labels: {error}") from None
 
     def write(self, path: str | Path, facts: dict[str, object] | None = None) -> None:
         """Save the teacher, with `facts` about its origin as metadata."""
@@ -189,14 +187,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m fedwcm.teacher", description="Classify a data set's training samples with CLIP, for clip2fl."
+        prog="python -m fedwcm.teacher",
+        description="Classify a data set's training samples with CLIP, for clip2fl.",
     )
     parser.add_argument(
         "--dataset", required=True, help="as in fedwcm run: a named data set, a folder of images, …"
     )
     parser.add_argument("--data-dir", help="folder to search first for named data sets")
     parser.add_argument("--label", help="label column of a data set from the hub")
-    parser.add_argument("--test-fraction", type=float, default=0.2, help="fraction held out for testing, as in the runs")
+    parser.add_argument(
+        "--test-fraction", type=float, default=0.2, help="fraction held out for testing, as in the runs"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of that split, as in the runs")
     parser.add_argument("--model", default="ViT-B-32-quickgelu", help="a model of open_clip (%(default)s)")
     parser.add_argument("--weights", default="openai", help="a tag of open_clip or a file (%(default)s)")

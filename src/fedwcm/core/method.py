@@ -68,7 +68,7 @@ class Method:
         return grad(w), c
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
-        """Return, after the last step, the upload, a report of a few plain numbers, and the client state to keep."""
+        """Return, after the last step, the upload, a report of plain numbers, and the client state to keep."""
         return {"delta": w - ctx.x}, {}, c
 
     def weights(self, s: State, cohort: Cohort) -> Floats:

@@ -1,8 +1,8 @@
 """Random numbers by address instead of call order.
 
-Every draw comes from a counter-based generator positioned at `(seed, purpose, round, client)`. An address gives the
-same numbers in any order of calls and in any process. This is why all backends agree and why a resumed run equals
-an uninterrupted one.
+Every draw comes from a counter-based generator positioned at `(seed, purpose, round, client)`. An address gives
+the same numbers in any order of calls and in any process. This is why all backends agree and why a resumed run
+equals an uninterrupted one.
 """
 
 from enum import IntEnum

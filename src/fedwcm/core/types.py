@@ -1,8 +1,8 @@
 """The types that hooks work with: what is sent, what a client knows, what the server knows.
 
 Parameter vectors are flat. Hooks see a *block* of K clients at once: local models `w` are `(K, P)`, one row per
-client, and what all clients share, such as `x`, is `(P,)` and broadcasts. Code that works along the last axis reads
-as if written for one client and handles any number of them; an engine may choose K = 1.
+client, and what all clients share, such as `x`, is `(P,)` and broadcasts. Code that works along the last axis
+reads as if written for one client and handles any number of them; an engine may choose K = 1.
 """
 
 from dataclasses import dataclass, replace
