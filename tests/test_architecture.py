@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "data": {"core"},
     "models": {"core"},
     "metrics": {"core", "engine"},
-    "engine": {"core"},
+    "engine": {"core", "models"},
     "privacy": {"core"},
     "config": {"core", "engine", "data", "models", "privacy", *ZOO},
     "runs": {"core", "engine", "config", "data", "models", "metrics"},

@@ -103,7 +103,7 @@ class ClientTrainer:
         return work(ids, shards, state, sent)
 
     def probe(self, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> ClientUpdates:
-        """Run the first phase of a round, for methods that have one: an upload computed from all local data at `x`."""
+        """Run the first phase of a round, for methods that have one: an upload from all local data at `x`."""
         assert isinstance(self.method, TwoPhase)
         ctx = self._context(self.clients(ids, shards), sent)
         self.forward.start(sent.x, sent.buffers)

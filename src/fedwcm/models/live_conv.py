@@ -5,12 +5,14 @@ padded 3x3 kernel multiply padding. Their contribution and their gradient are ex
 images they take about a quarter of a training step.
 """
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import linear
 
+from fedwcm.models.pointwise import SubsampledConv2d
 
-class LiveConv2d(nn.Conv2d):
-    """`nn.Conv2d` without groups or dilation, padded with zeros.
+
+class LiveConv2d(SubsampledConv2d):
+    """`SubsampledConv2d` without groups or dilation, padded with zeros.
 
     Where only one pixel comes out, it is a linear function of the pixels under the kernel, and is computed so.
     """
