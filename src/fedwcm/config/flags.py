@@ -1,4 +1,4 @@
-"""The common options under short names: flags of the command line, keywords of the Python functions."""
+"""Short names of the common options: flags on the command line, keywords of the Python functions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Flag:
 
 FLAGS: dict[str, Flag] = {
     "dataset": Flag("data.dataset", "a named data set, a table, a .npz file, an image folder, or hub:ID"),
-    "data_dir": Flag("data.data_dir", "folder in which named data sets are looked for first"),
+    "data_dir": Flag("data.data_dir", "folder to search first for named data sets"),
     "label": Flag("data.label", "label column of a table"),
     "client": Flag("data.client", "client column of a table; of an image folder: folder, or a table file,client"),
     "split": Flag("data.split", "column that says train, val or test"),
@@ -38,8 +38,8 @@ FLAGS: dict[str, Flag] = {
     "model": Flag("model.name", "a model's name, or package.module:factory"),
     "loss": Flag("loss.name", "the clients' objective"),
     "sampler": Flag("sampler.name", "how clients draw their batches"),
-    "epochs": Flag("local.epochs", "local epochs a round"),
-    "batch_size": Flag("local.batch_size", "samples in a mini-batch"),
+    "epochs": Flag("local.epochs", "local epochs per round"),
+    "batch_size": Flag("local.batch_size", "samples per mini-batch"),
     "lr": Flag("local.lr", "local learning rate"),
     "participation": Flag("participation.participation", "share of the clients sampled each round"),
     "rounds": Flag("run.rounds", "communication rounds"),
@@ -47,8 +47,8 @@ FLAGS: dict[str, Flag] = {
     "eval_every": Flag("run.eval_every", "rounds between evaluations"),
     "device": Flag("run.device", "auto, cpu, cuda, mps, …"),
     "privacy": Flag("run.privacy", "none, or he: gather the class distribution under homomorphic encryption"),
-    "diagnostics": Flag("run.diagnostics", "what else to measure at every evaluation: concentration"),
-    "track": Flag("run.track", "trackers to tell of the run: tensorboard, mlflow, wandb"),
+    "diagnostics": Flag("run.diagnostics", "additional measurements at every evaluation: concentration"),
+    "track": Flag("run.track", "experiment trackers to log to: tensorboard, mlflow, wandb"),
     "backend": Flag("run.backend", "auto, sequential, vectorized or parallel"),
 }
 
@@ -59,7 +59,7 @@ def settings_from(
     settings: Mapping[str, object] | None,
     flags: Mapping[str, object],
 ) -> Settings:
-    """All that was said, in order of precedence: a file (or a configuration), then flags, then settings."""
+    """Merge all settings; later ones win: a file (or a configuration), then flags, then dotted settings."""
     merged: Settings = {}
     if isinstance(config, Config):
         merged = to_settings(config)
@@ -82,5 +82,5 @@ def config_from(
     settings: Mapping[str, object] | None = None,
     **flags: object,
 ) -> Config:
-    """The configuration that a file, flags and dotted settings make together."""
+    """Return the configuration from a file, flags and dotted settings."""
     return from_settings(settings_from(method, config, settings, flags))
