@@ -38,8 +38,8 @@ FLAGS: dict[str, Flag] = {
     "model": Flag("model.name", "a model's name, or package.module:factory"),
     "loss": Flag("loss.name", "the clients' objective"),
     "sampler": Flag("sampler.name", "how clients draw their batches"),
-    "epochs": Flag("local.epochs", "local epochs per round"),
-    "batch_size": Flag("local.batch_size", "samples per mini-batch"),
+    "epochs": Flag("local.epochs", "local epochs a round"),
+    "batch_size": Flag("local.batch_size", "samples in a mini-batch"),
     "lr": Flag("local.lr", "local learning rate"),
     "participation": Flag("participation.participation", "share of the clients sampled each round"),
     "rounds": Flag("run.rounds", "communication rounds"),
@@ -59,7 +59,7 @@ def settings_from(
     settings: Mapping[str, object] | None,
     flags: Mapping[str, object],
 ) -> Settings:
-    """Merge all settings; later ones win: a file (or a configuration), then flags, then dotted settings."""
+    """All that was said, in order of precedence: a file (or a configuration), then flags, then settings."""
     merged: Settings = {}
     if isinstance(config, Config):
         merged = to_settings(config)
@@ -82,5 +82,5 @@ def config_from(
     settings: Mapping[str, object] | None = None,
     **flags: object,
 ) -> Config:
-    """Return the configuration from a file, flags and dotted settings."""
+    """The configuration that a file, flags and dotted settings make together."""
     return from_settings(settings_from(method, config, settings, flags))

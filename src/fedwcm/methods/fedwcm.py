@@ -1,4 +1,4 @@
-"""FedWCM (Algorithm 1) and FedWCM-X (Algorithm 2): FedCM with client weights and an alpha for long-tailed data.
+"""FedWCM (Algorithm 1) and FedWCM-X (Algorithm 2): FedCM with weights and momentum adapted to a long tail.
 
 Li, Huang, Jiang, Xie, Liu, Du, Wang, Wu. FedWCM: Unleashing the Potential of Momentum-based Federated
 Learning in Long-Tailed Scenarios. ICPP 2025. Sources: the paper.
