@@ -90,7 +90,10 @@ def test_own_model_by_module_and_factory(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     options = {**SMALL, "model": "my_models:tiny", "settings": {"model.width": 16}}
     result = fedwcm.run("fedwcm", out="run", **options)
-    assert sum(p.numel() for p in fedwcm.load("run").parameters()) == 64 * 16 + 16 + 16 * 10 + 10
+    with pytest.raises(ValueError, match="only the run's folder names"):
+        fedwcm.load("run")
+    for model in (fedwcm.load("run", trust=True), fedwcm.load("run", model="my_models:tiny")):
+        assert sum(p.numel() for p in model.parameters()) == 64 * 16 + 16 + 16 * 10 + 10
     again = fedwcm.run("fedwcm", **options)
     assert again.history[-1]["test_loss"] == result.history[-1]["test_loss"]
 

@@ -6,9 +6,9 @@ import warnings
 from collections.abc import Sequence
 
 from fedwcm import __version__
-from fedwcm.cli import bench, compare, evaluate, flower, partition, report, run, show, watch
+from fedwcm.cli import bench, compare, evaluate, flower, partition, predict, report, run, show, watch
 
-VERBS = (run, compare, watch, report, partition, evaluate, flower, bench, show)
+VERBS = (run, compare, watch, report, partition, evaluate, predict, flower, bench, show)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

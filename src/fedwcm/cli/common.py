@@ -36,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -
     )
 
 
-def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) -> Settings:
+def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) -> dict[str, Any]:
     """The flags that were given, their values as TOML writes them."""
     given = {name: getattr(arguments, name) for name in names}
     return {name: _value(name, text) for name, text in given.items() if text is not None}
@@ -45,6 +45,11 @@ def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) ->
 def chosen_settings(arguments: argparse.Namespace) -> Settings:
     """The dotted settings that were given."""
     return dict(parse_assignment(text) for text in arguments.set)
+
+
+def names_in(text: str | None) -> tuple[str, ...]:
+    """The names in a list `a,b`; none of nothing."""
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 def _value(name: str, text: str) -> object:

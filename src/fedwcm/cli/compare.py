@@ -5,11 +5,9 @@ import sys
 from pathlib import Path
 
 from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings
-from fedwcm.config.flags import FLAGS
+from fedwcm.config.flags import COMPARE_FLAGS
 from fedwcm.config.options import parse_value
 from fedwcm.config.schema import parse_assignment, split_list
-
-NAMES = tuple(name for name in FLAGS if name != "seed")
 
 
 def add(verbs: SubParsers) -> None:
@@ -32,7 +30,7 @@ def add(verbs: SubParsers) -> None:
     parser.add_argument(
         "--out", required=True, metavar="DIR", help="folder of the comparison; resumed if it exists"
     )
-    add_options(parser, NAMES)
+    add_options(parser, COMPARE_FLAGS)
     parser.add_argument("--no-report", action="store_true", help="write no report.html")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.set_defaults(do=do)
@@ -42,8 +40,8 @@ def do(arguments: argparse.Namespace) -> int:
     """Compare, print the table, and say where the report is."""
     seeds = [_seed(text) for text in split_list(arguments.seeds)]
     grid = dict(_axis(text) for text in arguments.grid)
-    flags, settings = chosen_flags(arguments, NAMES), chosen_settings(arguments)
-    from fedwcm.comparison import compare
+    flags, settings = chosen_flags(arguments, COMPARE_FLAGS), chosen_settings(arguments)
+    from fedwcm.api import compare
     from fedwcm.runs.progress import Silent, progress_for
     from fedwcm.runs.runner import StoppedError
 

@@ -10,11 +10,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwcm.config.components import Parts
+from fedwcm.config.models import chosen_model
+from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
+from fedwcm.config.resolve import OBJECT, needed
 from fedwcm.config.schema import Component, Config, DataOptions
 from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator, model_seed
 from fedwcm.core.types import Ints, Population, Vec
 from fedwcm.data import DATASETS, Dataset, load_dataset, synthetic
+from fedwcm.data.fingerprint import array_digest, fingerprint
 from fedwcm.data.longtail import long_tail
 from fedwcm.data.normalize import Normalizer, choose_normalizer
 from fedwcm.data.partition import PARTITIONS, Natural, Partition, make_partition
@@ -29,7 +33,7 @@ from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.store import ClientStore
 from fedwcm.engine.uploads import require_possible
-from fedwcm.models import build_model, default_model, has_embedding
+from fedwcm.models import has_embedding
 
 NAMED_IMBALANCE = 0.1
 """Default long tail of named data sets, as in the paper."""
@@ -93,27 +97,15 @@ class RunData:
     test: LabelledTensors
     val: LabelledTensors | None
     normalizer: Normalizer | None
+    dataset: Dataset | None = None
 
 
-def divide(config: Config) -> PartitionedData:
+def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> PartitionedData:
     """Load the data, make the long tail, hold samples out, and divide the rest among the clients."""
     seed, options = config.run.seed, resolved_data(config.data)
-    if options.dataset == synthetic.NAME:
-        raise ValueError("data.dataset = 'synthetic' has nothing to divide: its clients are drawn as they train")
-    dataset = load_dataset(
-        options.dataset,
-        data_dir=options.data_dir,
-        label=options.label,
-        client=options.client,
-        split=options.split,
-        features=options.features,
-        drop=options.drop,
-        impute=options.impute,
-        encoding=options.encoding,
-        image_size=options.image_size,
-        test_fraction=options.test_fraction,
-        seed=seed,
-    )
+    dataset = run_dataset(config, objects)
+    if objects.dataset is not None:
+        options = replace(options, dataset=f"{OBJECT}{dataset.name}#{fingerprint(dataset)}")
     rows = np.arange(len(dataset.y_train))
     if options.imbalance is not None:
         rng = generator(seed, Purpose.LONG_TAIL)
@@ -123,25 +115,59 @@ def divide(config: Config) -> PartitionedData:
         rng = generator(seed, Purpose.VALIDATION)
         kept, held_out = stratified_split(dataset.y_train[rows], options.val_fraction, rng)
         rows, val_rows = rows[kept], rows[held_out]
-    partition, component = _partition(config.partition, dataset, rows)
+    partition, component = _partition(config.partition, objects, dataset, rows)
     parts = partition(dataset.y_train[rows], generator(seed, Purpose.PARTITION))
     config = replace(config, data=options, partition=component)
-    embeds = dataset.is_integer and _embeds(config, dataset)
+    embeds = dataset.is_integer and _embeds(config, objects, dataset, trusted)
     normalizer, normalization = choose_normalizer(dataset.x_train[rows], options.normalize, embeds=embeds)
     return PartitionedData(config, dataset, rows, val_rows, parts, normalizer, normalization)
 
 
-def build(config: Config) -> Experiment:
-    """Everything that a run of this configuration needs. Options are checked before data is loaded."""
-    parts, device = Parts.of(config), chosen_device(config.run.device)
-    source = _generated(config, device) if config.data.dataset == synthetic.NAME else _loaded(config, device)
-    model_name = config.model.name if config.model.name != "auto" else default_model(source.input_shape)
-    config = replace(
-        parts.resolved(source.config),
-        model=replace(config.model, name=model_name),
-        run=replace(config.run, device=str(device)),
+def run_dataset(config: Config, objects: Objects = NO_OBJECTS) -> Dataset:
+    """The data set of a run, before any long tail, with the very test part that the run's seed draws."""
+    options, source = config.data, objects.dataset
+    if source is None and options.dataset.startswith(OBJECT):
+        raise needed("data", options.dataset)
+    if options.dataset == synthetic.NAME:
+        raise ValueError("data.dataset = 'synthetic' has nothing to load: its samples are drawn as clients train")
+    return load_dataset(
+        options.dataset if source is None else source,
+        data_dir=options.data_dir,
+        label=options.label,
+        client=options.client,
+        split=options.split,
+        features=options.features,
+        drop=options.drop,
+        impute=options.impute,
+        encoding=options.encoding,
+        image_size=options.image_size,
+        client_ids=objects.client_ids,
+        test_fraction=options.test_fraction,
+        seed=config.run.seed,
     )
-    network = Network(_model(config, source), device)
+
+
+def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> Experiment:
+    """Everything that a run of this configuration needs. Options are checked before data is loaded.
+
+    Args:
+        config: the configuration.
+        objects: what it tells of and cannot rebuild.
+        trusted: whether names of the form `package.module:Name` may be imported; see `fedwcm.config.resolve`.
+    """
+    parts, device = Parts.of(config, objects, trusted=trusted), chosen_device(config.run.device)
+    drawn = config.data.dataset == synthetic.NAME
+    source = _generated(config, device) if drawn else _loaded(config, objects, trusted, device)
+    module, model = chosen_model(
+        config.model,
+        objects.model,
+        source.input_shape,
+        len(source.classes),
+        model_seed(config.run.seed),
+        trusted=trusted,
+    )
+    config = replace(parts.resolved(source.config), model=model, run=replace(config.run, device=str(device)))
+    network = Network(module, device)
     x, buffers = network.initial()
     network.point_parameters(x)  # otherwise the module would hold a second copy of the model
     federation = source.federation
@@ -159,18 +185,25 @@ def build(config: Config) -> Experiment:
         test=source.test,
         val=source.val,
         choice=choice,
-        facts=model_facts(source.input_shape, source.classes, source.normalizer),
+        facts=model_facts(source.input_shape, source.classes, source.normalizer, source.dataset),
     )
 
 
 def model_facts(
-    input_shape: tuple[int, ...], classes: Sequence[str], normalizer: Normalizer | None
+    input_shape: tuple[int, ...],
+    classes: Sequence[str],
+    normalizer: Normalizer | None,
+    dataset: Dataset | None = None,
 ) -> dict[str, object]:
-    """What somebody who loads a trained model needs to feed it; without a normalizer, inputs are as they come."""
+    """What somebody who loads a trained model needs to feed it; without a normalizer, inputs are as they come.
+
+    Of the data it holds how to read others in the same way, and a fingerprint to tell them from others by.
+    """
     mean, std = ([0.0], [1.0]) if normalizer is None else (normalizer.mean.tolist(), normalizer.std.tolist())
     keeps_integers = normalizer is not None and normalizer.keeps_integers
     facts = {"input_shape": list(input_shape), "classes": list(classes), "mean": mean, "std": std}
-    return {**facts, "keeps_integers": keeps_integers}
+    known = None if dataset is None else {"schema": dataset.schema.to_json(), "fingerprint": fingerprint(dataset)}
+    return {**facts, "keeps_integers": keeps_integers, "data": known}
 
 
 def resolved_data(options: DataOptions) -> DataOptions:
@@ -180,9 +213,18 @@ def resolved_data(options: DataOptions) -> DataOptions:
     return options
 
 
-def _partition(chosen: Component, dataset: Dataset, rows: Ints) -> tuple[Partition, Component]:
+def _partition(chosen: Component, objects: Objects, dataset: Dataset, rows: Ints) -> tuple[Partition, Component]:
     """The partition and its resolved options: the data's own clients where there are any, else `equal`."""
     name = chosen.name
+    if objects.client_ids is not None:
+        assert dataset.client_ids is not None
+        _refuse_options(chosen)
+        digest = array_digest(dataset.client_ids)
+        return Natural(client_ids=dataset.client_ids[rows]), Component(f"{CLIENT_IDS}#{digest}")
+    if objects.partition is not None:
+        return with_options(objects.partition, chosen.options, "partition"), chosen
+    if name.startswith(OBJECT):
+        raise needed("partition", name)
     if name == "auto":
         name = "natural" if dataset.client_ids is not None else "equal"
     if name == "natural":
@@ -190,10 +232,7 @@ def _partition(chosen: Component, dataset: Dataset, rows: Ints) -> tuple[Partiti
             raise ValueError(
                 f"partition.name = 'natural' needs the clients of {dataset.name}: name their column with --client"
             )
-        for option in chosen.options:
-            raise ValueError(
-                f"partition.{option} is not an option of 'natural': the data says who the clients are"
-            )
+        _refuse_options(chosen)
         return Natural(client_ids=dataset.client_ids[rows]), Component(name)
     known = {field.name for field in fields(PARTITIONS[name])} if name in PARTITIONS else set()
     defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in known}
@@ -201,21 +240,20 @@ def _partition(chosen: Component, dataset: Dataset, rows: Ints) -> tuple[Partiti
     return make_partition(name, **options), Component(name, options)
 
 
-def _embeds(config: Config, dataset: Dataset) -> bool:
+def _refuse_options(chosen: Component) -> None:
+    for option in chosen.options:
+        raise ValueError(f"partition.{option} is not an option of 'natural': the data says who the clients are")
+
+
+def _embeds(config: Config, objects: Objects, dataset: Dataset, trusted: bool) -> bool:
     """Whether the model looks integers up in an embedding, which takes a model to see."""
-    name = default_model(dataset.input_shape) if config.model.name == "auto" else config.model.name
-    module = build_model(name, dataset.input_shape, dataset.num_classes, 0, **config.model.options)
-    return has_embedding(module)
+    shape, classes = dataset.input_shape, dataset.num_classes
+    return has_embedding(chosen_model(config.model, objects.model, shape, classes, 0, trusted=trusted)[0])
 
 
-def _model(config: Config, source: RunData) -> torch.nn.Module:
-    seed = model_seed(config.run.seed)
-    return build_model(config.model.name, source.input_shape, len(source.classes), seed, **config.model.options)
-
-
-def _loaded(config: Config, device: torch.device) -> RunData:
+def _loaded(config: Config, objects: Objects, trusted: bool, device: torch.device) -> RunData:
     """Samples of a data set that is loaded and divided."""
-    data = divide(config)
+    data = divide(config, objects, trusted=trusted)
     dataset = data.dataset
     inputs = torch.from_numpy(data.normalizer(dataset.x_train[data.train_rows])).to(device)
     return RunData(
@@ -226,6 +264,7 @@ def _loaded(config: Config, device: torch.device) -> RunData:
         _tensors(data, dataset.x_test, dataset.y_test, device),
         _validation(data, device),
         data.normalizer,
+        dataset,
     )
 
 

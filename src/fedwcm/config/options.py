@@ -23,7 +23,9 @@ def parse_value(text: str) -> object:
 def make(cls: type[T], values: Mapping[str, object], where: str) -> T:
     """Build a dataclass from plain values; an error names the option as `where.field`."""
     fields = typing.get_type_hints(cls)
-    known = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
+    known = (
+        [field.name for field in dataclasses.fields(cls) if field.init] if dataclasses.is_dataclass(cls) else []
+    )
     checked = {}
     for key, value in values.items():
         if key not in known:
@@ -33,6 +35,8 @@ def make(cls: type[T], values: Mapping[str, object], where: str) -> T:
         return cls(**checked)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
+    except TypeError as error:  # a class of the user's own with a field that has no default
+        raise ValueError(f"{where}: {cls.__name__} cannot be made from {checked}: {error}") from error
 
 
 def convert(value: object, kind: Any, where: str) -> Any:

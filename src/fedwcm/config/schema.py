@@ -76,6 +76,11 @@ class DataOptions:
             self.imbalance is None or 0 < self.imbalance <= 1, "imbalance", self.imbalance, "in (0, 1] or none"
         )
 
+    @property
+    def title(self) -> str:
+        """What the data are called: an object's name without its digest."""
+        return self.dataset.removeprefix("object:").partition("#")[0]
+
 
 @dataclass(frozen=True, kw_only=True)
 class LocalOptions:
@@ -111,6 +116,7 @@ class RunOptions:
     """Length, seed, hardware and output of a run.
 
     Args:
+        name: what the run is called: the method or recipe as it was typed; by default the method's name.
         rounds: communication rounds.
         seed: seed of all randomness of the run.
         eval_every: rounds between evaluations; the last round is always evaluated.
@@ -126,6 +132,7 @@ class RunOptions:
         profile: record the seconds spent in each phase since the last evaluated round.
     """
 
+    name: str | None = None
     rounds: int = 100
     seed: int = 0
     eval_every: int = 1
@@ -169,6 +176,12 @@ class Config:
     aggregation: Aggregation = field(default_factory=Aggregation)
     run: RunOptions = field(default_factory=RunOptions)
 
+    @property
+    def title(self) -> str:
+        """What the run is called."""
+        name = self.method.name
+        return self.run.name or (name.replace(":", ".").rpartition(".")[2] if ":" in name else name)
+
 
 COMPONENTS = ("partition", "model", "method", "loss", "sampler")
 SECTIONS: dict[str, type] = {
@@ -180,6 +193,7 @@ SECTIONS: dict[str, type] = {
 }
 INCIDENTAL = (
     "data.data_dir",
+    "run.name",
     "run.device",
     "run.backend",
     "run.workers",
@@ -249,7 +263,18 @@ def overlay(below: Mapping[str, object], above: Mapping[str, object]) -> Setting
         name = f"{section}.name"
         if name in above and above[name] != below.get(name):
             merged = {key: value for key, value in merged.items() if not key.startswith(f"{section}.")}
+            if section == "method":
+                merged.pop("run.name", None)  # it told of the old one
     return {**merged, **above}
+
+
+def component_settings(section: str, chosen: "str | Component") -> Settings:
+    """The settings of a component: `NAME`, `NAME[option=value, …]`, or its name and options."""
+    if isinstance(chosen, Component):
+        name, options = chosen.name, chosen.options
+    else:
+        name, options = named_options(chosen)
+    return {f"{section}.name": name, **{f"{section}.{key}": value for key, value in options.items()}}
 
 
 def method_settings(spec: str) -> Settings:

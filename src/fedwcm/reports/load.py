@@ -90,7 +90,7 @@ def read_run(path: Path) -> LoadedRun:
     assert isinstance(counts, list)
     return LoadedRun(
         path=path,
-        label=comparison_labels(path.parent.parent).get(path.name) or _recipe(settings),
+        label=comparison_labels(path.parent.parent).get(path.name) or _title(settings),
         settings=settings,
         history=history,
         summary=summary,
@@ -122,14 +122,16 @@ def comparison_labels(folder: Path) -> dict[str, str]:
     return labels
 
 
-def _recipe(settings: Settings) -> str:
-    """The recipe that says most of these settings, or the method's name."""
+def _title(settings: Settings) -> str:
+    """What the user called the method; else the recipe that says most of these settings, or the method's name."""
+    if "run.name" in settings:
+        return str(settings["run.name"])
     fitting = [
         name
         for name, recipe in RECIPES.items()
         if all(settings.get(key) == value for key, value in recipe.settings.items())
     ]
-    method = str(settings.get("method.name", "run"))
+    method = str(settings.get("method.name", "run")).replace(":", ".").rpartition(".")[2]
     return max(fitting, key=lambda name: len(RECIPES[name].settings), default=method)
 
 

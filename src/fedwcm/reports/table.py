@@ -11,7 +11,7 @@ from fedwcm.runs.folder import Record
 
 COLUMNS = {
     "final_accuracy": "final",
-    "last_mean_accuracy": "last 10",
+    "last_mean_accuracy": "last 10 evaluations",
     "best_accuracy": "best",
     "many": "many",
     "medium": "medium",

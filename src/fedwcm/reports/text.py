@@ -29,7 +29,7 @@ def _kind(groups: Sequence[MethodRuns]) -> str:
 
 def dataset_name(settings: Settings) -> str:
     """The data set's name; of a file or folder, without where it lies."""
-    name = str(settings.get("data.dataset", "unknown data"))
+    name = str(settings.get("data.dataset", "unknown data")).removeprefix("object:").partition("#")[0]
     return name if ":" in name else PurePath(name).name
 
 
@@ -108,7 +108,7 @@ def headlines(run: LoadedRun) -> list[tuple[str, str, str]]:
 ACCURACIES = (
     ("final accuracy", "final_accuracy", "on the test data"),
     ("best", "best_accuracy", "of all evaluations"),
-    ("last 10", "last_mean_accuracy", "mean of the last ten evaluations"),
+    ("last 10 evaluations", "last_mean_accuracy", "their mean accuracy"),
     ("many", "many", "frequent classes"),
     ("medium", "medium", "classes between"),
     ("few", "few", "rare classes"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedwcm.config.build import Experiment, LabelledTensors
-from fedwcm.config.schema import to_settings
+from fedwcm.config.schema import Config, to_settings
 from fedwcm.core.mixins import Momentum
 from fedwcm.core.types import State
 from fedwcm.engine.backends.plan import threads
@@ -20,8 +20,8 @@ from fedwcm.runs.folder import Record, RunFolder, finite
 from fedwcm.runs.progress import Progress
 from fedwcm.runs.trackers.tracking import Tracking
 
-LAST_ROUNDS = 10
-"""Evaluated rounds whose mean accuracy is reported beside the final one."""
+LAST_EVALUATIONS = 10
+"""Evaluations, not rounds, whose mean accuracy is reported beside the final one."""
 
 
 class MomentumGainWarning(UserWarning):
@@ -63,7 +63,7 @@ class Runner:
         experiment, last = self.experiment, self.experiment.config.run.rounds
         state = self._start()
         self._warn_of_gain()
-        self.progress.start(experiment.config.method.name, last, state.round)
+        self.progress.start(experiment.config.title, last, state.round)
         try:
             if self.folder is not None:
                 self.tracking.start(self.folder.path, to_settings(experiment.config), state.round)
@@ -160,8 +160,8 @@ class Runner:
     def _write_summary(self, diverged: str | None = None) -> Record:
         config = self.experiment.config
         summary: Record = {
-            "method": config.method.name,
-            "dataset": config.data.dataset,
+            **self._names(),
+            "dataset": config.data.title,
             "seed": config.run.seed,
             **outcome(self.history),
             "diverged": diverged,
@@ -176,6 +176,12 @@ class Runner:
         self.tracking.finish(summary)
         return summary
 
+    def _names(self) -> Record:
+        """What the run is called, and what that resolved to."""
+        config = self.experiment.config
+        parts = {"method": config.method.name, "loss": config.loss.name, "sampler": config.sampler.name}
+        return {"name": config.title, **parts}
+
     def _warn_of_gain(self) -> None:
         trainer = self.experiment.rounds.trainer
         if not isinstance(trainer.method, Momentum):
@@ -183,11 +189,22 @@ class Runner:
         gain = trainer.method.starting_gain(trainer.population, self.experiment.rounds.federation.samples)
         if gain >= 1:
             warnings.warn(
-                f"the momentum of {trainer.method.name} starts with a gain of {gain:.3f}: at 1 or more it grows "
-                "round by round, whatever the data. Cure: method.momentum_norm=exact",
+                f"the momentum of {title_of(self._names())} starts with a gain of {gain:.3f}: at 1 or more it "
+                "grows round by round, whatever the data. Cure: method.momentum_norm=exact",
                 MomentumGainWarning,
                 stacklevel=2,
             )
+
+
+def title_of(summary: Record) -> str:
+    """A run's name as it was typed and, where they are not the same, what it resolved to beside it."""
+    name, method = str(summary["name"]), str(summary["method"])
+    if name.partition("[")[0] in (method, method.replace(":", ".").rpartition(".")[2]):
+        return name
+    default = Config()
+    parts = [f"loss {summary['loss']}"] if summary["loss"] != default.loss.name else []
+    parts += [f"sampler {summary['sampler']}"] if summary["sampler"] != default.sampler.name else []
+    return f"{name} ({', '.join([method, *parts])})"
 
 
 def outcome(history: list[Record]) -> Record:
@@ -199,7 +216,7 @@ def outcome(history: list[Record]) -> Record:
     summary: Record = {
         "rounds": last["round"],
         "final_accuracy": accuracies[-1],
-        "last_mean_accuracy": float(np.mean(accuracies[-LAST_ROUNDS:])),
+        "last_mean_accuracy": float(np.mean(accuracies[-LAST_EVALUATIONS:])),
         "best_accuracy": max(accuracies),
         **{key: last[key] for key in ("balanced_accuracy", "macro_f1", "many", "medium", "few", "test_loss")},
     }
