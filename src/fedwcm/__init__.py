@@ -3,7 +3,7 @@
 import fedwcm
 
 result = fedwcm.run("fedwcm", dataset="digits", clients=20, rounds=30)
-result.summary["final_accuracy"], result.history, result.model
+result.summary.final_accuracy, result.history, result.model
 """
 
 from importlib import import_module

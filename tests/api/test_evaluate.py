@@ -63,10 +63,10 @@ def of_run(trained: Path) -> dict[str, Any]:
 )
 def test_on_its_own_data_the_runs_own_test_rows_are_tested(trained: Path, source: Callable[[Path], Any]) -> None:
     measured, last = fedwcm.evaluate(trained / "run", source(trained)), of_run(trained)
-    assert measured["rows"] == "run"
-    assert measured["samples"] == pytest.approx(0.35 * 400, abs=3)
-    assert measured["per_class_accuracy"] == last["per_class_accuracy"]
-    assert measured["test_loss"] == pytest.approx(last["test_loss"], rel=1e-5)
+    assert measured.rows == "run"
+    assert measured.samples == pytest.approx(0.35 * 400, abs=3)
+    assert measured.per_class_accuracy == last.per_class_accuracy
+    assert measured.test_loss == pytest.approx(last.test_loss, rel=1e-5)
 
 
 @pytest.mark.parametrize("seed", [1, 4])
@@ -74,9 +74,9 @@ def test_own_arrays_are_recognised_by_their_content(tmp_path: Path, seed: int) -
     x, y = digits()
     result = fedwcm.run("fedavg", dataset=(x, y), out=tmp_path, seed=seed, test_fraction=0.1, **SMALL)
     measured = fedwcm.evaluate(tmp_path, {"x": x, "y": y})
-    assert measured["test_accuracy"] == result.summary["final_accuracy"]
-    assert measured["rows"] == "run"
-    assert fedwcm.evaluate(tmp_path, (x[:100], y[:100]))["samples"] == 100
+    assert measured.test_accuracy == result.summary.final_accuracy
+    assert measured.rows == "run"
+    assert fedwcm.evaluate(tmp_path, (x[:100], y[:100])).samples == 100
 
 
 def test_own_data_that_has_changed_or_is_to_be_drawn_from_is_refused(trained: Path, tmp_path: Path) -> None:
@@ -94,12 +94,12 @@ def test_of_new_data_every_row_is_tested_and_the_command_says_how_many(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     new = table(tmp_path / "new.csv", 123, 2)
-    assert fedwcm.evaluate(trained / "run", new)["samples"] == 123
+    assert fedwcm.evaluate(trained / "run", new).samples == 123
     assert main(["evaluate", str(trained / "run"), "--dataset", str(new), "--label", "activity"]) == 0
     assert "tested on all 123 rows" in capsys.readouterr().out
     drawn = fedwcm.evaluate(trained / "run", new, test_fraction=0.5)
-    assert drawn["rows"] == "drawn"
-    assert 55 < drawn["samples"] < 68
+    assert drawn.rows == "drawn"
+    assert 55 < drawn.samples < 68
 
 
 def test_of_data_with_parts_the_test_part_is_tested_also_if_it_is_all_there_is(
@@ -107,24 +107,24 @@ def test_of_data_with_parts_the_test_part_is_tested_also_if_it_is_all_there_is(
 ) -> None:
     parts = table(tmp_path / "parts.csv", 90, 3, (*COLUMNS, "activity", "part"))
     measured = fedwcm.evaluate(trained / "run", parts, split="part")
-    assert (measured["samples"], measured["rows"]) == (30, "test")
+    assert (measured.samples, measured.rows) == (30, "test")
     lines = parts.read_text().splitlines()
     only = tmp_path / "only.csv"
     only.write_text("\n".join([lines[0], *(line for line in lines[1:] if line.endswith("test"))]) + "\n")
-    assert fedwcm.evaluate(trained / "run", only, split="part")["test_accuracy"] == measured["test_accuracy"]
+    assert fedwcm.evaluate(trained / "run", only, split="part").test_accuracy == measured.test_accuracy
 
 
 def test_columns_are_matched_by_name(trained: Path, tmp_path: Path) -> None:
     straight = fedwcm.evaluate(trained / "run", table(tmp_path / "straight.csv", 200, 4))
     mixed = table(tmp_path / "mixed.csv", 200, 4, ("activity", "d", "b", "a", "c"))
-    assert fedwcm.evaluate(trained / "run", mixed)["per_class_accuracy"] == straight["per_class_accuracy"]
-    assert float(straight["test_accuracy"]) > 0.8
+    assert fedwcm.evaluate(trained / "run", mixed).per_class_accuracy == straight.per_class_accuracy
+    assert float(straight.test_accuracy) > 0.8
     renamed = tmp_path / "renamed.csv"
     renamed.write_text(mixed.read_text().replace("activity,d,b,a,c", "activity,dd,b,a,c"))
     with pytest.raises(ValueError, match=r"'d'.*'dd'"):
         fedwcm.evaluate(trained / "run", renamed)
     frame = pytest.importorskip("pandas").read_csv(mixed)
-    assert fedwcm.evaluate(trained / "run", frame)["per_class_accuracy"] == straight["per_class_accuracy"]
+    assert fedwcm.evaluate(trained / "run", frame).per_class_accuracy == straight.per_class_accuracy
 
 
 def test_predictions_are_those_of_the_model_with_or_without_labels(
@@ -142,7 +142,7 @@ def test_predictions_are_those_of_the_model_with_or_without_labels(
     assert [row["sample"] for row in rows] == [str(number) for number in range(1, 51)]
     truth = [row["activity"] for row in csv.DictReader(labelled.open())]
     accuracy = np.mean([a == b for a, b in zip(predictions.labels, truth, strict=True)])
-    assert accuracy == pytest.approx(fedwcm.evaluate(trained / "run", labelled)["test_accuracy"])
+    assert accuracy == pytest.approx(fedwcm.evaluate(trained / "run", labelled).test_accuracy)
     model, normalizer = fedwcm.load(trained / "run"), fedwcm.normalizer(trained / "run")
     raw = np.array([[float(row[name]) for name in COLUMNS] for row in csv.DictReader(labelled.open())], np.float32)
     with torch.no_grad():
@@ -162,7 +162,7 @@ def test_a_label_or_client_of_another_name_is_no_input(trained: Path, tmp_path: 
     expected = fedwcm.predict(trained / "run", known).labels
     assert fedwcm.predict(trained / "run", renamed, label="what", client="who").labels == expected
     measured = fedwcm.evaluate(trained / "run", renamed, label="what", client="who")
-    assert measured["test_accuracy"] == fedwcm.evaluate(trained / "run", known)["test_accuracy"]
+    assert measured.test_accuracy == fedwcm.evaluate(trained / "run", known).test_accuracy
 
 
 def test_predictions_of_images_go_by_their_files(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_predictions_of_images_go_by_their_files(tmp_path: Path) -> None:
     right = [
         Path(name).parent.name == label for name, label in zip(predictions.ids, predictions.labels, strict=True)
     ]
-    assert np.mean(right) == pytest.approx(result.summary["final_accuracy"], abs=0.2)
+    assert np.mean(right) == pytest.approx(result.summary.final_accuracy, abs=0.2)
     assert np.mean(right) > 0.6
 
 

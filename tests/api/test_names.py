@@ -9,7 +9,7 @@ import fedwcm
 from fedwcm.cli import main
 from fedwcm.config.schema import read_toml
 from fedwcm.reports.load import read_run
-from fedwcm.runs.runner import LAST_EVALUATIONS, outcome
+from fedwcm.runs.records import LAST_EVALUATIONS, RoundRecord, outcome_of
 
 SMALL = ["--dataset", "digits", "--clients", "5", "--rounds", "1", "--epochs", "1"]
 
@@ -47,8 +47,8 @@ def test_another_method_takes_another_name() -> None:
 
 
 def test_the_last_mean_is_that_of_evaluations_not_of_rounds() -> None:
-    measures = ("balanced_accuracy", "macro_f1", "many", "medium", "few", "test_loss")
-    history: list[dict[str, object]] = [
-        {"round": 5 * i, "test_accuracy": float(i), **dict.fromkeys(measures, 0.0)} for i in range(1, 31)
+    history = [
+        RoundRecord(round=5 * i, seconds=1.0, participants=1, bytes_down=1, bytes_up=1, test_accuracy=float(i))
+        for i in range(1, 31)
     ]
-    assert outcome(history)["last_mean_accuracy"] == sum(range(31 - LAST_EVALUATIONS, 31)) / LAST_EVALUATIONS
+    assert outcome_of(history).last_mean_accuracy == sum(range(31 - LAST_EVALUATIONS, 31)) / LAST_EVALUATIONS

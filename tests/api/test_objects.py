@@ -31,7 +31,7 @@ HERE = Tilted.__module__
 
 
 def losses(**options: Any) -> list[object]:
-    return [record["test_loss"] for record in fedwcm.run(**{**SMALL, "dataset": digits(), **options}).history]
+    return [record.test_loss for record in fedwcm.run(**{**SMALL, "dataset": digits(), **options}).history]
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_resume_without_options_goes_on_with_those_of_the_run(
     assert main(["run", "--out", str(tmp_path), "--resume", "--quiet"]) == 0
     resumed = fedwcm.run(out=tmp_path, resume=True)
     assert deterministic(resumed.history) == deterministic(whole.history)
-    assert resumed.summary["name"] == "fedcm[alpha=0.3]"
+    assert resumed.summary.name == "fedcm[alpha=0.3]"
 
 
 def test_a_name_that_only_the_folder_knows_runs_no_code(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_compare_mixes_names_and_objects(tmp_path: Path) -> None:
     uneven: dict[str, Any] = {**SMALL, "partition": "fedgrab", "beta": 0.5}
     comparison = fedwcm.compare(methods, [0], tmp_path, dataset=digits(), loss=Margin(), **uneven)
     assert list(comparison.runs) == ["fedavg", "Tilted", "Tilted[power=2.0]", "InACell[power=2.0]"]
-    finals = {label: folders[0].summary()["test_loss"] for label, folders in comparison.runs.items()}
+    finals = {label: folders[0].summary().test_loss for label, folders in comparison.runs.items()}
     assert finals["fedavg"] == finals["Tilted"]
     assert finals["Tilted"] != finals["Tilted[power=2.0]"] == finals["InACell[power=2.0]"]
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.jsonl")}
@@ -367,7 +367,7 @@ def test_a_class_of_the_main_module_runs_and_says_so(tmp_path: Path, monkeypatch
         "result = fedwcm.run(Mine(knob=2.0), dataset='digits', clients=5, rounds=1, out='run')\n"
     )
     result = runpy.run_path(str(script), run_name="__main__")["result"]
-    assert (result.config.method.name, result.summary["name"]) == ("object:__main__.Mine", "Mine")
+    assert (result.config.method.name, result.summary.name) == ("object:__main__.Mine", "Mine")
     with pytest.raises(ObjectNeededError, match=r"the method was given as an object \(__main__\.Mine\)"):
         fedwcm.run(out=tmp_path / "run", resume=True)
 

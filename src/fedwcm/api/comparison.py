@@ -1,9 +1,7 @@
 """`fedwcm.compare`: every method × seed × grid point as a run of its own, then one table and one report."""
 
 import itertools
-import json
 import multiprocessing
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -32,10 +30,12 @@ from fedwcm.config.schema import INCIDENTAL, Config, Settings, overlay, to_setti
 from fedwcm.core.checks import require
 from fedwcm.engine.backends.plan import can_fork
 from fedwcm.engine.rounds import DivergedError
-from fedwcm.reports.table import Row, csv_table, markdown_table, rows_of
+from fedwcm.reports.table import Row, csv_table, markdown_table, rows_of, run_numbers
 from fedwcm.reports.write import report_or_warn
-from fedwcm.runs.folder import Record, RunFolder
+from fedwcm.runs.comparison_folder import ComparisonFolder
+from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.progress import Progress, Silent
+from fedwcm.runs.records import RoundRecord
 from fedwcm.runs.trackers.tracking import check_trackers
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def compare(
     cells = plan(methods, seeds, grid or {}, common, Path(out))
     for cell in cells:
         check_trackers(cell.request.config.run.track, cell.folder)
-    _write_index(cells, Path(out))
+    ComparisonFolder(Path(out)).write_index({cell.folder.name: cell.label for cell in cells})
     if jobs == 1:
         for number, cell in enumerate(cells, 1):
             _run_here(cell, f"{number}/{len(cells)}", progress())
@@ -191,7 +191,8 @@ def plan(
         settings = overlay(overlay(common.settings, point), own.settings)
         settings = overlay(settings, {"run.seed": seed, "run.name": name})
         objects = replace(common.objects, method=own.objects.method)
-        cells.append(Cell(label, seed, Request(settings, objects), out / "runs" / f"{_slug(label)}-seed{seed}"))
+        path = ComparisonFolder(out).run_path(label, seed)
+        cells.append(Cell(label, seed, Request(settings, objects), path))
     if len({cell.folder for cell in cells}) < len(cells):
         raise ValueError("two of the methods have the same name and options: give one of them another class name")
     return cells
@@ -202,17 +203,11 @@ def collect(cells: Sequence[Cell], out: Path, report: bool) -> Comparison:
     runs: dict[str, list[RunFolder]] = {}
     for cell in cells:
         runs.setdefault(cell.label, []).append(RunFolder(cell.folder))
-    rows = rows_of({label: [folder.summary() for folder in folders] for label, folders in runs.items()})
-    (out / "table.csv").write_text(csv_table(rows), encoding="utf-8")
-    (out / "report.md").write_text(f"# Comparison\n\n{markdown_table(rows)}\n", encoding="utf-8")
+    rows = rows_of(
+        {label: [run_numbers(folder.summary()) for folder in folders] for label, folders in runs.items()}
+    )
+    ComparisonFolder(out).write_tables(csv_table(rows), f"# Comparison\n\n{markdown_table(rows)}\n")
     return Comparison(runs, rows, report_or_warn(out) if report else None)
-
-
-def _write_index(cells: Sequence[Cell], out: Path) -> None:
-    """Write down which runs there will be, before the first, for those who watch."""
-    out.mkdir(parents=True, exist_ok=True)
-    labels = {cell.folder.name: cell.label for cell in cells}
-    (out / "comparison.json").write_text(json.dumps({"labels": labels}, indent=2) + "\n", encoding="utf-8")
 
 
 def _run_here(cell: Cell, position: str, progress: Progress) -> None:
@@ -285,10 +280,6 @@ def _settings_of(config: Config) -> Settings:
     return {key: value for key, value in to_settings(config).items() if key not in INCIDENTAL}
 
 
-def _slug(label: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.+-]+", "-", label).strip("-")
-
-
 class _Titled:
     """Progress under the run's label in place of the method's name."""
 
@@ -298,7 +289,7 @@ class _Titled:
     def start(self, title: str, rounds: int, done: int) -> None:
         self._inner.start(self._title, rounds, done)
 
-    def round(self, number: int, record: Record) -> None:
+    def round(self, number: int, record: RoundRecord) -> None:
         self._inner.round(number, record)
 
     def close(self) -> None:

@@ -21,7 +21,8 @@ from fedwcm.data.samples import Rows
 from fedwcm.engine.evaluate import evaluate as evaluate_network
 from fedwcm.engine.network import Network
 from fedwcm.metrics.classification import summarise
-from fedwcm.runs.folder import Record, RunFolder
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.records import EvaluationRecord
 
 
 def evaluate(
@@ -37,7 +38,7 @@ def evaluate(
     drop: Sequence[str] = (),
     encoding: str | None = None,
     test_fraction: float | None = None,
-) -> Record:
+) -> EvaluationRecord:
     """Test the model of a run. Columns and classes are matched by name.
 
     The run's own data is recognised by its content: what is tested then are the very rows that the run held out.
@@ -81,7 +82,7 @@ def evaluate(
     else:
         rows = load_rows(dataset, found.schema, **reading)
         which = rows.part
-    return {"samples": len(rows.x), "rows": which, **_measured(found, rows, RunFolder(Path(folder)))}
+    return _measured(found, rows, which, RunFolder(Path(folder)))
 
 
 def own_rows(found: Trained, config: Config, dataset: DataLike | None) -> Rows | None:
@@ -126,11 +127,11 @@ def _test_rows(dataset: Dataset) -> Rows:
     return Rows(dataset.name, "test", dataset.x_test, dataset.y_test, None)
 
 
-def _measured(found: Trained, rows: Rows, folder: RunFolder) -> Record:
+def _measured(found: Trained, rows: Rows, which: str, folder: RunFolder) -> EvaluationRecord:
     """The loss and the metrics of the model on these rows."""
     assert rows.y is not None
     inputs, labels = torch.from_numpy(found.normalizer(rows.x)), torch.from_numpy(rows.y)
     network = Network(found.module)
     tested = evaluate_network(network, *network.initial(), inputs, labels, len(found.schema.classes))
-    train_counts = np.array(folder.summary()["train_counts"])
-    return {"test_loss": tested.loss, **summarise(tested.confusion, train_counts)}
+    metrics = summarise(tested.confusion, np.array(folder.summary().train_counts))
+    return EvaluationRecord(samples=len(rows.x), rows=which, test_loss=tested.loss, **vars(metrics))

@@ -14,7 +14,9 @@ from fedwcm.config.models import chosen_model
 from fedwcm.data.normalize import Normalizer
 from fedwcm.data.objects import as_array
 from fedwcm.data.schema import DatasetSchema
-from fedwcm.runs.folder import Record, RunFolder
+from fedwcm.models.facts import ModelFacts
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.model_file import read_facts, read_model
 
 
 def load(folder: str | Path, *, model: ModelLike | None = None, trust: bool = False) -> nn.Module:
@@ -52,29 +54,24 @@ def trained(folder: Path, model: ModelLike | None, trust: bool) -> Trained:
         chosen, model, trust = replace(chosen, name=model), None, True
     module, _ = chosen_model(chosen, model, schema.input_shape, len(schema.classes), 0, trusted=trust)
     try:
-        module.load_state_dict(run_folder.model()[0])
+        module.load_state_dict(read_model(run_folder)[0])
     except RuntimeError as error:
         raise ValueError(f"this model does not fit the weights in {folder}: {error}") from error
-    data = facts["data"]
-    fingerprint = str(data["fingerprint"]) if isinstance(data, dict) else None
-    return Trained(module.eval(), input_normalizer(facts), schema, fingerprint)
+    return Trained(module.eval(), input_normalizer(facts), schema, facts.fingerprint)
 
 
-def model_facts(folder: RunFolder) -> Record:
+def model_facts(folder: RunFolder) -> ModelFacts:
     """What it takes to use a run's model; an error if there is none."""
-    if not (folder.path / "model.safetensors").exists():
-        raise FileNotFoundError(f"{folder.path} holds no finished run: there is no model.safetensors in it")
-    return folder.model()[1]
+    if not folder.model_file.exists():
+        raise FileNotFoundError(f"{folder.path} holds no finished run: there is no {folder.model_file.name} in it")
+    return read_facts(folder)
 
 
-def schema_of(facts: Record) -> DatasetSchema:
+def schema_of(facts: ModelFacts) -> DatasetSchema:
     """How other data is read for the model; for one whose data stayed with its clients, its shape and classes."""
-    if isinstance(facts["data"], dict):
-        return DatasetSchema.from_json(facts["data"]["schema"])
-    shape, classes = facts["input_shape"], facts["classes"]
-    assert isinstance(shape, list)
-    assert isinstance(classes, list)
-    return DatasetSchema(tuple(classes), tuple(shape), "float32")
+    if facts.schema is not None:
+        return DatasetSchema.from_json(dict(facts.schema))
+    return DatasetSchema(facts.classes, facts.input_shape, "float32")
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +116,7 @@ def normalizer(folder: str | Path) -> InputNormalizer:
     return input_normalizer(model_facts(RunFolder(Path(folder))))
 
 
-def input_normalizer(facts: Record) -> InputNormalizer:
+def input_normalizer(facts: ModelFacts) -> InputNormalizer:
     """The normalizer that a model's metadata holds."""
-    mean, std = (np.array(facts[key], dtype=np.float32) for key in ("mean", "std"))
-    return InputNormalizer(Normalizer(mean, std, bool(facts["keeps_integers"])), schema_of(facts).input_shape)
+    mean, std = np.array(facts.mean, dtype=np.float32), np.array(facts.std, dtype=np.float32)
+    return InputNormalizer(Normalizer(mean, std, facts.keeps_integers), schema_of(facts).input_shape)

@@ -23,8 +23,9 @@ from fedwcm.config.build import Experiment, build
 from fedwcm.config.schema import Config, differences
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.reports.write import report_or_warn
-from fedwcm.runs.folder import Record, RunFolder
+from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.progress import Progress, Silent
+from fedwcm.runs.records import RoundRecord, SplitRecord, Summary
 from fedwcm.runs.runner import Runner, RunResult
 from fedwcm.runs.trackers.tracking import check_trackers
 
@@ -34,8 +35,8 @@ class Result:
     """A finished run: what was run, how it went, and the trained model."""
 
     config: Config
-    history: list[Record]
-    summary: Record
+    history: list[RoundRecord]
+    summary: Summary
     model: nn.Module
     folder: Path | None
 
@@ -176,9 +177,8 @@ def _nothing_left(folder: RunFolder, experiment: Experiment) -> bool:
 def _played(experiment: Experiment, folder: RunFolder | None, progress: Progress, report: bool) -> RunResult:
     """Run to the end, in memory or in a folder; there the report tells of a run that diverged, too."""
     if folder is not None:
-        classes = experiment.facts["classes"]
-        assert isinstance(classes, list)
-        folder.write_split(experiment.rounds.federation.counts, classes)
+        counts = experiment.rounds.federation.counts
+        folder.write_split(SplitRecord.of(counts, experiment.facts.classes))
     try:
         return Runner(experiment, folder, progress).run()
     finally:
@@ -188,7 +188,7 @@ def _played(experiment: Experiment, folder: RunFolder | None, progress: Progress
 
 def _read_result(folder: RunFolder, asked: Request) -> Result:
     summary = folder.summary()
-    if summary["diverged"]:
-        raise DivergedError(str(summary["diverged"]))
+    if summary.diverged:
+        raise DivergedError(summary.diverged)
     model = load(folder.path, model=asked.objects.model, trust=asked.trusted)
     return Result(folder.config(), folder.metrics(), summary, model, folder.path)

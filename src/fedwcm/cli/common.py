@@ -9,7 +9,7 @@ from fedwcm.config.options import parse_value
 from fedwcm.config.schema import Settings, parse_assignment
 
 SubParsers = Any
-"""argparse keeps the type of its sub-parsers to itself."""
+"""The type of argparse's sub-parsers is private."""
 
 
 TEXTS = frozenset(
@@ -19,7 +19,7 @@ TEXTS = frozenset(
 
 
 def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -> None:
-    """The common options as flags, a file and dotted settings."""
+    """Add the common options as flags, `--config` and `--set`."""
     options = parser.add_argument_group("options of the run")
     for name in names:
         flag = FLAGS[name]
@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -
 
 
 def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) -> dict[str, Any]:
-    """The flags that were given, their values as TOML writes them."""
+    """The flags that were given, with values parsed as in TOML."""
     given = {name: getattr(arguments, name) for name in names}
     return {name: _value(name, text) for name, text in given.items() if text is not None}
 
@@ -53,5 +53,5 @@ def names_in(text: str | None) -> tuple[str, ...]:
 
 
 def _value(name: str, text: str) -> object:
-    """A flag's value; what names a thing stays text, even if it looks like a number."""
+    """The value of a flag; names stay text, even if they look like numbers."""
     return text if name in TEXTS else parse_value(text)

@@ -1,4 +1,4 @@
-"""`fedwcm compare`: several methods, seeds and settings, in one table."""
+"""`fedwcm compare`: run several methods, seeds and settings, and tabulate the results."""
 
 import argparse
 import sys
@@ -10,9 +10,9 @@ from fedwcm.config.options import parse_value
 from fedwcm.config.schema import parse_assignment, split_list
 
 
-def add(verbs: SubParsers) -> None:
+def add(commands: SubParsers) -> None:
     """Add the command."""
-    parser = verbs.add_parser(
+    parser = commands.add_parser(
         "compare",
         help="run several methods and seeds",
         description="Run every method with every seed, and tabulate.",
@@ -37,7 +37,7 @@ def add(verbs: SubParsers) -> None:
 
 
 def do(arguments: argparse.Namespace) -> int:
-    """Compare, print the table, and say where the report is."""
+    """Run the comparison, then print the table and the path of the report."""
     seeds = [_seed(text) for text in split_list(arguments.seeds)]
     grid = dict(_axis(text) for text in arguments.grid)
     flags, settings = chosen_flags(arguments, COMPARE_FLAGS), chosen_settings(arguments)
@@ -59,7 +59,7 @@ def do(arguments: argparse.Namespace) -> int:
             **flags,
         )
     except (StoppedError, KeyboardInterrupt):
-        print("stopped; what was done is saved. To go on, repeat the same command", file=sys.stderr)
+        print("stopped; progress is saved. To resume, repeat the same command", file=sys.stderr)
         return 130
     print(comparison.table)
     if comparison.report is not None:

@@ -14,9 +14,9 @@ TESTED = {
 }
 
 
-def add(verbs: SubParsers) -> None:
+def add(commands: SubParsers) -> None:
     """Add the command."""
-    parser = verbs.add_parser(
+    parser = commands.add_parser(
         "evaluate",
         help="test a trained model",
         description="Test the model of a run: on the rows that it held out, or on other data.",
@@ -34,14 +34,14 @@ def add(verbs: SubParsers) -> None:
 
 
 def do(arguments: argparse.Namespace) -> int:
-    """Say what was tested, and print every metric, a line each."""
+    """Print what was tested, and every metric, one per line."""
     from fedwcm.api import evaluate
 
     options = chosen_flags(arguments, NAMES)
     options["drop"] = names_in(arguments.drop)
     measured = evaluate(
         arguments.folder, arguments.dataset, model=arguments.model, trust=arguments.trust, **options
-    )
+    ).to_json()
     samples = measured.pop("samples")
     print(f"tested on {TESTED[str(measured.pop('rows'))].format(samples)}")
     for name, value in measured.items():
@@ -50,7 +50,7 @@ def do(arguments: argparse.Namespace) -> int:
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, list):
+    if isinstance(value, tuple):
         return " ".join(map(_shown, value))
     if value is None:
         return "–"

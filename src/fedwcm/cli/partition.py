@@ -1,4 +1,4 @@
-"""`fedwcm partition`: look at a division of the data, or at several, before training on it."""
+"""`fedwcm partition`: describe and draw a partition of the data, or several, before training."""
 
 import argparse
 from dataclasses import asdict
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from fedwcm.api import Division
 
 
-def add(verbs: SubParsers) -> None:
+def add(commands: SubParsers) -> None:
     """Add the command."""
-    parser = verbs.add_parser(
+    parser = commands.add_parser(
         "partition",
-        help="describe and draw a division",
+        help="describe and draw a partition",
         description="Divide a data set, in one way or in several, and describe the result.",
     )
     add_options(parser, PARTITION_FLAGS)
@@ -28,7 +28,7 @@ def add(verbs: SubParsers) -> None:
 
 
 def do(arguments: argparse.Namespace) -> int:
-    """Print the statistics of the division, or of several side by side, and draw them."""
+    """Print the statistics of one partition, or of several side by side, and draw them."""
     flags, settings = chosen_flags(arguments, PARTITION_FLAGS), chosen_settings(arguments)
     from fedwcm.api import partition, partitions
     from fedwcm.reports.division import division_table, draw_divisions

@@ -5,14 +5,18 @@ import re
 import sys
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings
 from fedwcm.config.flags import config_from
 
+if TYPE_CHECKING:
+    from fedwcm.runs.records import Summary
 
-def add(verbs: SubParsers) -> None:
+
+def add(commands: SubParsers) -> None:
     """Add the command."""
-    parser = verbs.add_parser(
+    parser = commands.add_parser(
         "run", help="train one method", description="Train one method on one division of a data set."
     )
     parser.add_argument(
@@ -36,11 +40,11 @@ def add(verbs: SubParsers) -> None:
 
 
 def do(arguments: argparse.Namespace) -> int:
-    """Run, and say where the results are."""
+    """Run, then print the headline numbers and where the results are."""
     flags, settings = chosen_flags(arguments), chosen_settings(arguments)
     config = config_from(arguments.method, arguments.config, settings, **flags)
     out = Path(arguments.out) if arguments.out else _new_folder(f"{config.title}-{Path(config.data.title).stem}")
-    # Imported late: torch takes seconds, and a mistyped option should not wait for it.
+    # Imported late: torch takes seconds to import, and a mistyped option should fail at once.
     from fedwcm.api import run
     from fedwcm.engine.rounds import DivergedError
     from fedwcm.runs.folder import RunFolder
@@ -64,22 +68,20 @@ def do(arguments: argparse.Namespace) -> int:
         print(f"diverged: {error}; the history up to there is in {out}", file=sys.stderr)
         return 1
     except StoppedError:
-        print(f"stopped; what was done is saved. To go on, repeat with: --out {out} --resume", file=sys.stderr)
+        print(f"stopped; progress is saved. To resume, repeat with: --out {out} --resume", file=sys.stderr)
         return 130
     if finished_before:
         print(f"{out} is finished already: nothing to resume", file=sys.stderr)
     if not arguments.quiet:
-        _say(result.summary, out)
+        _print_summary(result.summary, RunFolder(out).report_file)
     return 0
 
 
-def _say(summary: dict[str, object], out: Path) -> None:
-    from fedwcm.runs.runner import title_of
-
-    parts = [f"{name} {summary[key]:.4f}" for name, key in _HEADLINES.items() if summary[key] is not None]
-    print(f"{title_of(summary)} on {summary['dataset']}: " + ", ".join(parts))
-    page = out / "report.html"
-    print(f"results in {out}" + (f", to look at: {page}" if page.exists() else ""))
+def _print_summary(summary: "Summary", page: Path) -> None:
+    numbers = {name: summary.number(key) for name, key in _HEADLINES.items()}
+    parts = [f"{name} {value:.4f}" for name, value in numbers.items() if value is not None]
+    print(f"{summary.title} on {summary.dataset}: " + ", ".join(parts))
+    print(f"results in {page.parent}" + (f", report: {page}" if page.exists() else ""))
 
 
 _HEADLINES = {
@@ -92,7 +94,7 @@ _HEADLINES = {
 
 
 def _new_folder(name: str) -> Path:
-    """`runs/NAME`, or with a number where that is taken."""
+    """`runs/NAME`, with a number if that exists."""
     name = re.sub(r"[^\w.+-]+", "-", name).strip("-")
     candidates = (Path("runs") / (name if number == 1 else f"{name}-{number}") for number in count(1))
     return next(path for path in candidates if not path.exists())

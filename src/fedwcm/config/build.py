@@ -34,6 +34,7 @@ from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.store import ClientStore
 from fedwcm.engine.uploads import require_possible
 from fedwcm.models import has_embedding
+from fedwcm.models.facts import ModelFacts
 
 NAMED_IMBALANCE = 0.1
 """Default long tail of named data sets, as in the paper."""
@@ -83,7 +84,7 @@ class Experiment:
     test: LabelledTensors | None
     val: LabelledTensors | None
     choice: ExecutionPlan
-    facts: dict[str, object]
+    facts: ModelFacts
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,16 +195,18 @@ def model_facts(
     classes: Sequence[str],
     normalizer: Normalizer | None,
     dataset: Dataset | None = None,
-) -> dict[str, object]:
-    """What somebody who loads a trained model needs to feed it; without a normalizer, inputs are as they come.
-
-    Of the data it holds how to read others in the same way, and a fingerprint to tell them from others by.
-    """
+) -> ModelFacts:
+    """What it takes to feed a trained model; without a normalizer, inputs are as they come."""
     mean, std = ([0.0], [1.0]) if normalizer is None else (normalizer.mean.tolist(), normalizer.std.tolist())
-    keeps_integers = normalizer is not None and normalizer.keeps_integers
-    facts = {"input_shape": list(input_shape), "classes": list(classes), "mean": mean, "std": std}
-    known = None if dataset is None else {"schema": dataset.schema.to_json(), "fingerprint": fingerprint(dataset)}
-    return {**facts, "keeps_integers": keeps_integers, "data": known}
+    return ModelFacts(
+        input_shape=tuple(input_shape),
+        classes=tuple(classes),
+        mean=tuple(mean),
+        std=tuple(std),
+        keeps_integers=normalizer is not None and normalizer.keeps_integers,
+        schema=None if dataset is None else dataset.schema.to_json(),
+        fingerprint=None if dataset is None else fingerprint(dataset),
+    )
 
 
 def resolved_data(options: DataOptions) -> DataOptions:
@@ -307,9 +310,9 @@ def _population(config: Config, federation: Federation) -> Population:
 def _class_totals(federation: Federation, privacy: str) -> Ints:
     """Return the samples per class over all clients, summed directly or under homomorphic encryption."""
     if privacy == "he":
-        from fedwcm.privacy import gather
+        from fedwcm.privacy import sum_counts
 
-        return gather(federation.counts).totals
+        return sum_counts(federation.counts).totals
     totals: Ints = federation.counts.sum(axis=0)
     return totals
 
@@ -351,7 +354,7 @@ def _validation(data: PartitionedData, device: torch.device) -> LabelledTensors 
 
 
 def _largest_cohort(config: Config, population: Population) -> int:
-    return max(1, round(config.participation.participation * population.clients))
+    return max(1, round(config.participation.fraction * population.clients))
 
 
 def chosen_device(name: str) -> torch.device:

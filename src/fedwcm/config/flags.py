@@ -51,7 +51,7 @@ FLAGS: dict[str, Flag] = {
     "epochs": Flag("local.epochs", "local epochs a round"),
     "batch_size": Flag("local.batch_size", "samples in a mini-batch"),
     "lr": Flag("local.lr", "local learning rate"),
-    "participation": Flag("participation.participation", "share of the clients sampled each round"),
+    "participation": Flag("participation.fraction", "share of the clients sampled each round"),
     "rounds": Flag("run.rounds", "communication rounds"),
     "seed": Flag("run.seed", "seed of all randomness"),
     "eval_every": Flag("run.eval_every", "rounds between evaluations"),
