@@ -108,7 +108,7 @@ def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = Tru
     if objects.dataset is not None:
         options = replace(options, dataset=f"{OBJECT}{dataset.name}#{fingerprint(dataset)}")
     rows = np.arange(len(dataset.y_train))
-    if options.imbalance is not None:
+    if not isinstance(options.imbalance, str):
         rng = generator(seed, Purpose.LONG_TAIL)
         rows = long_tail(dataset.y_train, options.imbalance, rng, options.profile, options.n_max)
     val_rows = rows[:0]
@@ -211,9 +211,10 @@ def model_facts(
 
 def resolved_data(options: DataOptions) -> DataOptions:
     """Return the data options, with the default long tail for named data sets."""
-    if options.imbalance is None and options.dataset in (*DATASETS, synthetic.NAME):
-        return replace(options, imbalance=NAMED_IMBALANCE)
-    return options
+    if options.imbalance != "auto":
+        return options
+    named = options.dataset in (*DATASETS, synthetic.NAME)
+    return replace(options, imbalance=NAMED_IMBALANCE if named else "none")
 
 
 def _partition(chosen: Component, objects: Objects, dataset: Dataset, rows: Ints) -> tuple[Partition, Component]:
@@ -274,13 +275,13 @@ def _loaded(config: Config, objects: Objects, trusted: bool, device: torch.devic
 def _generated(config: Config, device: torch.device) -> RunData:
     """Return samples that are generated while clients train."""
     options = resolved_data(config.data)
-    assert options.imbalance is not None
+    imbalance = 1.0 if isinstance(options.imbalance, str) else options.imbalance
     division: dict[str, Any] = {**PARTITION_DEFAULTS, **config.partition.options}
     for option in division.keys() - PARTITION_DEFAULTS.keys():
         raise ValueError(f"partition.{option} is not an option of synthetic data: it has clients and beta")
     require(config.partition.name == "auto", "partition.name", config.partition.name, "auto for synthetic data")
     federation = synthetic.SyntheticFederation(
-        **division, imbalance=options.imbalance, seed=config.run.seed, device=device
+        **division, imbalance=imbalance, seed=config.run.seed, device=device
     )
     inputs, labels = federation.held_out()
     return RunData(

@@ -44,9 +44,8 @@ class DataOptions:
         test_fraction: share of each class held out for testing if the data has no test set.
         val_fraction: share of each class of the training data held out for validation (to select a round or a
             learning rate) if the data has no validation set.
-        imbalance: size of the rarest class over that of the most frequent, obtained by dropping samples; by
-        default
-            0.1 for named data sets and `none` (unchanged) for your own data.
+        imbalance: size of the rarest class over that of the most frequent, obtained by dropping samples; `none`
+            keeps the data as it is. `auto` is 0.1 for named data sets and `none` for your own.
         profile: `exponential` or `step` decay of the class sizes.
         n_max: samples of the most frequent class; by default as many as the data allow.
         augment: flip and crop images at random.
@@ -65,7 +64,7 @@ class DataOptions:
     normalize: Literal["auto", "standard", "none"] | tuple[float, ...] | tuple[tuple[float, ...], ...] = "auto"
     test_fraction: float = 0.2
     val_fraction: float = 0.0
-    imbalance: float | None = None
+    imbalance: float | Literal["auto", "none"] = "auto"
     profile: Literal["exponential", "step"] = "exponential"
     n_max: int | None = None
     augment: bool = False
@@ -73,7 +72,10 @@ class DataOptions:
     def __post_init__(self) -> None:
         require(0 <= self.val_fraction < 1, "val_fraction", self.val_fraction, "in [0, 1)")
         require(
-            self.imbalance is None or 0 < self.imbalance <= 1, "imbalance", self.imbalance, "in (0, 1] or none"
+            isinstance(self.imbalance, str) or 0 < self.imbalance <= 1,
+            "imbalance",
+            self.imbalance,
+            "in (0, 1], auto or none",
         )
 
     @property
