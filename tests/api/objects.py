@@ -55,8 +55,3 @@ def digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """600 handwritten digits as a table."""
     x, y = load_digits(return_X_y=True)
     return x[:600].astype(np.float32), y[:600].astype(np.int64)
-
-
-def deterministic(history: list[dict[str, object]]) -> list[dict[str, object]]:
-    """A history without its times."""
-    return [{key: value for key, value in record.items() if "second" not in key} for record in history]

@@ -8,7 +8,7 @@ import pytest
 import fedwcm
 from fedwcm.cli import main
 from fedwcm.config.schema import read_toml
-from fedwcm.reports.load import read_run
+from fedwcm.reports.load import load_run
 from fedwcm.runs.records import LAST_EVALUATIONS, RoundRecord, outcome_of
 
 SMALL = ["--dataset", "digits", "--clients", "5", "--rounds", "1", "--epochs", "1"]
@@ -27,7 +27,7 @@ def test_balancefl_is_called_balancefl_everywhere(
     resolved = ("balancefl", "fedavg", "balancefl", "balanced")
     assert tuple(summary[key] for key in ("name", "method", "loss", "sampler")) == resolved
     assert read_toml(folder / "config.toml")["run.name"] == "balancefl"
-    assert read_run(folder).label == "balancefl"
+    assert load_run(folder).label == "balancefl"
 
 
 def test_a_plain_method_needs_no_explanation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
