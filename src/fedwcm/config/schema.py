@@ -80,7 +80,7 @@ class DataOptions:
 
     @property
     def title(self) -> str:
-        """What the data are called: an object's name without its digest."""
+        """The name of the data: for an object, its name without the digest."""
         return self.dataset.removeprefix("object:").partition("#")[0]
 
 
@@ -118,7 +118,7 @@ class RunOptions:
     """Length, seed, hardware and output of a run.
 
     Args:
-        name: what the run is called: the method or recipe as it was typed; by default the method's name.
+        name: name of the run: the method or recipe as it was typed; by default the method's name.
         rounds: communication rounds.
         seed: seed of all randomness of the run.
         eval_every: rounds between evaluations; the last round is always evaluated.
@@ -180,7 +180,7 @@ class Config:
 
     @property
     def title(self) -> str:
-        """What the run is called."""
+        """The name of the run."""
         name = self.method.name
         return self.run.name or (name.replace(":", ".").rpartition(".")[2] if ":" in name else name)
 
@@ -266,12 +266,12 @@ def overlay(below: Mapping[str, object], above: Mapping[str, object]) -> Setting
         if name in above and above[name] != below.get(name):
             merged = {key: value for key, value in merged.items() if not key.startswith(f"{section}.")}
             if section == "method":
-                merged.pop("run.name", None)  # it told of the old one
+                merged.pop("run.name", None)  # it named the old method
     return {**merged, **above}
 
 
 def component_settings(section: str, chosen: "str | Component") -> Settings:
-    """The settings of a component: `NAME`, `NAME[option=value, …]`, or its name and options."""
+    """Return the settings of a component given as `NAME`, `NAME[option=value, …]`, or name and options."""
     if isinstance(chosen, Component):
         name, options = chosen.name, chosen.options
     else:
