@@ -1,4 +1,4 @@
-"""The chosen method, loss and sampler, and the local training that they make: for any engine."""
+"""The chosen method, loss and sampler, and the client trainer built from them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Parts:
-    """What a configuration names, with its options checked."""
+    """The components that a configuration names, with their options checked."""
 
     method: Method
     loss: Loss
@@ -32,7 +32,7 @@ class Parts:
 
     @classmethod
     def of(cls, config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> "Parts":
-        """Those of this configuration; `trusted` as in `fedwcm.config.resolve`."""
+        """Return the components of this configuration; `trusted` as in `fedwcm.config.resolve`."""
         return cls(
             _chosen("method", config.method, objects.method, METHODS, Method, trusted),
             _chosen("loss", config.loss, objects.loss, LOSSES, Loss, trusted),
@@ -40,7 +40,7 @@ class Parts:
         )
 
     def resolved(self, config: Config) -> Config:
-        """The configuration with every option of its parts, also those that were left to their defaults."""
+        """Return the configuration with all options of its components, including defaults."""
         return replace(
             config,
             method=Component(config.method.name, options_of(self.method)),
@@ -49,7 +49,7 @@ class Parts:
         )
 
     def trainer(self, config: Config, forward: Forward, population: Population) -> ClientTrainer:
-        """How the clients of a run train."""
+        """Return the trainer of a run's clients."""
         return ClientTrainer(
             method=self.method,
             loss=self.loss,
@@ -64,7 +64,7 @@ class Parts:
 
 
 def _chosen(kind: str, chosen: Component, given: Any, known: Mapping[str, type[T]], base: Any, trusted: bool) -> T:
-    """The component that was named, or given as a class or an instance; the options go on top."""
+    """Return the component that was named, or given as a class or an instance, with the options applied."""
     if given is not None and not isinstance(given, type):
         instance: T = with_options(given, chosen.options, kind)
         return instance
