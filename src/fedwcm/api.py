@@ -10,7 +10,8 @@ from torch import nn
 
 from fedwcm.config.build import Experiment, build, divide
 from fedwcm.config.flags import config_from, settings_from
-from fedwcm.config.schema import Config, Settings, differences, from_settings, named_options
+from fedwcm.config.schema import Config, Settings, differences, from_settings, named_options, to_settings
+from fedwcm.config.trust import require_trust
 from fedwcm.core.checks import unknown
 from fedwcm.core.types import Ints
 from fedwcm.data import Dataset, load_dataset
@@ -23,6 +24,7 @@ from fedwcm.metrics.classification import summarise
 from fedwcm.models import build_model
 from fedwcm.reports.write import report_or_warn
 from fedwcm.runs.folder import Record, RunFolder
+from fedwcm.runs.lock import locked
 from fedwcm.runs.progress import Progress, Silent
 from fedwcm.runs.runner import Runner, RunResult
 from fedwcm.runs.trackers.tracking import check_trackers
@@ -48,6 +50,7 @@ def run(
     config: str | Path | Config | None = None,
     settings: Mapping[str, object] | None = None,
     progress: Progress | None = None,
+    trust: bool = False,
     **flags: object,
 ) -> Result:
     """Train one method on one division of a data set.
@@ -60,18 +63,25 @@ def run(
         config: a TOML file or a `Config` to start from.
         settings: dotted options, such as `{"method.q": "off"}`.
         progress: told of every round.
+        trust: run code (`package.module:Name`) that `config` names if it is the file of a run's folder.
         flags: the common options: `dataset`, `imbalance`, `beta`, `clients`, `rounds`, `lr`, … as on the
             command line.
     """
-    folder = None if out is None else RunFolder(Path(out))
-    wanted = config_from(method, config, settings, **flags)
+    wanted = config_from(method, config, settings, trust=trust, **flags)
+    if out is None:
+        return _run(wanted, None, resume, report, progress or Silent())
+    with locked(Path(out)):
+        return _run(wanted, RunFolder(Path(out)), resume, report, progress or Silent())
+
+
+def _run(wanted: Config, folder: RunFolder | None, resume: bool, report: bool, progress: Progress) -> Result:
     if folder is not None and folder.holds_run and not resume:
         raise ValueError(f"{folder.path} holds a run already: resume it, or choose another folder")
     check_trackers(wanted.run.track, None if folder is None else folder.path)
     experiment = build(wanted)
     if folder is not None and folder.holds_run and _nothing_left(folder, experiment):
         return _read_result(folder)
-    finished = _played(experiment, folder, progress or Silent(), report)
+    finished = _played(experiment, folder, progress, report)
     module = experiment.network.module.eval()
     path = None if folder is None else folder.path
     return Result(experiment.config, finished.history, finished.summary, module, path)
@@ -100,18 +110,24 @@ def _played(experiment: Experiment, folder: RunFolder | None, progress: Progress
             report_or_warn(folder.path)
 
 
-def load(folder: str | Path) -> nn.Module:
-    """The trained model of a run, in evaluation mode. It takes normalised inputs: see `normalizer`."""
-    return _trained(Path(folder))[0]
+def load(folder: str | Path, *, trust: bool = False) -> nn.Module:
+    """The trained model of a run, in evaluation mode. It takes normalised inputs: see `normalizer`.
+
+    A folder never runs code by itself: if its model is somebody's own (`package.module:factory`), `trust` says
+    that it may be imported and called.
+    """
+    return _trained(Path(folder), trust)[0]
 
 
-def _trained(folder: Path) -> tuple[nn.Module, Record]:
+def _trained(folder: Path, trust: bool) -> tuple[nn.Module, Record]:
     """The trained model of a run, and what it takes to use it."""
     run_folder = RunFolder(folder)
     if not (run_folder.path / "model.safetensors").exists():
         raise FileNotFoundError(f"{folder} holds no finished run: there is no model.safetensors in it")
     state, facts = run_folder.model()
-    model = run_folder.config().model
+    config = run_folder.config()
+    require_trust(to_settings(config), folder / "config.toml", trust, sections=["model"])
+    model = config.model
     shape, classes = facts["input_shape"], facts["classes"]
     assert isinstance(shape, list)
     assert isinstance(classes, list)
@@ -130,12 +146,15 @@ def _normalizer(facts: Record) -> Normalizer:
     return Normalizer(np.float32(facts["mean"]), np.float32(facts["std"]))  # type: ignore[arg-type]
 
 
-def evaluate(folder: str | Path, dataset: str | Path | Dataset, **options: object) -> Record:
+def evaluate(
+    folder: str | Path, dataset: str | Path | Dataset, *, trust: bool = False, **options: object
+) -> Record:
     """Test the model of a run on the test part of other data. Classes are matched by name.
 
-    `options` are those of `fedwcm.data.load_dataset`: `data_dir`, `label`, `client`, `split`, `test_fraction`.
+    `trust` is as in `load`; `options` are those of `fedwcm.data.load_dataset`: `data_dir`, `label`, `client`,
+    `split`, `test_fraction`.
     """
-    module, facts = _trained(Path(folder))
+    module, facts = _trained(Path(folder), trust)
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset, **options)  # type: ignore[arg-type]
     known = facts["classes"]
     assert isinstance(known, list)
@@ -168,10 +187,11 @@ def partition(
     *,
     config: str | Path | Config | None = None,
     settings: Mapping[str, object] | None = None,
+    trust: bool = False,
     **flags: object,
 ) -> Division:
     """Divide a data set among clients, as a run with the same options would, and describe the result."""
-    data = divide(config_from(None, config, settings, **flags))
+    data = divide(config_from(None, config, settings, trust=trust, **flags))
     counts = counts_of(data.parts, data.train_labels, data.dataset.num_classes)
     return Division(data.config, data.dataset.classes, counts, describe(counts))
 
@@ -181,13 +201,14 @@ def partitions(
     *,
     config: str | Path | Config | None = None,
     settings: Mapping[str, object] | None = None,
+    trust: bool = False,
     **flags: object,
 ) -> dict[str, Division]:
     """Divide a data set in several ways, each `NAME` or `NAME[option=value, …]` of a partition.
 
     Options that all share, such as `clients` and `beta`, are for those partitions that have them.
     """
-    common = settings_from(None, config, settings, flags)
+    common = settings_from(None, config, settings, flags, trust)
     return {way: partition(config=from_settings(partition_settings(way, common))) for way in ways}
 
 
@@ -205,4 +226,5 @@ def _read_result(folder: RunFolder) -> Result:
     summary = folder.summary()
     if summary["diverged"]:
         raise DivergedError(str(summary["diverged"]))
-    return Result(folder.config(), folder.metrics(), summary, load(folder.path), folder.path)
+    model = load(folder.path, trust=True)  # it has the configuration that the user asked for
+    return Result(folder.config(), folder.metrics(), summary, model, folder.path)

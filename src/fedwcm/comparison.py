@@ -3,8 +3,12 @@
 import itertools
 import json
 import multiprocessing
+import os
 import re
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,16 +31,23 @@ from fedwcm.config.schema import (
     to_settings,
 )
 from fedwcm.core.checks import require
+from fedwcm.engine.backends.errors import WorkerDiedError, WorkerError
 from fedwcm.engine.backends.plan import can_fork
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.reports.table import Row, csv_table, markdown_table, rows_of
 from fedwcm.reports.write import report_or_warn
+from fedwcm.runs import interrupts
+from fedwcm.runs.files import replacing
 from fedwcm.runs.folder import Record, RunFolder
+from fedwcm.runs.lock import locked
 from fedwcm.runs.progress import Progress, Silent
 from fedwcm.runs.trackers.tracking import check_trackers
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkContext, SpawnContext
+
+FAILED = 2
+"""Exit status of a run in a process of its own that has said why it failed."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +85,7 @@ def compare(
     config: str | Path | Config | None = None,
     settings: Mapping[str, object] | None = None,
     progress: Callable[[], Progress] = Silent,
+    trust: bool = False,
     **flags: object,
 ) -> Comparison:
     """Run every method with every seed, and tabulate. Runs that are in `out` already are not repeated.
@@ -85,21 +97,22 @@ def compare(
         grid: values for dotted options, such as `{"local.lr": [0.03, 0.1]}`: every combination is run.
         jobs: runs at a time, each in a process of its own.
         report: write `report.html`, one for all runs, into `out`.
-        config, settings, flags: as in `fedwcm.run`.
+        config, settings, trust, flags: as in `fedwcm.run`.
         progress: makes what is told of each run's rounds.
     """
     require(jobs >= 1, "jobs", jobs, "at least 1")
-    base = settings_from(None, config, settings, flags)
+    base = settings_from(None, config, settings, flags, trust)
     cells = plan(methods, seeds, grid or {}, base, Path(out))
     for cell in cells:
         check_trackers(cell.config.run.track, cell.folder)
-    _write_index(cells, Path(out))
-    if jobs == 1:
-        for number, cell in enumerate(cells, 1):
-            _run_here(cell, f"{number}/{len(cells)}", progress())
-    else:
-        _run_apart(cells, jobs, sys.stderr.write if progress is not Silent else lambda _: 0)
-    return collect(cells, Path(out), report)
+    with locked(Path(out)):
+        _write_index(cells, Path(out))
+        if jobs == 1:
+            for number, cell in enumerate(cells, 1):
+                _run_here(cell, f"{number}/{len(cells)}", progress())
+        else:
+            _run_apart(cells, jobs, sys.stderr.write if progress is not Silent else lambda _: 0)
+        return collect(cells, Path(out), report)
 
 
 def plan(
@@ -127,16 +140,20 @@ def collect(cells: Sequence[Cell], out: Path, report: bool) -> Comparison:
     for cell in cells:
         runs.setdefault(cell.label, []).append(RunFolder(cell.folder))
     rows = rows_of({label: [folder.summary() for folder in folders] for label, folders in runs.items()})
-    (out / "table.csv").write_text(csv_table(rows), encoding="utf-8")
-    (out / "report.md").write_text(f"# Comparison\n\n{markdown_table(rows)}\n", encoding="utf-8")
+    _write(out / "table.csv", csv_table(rows))
+    _write(out / "report.md", f"# Comparison\n\n{markdown_table(rows)}\n")
     return Comparison(runs, rows, report_or_warn(out) if report else None)
 
 
 def _write_index(cells: Sequence[Cell], out: Path) -> None:
     """Write down which runs there will be, before the first, for those who watch."""
-    out.mkdir(parents=True, exist_ok=True)
     labels = {cell.folder.name: cell.label for cell in cells}
-    (out / "comparison.json").write_text(json.dumps({"labels": labels}, indent=2) + "\n", encoding="utf-8")
+    _write(out / "comparison.json", json.dumps({"labels": labels}, indent=2) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as draft:
+        draft.write_text(text, encoding="utf-8")
 
 
 def _run_here(cell: Cell, position: str, progress: Progress) -> None:
@@ -163,11 +180,13 @@ def _run_apart(cells: Sequence[Cell], jobs: int, say: Callable[[str], object]) -
                 cell = running.pop(ended)
                 done += 1
                 if not RunFolder(cell.folder).finished:
-                    raise RuntimeError(f"the run in {cell.folder} failed with exit code {ended.exitcode}")
+                    raise WorkerError(f"{cell.label}, seed {cell.seed}: the run in {cell.folder} {_end(ended)}")
                 say(f"{cell.label}, seed {cell.seed}: done ({done}/{len(cells)})\n")
     finally:
         for process in running:
-            process.terminate()
+            process.terminate()  # as Ctrl-C: it saves what was done
+        for process in running:
+            process.join()
 
 
 def _context() -> "ForkContext | SpawnContext":
@@ -180,9 +199,28 @@ def _context() -> "ForkContext | SpawnContext":
     return multiprocessing.get_context("spawn")
 
 
+def _end(process: BaseProcess) -> str:
+    return str(WorkerDiedError(process.exitcode)) if process.exitcode != FAILED else "failed, as said above"
+
+
 def _run_alone(cell: Cell) -> None:
+    """One run in this process, which ends quietly when it is stopped, and stops when its parent is gone."""
     torch.set_num_threads(1)
-    _play(cell, replace(cell.config, run=replace(cell.config.run, workers=1)), Silent())
+    with interrupts.handled():
+        threading.Thread(target=_stop_with_parent, args=(os.getppid(),), daemon=True).start()
+        try:
+            _play(cell, replace(cell.config, run=replace(cell.config.run, workers=1)), Silent())
+        except KeyboardInterrupt:
+            sys.exit(interrupts.exit_status())
+        except (ValueError, OSError) as error:
+            print(f"error: {cell.label}, seed {cell.seed}: {error}", file=sys.stderr)
+            sys.exit(FAILED)
+
+
+def _stop_with_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _play(cell: Cell, config: Config, progress: Progress) -> None:

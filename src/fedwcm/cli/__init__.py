@@ -7,12 +7,18 @@ from collections.abc import Sequence
 
 from fedwcm import __version__
 from fedwcm.cli import bench, compare, evaluate, flower, partition, report, run, show, watch
+from fedwcm.engine.backends.errors import WorkerError
+from fedwcm.runs import interrupts
 
 VERBS = (run, compare, watch, report, partition, evaluate, flower, bench, show)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code is 0, or 1 for a run that diverged, 2 for a wrong request, 130 for Ctrl-C."""
+    """Run a command.
+
+    The exit code is 0, or 1 for a run that diverged or failed, 2 for a wrong request, and 128 + n for a command
+    that signal n has stopped: 130 for Ctrl-C.
+    """
     parser = argparse.ArgumentParser(
         prog="fedwcm", description="Federated learning on long-tailed, non-IID data.", allow_abbrev=False
     )
@@ -22,11 +28,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         verb.add(verbs)
     chosen = parser.parse_args(arguments)
     warnings.showwarning = _say_warning  # type: ignore[assignment]
+    with interrupts.handled():
+        return _outcome(chosen)
+
+
+def _outcome(chosen: argparse.Namespace) -> int:
     try:
         code: int = chosen.do(chosen)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return interrupts.exit_status()
     except (ValueError, FileNotFoundError, NotADirectoryError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except (OSError, WorkerError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     return code
 
 

@@ -28,6 +28,14 @@ def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -
         metavar="KEY=VALUE",
         help="any option by its dotted name, such as method.momentum_norm=nominal; may be repeated",
     )
+    add_trust(options)
+
+
+def add_trust(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
+    """The flag that permits the code of a run's folder."""
+    parser.add_argument(
+        "--trust", action="store_true", help="run the code (package.module:Name) that a run's folder names"
+    )
 
 
 def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) -> Settings:

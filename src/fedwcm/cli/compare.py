@@ -44,8 +44,8 @@ def do(arguments: argparse.Namespace) -> int:
     grid = dict(_axis(text) for text in arguments.grid)
     flags, settings = chosen_flags(arguments, NAMES), chosen_settings(arguments)
     from fedwcm.comparison import compare
+    from fedwcm.runs.interrupts import exit_status
     from fedwcm.runs.progress import Silent, progress_for
-    from fedwcm.runs.runner import StoppedError
 
     try:
         comparison = compare(
@@ -57,12 +57,13 @@ def do(arguments: argparse.Namespace) -> int:
             report=not arguments.no_report,
             config=arguments.config,
             settings=settings,
+            trust=arguments.trust,
             progress=Silent if arguments.quiet else lambda: progress_for(False),
             **flags,
         )
-    except (StoppedError, KeyboardInterrupt):
+    except KeyboardInterrupt:
         print("stopped; what was done is saved. To go on, repeat the same command", file=sys.stderr)
-        return 130
+        return exit_status()
     print(comparison.table)
     if comparison.report is not None:
         print(f"\nreport: {comparison.report}")

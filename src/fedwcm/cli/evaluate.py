@@ -2,7 +2,7 @@
 
 import argparse
 
-from fedwcm.cli.common import SubParsers, chosen_flags
+from fedwcm.cli.common import SubParsers, add_trust, chosen_flags
 from fedwcm.config.flags import FLAGS
 
 NAMES = ("data_dir", "label", "client", "split", "test_fraction")
@@ -17,6 +17,7 @@ def add(verbs: SubParsers) -> None:
     parser.add_argument("--dataset", required=True, metavar="X", help=FLAGS["dataset"].help)
     for name in NAMES:
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="X", help=FLAGS[name].help)
+    add_trust(parser)
     parser.set_defaults(do=do)
 
 
@@ -24,7 +25,9 @@ def do(arguments: argparse.Namespace) -> int:
     """Print every metric, a line each."""
     from fedwcm.api import evaluate
 
-    for name, value in evaluate(arguments.folder, arguments.dataset, **chosen_flags(arguments, NAMES)).items():
+    options = chosen_flags(arguments, NAMES)
+    measures = evaluate(arguments.folder, arguments.dataset, trust=arguments.trust, **options)
+    for name, value in measures.items():
         print(f"{name.replace('_', ' '):>20}  {_shown(value)}")
     return 0
 

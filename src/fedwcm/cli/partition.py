@@ -48,7 +48,7 @@ def do(arguments: argparse.Namespace) -> int:
     from fedwcm.reports.division import division_table, draw_divisions
 
     if arguments.compare is None:
-        division = partition(config=arguments.config, settings=settings, **flags)
+        division = partition(config=arguments.config, settings=settings, trust=arguments.trust, **flags)
         divisions = {division.config.partition.name: division}
         _describe(division)
     else:
@@ -56,7 +56,8 @@ def do(arguments: argparse.Namespace) -> int:
             raise ValueError(f"--partition {flags['partition']} and --compare exclude each other")
         ways = split_list(arguments.compare)
         require(bool(ways), "--compare", arguments.compare, "one or more partitions, such as equal,fedgrab")
-        divisions = partitions(ways, config=arguments.config, settings=settings, **flags)
+        given = {"config": arguments.config, "settings": settings, "trust": arguments.trust}
+        divisions = partitions(ways, **given, **flags)
         print(division_table({name: division.statistics for name, division in divisions.items()}))
     first = next(iter(divisions.values()))
     imbalance = "" if first.config.data.imbalance is None else f", imbalance {first.config.data.imbalance:g}"

@@ -26,7 +26,7 @@ def add(verbs: SubParsers) -> None:
 def do(arguments: argparse.Namespace) -> int:
     """Run, and say where the results are."""
     flags, settings = chosen_flags(arguments), chosen_settings(arguments)
-    config = config_from(arguments.method, arguments.config, settings, **flags)
+    config = config_from(arguments.method, arguments.config, settings, trust=arguments.trust, **flags)
     out = (
         Path(arguments.out)
         if arguments.out
@@ -36,8 +36,8 @@ def do(arguments: argparse.Namespace) -> int:
     from fedwcm.api import run
     from fedwcm.engine.rounds import DivergedError
     from fedwcm.runs.folder import RunFolder
+    from fedwcm.runs.interrupts import StoppedError, exit_status
     from fedwcm.runs.progress import progress_for
-    from fedwcm.runs.runner import StoppedError
 
     finished_before = arguments.resume and RunFolder(out).finished
     try:
@@ -53,7 +53,7 @@ def do(arguments: argparse.Namespace) -> int:
         return 1
     except StoppedError:
         print(f"stopped; what was done is saved. To go on, repeat with: --out {out} --resume", file=sys.stderr)
-        return 130
+        return exit_status()
     if finished_before:
         print(f"{out} is finished already: nothing to resume", file=sys.stderr)
     if not arguments.quiet:

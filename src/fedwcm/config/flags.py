@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedwcm.config.schema import Config, Settings, from_settings, method_settings, overlay, read_toml, to_settings
+from fedwcm.config.trust import belongs_to_a_run, require_trust
 from fedwcm.core.checks import unknown
 
 
@@ -52,29 +53,39 @@ def settings_from(
     config: str | Path | Config | None,
     settings: Mapping[str, object] | None,
     flags: Mapping[str, object],
+    trust: bool = False,
 ) -> Settings:
-    """All that was said, in order of precedence: a file (or a configuration), then flags, then settings."""
-    merged: Settings = {}
-    if isinstance(config, Config):
-        merged = to_settings(config)
-    elif config is not None:
-        merged = read_toml(Path(config))
-    if method is not None:
-        merged = overlay(merged, method_settings(method))
+    """All that was said, in order of precedence: a file (or a configuration), then flags, then settings.
+
+    Code that the `config.toml` of a run's folder names is refused, unless `trust` or the user names it, too.
+    """
+    above = overlay(method_settings(method) if method is not None else {}, _spelt_out(flags))
+    above = overlay(above, settings or {})
+    if config is None or isinstance(config, Config):
+        return overlay({} if config is None else to_settings(config), above)
+    merged = overlay(read_toml(Path(config)), above)
+    if belongs_to_a_run(Path(config)):
+        require_trust(merged, Path(config), trust, named=above)
+    return merged
+
+
+def _spelt_out(flags: Mapping[str, object]) -> Settings:
     short: Settings = {}
     for name, value in flags.items():
         if name not in FLAGS:
             raise unknown("option", name, FLAGS)
         if value is not None:
             short[FLAGS[name].key] = value
-    return overlay(overlay(merged, short), settings or {})
+    return short
 
 
 def config_from(
     method: str | None = None,
     config: str | Path | Config | None = None,
     settings: Mapping[str, object] | None = None,
+    *,
+    trust: bool = False,
     **flags: object,
 ) -> Config:
     """The configuration that a file, flags and dotted settings make together."""
-    return from_settings(settings_from(method, config, settings, flags))
+    return from_settings(settings_from(method, config, settings, flags, trust))

@@ -75,6 +75,7 @@ class Rounds:
             after = update(method, before.x, before.buffers, before.method, probed or {}, result.upload, cohort)
         if not _finite(after.x):
             raise DivergedError(f"the model has a NaN or an infinity after round {r + 1}")
+        self.store.commit(r + 1)
         told = {**traffic.record(), **_measures(result, after), **_listed(result, after)}
         return ServerState(r + 1, after.x, after.buffers, after.state), {"participants": len(cohort), **told}
 

@@ -73,7 +73,8 @@ class FlowerBackend:
         for position, result in enumerate(results):
             gathered.put(np.array([position]), result)
         if task == "train":
-            self.store.write(ids, {"counted": torch.full((len(ids),), round_)})
+            self.store.reserve(ids)
+            self.store.stage(ids, {"counted": torch.full((len(ids),), round_)})
         return gathered.result()
 
     def _note(self, round_: int, faults: list[Fault]) -> None:

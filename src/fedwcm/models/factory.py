@@ -8,6 +8,8 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+from torch import nn
+
 from fedwcm.models.checks import require_known
 
 BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -42,6 +44,8 @@ def load_factory(name: str) -> Callable[..., object]:
         ) from error
     if not callable(factory):
         raise ValueError(f"model {name!r} is of type {type(factory).__name__}: allowed are functions and classes")
+    if isinstance(factory, type) and not issubclass(factory, nn.Module):
+        raise ValueError(f"model {name!r} is a class that is no torch.nn.Module: it is not called")
     return factory
 
 

@@ -1,6 +1,5 @@
 """Write a report from run folders."""
 
-import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from fedwcm.core.checks import require
 from fedwcm.reports.load import gather
 from fedwcm.reports.page import page
 from fedwcm.reports.report import story_of
+from fedwcm.runs.files import replacing
 
 MOST_BYTES = 2_000_000
 """A page stays below this, so that it can be mailed and opened on a phone."""
@@ -44,7 +44,9 @@ def report(
         text = page(story).encode()
         if len(text) < MOST_BYTES:
             break
-    _replace(path, text)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as draft:
+        draft.write_bytes(text)
     if figures is not None:
         from fedwcm.reports.paper import draw_figures
 
@@ -59,10 +61,3 @@ def report_or_warn(folder: Path) -> Path | None:
     except Exception as error:
         warnings.warn(f"the report of {folder} was not written: {type(error).__name__}: {error}", stacklevel=2)
         return None
-
-
-def _replace(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.tmp")
-    draft.write_bytes(content)
-    os.replace(draft, path)

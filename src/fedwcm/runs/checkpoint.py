@@ -6,7 +6,6 @@ took part, and as metadata the round and the history so far. Random numbers need
 
 import hashlib
 import json
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from safetensors.torch import save_file
 from fedwcm.core.types import State
 from fedwcm.engine.rounds import ServerState
 from fedwcm.engine.store import ClientStore
+from fedwcm.runs.files import replacing, writing
 
 KEPT = 2
 """Checkpoints kept in a folder: the newest, and the one before in case the newest is damaged."""
@@ -34,7 +34,8 @@ class Checkpoint:
 
 def save(folder: Path, saved: Checkpoint, store: ClientStore) -> None:
     """Write a checkpoint of this round; a crash at any moment leaves the earlier ones whole."""
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     tensors = _tensors(saved.server, store)
     facts = {
         "round": saved.server.round,
@@ -42,12 +43,9 @@ def save(folder: Path, saved: Checkpoint, store: ClientStore) -> None:
         "history": saved.history,
         "digest": _digest(tensors),
     }
-    target = folder / f"round-{saved.server.round:06d}.safetensors"
-    draft = target.with_suffix(".tmp")
-    save_file(tensors, draft, metadata={"fedwcm": json.dumps(facts)})
-    _flush_to_disk(draft)
-    os.replace(draft, target)
-    for old in _newest_first(folder)[KEPT:]:
+    with replacing(folder / f"round-{saved.server.round:06d}.safetensors") as draft:
+        save_file(tensors, draft, metadata={"fedwcm": json.dumps(facts)})
+    for old in (*_newest_first(folder)[KEPT:], *folder.glob("*.tmp")):  # drafts that a crash left
         old.unlink()
 
 
@@ -99,8 +97,3 @@ def _digest(tensors: State) -> str:
 def _newest_first(folder: Path) -> list[Path]:
     found = [path for path in folder.glob("round-*.safetensors") if re.fullmatch(r"round-\d+", path.stem)]
     return sorted(found, key=lambda path: int(path.stem.removeprefix("round-")), reverse=True)
-
-
-def _flush_to_disk(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

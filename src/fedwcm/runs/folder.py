@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from fedwcm.config.schema import Config, from_settings, read_toml, write_toml
 from fedwcm.core.types import Ints, State
+from fedwcm.runs.files import replacing, writing
 
 Record = dict[str, object]
 
@@ -38,9 +38,8 @@ class RunFolder:
 
     def write_config(self, config: Config) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        draft = self.path / "config.toml.tmp"
-        write_toml(config, draft)
-        os.replace(draft, self.path / "config.toml")
+        with replacing(self.path / "config.toml") as draft:
+            write_toml(config, draft)
 
     def metrics(self) -> list[Record]:
         """The evaluated rounds so far; a line that a crash cut short is left out."""
@@ -59,7 +58,8 @@ class RunFolder:
         self._replace("metrics.jsonl", "".join(map(_line, records)))
 
     def append_metrics(self, record: Record) -> None:
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        path = self.path / "metrics.jsonl"
+        with writing(path), path.open("a", encoding="utf-8") as file:
             file.write(_line(record))
 
     def split(self) -> Record | None:
@@ -90,15 +90,13 @@ class RunFolder:
         return load_file(path), facts
 
     def write_model(self, state: State, facts: Record) -> None:
-        draft = self.path / "model.safetensors.tmp"
         tensors = {key: value.cpu().contiguous() for key, value in state.items()}
-        save_file(tensors, draft, metadata={"fedwcm": json.dumps(facts)})
-        os.replace(draft, self.path / "model.safetensors")
+        with replacing(self.path / "model.safetensors") as draft:
+            save_file(tensors, draft, metadata={"fedwcm": json.dumps(facts)})
 
     def _replace(self, name: str, text: str) -> None:
-        draft = self.path / f"{name}.tmp"
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, self.path / name)
+        with replacing(self.path / name) as draft:
+            draft.write_text(text, encoding="utf-8")
 
 
 def _line(record: Record) -> str:

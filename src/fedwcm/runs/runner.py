@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +15,10 @@ from fedwcm.engine.evaluate import Evaluation, evaluate
 from fedwcm.engine.rounds import DivergedError, ServerState
 from fedwcm.metrics.classification import summarise
 from fedwcm.metrics.diagnostics import diagnosing
-from fedwcm.runs import checkpoint
+from fedwcm.runs import checkpoint, interrupts
+from fedwcm.runs.files import StorageError
 from fedwcm.runs.folder import Record, RunFolder, finite
+from fedwcm.runs.interrupts import StoppedError
 from fedwcm.runs.progress import Progress
 from fedwcm.runs.trackers.tracking import Tracking
 
@@ -25,10 +28,6 @@ LAST_ROUNDS = 10
 
 class MomentumGainWarning(UserWarning):
     """The momentum feeds itself: it grows whatever the data."""
-
-
-class StoppedError(KeyboardInterrupt):
-    """The user stopped the run; what was done is saved."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,28 +56,32 @@ class Runner:
             return self._run()
         finally:
             self.tracking.close()
+            self.experiment.simulation.backend.close()
 
     def _run(self) -> RunResult:
         experiment, rounds = self.experiment, self.experiment.config.run.rounds
-        state = self._start()
+        self.state = self._start()
         self._warn_of_gain()
-        self.progress.start(experiment.config.method.name, rounds, state.round)
+        self.progress.start(experiment.config.method.name, rounds, self.state.round)
         try:
             if self.folder is not None:
-                self.tracking.start(self.folder.path, to_settings(experiment.config), state.round)
-            while state.round < rounds:
-                state = self._round(state)
+                self.tracking.start(self.folder.path, to_settings(experiment.config), self.state.round)
+            while self.state.round < rounds:
+                self._round()
         except DivergedError as error:
             self._write_summary(diverged=str(error))
             raise
         except KeyboardInterrupt:
-            if not experiment.simulation.store.keeps_anything:  # else a round cut short may have changed some
-                self._save(state)
+            self._save_last_round()
             raise StoppedError from None
+        except Exception:
+            with suppress(StorageError):
+                self._save_last_round()
+            raise
         finally:
             self.progress.close()
-            experiment.simulation.backend.close()
-        return self._finish(state)
+        with interrupts.deferred():
+            return self._finish()
 
     def _start(self) -> ServerState:
         experiment = self.experiment
@@ -95,23 +98,24 @@ class Runner:
         self.folder.write_metrics(self.history)
         return saved.server if saved is not None else fresh
 
-    def _round(self, before: ServerState) -> ServerState:
+    def _round(self) -> None:
         began = time.perf_counter()
         with threads(self.experiment.choice.threads):
-            state, record = self.experiment.simulation.play(before)
+            state, record = self.experiment.simulation.play(self.state)
         options = self.experiment.config.run
         if state.round % options.eval_every == 0 or state.round == options.rounds:
             with self.clock.phase("evaluation"):
                 record = {"round": state.round, **self._evaluate(state), **record}
         self.seconds += time.perf_counter() - began
-        if "round" in record:
-            profile = {"phase_seconds": self.clock.read()} if options.profile else {}
-            self._record(finite({**record, "seconds": self.seconds, **profile}))
-        if state.round % options.checkpoint_every == 0 and state.round < options.rounds:
-            with self.clock.phase("checkpoint"):
-                self._save(state)
+        with interrupts.deferred():  # or a state would be saved without its record
+            if "round" in record:
+                profile = {"phase_seconds": self.clock.read()} if options.profile else {}
+                self._record(finite({**record, "seconds": self.seconds, **profile}))
+            self.state = state
+            if state.round % options.checkpoint_every == 0 and state.round < options.rounds:
+                with self.clock.phase("checkpoint"):
+                    self._save()
         self.progress.round(state.round, record)
-        return state
 
     def _evaluate(self, state: ServerState) -> Record:
         experiment = self.experiment
@@ -141,18 +145,23 @@ class Runner:
             self.folder.append_metrics(record)
         self.tracking.log(record)
 
-    def _save(self, state: ServerState) -> None:
-        if self.folder is not None and state.round:
-            history = [record for record in self.history if int(str(record["round"])) <= state.round]
-            saved = checkpoint.Checkpoint(state, history, self.seconds)
+    def _save(self) -> None:
+        if self.folder is not None and self.state.round:
+            history = [record for record in self.history if int(str(record["round"])) <= self.state.round]
+            saved = checkpoint.Checkpoint(self.state, history, self.seconds)
             checkpoint.save(self.folder.checkpoints, saved, self.experiment.simulation.store)
 
-    def _finish(self, state: ServerState) -> RunResult:
-        experiment = self.experiment
+    def _save_last_round(self) -> None:
+        """Save the last round that was completed; the one that was cut short is forgotten."""
+        self.experiment.simulation.store.rollback(self.state.round)
+        self._save()
+
+    def _finish(self) -> RunResult:
+        experiment, state = self.experiment, self.state
         x = experiment.simulation.training.method.eval_params(state.x, state.method)
         model = experiment.network.state_dict(x, state.buffers)
         if self.folder is not None:
-            self._save(state)
+            self._save()
             self.folder.write_model(model, experiment.facts)
         return RunResult(self.history, self._write_summary(), model)
 

@@ -1,0 +1,41 @@
+"""Files that are replaced as a whole: whatever happens, the old one is there or the new one."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+
+class StorageError(OSError):
+    """A file of a run cannot be written."""
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A draft to write, which then takes the place of the file; on disk before its name is."""
+    draft = path.with_name(f"{path.name}.tmp")
+    try:
+        with writing(path):
+            yield draft
+            with draft.open("rb") as file:
+                os.fsync(file.fileno())
+            os.replace(draft, path)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say what to do if the file cannot be written."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise StorageError(
+            f"{path} cannot be written: {reason}. What was saved before is whole: make room, or give permission, "
+            "and resume"
+        ) from error
