@@ -90,7 +90,7 @@ def test_own_model_by_module_and_factory(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     options = {**SMALL, "model": "my_models:tiny", "settings": {"model.width": 16}}
     result = fedwcm.run("fedwcm", out="run", **options)
-    assert sum(p.numel() for p in fedwcm.load("run").parameters()) == 64 * 16 + 16 + 16 * 10 + 10
+    assert sum(p.numel() for p in fedwcm.load("run", trust=True).parameters()) == 64 * 16 + 16 + 16 * 10 + 10
     again = fedwcm.run("fedwcm", **options)
     assert again.history[-1]["test_loss"] == result.history[-1]["test_loss"]
 

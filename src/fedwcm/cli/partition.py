@@ -56,8 +56,7 @@ def do(arguments: argparse.Namespace) -> int:
             raise ValueError(f"--partition {flags['partition']} and --compare exclude each other")
         ways = split_list(arguments.compare)
         require(bool(ways), "--compare", arguments.compare, "one or more partitions, such as equal,fedgrab")
-        given = {"config": arguments.config, "settings": settings, "trust": arguments.trust}
-        divisions = partitions(ways, **given, **flags)
+        divisions = partitions(ways, config=arguments.config, settings=settings, trust=arguments.trust, **flags)
         print(division_table({name: division.statistics for name, division in divisions.items()}))
     first = next(iter(divisions.values()))
     imbalance = "" if first.config.data.imbalance is None else f", imbalance {first.config.data.imbalance:g}"

@@ -1,8 +1,8 @@
 """Which code a configuration may run: what the user named, never what a folder from elsewhere names.
 
-A component may be somebody's own code, named as `package.module:Name`. On the command line, in Python or in a file of
-options, the user has named it. The `config.toml` of a run's folder was written by a run, perhaps by somebody else's:
-what it names is run only with the user's word for it.
+A component may be somebody's own code, named as `package.module:Name`. On the command line, in Python or in a
+file of options, the user has named it. The `config.toml` of a run's folder was written by a run, perhaps by
+somebody else's: what it names is run only with the user's word for it.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,9 +1,9 @@
 """The clients' own state, for as many clients as there are, at the cost of those that took part.
 
-Each key is one array of rows, in memory that the operating system hands out page by page when it is first written,
-and that worker processes share. Large stores live in a temporary file. A round writes into spare rows and takes
-effect as a whole when it is committed: a worker that is killed, or a round that is cut short, leaves the state as it
-was before.
+Each key is one array of rows, in memory that the operating system hands out page by page when it is first
+written, and that worker processes share. Large stores live in a temporary file. A round writes into spare rows
+and takes effect as a whole when it is committed: a worker that is killed, or a round that is cut short, leaves
+the state as it was before.
 """
 
 import mmap

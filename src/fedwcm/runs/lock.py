@@ -1,9 +1,9 @@
 """A lock on the folder of a run or of a comparison, so that no two processes write there.
 
-It is a lock of the operating system on a small file, which also says who holds it: it ends with its process, however
-that ends. POSIX record locks, unlike `flock`, are not inherited by forked workers, who would keep them for a while
-after the death of their parent, and they work across machines on NFS. Within one process they never conflict, so the
-folders of this process are remembered besides.
+It is a lock of the operating system on a small file, which also says who holds it: it ends with its process,
+however that ends. POSIX record locks, unlike `flock`, are not inherited by forked workers, who would keep them
+for a while after the death of their parent, and they work across machines on NFS. Within one process they never
+conflict, so the folders of this process are remembered besides.
 """
 
 import errno

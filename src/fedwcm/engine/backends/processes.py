@@ -1,9 +1,9 @@
 """Train the clients of a round in several processes, each on one thread.
 
 On a CPU, two processes with a thread each train two clients faster than one process with two threads trains one
-after the other, and suffer less from a busy neighbour. Every client trains exactly as it would in one process: who
-trains it changes nothing. That is also why a worker that dies is no loss: another trains its clients again, from the
-state that they had before the round.
+after the other, and suffer less from a busy neighbour. Every client trains exactly as it would in one process:
+who trains it changes nothing. That is also why a worker that dies is no loss: another trains its clients again,
+from the state that they had before the round.
 """
 
 import time

@@ -1,7 +1,7 @@
 """Tensors that one process writes and another reads, in memory that both have mapped.
 
-The memory belongs to no file system that a container could keep small (`/dev/shm` is 64 MB by default there): it is
-an anonymous file of Linux, or a temporary file that has no name where there are none.
+The memory belongs to no file system that a container could keep small (`/dev/shm` is 64 MB by default there):
+it is an anonymous file of Linux, or a temporary file that has no name where there are none.
 """
 
 import errno
@@ -90,7 +90,7 @@ def open_shared(size: int) -> int:
     raise OSError(
         errno.ENOMEM,
         f"no {size:,} bytes to share with worker processes, neither in memory ({reasons[0]}) nor in "
-        f"{tempfile.gettempdir()} ({reasons[1]}): set TMPDIR to a folder with more room, or use --backend sequential",
+        f"{tempfile.gettempdir()} ({reasons[1]}): set TMPDIR to a larger disk, or use --backend sequential",
     )
 
 
