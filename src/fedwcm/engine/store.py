@@ -58,6 +58,17 @@ class ClientStore:
         """A copy of the state of these clients, one row each."""
         return {key: column.rows[self._at(self._row, ids)].to(device) for key, column in self._columns.items()}
 
+    def accepts(self, ids: Ints, state: State) -> bool:
+        """Whether this could be the state of these clients."""
+        known = ids.ndim == 1 and ids.dtype == np.int64 and bool(((ids >= 0) & (ids < len(self._row))).all())
+        return (
+            known
+            and state.keys() == self._columns.keys()
+            and all(
+                state[key].shape == (len(ids), *column.rows.shape[1:]) for key, column in self._columns.items()
+            )
+        )
+
     def write(self, ids: Ints, state: State) -> None:
         """Replace the state of these clients at once."""
         self.reserve(ids)

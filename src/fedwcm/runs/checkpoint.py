@@ -9,6 +9,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -21,6 +22,9 @@ from fedwcm.runs.files import replacing, writing
 
 KEPT = 2
 """Checkpoints kept in a folder: the newest, and the one before in case the newest is damaged."""
+
+SERVER, CLIENT = "server/", "client/"
+"""Prefixes of what the method's server and the clients keep."""
 
 
 @dataclass(frozen=True)
@@ -37,60 +41,77 @@ def save(folder: Path, saved: Checkpoint, store: ClientStore) -> None:
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     tensors = _tensors(saved.server, store)
-    facts = {
-        "round": saved.server.round,
-        "seconds": saved.seconds,
-        "history": saved.history,
-        "digest": _digest(tensors),
-    }
+    facts = json.dumps({"round": saved.server.round, "seconds": saved.seconds, "history": saved.history})
+    metadata = {"fedwcm": facts, "digest": _digest(tensors, facts)}
     with replacing(folder / f"round-{saved.server.round:06d}.safetensors") as draft:
-        save_file(tensors, draft, metadata={"fedwcm": json.dumps(facts)})
+        save_file(tensors, draft, metadata=metadata)
     for old in (*_newest_first(folder)[KEPT:], *folder.glob("*.tmp")):  # drafts that a crash left
         old.unlink()
 
 
-def load(folder: Path, store: ClientStore, device: torch.device) -> tuple[Checkpoint | None, list[str]]:
-    """The newest whole checkpoint, its client state put into the store; and what was wrong with newer ones."""
+def load(folder: Path, store: ClientStore, like: ServerState) -> tuple[Checkpoint | None, list[str]]:
+    """The newest whole checkpoint of a run whose state looks like this one, and what was wrong with newer ones.
+
+    Its client state is put into the store.
+    """
     complaints: list[str] = []
     for path in _newest_first(folder):
         try:
-            return _read(path, store, device), complaints
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
+            facts, tensors = _read(path)
+            _require_like(like, tensors, store)
+        except (SafetensorError, OSError, ValueError, RecursionError) as error:
             complaints.append(f"checkpoint {path.name} is damaged ({error}); falling back to the one before")
+            continue
+        clients = _part(tensors, CLIENT)
+        if clients:
+            store.write(tensors["clients"].numpy(), clients)
+        device = like.x.device
+        method = {key: value.to(device) if value.dim() else value for key, value in _part(tensors, SERVER).items()}
+        server = ServerState(facts["round"], tensors["x"].to(device), tensors["buffers"].to(device), method)
+        return Checkpoint(server, facts["history"], facts["seconds"]), complaints
     return None, complaints
 
 
-def _read(path: Path, store: ClientStore, device: torch.device) -> Checkpoint:
+def _read(path: Path) -> tuple[dict[str, Any], State]:
+    """What a file says, as it was written: not a bit of it has changed."""
     with safe_open(path, framework="pt") as file:
-        facts = json.loads(file.metadata()["fedwcm"])
+        metadata = file.metadata() or {}
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
-    if _digest(tensors) != facts["digest"]:
+    facts = metadata.get("fedwcm", "")
+    if metadata.get("digest") != _digest(tensors, facts):
         raise ValueError("its contents do not match its digest")
-    state = {key.removeprefix("client/"): value for key, value in tensors.items() if key.startswith("client/")}
-    if state:
-        store.write(tensors["clients"].numpy(), state)
-    own = {key.removeprefix("server/"): value for key, value in tensors.items() if key.startswith("server/")}
-    method = {key: value.to(device) if value.dim() else value for key, value in own.items()}
-    server = ServerState(facts["round"], tensors["x"].to(device), tensors["buffers"].to(device), method)
-    return Checkpoint(server, facts["history"], facts["seconds"])
+    return json.loads(facts), tensors
+
+
+def _require_like(like: ServerState, tensors: State, store: ClientStore) -> None:
+    for key, expected in (("x", like.x), ("buffers", like.buffers)):
+        if key not in tensors or (tensors[key].shape, tensors[key].dtype) != (expected.shape, expected.dtype):
+            raise ValueError(f"its {key} is that of another model")
+    clients = _part(tensors, CLIENT)
+    if clients and not ("clients" in tensors and store.accepts(tensors["clients"].numpy(), clients)):
+        raise ValueError("its clients are those of another run")
 
 
 def _tensors(server: ServerState, store: ClientStore) -> State:
     tensors = {"x": server.x, "buffers": server.buffers}
-    tensors |= {f"server/{key}": value for key, value in server.method.items()}
+    tensors |= {SERVER + key: value for key, value in server.method.items()}
     visited = store.visited()
     if len(visited):
         tensors["clients"] = torch.from_numpy(visited)
         rows = store.read(visited, torch.device("cpu"))
-        tensors |= {f"client/{key}": value for key, value in rows.items()}
+        tensors |= {CLIENT + key: value for key, value in rows.items()}
     return {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
 
 
-def _digest(tensors: State) -> str:
-    total = hashlib.blake2b(digest_size=16)
-    for key in sorted(tensors):
-        total.update(key.encode())
-        total.update(tensors[key].reshape(-1).view(torch.uint8).numpy().data)
+def _part(tensors: State, prefix: str) -> State:
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+
+def _digest(tensors: State, facts: str) -> str:
+    total = hashlib.blake2b(facts.encode(), digest_size=16)
+    for key, tensor in sorted(tensors.items()):
+        total.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        total.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return total.hexdigest()
 
 

@@ -47,6 +47,7 @@ def handled() -> Iterator[None]:
     finally:
         for number, handler in heard.items():
             signal.signal(number, handler)
+        _process.received = None
 
 
 @contextmanager

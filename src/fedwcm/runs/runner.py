@@ -88,8 +88,7 @@ class Runner:
         fresh = experiment.simulation.start(experiment.x, experiment.buffers)
         if self.folder is None:
             return fresh
-        store, device = experiment.simulation.store, experiment.network.device
-        saved, complaints = checkpoint.load(self.folder.checkpoints, store, device)
+        saved, complaints = checkpoint.load(self.folder.checkpoints, experiment.simulation.store, fresh)
         for complaint in complaints:
             warnings.warn(complaint, stacklevel=2)
         if saved is not None:
