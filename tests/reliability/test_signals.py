@@ -27,9 +27,7 @@ SMALL = {
 @needs_fork
 @pytest.mark.parametrize("backend", ["vectorized", "parallel"])
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_signal_saves_the_last_round_and_says_how_to_go_on(
-    name: str, backend: str, tmp_path: Path
-) -> None:
+def test_a_signal_saves_the_last_round_and_says_how_to_go_on(name: str, backend: str, tmp_path: Path) -> None:
     number, out, log = getattr(signal, name), tmp_path / "run", tmp_path / "log"
     options = ["run", "--method", "scaffold", *DIGITS, "--backend", backend, "--set", "run.workers=2"]
     options += ["--set", "run.checkpoint_every=1000", "--rounds", "400", "--quiet"]

@@ -161,7 +161,7 @@ def _answer(pipe: Connection, answer: Answer, outbox: Outbox) -> None:
 def _is_out_of_memory(error: Exception) -> bool:
     """Whether it is Python's error, or torch's, which has no type of its own on a CPU."""
     return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and "not enough memory" in str(error)
+        isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
     )
 
 
