@@ -1,5 +1,6 @@
 """Small runs to disturb: started in a forked process, so that one costs a moment, and compared bit for bit."""
 
+import ctypes
 import json
 import multiprocessing
 import os
@@ -36,6 +37,10 @@ DIGITS = [
     "10",
 ]
 
+NEW_MOUNTS = 0x00020000
+"""CLONE_NEWNS of Linux."""
+SKIPPED = 77
+
 
 def forked(work: Callable[[], object]) -> BaseProcess:
     """Work in a process of its own; its exit status is what the work returns."""
@@ -50,15 +55,15 @@ def forked(work: Callable[[], object]) -> BaseProcess:
     return process
 
 
-def command(arguments: Sequence[str], log: Path | None = None) -> BaseProcess:
+def said_in(log: Path, arguments: Sequence[str]) -> int:
+    """The exit status of a command in this process, what it says in a file."""
+    sys.stderr = log.open("a", buffering=1)
+    return main(list(arguments))
+
+
+def command(arguments: Sequence[str], log: Path = Path(os.devnull)) -> BaseProcess:
     """A command in a process of its own, what it says in a file."""
-
-    def do() -> int:
-        if log is not None:
-            sys.stderr = log.open("a", buffering=1)
-        return main(list(arguments))
-
-    return forked(do)
+    return forked(lambda: said_in(log, arguments))
 
 
 def wait_until(holds: Callable[[], bool], process: BaseProcess, seconds: float = 60.0) -> bool:
@@ -108,11 +113,19 @@ def assert_same_run(folder: Path, other: Path) -> None:
     assert all(torch.equal(one[key], two[key]) for key in one)
 
 
-def run_in_namespace(script: str) -> "subprocess.CompletedProcess[str]":
-    """A shell script with file systems of its own, which needs the right to mount; skipped without."""
-    probe = subprocess.run(
-        ["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, check=False
-    )
-    if probe.returncode:
+def mounted(work: Callable[[], object], *mounts: Sequence[str]) -> int:
+    """The exit status of work in a process with mounts of its own, which need permission; skipped without."""
+
+    def do() -> object:
+        private = [["mount", "--make-rprivate", "/"], *(["mount", *mount] for mount in mounts)]
+        libc = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(libc, "unshare") or libc.unshare(NEW_MOUNTS):
+            return SKIPPED
+        if any(subprocess.run(line, check=False, capture_output=True).returncode for line in private):
+            return SKIPPED
+        return work()
+
+    status = finish(forked(do))
+    if status == SKIPPED:
         pytest.skip("mounting a small file system is not permitted here")
-    return subprocess.run(["unshare", "-m", "sh", "-ec", script], capture_output=True, text=True, check=False)
+    return status

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from fedwcm.engine.backends.shared_memory import Inbox, Outbox
 from fedwcm.methods.fedavg import FedAvg
 
 from ..factories import clusters, local_training, mlp, play, simulation
-from .support import needs_fork, run_in_namespace
+from .support import DIGITS, mounted, needs_fork, said_in
 
 
 def refuse(*_: object) -> int:
@@ -56,10 +55,12 @@ def test_without_either_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatc
 
 @needs_fork
 def test_a_full_dev_shm_does_not_matter(tmp_path: Path) -> None:
-    options = "--dataset digits --clients 4 --rounds 2 --epochs 1 --backend parallel --set run.workers=2 --quiet"
-    done = run_in_namespace(
-        "mount -t tmpfs -o size=64k tmpfs /dev/shm; head -c 1M /dev/zero > /dev/shm/full || true;"
-        f"{sys.executable} -m fedwcm run --method scaffold {options} --out {tmp_path / 'run'}"
-    )
-    assert done.returncode == 0, done.stderr
+    options = ["--method", "scaffold", *DIGITS, "--rounds", "2", "--backend", "parallel", "--set", "run.workers=2"]
+
+    def run() -> int:
+        Path("/dev/shm/full").write_bytes(bytes(60_000))
+        return said_in(tmp_path / "log", ["run", *options, "--quiet", "--out", str(tmp_path / "run")])
+
+    status = mounted(run, ["-t", "tmpfs", "-o", "size=64k", "tmpfs", "/dev/shm"])
+    assert (status, (tmp_path / "log").read_text()) == (0, "")
     assert (tmp_path / "run" / "summary.json").exists()

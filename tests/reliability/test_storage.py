@@ -3,7 +3,8 @@
 import errno
 import itertools
 import os
-import sys
+import shutil
+import subprocess
 import time
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from fedwcm.runs import checkpoint
 from fedwcm.runs.files import StorageError, replacing
 from fedwcm.watch.follow import Watch
 
-from .support import DIGITS, assert_same_run, metrics, needs_fork, run_in_namespace
+from .support import DIGITS, assert_same_run, command, finish, metrics, mounted, needs_fork, said_in
 
 SMALL = {
     "dataset": "digits",
@@ -84,38 +85,42 @@ def test_a_full_disk_for_client_state_is_an_error_and_not_a_crash(monkeypatch: p
     assert store.visited().tolist() == list(range(10))
 
 
-@pytest.mark.slow
 @needs_fork
 def test_a_small_disk_fills_up_and_is_made_larger(tmp_path: Path) -> None:
-    options = f"run --method scaffold {' '.join(DIGITS)} --rounds 30 --set run.checkpoint_every=1 --quiet"
-    fedwcm_ = f"{sys.executable} -m fedwcm {options}"
-    done = run_in_namespace(
-        f"mkdir {tmp_path}/disk; mount -t tmpfs -o size=1200k tmpfs {tmp_path}/disk;"
-        f"{fedwcm_} --out {tmp_path}/whole;"
-        f"if {fedwcm_} --out {tmp_path}/disk/run; then exit 9; fi;"
-        f"mount -o remount,size=100m {tmp_path}/disk; {fedwcm_} --out {tmp_path}/disk/run --resume;"
-        f"cp -r {tmp_path}/disk/run {tmp_path}/run"
-    )
-    assert done.returncode == 0, done.stderr
-    assert "cannot be written: " in done.stderr
-    assert "Traceback" not in done.stderr
+    disk, log = tmp_path / "disk", tmp_path / "log"
+    disk.mkdir()
+    options = ["run", "--method", "scaffold", *DIGITS, "--rounds", "20", "--set", "run.checkpoint_every=1"]
+    options += ["--quiet", "--no-report", "--out"]
+
+    def work() -> int:
+        if said_in(log, [*options, str(disk / "run")]) != 1:
+            return 9
+        subprocess.run(["mount", "-o", "remount,size=100m", str(disk)], check=True)
+        status = said_in(log, [*options, str(disk / "run"), "--resume"])
+        shutil.copytree(disk / "run", tmp_path / "run")
+        return status
+
+    assert finish(command([*options, str(tmp_path / "whole")])) == 0
+    assert mounted(work, ["-t", "tmpfs", "-o", "size=1100k", "tmpfs", str(disk)]) == 0, log.read_text()
+    assert "cannot be written: " in log.read_text()
+    assert "No space left on device" in log.read_text()
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
+@needs_fork
 def test_a_read_only_folder_is_an_error_that_says_so(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
+    folder, log = tmp_path / "folder", tmp_path / "log"
     folder.mkdir()
-    out = folder / "run"
+    options = ["run", *DIGITS, "--rounds", "1", "--quiet", "--out", str(folder / "run")]
     if os.geteuid() == 0:  # root may write anywhere but on a file system that is read-only
-        run = f"{sys.executable} -m fedwcm run {' '.join(DIGITS)} --rounds 1 --out {out}"
-        done = run_in_namespace(f"mount -t tmpfs -o ro tmpfs {folder}; {run}")
-        assert done.returncode == 1
-        assert f"error: {out}/.lock cannot be written: Read-only file system" in done.stderr
-        assert "Traceback" not in done.stderr
-        return
-    folder.chmod(0o555)
-    with pytest.raises(StorageError, match="Permission denied"):
-        fedwcm.run("fedavg", out=out, **SMALL)
+        status = mounted(lambda: said_in(log, options), ["-t", "tmpfs", "-o", "ro", "tmpfs", str(folder)])
+    else:
+        folder.chmod(0o555)
+        status = finish(command(options, log))
+    assert status == 1
+    said = log.read_text()
+    assert f"error: {folder}/run/.lock cannot be written: " in said
+    assert "Read-only file system" in said or "Permission denied" in said
 
 
 def test_a_clock_that_goes_backwards_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
