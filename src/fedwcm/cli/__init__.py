@@ -6,11 +6,11 @@ import warnings
 from collections.abc import Sequence
 
 from fedwcm import __version__
-from fedwcm.cli import bench, compare, evaluate, flower, partition, report, run, show, watch
+from fedwcm.cli import bench, compare, doctor, evaluate, flower, partition, report, run, show, watch
 from fedwcm.engine.backends.errors import WorkerError
 from fedwcm.runs import interrupts
 
-VERBS = (run, compare, watch, report, partition, evaluate, flower, bench, show)
+VERBS = (run, compare, watch, report, partition, evaluate, flower, bench, doctor, show)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
