@@ -67,9 +67,9 @@ def test_missing_or_foreign_file_is_named_with_the_cure(tmp_path: Path, data: Cl
     foreign.write_text("not tensors")
     known, x = population(data.federation), numbers(3)
     with pytest.raises(FileNotFoundError, match=r"absent: make one with python -m fedwcm\.teacher"):
-        CLIP2FL(teacher=str(absent)).init(x, known, {})
+        CLIP2FL(teacher=str(absent)).init(x, known)
     with pytest.raises(ValueError, match="foreign is not a teacher file"):
-        Bench(FedAvg(), data, mlp(), objective=Distillation(teacher=str(foreign))).train()
+        Bench(FedAvg(), data, mlp(), loss=Distillation(teacher=str(foreign))).train()
 
 
 def test_teacher_of_other_data_is_refused(tmp_path: Path, data: Clusters) -> None:
@@ -81,13 +81,13 @@ def test_teacher_of_other_data_is_refused(tmp_path: Path, data: Clusters) -> Non
 
     Teacher(numbers(n, 4), numbers(4, 2), labels).write(path)
     with pytest.raises(ValueError, match="4 classes, the data has 3"):
-        CLIP2FL(teacher=path).init(numbers(3), population(data.federation), {})
+        CLIP2FL(teacher=path).init(numbers(3), population(data.federation))
     with pytest.raises(ValueError, match="4 classes, the data has 3"):
-        Bench(FedAvg(), data, mlp(), objective=objective()).train()
+        Bench(FedAvg(), data, mlp(), loss=objective()).train()
     for strange in (labels[:-1], (labels + 1) % CLASSES):
         Teacher(numbers(len(strange), CLASSES), numbers(CLASSES, 2), strange).write(path)
         with pytest.raises(ValueError, match="other training samples"):
-            Bench(FedAvg(), data, mlp(), objective=objective()).train()
+            Bench(FedAvg(), data, mlp(), loss=objective()).train()
 
 
 # --- the clients' loss -----------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def test_teacher_of_other_data_is_refused(tmp_path: Path, data: Clusters) -> Non
 
 def test_distillation_without_weight_is_cross_entropy_and_needs_no_file(data: Clusters) -> None:
     plain, taught = (
-        Bench(FedAvg(), data, mlp(), stacked=True, objective=o).train()
+        Bench(FedAvg(), data, mlp(), stacked=True, loss=o).train()
         for o in (ByAutograd(), Distillation(alpha=0.0, teacher="nowhere"))
     )
     assert torch.equal(plain.upload["delta"], taught.upload["delta"])
@@ -115,7 +115,7 @@ def test_distillation_loss_is_the_papers_and_follows_the_numbers_of_the_samples(
     federation = InMemoryFederation(torch.from_numpy(data.inputs), data.labels, data.parts, CLASSES, ids)
     moved = Clusters(data.inputs, data.labels, data.parts, federation)
     objective = Distillation(teacher=path, alpha=0.7, temperature=2.0)
-    bench = Bench(FedAvg(), moved, mlp(), stacked=stacked, objective=objective, epochs=1, batch_size=64, lr=1.0)
+    bench = Bench(FedAvg(), moved, mlp(), stacked=stacked, loss=objective, epochs=1, batch_size=64, lr=1.0)
     sent = bench.train()
     for row, client in enumerate(BY_STEPS):
         module, rows = mlp(), data.parts[client]

@@ -91,7 +91,7 @@ def _nothing_left(folder: RunFolder, experiment: Experiment) -> bool:
     """Whether the folder's run came to its end; raises if it was another one than is to be resumed."""
     changed = differences(folder.config(), experiment.config)
     if changed or folder.finished:
-        experiment.simulation.backend.close()
+        experiment.rounds.backend.close()
     if changed:
         raise ValueError(f"{folder.path} cannot be resumed with another configuration: " + "; ".join(changed))
     return folder.finished
@@ -102,7 +102,7 @@ def _played(experiment: Experiment, folder: RunFolder | None, progress: Progress
     if folder is not None:
         classes = experiment.facts["classes"]
         assert isinstance(classes, list)
-        folder.write_split(experiment.simulation.federation.counts, classes)
+        folder.write_split(experiment.rounds.federation.counts, classes)
     try:
         return Runner(experiment, folder, progress).run()
     finally:

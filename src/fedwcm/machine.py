@@ -57,7 +57,7 @@ def facts() -> dict[str, str]:
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
         **{name: _version(name) for name in PACKAGES},
         "instruction set": torch.backends.cpu.get_cpu_capability() + (f", oneDNN up to {limit}" if limit else ""),
-        "oneDNN": "in use" if torch.backends.mkldnn.is_available() else "not in this build of torch",
+        "oneDNN": "in use" if torch._C._has_mkldnn else "not in this build of torch",
         "devices": ", ".join(device for device in DEVICES if available(device)),
         "cores": f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}",
         "/dev/shm": _room(shared) if shared.exists() else "none, and not needed",

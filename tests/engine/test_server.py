@@ -1,4 +1,4 @@
-"""The server's side: combinations, who takes part, who answers, and randomness by address."""
+"""The server's side: sums, who takes part, who answers, and randomness by address."""
 
 from dataclasses import replace
 from itertools import product
@@ -9,39 +9,37 @@ import pytest
 import torch
 
 from fedwcm.core.rng import Purpose, generator
-from fedwcm.core.types import Cohort, Combination
+from fedwcm.core.types import Cohort
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.rounds import ServerState
-from fedwcm.engine.server import RoundResult, combine
+from fedwcm.engine.server import RoundResult, UploadRows
 from fedwcm.methods import METHODS
 
-from ..factories import SIZES, Scripted, clusters, linear, local_training, play, simulation, watch_updates
+from ..factories import SIZES, Scripted, clusters, linear, make_rounds, make_trainer, play, watch_updates
 
 DATA = clusters()
 FOUR = ("fedavg", "fedcm", "fedwcm", "fedwcm-x")
 
 
-# --- combinations ------------------------------------------------------------------------------------
+# --- sums --------------------------------------------------------------------------------------------
 
 
-def test_combinations_of_one_upload_equal_separate_ones_and_the_sums_by_hand() -> None:
+def test_sums_of_one_upload_in_one_pass_equal_separate_ones_and_those_by_hand() -> None:
     rng = np.random.default_rng(0)
-    uploads = {
+    rows = {
         "a": torch.from_numpy(rng.normal(size=(3, 5))),
         "b": torch.from_numpy(rng.normal(size=(3, 2, 4))),
         "c": torch.from_numpy(rng.normal(size=3)),
     }
-    asked = {f"{key}{i}": Combination(key, rng.normal(size=3)) for key, i in product(uploads, range(3))}
-    together = combine(uploads, asked)
-    assert together.keys() == asked.keys()
-    for name, one in asked.items():
-        by_hand = sum(w * row for w, row in zip(one.weights, uploads[one.key].numpy(), strict=True))
-        np.testing.assert_allclose(together[name].numpy(), by_hand, rtol=1e-13, atol=1e-15)
-        np.testing.assert_allclose(combine(uploads, {name: one})[name].numpy(), by_hand, rtol=1e-13, atol=1e-15)
-
-
-def test_an_upload_that_nobody_combines_is_ignored() -> None:
-    assert combine({"a": torch.ones(2, 3)}, {}) == {}
+    uploads = UploadRows(rows)
+    for key, values in rows.items():
+        weights = rng.normal(size=(4, 3))
+        together = uploads.sum(key, weights)
+        assert together.shape == (4, *values.shape[1:])
+        for row, one in zip(weights, together, strict=True):
+            by_hand = sum(w * value for w, value in zip(row, values.numpy(), strict=True))
+            np.testing.assert_allclose(one.numpy(), by_hand, rtol=1e-13, atol=1e-15)
+            np.testing.assert_allclose(uploads.sum(key, row).numpy(), by_hand, rtol=1e-13, atol=1e-15)
 
 
 # --- who takes part ----------------------------------------------------------------------------------
@@ -121,8 +119,8 @@ def watched(
 ) -> tuple[list[tuple[Cohort, RoundResult]], list[tuple[ServerState, dict[str, Any]]]]:
     """The server's updates, and the rounds played."""
     seen = watch_updates(monkeypatch)
-    training = local_training(METHODS[name](), DATA.federation, linear())
-    return seen, play(simulation(training, DATA.federation, participation=participation), rounds)
+    training = make_trainer(METHODS[name](), DATA.federation, linear())
+    return seen, play(make_rounds(training, DATA.federation, participation=participation), rounds)
 
 
 def test_every_method_sees_the_same_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,17 +171,17 @@ def test_a_round_without_any_answer_keeps_everything_and_counts(
 
 def test_a_round_after_an_empty_one_is_the_round_of_its_number() -> None:
     """Its batches and its rate are those of round 2, as if the empty one had been played."""
-    training = local_training(METHODS["fedavg"](), DATA.federation, linear())
-    playing = simulation(training, DATA.federation, participation=Scripted([[], [], [1, 3]]), lr_decay=0.5)
+    training = make_trainer(METHODS["fedavg"](), DATA.federation, linear())
+    playing = make_rounds(training, DATA.federation, participation=Scripted([[], [], [1, 3]]), lr_decay=0.5)
     start = playing.start(*training.forward.network.initial())
     skipped = play(playing, 3)[-1][0]
-    direct, _ = playing.play(replace(start, round=2))
+    direct, _ = playing.step(replace(start, round=2))
     assert torch.equal(skipped.x, direct.x)
 
 
 def test_bytes_are_counted_down_to_everybody_asked_and_up_from_everybody_who_answered() -> None:
-    training = local_training(METHODS["fedwcm"](), DATA.federation, linear())
-    (_, record), (_, empty) = play(simulation(training, DATA.federation, participation=Scripted([[0, 2], []])), 2)
+    training = make_trainer(METHODS["fedwcm"](), DATA.federation, linear())
+    (_, record), (_, empty) = play(make_rounds(training, DATA.federation, participation=Scripted([[0, 2], []])), 2)
     vector = 8 * training.forward.network.size
     assert record["bytes_down"] == empty["bytes_down"] == 5 * (vector + vector + 8)  # x, momentum, alpha
     assert record["bytes_up"] == 2 * (vector + 8)  # delta, score
@@ -207,6 +205,6 @@ def test_streams_of_neighbouring_addresses_do_not_overlap() -> None:
 
 def test_purposes_are_numbered_once_and_for_all() -> None:
     """Renumbering would change every seeded result ever published."""
-    names = "MODEL LONG_TAIL PARTITION VALIDATION COHORT ANSWERS BATCHES AUGMENT OBJECTIVE SERVER DROPOUT_LAYERS"
+    names = "MODEL LONG_TAIL PARTITION VALIDATION COHORT ANSWERS BATCHES AUGMENT LOSS SERVER DROPOUT_LAYERS"
     assert [purpose.name for purpose in sorted(Purpose)][:11] == names.split()
     assert [int(purpose) for purpose in sorted(Purpose)] == list(range(len(Purpose)))

@@ -32,13 +32,13 @@ def config(method: str, rounds: int) -> Config:
 def in_simulator(method: str, cohorts: Sequence[Sequence[int]]) -> RunResult:
     """The simulator's run in which these clients answer, round by round."""
     experiment = build(config(method, len(cohorts)))
-    simulation = replace(experiment.simulation, participation=Scripted(cohorts))  # type: ignore[arg-type]
-    return Runner(replace(experiment, simulation=simulation), None, Silent()).run()
+    rounds = replace(experiment.rounds, participation=Scripted(cohorts))  # type: ignore[arg-type]
+    return Runner(replace(experiment, rounds=rounds), None, Silent()).run()
 
 
 def cohorts_of(history: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     """Who answered in each round of a run on Flower."""
-    return [[k for k in range(CLIENTS) if str(k) not in record["left_out"]] for record in history]
+    return [[k for k in range(CLIENTS) if str(k) not in record.get("left_out", {})] for record in history]
 
 
 def assert_model_of(folder: Path, expected: RunResult) -> None:

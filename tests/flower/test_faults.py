@@ -26,8 +26,8 @@ FULL: dict[str, Any] = {"participation.participation": 1.0}
 
 def in_simulator(method: str, cohorts: list[list[int]]) -> RunResult:
     experiment = simulated(method, **FULL)
-    simulation = replace(experiment.simulation, participation=Scripted(cohorts))  # type: ignore[arg-type]
-    return Runner(replace(experiment, simulation=simulation), None, Silent()).run()
+    rounds = replace(experiment.rounds, participation=Scripted(cohorts))  # type: ignore[arg-type]
+    return Runner(replace(experiment, rounds=rounds), None, Silent()).run()
 
 
 def on_flower(method: str, harm: Callable[[WireGrid], Any], **changes: Any) -> RunResult:
@@ -139,7 +139,7 @@ def test_a_faulty_client_is_left_out_as_if_it_had_been_silent(
     harm, reason = FAULTS[fault]
     finished = on_flower("scaffold", harm)
     assert_same_model(in_simulator("scaffold", [EVERYBODY, OTHERS, EVERYBODY]), finished)
-    left_out: list[Any] = [record["left_out"] for record in finished.history]
+    left_out: list[Any] = [record.get("left_out", {}) for record in finished.history]
     assert [set(reasons) for reasons in left_out] == [set(), {str(VICTIM)}, set()]
     assert reason in left_out[1][str(VICTIM)]
     assert any(
@@ -172,7 +172,7 @@ def test_an_app_that_raises_is_left_out_with_its_message() -> None:
     nodes.mischief = mischief
     finished = serve(nodes, config, model, test_data)
     assert finished is not None
-    left_out: list[Any] = [record["left_out"] for record in finished.history]
+    left_out: list[Any] = [record.get("left_out", {}) for record in finished.history]
     assert "parameters, this one 650" in left_out[1][str(VICTIM)]
     assert_same_model(in_simulator("fedavg", [EVERYBODY, OTHERS, OTHERS]), finished)
 

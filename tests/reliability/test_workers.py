@@ -25,7 +25,7 @@ from fedwcm.engine.store import ClientStore
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
 
-from ..factories import clusters, linear, local_training, mlp, play, simulation
+from ..factories import clusters, linear, make_rounds, make_trainer, mlp, play
 from ..specimens import Counter, Failing
 from .support import DIGITS, assert_same_run, needs_fork
 
@@ -35,7 +35,7 @@ ROUNDS = 4
 
 def parallel(method: Any, workers: int = 2) -> Rounds:
     data = clusters()
-    return simulation(local_training(method, data.federation, linear()), data.federation, workers=workers)
+    return make_rounds(make_trainer(method, data.federation, linear()), data.federation, workers=workers)
 
 
 def assert_undisturbed(disturbed: Rounds, method: Any) -> None:
@@ -219,10 +219,10 @@ def test_a_deep_stack_of_blocks_survives_many_deaths(tmp_path: Path, monkeypatch
     data = clusters()
     with monkeypatch.context() as patched:
         patched.setattr(ClientTrainer, "run", dying)
-        training = local_training(Counter(), data.federation, mlp())
-        disturbed = simulation(training, data.federation, workers=3)
+        training = make_trainer(Counter(), data.federation, mlp())
+        disturbed = make_rounds(training, data.federation, workers=3)
         with pytest.warns(WorkerDiedWarning):
             played = play(disturbed, ROUNDS)
-    whole = play(simulation(local_training(Counter(), data.federation, mlp()), data.federation), ROUNDS)
+    whole = play(make_rounds(make_trainer(Counter(), data.federation, mlp()), data.federation), ROUNDS)
     assert torch.equal(played[-1][0].x, whole[-1][0].x)
     assert calls.stat().st_size > 5 * ROUNDS

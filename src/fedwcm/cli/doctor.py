@@ -10,7 +10,7 @@ def add(verbs: SubParsers) -> None:
     parser = verbs.add_parser(
         "doctor",
         help="look for faults of this machine",
-        description="Say what this machine is, and compare small runs on its backends and devices with a reference.",
+        description="Say what this machine is, and compare small runs on its backends with a reference.",
     )
     parser.set_defaults(do=do)
 

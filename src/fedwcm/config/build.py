@@ -23,8 +23,8 @@ from fedwcm.engine.backends.in_process import Backend, InProcess
 from fedwcm.engine.backends.plan import ExecutionPlan, choose
 from fedwcm.engine.backends.processes import Processes
 from fedwcm.engine.client import ClientTrainer
-from fedwcm.engine.fast.memory import keep_freed_memory
 from fedwcm.engine.federation import Federation, InMemoryFederation
+from fedwcm.engine.memory import keep_freed_memory
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.store import ClientStore
@@ -68,7 +68,7 @@ class Experiment:
     """
 
     config: Config
-    simulation: Rounds
+    rounds: Rounds
     network: Network
     x: Vec
     buffers: Vec
@@ -137,11 +137,11 @@ def build(config: Config) -> Experiment:
     federation = source.federation
     population = _population(config, federation)
     choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population))
-    training = parts.training(config, choice.forward(network), population)
+    trainer = parts.trainer(config, choice.forward(network), population)
     keep_freed_memory()  # not earlier: what data and model took for a while goes back to the system
     return Experiment(
         config=config,
-        simulation=_simulation(config, training, federation, choice),
+        rounds=_rounds(config, trainer, federation, choice),
         network=network,
         x=x,
         buffers=buffers,
@@ -256,15 +256,15 @@ def _class_totals(federation: Federation, privacy: str) -> Ints:
     return totals
 
 
-def _simulation(config: Config, training: ClientTrainer, federation: Federation, choice: ExecutionPlan) -> Rounds:
+def _rounds(config: Config, trainer: ClientTrainer, federation: Federation, choice: ExecutionPlan) -> Rounds:
     first = np.array([0])
-    network = training.forward.network
-    template = training.initial_state(training.clients(first, [federation.shard(0)]), network.initial()[0])
-    store = ClientStore(training.population.clients, template)
-    inner = InProcess(training, federation, store, choice.block)
+    network = trainer.forward.network
+    template = trainer.initial_state(trainer.clients(first, [federation.shard(0)]), network.initial()[0])
+    store = ClientStore(trainer.population.clients, template)
+    inner = InProcess(trainer, federation, store, choice.block, config.run.reject_nonfinite)
     backend: Backend = Processes(inner, choice.workers) if choice.workers > 1 else inner
     return Rounds(
-        training, federation, config.participation, backend, store, config.local.lr, config.local.lr_decay
+        trainer, federation, config.participation, backend, store, config.local.lr, config.local.lr_decay
     )
 
 

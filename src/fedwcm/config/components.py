@@ -1,4 +1,4 @@
-"""The chosen method, objective and sampler, and the local training that they make: for any engine."""
+"""The chosen method, loss and sampler, and the local training that they make: for any engine."""
 
 from dataclasses import dataclass, replace
 
@@ -6,9 +6,9 @@ from fedwcm.config.options import make, plain
 from fedwcm.config.schema import Component, Config
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
+from fedwcm.core.sampler import Sampler
 from fedwcm.core.types import Population
 from fedwcm.data.augment import FlipCrop
-from fedwcm.engine.batches import Sampler
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.forward import Forward
 from fedwcm.losses import LOSSES
@@ -21,7 +21,7 @@ class Parts:
     """What a configuration names, with its options checked."""
 
     method: Method
-    objective: Loss
+    loss: Loss
     sampler: Sampler
 
     @classmethod
@@ -38,15 +38,15 @@ class Parts:
         return replace(
             config,
             method=Component(config.method.name, plain(self.method)),
-            loss=Component(config.loss.name, plain(self.objective)),
+            loss=Component(config.loss.name, plain(self.loss)),
             sampler=Component(config.sampler.name, plain(self.sampler)),
         )
 
-    def training(self, config: Config, forward: Forward, population: Population) -> ClientTrainer:
+    def trainer(self, config: Config, forward: Forward, population: Population) -> ClientTrainer:
         """How the clients of a run train."""
         return ClientTrainer(
             method=self.method,
-            objective=self.objective,
+            loss=self.loss,
             sampler=self.sampler,
             augmentation=FlipCrop() if config.data.augment else None,
             forward=forward,

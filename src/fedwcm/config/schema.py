@@ -104,6 +104,7 @@ class RunOptions:
         privacy: how the class distribution is gathered: plainly (`none`) or under homomorphic encryption (`he`).
         diagnostics: what else to measure at every evaluation: `concentration`.
         track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
+        reject_nonfinite: leave a client out whose update has a NaN or an infinity; `false` lets it end the run.
         profile: record where the time goes: seconds of each phase since the last evaluated round.
     """
 
@@ -117,6 +118,7 @@ class RunOptions:
     privacy: Literal["none", "he"] = "none"
     diagnostics: tuple[Literal["concentration"], ...] = ()
     track: tuple[str, ...] = ()
+    reject_nonfinite: bool = True
     profile: bool = False
 
     def __post_init__(self) -> None:

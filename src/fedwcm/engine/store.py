@@ -73,7 +73,7 @@ class ClientStore:
         """Replace the state of these clients at once."""
         self.reserve(ids)
         self.stage(ids, state)
-        self.commit(self.round)
+        self.commit(self.round, ids)
 
     def reserve(self, ids: Ints) -> None:
         """Make room for the next state of these clients, in place of any for whom that was done before."""
@@ -95,19 +95,20 @@ class ClientStore:
         for key, column in self._columns.items():
             column.rows[self._at(self._next, ids)] = state[key].to("cpu", column.rows.dtype)
 
-    def commit(self, round_: int) -> None:
-        """What was staged becomes the state of the clients for whom room was made, after this round."""
-        ids = self._reserved
+    def commit(self, round_: int, ids: Ints) -> None:
+        """What was staged becomes the state of these clients after this round; the others keep theirs."""
+        if not self._columns:
+            return
         self._replaced = (self.round, ids, self._row[ids])
         self.round = round_
         self._row[ids] = self._next[ids]
-        self._reserved = ids[:0]
+        self._reserved = np.setdiff1d(self._reserved, ids)
 
     def rollback(self, round_: int) -> None:
         """Return to the state after this round if the one after it was committed, wholly or in part."""
         if self.round > round_:
             self.round, ids, rows = self._replaced
-            self._row[ids], self._reserved = rows, ids
+            self._row[ids], self._reserved = rows, np.union1d(self._reserved, ids)
             self._replaced = (self.round, ids[:0], rows[:0])
 
     def _at(self, table: Rows, ids: Ints) -> torch.Tensor:

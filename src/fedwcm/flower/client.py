@@ -9,6 +9,7 @@ from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedwcm.config.components import Parts
+from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Ints
 from fedwcm.engine.client import Task
 from fedwcm.engine.forward import SequentialForward
@@ -85,7 +86,10 @@ class Client:
     def survey(self, content: RecordDict) -> RecordDict:
         """What the method wants to know of these counts; the counts themselves stay here."""
         population = read_population(content.config_records["population"])
-        return RecordDict({"survey": report_record(self._parts.method.survey(self.counts[None], population))})
+        method = self._parts.method
+        if not isinstance(method, ClientStatistics):
+            raise ValueError(f"the method {method.name} asks nothing of its clients before the first round")
+        return RecordDict({"survey": report_record(method.client_statistics(self.counts[None], population))})
 
     def work(self, task: Task, content: RecordDict) -> RecordDict:
         """Its part of a phase of a round."""
@@ -94,12 +98,12 @@ class Client:
             raise ValueError(f"this is client {self.id}, and the message is for client {asked.client}")
         if len(sent.x) != self._network.size:
             raise ValueError(f"the server's model has {len(sent.x)} parameters, this one {self._network.size}")
-        training = self._parts.training(self._config, SequentialForward(self._network), population)
+        trainer = self._parts.trainer(self._config, SequentialForward(self._network), population)
         ids, shards, store = np.array([self.id]), [self._shard], memory(self._context, asked)
-        fresh = training.initial_state(training.clients(ids, shards), sent.x)
+        fresh = trainer.initial_state(trainer.clients(ids, shards), sent.x)
         kept = store.read(sent.x.device) if fresh else {}
         state = state_after(kept, counted, fresh, self.id)
-        result = training.run(task, ids, shards, state, sent)
+        result = trainer.run(task, ids, shards, state, sent)
         if task == "train" and result.state:
             store.write(with_next(kept, counted, asked.round, result.state))
         return answer(asked, len(self._shard), result)

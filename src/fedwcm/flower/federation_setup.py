@@ -14,6 +14,7 @@ from flwr.app import RecordDict
 
 from fedwcm.config.schema import Config
 from fedwcm.core.method import Method
+from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Ints, Population, Report
 from fedwcm.flower.client_directory import ClientDirectory, usable
 from fedwcm.flower.counting import COUNTINGS
@@ -71,7 +72,7 @@ def take(roster: ClientDirectory, options: AppOptions, method: Method) -> Federa
     mean = float(roster.samples[counted].mean())
     census = FederationSetup(uuid.uuid4().hex[:16], len(roster.samples), mean, totals, {})
     population = census.population(options.config)
-    if not method.survey(totals[None], population):  # who asks nothing of these counts asks nothing of any
+    if not isinstance(method, ClientStatistics):
         return census
     question = RecordDict({"population": population_record(population)})
     answers = usable(roster.ask("query.survey", dict.fromkeys(counted, question)), "survey")

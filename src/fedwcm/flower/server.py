@@ -14,9 +14,10 @@ from fedwcm.config.schema import Component, Config, DataOptions, differences
 from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.forward import SequentialForward
+from fedwcm.engine.rounds import Rounds
 from fedwcm.flower.backend import FlowerBackend
 from fedwcm.flower.client_directory import ClientDirectory
-from fedwcm.flower.deployment import Deployment, Logged, RemoteFederation
+from fedwcm.flower.deployment import Logged, RemoteFederation
 from fedwcm.flower.federation_setup import FederationSetup, take
 from fedwcm.flower.model import ModelFactory, network
 from fedwcm.flower.run_config import AppOptions, read
@@ -79,8 +80,8 @@ def _serve(
     roster = ClientDirectory(grid, options.federation)
     roster.wait()
     census = _census(folder, roster, options, parts)
-    training = parts.training(options.config, SequentialForward(made), census.population(options.config))
-    return Runner(_deployed(options, roster, census, training, evaluate), folder, Logged()).run()
+    trainer = parts.trainer(options.config, SequentialForward(made), census.population(options.config))
+    return Runner(_deployed(options, roster, census, trainer, evaluate), folder, Logged()).run()
 
 
 def _resolved(config: Config, parts: Parts, model: ModelFactory) -> Config:
@@ -116,27 +117,27 @@ def _deployed(
     options: AppOptions,
     roster: ClientDirectory,
     census: FederationSetup,
-    training: ClientTrainer,
+    trainer: ClientTrainer,
     evaluate: TestData | None,
 ) -> Experiment:
     assert roster.introduction is not None, "clients were met before"
-    config, made = options.config, training.forward.network
-    backend = FlowerBackend(roster, training, census.series, options.federation.min_clients)
+    config, made = options.config, trainer.forward.network
+    backend = FlowerBackend(roster, trainer, census.series, options.federation.min_clients)
     classes = len(census.totals)
-    deployment = Deployment(
-        training=training,
+    rounds = Rounds(
+        trainer=trainer,
         federation=RemoteFederation(roster.samples, classes),
         participation=config.participation,
         backend=backend,
         store=backend.store,
         lr=config.local.lr,
         lr_decay=config.local.lr_decay,
-        survey=census.survey,
+        statistics=census.survey,
     )
     x, buffers = made.initial()
     return Experiment(
         config=config,
-        simulation=deployment,
+        rounds=rounds,
         network=made,
         x=x,
         buffers=buffers,

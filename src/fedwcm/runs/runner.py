@@ -9,6 +9,7 @@ import numpy as np
 
 from fedwcm.config.build import Experiment, LabelledTensors
 from fedwcm.config.schema import to_settings
+from fedwcm.core.mixins import Momentum
 from fedwcm.core.types import State
 from fedwcm.engine.backends.plan import threads
 from fedwcm.engine.evaluate import Evaluation, evaluate
@@ -44,7 +45,7 @@ class Runner:
 
     def __init__(self, experiment: Experiment, folder: RunFolder | None, progress: Progress) -> None:
         self.experiment, self.folder, self.progress = experiment, folder, progress
-        self.clock = experiment.simulation.clock
+        self.clock = experiment.rounds.clock
         self.history: list[Record] = []
         self.seconds = 0.0
         self.confusion: Evaluation | None = None
@@ -56,7 +57,7 @@ class Runner:
             return self._run()
         finally:
             self.tracking.close()
-            self.experiment.simulation.backend.close()
+            self.experiment.rounds.backend.close()
 
     def _run(self) -> RunResult:
         experiment, rounds = self.experiment, self.experiment.config.run.rounds
@@ -85,10 +86,10 @@ class Runner:
 
     def _start(self) -> ServerState:
         experiment = self.experiment
-        fresh = experiment.simulation.start(experiment.x, experiment.buffers)
+        fresh = experiment.rounds.start(experiment.x, experiment.buffers)
         if self.folder is None:
             return fresh
-        saved, complaints = checkpoint.load(self.folder.checkpoints, experiment.simulation.store, fresh)
+        saved, complaints = checkpoint.load(self.folder.checkpoints, experiment.rounds.store, fresh)
         for complaint in complaints:
             warnings.warn(complaint, stacklevel=2)
         if saved is not None:
@@ -100,7 +101,7 @@ class Runner:
     def _round(self) -> None:
         began = time.perf_counter()
         with threads(self.experiment.choice.threads):
-            state, record = self.experiment.simulation.play(self.state)
+            state, record = self.experiment.rounds.step(self.state)
         options = self.experiment.config.run
         if state.round % options.eval_every == 0 or state.round == options.rounds:
             with self.clock.phase("evaluation"):
@@ -134,7 +135,7 @@ class Runner:
 
     def _tested(self, state: ServerState, samples: LabelledTensors) -> Evaluation:
         experiment = self.experiment
-        x = experiment.simulation.training.method.eval_params(state.x, state.method)
+        x = experiment.rounds.trainer.method.eval_params(state.x, state.method)
         classes = len(experiment.train_counts)
         return evaluate(experiment.network, x, state.buffers, samples.inputs, samples.labels, classes)
 
@@ -148,16 +149,16 @@ class Runner:
         if self.folder is not None and self.state.round:
             history = [record for record in self.history if int(str(record["round"])) <= self.state.round]
             saved = checkpoint.Checkpoint(self.state, history, self.seconds)
-            checkpoint.save(self.folder.checkpoints, saved, self.experiment.simulation.store)
+            checkpoint.save(self.folder.checkpoints, saved, self.experiment.rounds.store)
 
     def _save_last_round(self) -> None:
         """Save the last round that was completed; the one that was cut short is forgotten."""
-        self.experiment.simulation.store.rollback(self.state.round)
+        self.experiment.rounds.store.rollback(self.state.round)
         self._save()
 
     def _finish(self) -> RunResult:
         experiment, state = self.experiment, self.state
-        x = experiment.simulation.training.method.eval_params(state.x, state.method)
+        x = experiment.rounds.trainer.method.eval_params(state.x, state.method)
         model = experiment.network.state_dict(x, state.buffers)
         if self.folder is not None:
             self._save()
@@ -184,12 +185,13 @@ class Runner:
         return summary
 
     def _warn_of_gain(self) -> None:
-        simulation = self.experiment.simulation
-        training = simulation.training
-        gain = training.method.starting_gain(training.population, simulation.federation.samples)
-        if gain is not None and gain >= 1:
+        trainer = self.experiment.rounds.trainer
+        if not isinstance(trainer.method, Momentum):
+            return
+        gain = trainer.method.starting_gain(trainer.population, self.experiment.rounds.federation.samples)
+        if gain >= 1:
             warnings.warn(
-                f"the momentum of {training.method.name} starts with a gain of {gain:.3f}: at 1 or more it grows "
+                f"the momentum of {trainer.method.name} starts with a gain of {gain:.3f}: at 1 or more it grows "
                 "round by round, whatever the data. Cure: method.momentum_norm=exact",
                 MomentumGainWarning,
                 stacklevel=2,

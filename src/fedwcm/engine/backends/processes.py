@@ -12,8 +12,6 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from multiprocessing.connection import wait
 
-import numpy as np
-
 from fedwcm.core.types import Ints, State
 from fedwcm.engine.backends.errors import WorkerDiedError, WorkerError
 from fedwcm.engine.backends.in_process import BlockCollector, InProcess
@@ -45,7 +43,7 @@ class Processes:
         self._inner.store.reserve(ids)
         layout = self._outbox.write({"x": sent.x, "buffers": sent.buffers, **_prefixed(sent.message)})
         announcement = Announcement(sent.round, sent.base_lr, layout)
-        gathered, waiting = BlockCollector(ids), deque(self._inner.blocks(ids))
+        collector, waiting = BlockCollector(ids), deque(self._inner.blocks(ids))
         deaths: Counter[tuple[int, ...]] = Counter()
         idle, busy = list(self._workers), dict[Worker, Ints]()
         told: set[Worker] = set()
@@ -64,12 +62,12 @@ class Processes:
             for worker in _ready(busy):
                 block = busy.pop(worker)
                 try:
-                    gathered.put(np.searchsorted(ids, block), worker.answer())
+                    collector.put(worker.answer())
                     idle.append(worker)
                 except WorkerDiedError as death:
                     idle.append(self._replaced(worker, death, block, sent.round, deaths))
                     waiting.appendleft(block)
-        return gathered.result()
+        return collector.result()
 
     def _replaced(
         self, dead: Worker, death: WorkerDiedError, block: Ints, round_: int, deaths: Counter[tuple[int, ...]]
