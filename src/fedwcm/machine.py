@@ -32,7 +32,7 @@ DEVICES = ("cpu", "cuda", "mps")
 PATIENCE = 60.0
 """Seconds after which a run counts as hanging."""
 
-TOLERANCE = 1e-3
+TOLERANCE = 1e-4
 """Largest difference of a parameter after two rounds: rounding makes 1e-6 of it, a wrong gradient over 1e-2."""
 
 Model = dict[str, Floats]

@@ -205,7 +205,7 @@ def test_after_a_failure_the_run_goes_on_from_the_last_round(tmp_path: Path) -> 
     assert_same_run(out, whole)
 
 
-def test_a_deep_stack_of_blocks_survives_many_deaths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_deaths_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every fourth block costs a worker."""
     calls, run = tmp_path / "calls", ClientTrainer.run
 
