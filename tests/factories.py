@@ -14,6 +14,7 @@ from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.mixins import TwoPhase
 from fedwcm.core.types import Cohort, Ints, Population, State
+from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.backends.in_process import Backend, InProcess
 from fedwcm.engine.backends.plan import stacked_forward
 from fedwcm.engine.backends.processes import Processes
@@ -222,6 +223,7 @@ def make_rounds(
     workers: int = 1,
     lr: float = 0.1,
     lr_decay: float = 1.0,
+    aggregation: Aggregation | None = None,
 ) -> Rounds:
     """An engine over this federation; everybody takes part unless a participation is given."""
     first = training.clients(np.array([0]), [federation.shard(0)])
@@ -230,7 +232,16 @@ def make_rounds(
     inner = InProcess(training, federation, store, block)
     backend: Backend = Processes(inner, workers) if workers > 1 else inner
     everybody = participation or Participation(participation=1.0)
-    return Rounds(training, federation, everybody, backend, store, lr, lr_decay)
+    return Rounds(
+        training,
+        federation,
+        everybody,
+        backend,
+        store,
+        lr,
+        lr_decay,
+        aggregation=aggregation or Aggregation(),
+    )
 
 
 @dataclass(frozen=True)

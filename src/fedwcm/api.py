@@ -143,7 +143,8 @@ def normalizer(folder: str | Path) -> Normalizer:
 
 
 def _normalizer(facts: Record) -> Normalizer:
-    return Normalizer(np.float32(facts["mean"]), np.float32(facts["std"]))  # type: ignore[arg-type]
+    keeps_integers = bool(facts.get("keeps_integers"))
+    return Normalizer(np.float32(facts["mean"]), np.float32(facts["std"]), keeps_integers)  # type: ignore[arg-type]
 
 
 def evaluate(

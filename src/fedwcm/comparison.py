@@ -97,8 +97,11 @@ def compare(
         grid: values for dotted options, such as `{"local.lr": [0.03, 0.1]}`: every combination is run.
         jobs: runs at a time, each in a process of its own.
         report: write `report.html`, one for all runs, into `out`.
-        config, settings, trust, flags: as in `fedwcm.run`.
+        config: a TOML file or a `Config` to start from.
+        settings: dotted options, such as `{"method.q": "off"}`.
         progress: makes what is told of each run's rounds.
+        trust: as in `fedwcm.run`.
+        flags: the common options, as in `fedwcm.run`.
     """
     require(jobs >= 1, "jobs", jobs, "at least 1")
     base = settings_from(None, config, settings, flags, trust)

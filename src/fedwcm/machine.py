@@ -25,6 +25,8 @@ from fedwcm.core.types import Floats
 from fedwcm.data import load_dataset
 from fedwcm.engine.backends.errors import WorkerDiedError
 from fedwcm.engine.backends.plan import can_fork
+from fedwcm.models import convolution_check
+from fedwcm.models.convolution_check import EXAMPLES, PLAIN_POINTWISE
 
 PACKAGES = ("torch", "numpy", "safetensors", "scikit-learn", "flwr", "ray", "tenseal")
 BACKENDS = ("sequential", "vectorized", "parallel")
@@ -36,7 +38,8 @@ TOLERANCE = 1e-4
 """Largest difference of a parameter after two rounds: rounding makes 1e-6 of it, a wrong gradient over 1e-2."""
 
 Model = dict[str, Floats]
-Status = Literal["PASS", "FAIL", "never run"]
+Status = Literal["PASS", "FAIL", "avoided", "never run"]
+"""`avoided` is a fault of the machine that models here go round."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,18 @@ def check_backends() -> Iterator[Check]:
                 if reason
                 else _compared(name, _played(backend, device), reference)
             )
+
+
+def check_convolutions() -> Iterator[Check]:
+    """Convolutions as models have them, and the one that oneDNN may get wrong, on one thread and on two."""
+    for outcome in convolution_check.check_convolutions((*EXAMPLES, PLAIN_POINTWISE), timeout=PATIENCE):
+        c, detail = outcome.convolution, outcome.problem or "its gradients are right"
+        status: Status = "FAIL" if outcome.problem else "PASS"
+        if outcome.problem and c == PLAIN_POINTWISE:
+            status, detail = "avoided", f"{detail}; layers of a model compute it in another way (docs/models.md)"
+        shape = f"{c.kernel}×{c.kernel}, stride {c.stride}, {c.channels} to {c.filters} channels"
+        threads = "1 thread" if outcome.threads == 1 else f"{outcome.threads} threads"
+        yield Check(f"{c.layer.rpartition(':')[2]} {shape}, {threads}", status, detail)
 
 
 def available(device: str) -> bool:

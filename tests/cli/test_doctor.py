@@ -3,6 +3,7 @@
 import faulthandler
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from fedwcm import machine
 from fedwcm.cli import main
 from fedwcm.engine.backends.plan import can_fork
+from fedwcm.models.convolution_check import Convolution, Outcome
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="needs fork")
 
@@ -21,9 +23,20 @@ def test_every_backend_here_agrees_with_the_reference(capsys: pytest.CaptureFixt
         assert f"{name}  " in said
     for backend in machine.BACKENDS:
         assert f"PASS  {backend} on cpu: differs from the reference by " in said
+    assert "PASS  Conv2d 3×3, stride 2, 4 to 8 channels, 2 threads: its gradients are right" in said
     for device in machine.DEVICES:
         if not machine.available(device):
             assert f"never run  sequential on {device}: no such device here" in said
+
+
+def test_a_wrong_convolution_fails_unless_models_go_round_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def outcomes(convolutions: Sequence[Convolution], timeout: float) -> list[Outcome]:
+        return [Outcome(each, None, 1, "wrong by 1e-2") for each in convolutions]
+
+    monkeypatch.setattr(machine.convolution_check, "check_convolutions", outcomes)
+    *used, plain = machine.check_convolutions()
+    assert {check.status for check in used} == {"FAIL"}
+    assert plain.status == "avoided"
 
 
 def test_a_run_that_computes_something_else_fails(
@@ -45,6 +58,7 @@ def test_a_run_that_computes_something_else_fails(
     monkeypatch.setattr(machine, "_played", counted)
     monkeypatch.setattr(machine, "DEVICES", ("cpu",))
     monkeypatch.setattr(machine, "BACKENDS", ("sequential",))
+    monkeypatch.setattr(machine, "check_convolutions", lambda: iter(()))
     assert main(["doctor"]) == 1
     assert "FAIL  sequential on cpu: differs from the reference by " in capsys.readouterr().out
 

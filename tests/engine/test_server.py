@@ -12,7 +12,8 @@ from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Cohort
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.rounds import ServerState
-from fedwcm.engine.server import RoundResult, UploadRows
+from fedwcm.engine.server import RoundResult
+from fedwcm.engine.uploads import UploadRows
 from fedwcm.methods import METHODS
 
 from ..factories import SIZES, Scripted, clusters, linear, make_rounds, make_trainer, play, watch_updates

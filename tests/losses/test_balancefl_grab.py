@@ -16,7 +16,7 @@ from fedwcm.engine.client import Broadcast
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.local_data import BlockData
 from fedwcm.engine.network import Network
-from fedwcm.engine.server import UploadRows
+from fedwcm.engine.uploads import UploadRows
 from fedwcm.losses.balancefl import BalanceFL
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.losses.grab import GraB

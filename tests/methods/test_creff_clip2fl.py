@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, normalize
 from fedwcm.core.layout import Layout
 from fedwcm.core.types import Cohort, State
 from fedwcm.engine.network import Network
-from fedwcm.engine.server import UploadRows
+from fedwcm.engine.uploads import UploadRows
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.losses.distillation import Distillation
 from fedwcm.methods.clip2fl import CLIP2FL, turned

@@ -20,7 +20,7 @@ from fedwcm.core.perturbation import perturbation
 from fedwcm.core.types import Clients, Cohort, Context, GradientOracle, Ints, Report, State, Vec
 from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.network import Network
-from fedwcm.engine.server import UploadRows
+from fedwcm.engine.uploads import UploadRows
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedcm import FedCM
 from fedwcm.methods.fedlesam import FedLESAM

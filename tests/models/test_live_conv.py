@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.functional import conv2d
 
 from fedwcm.models.live_conv import LiveConv2d
+from fedwcm.models.pointwise import SubsampledConv2d
 from fedwcm.models.resnet import resnet18
 
 
@@ -45,6 +46,6 @@ def test_dead_taps_have_a_gradient_of_exactly_zero() -> None:
 
 def test_the_last_stage_of_resnet18_on_small_images_computes_live_taps_only() -> None:
     model = resnet18((3, 32, 32), 10, width=8)
-    with patch.object(nn.Conv2d, "forward", autospec=True, side_effect=nn.Conv2d.forward) as whole:
+    with patch.object(SubsampledConv2d, "forward", autospec=True, side_effect=SubsampledConv2d.forward) as whole:
         model(torch.randn(2, 3, 32, 32))
     assert sum(isinstance(m, nn.Conv2d) for m in model.modules()) - whole.call_count == 5

@@ -12,6 +12,12 @@ SubParsers = Any
 """argparse keeps the type of its sub-parsers to itself."""
 
 
+TEXTS = frozenset(
+    {"dataset", "data_dir", "label", "client", "split", "features", "drop", "encoding"}
+    | {"partition", "model", "loss", "sampler", "device"}
+)
+
+
 def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -> None:
     """The common options as flags, a file and dotted settings."""
     options = parser.add_argument_group("options of the run")
@@ -51,5 +57,4 @@ def chosen_settings(arguments: argparse.Namespace) -> Settings:
 
 def _value(name: str, text: str) -> object:
     """A flag's value; what names a thing stays text, even if it looks like a number."""
-    texts = ("dataset", "data_dir", "label", "client", "split", "partition", "model", "loss", "sampler", "device")
-    return text if name in texts else parse_value(text)
+    return text if name in TEXTS else parse_value(text)

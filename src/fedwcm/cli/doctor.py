@@ -1,6 +1,7 @@
 """`fedwcm doctor`: look for faults of this machine."""
 
 import argparse
+from itertools import chain
 
 from fedwcm.cli.common import SubParsers
 
@@ -10,19 +11,19 @@ def add(verbs: SubParsers) -> None:
     parser = verbs.add_parser(
         "doctor",
         help="look for faults of this machine",
-        description="Say what this machine is, and compare small runs on its backends with a reference.",
+        description="Say what this machine is, and compare convolutions and small runs with references.",
     )
     parser.set_defaults(do=do)
 
 
 def do(arguments: argparse.Namespace) -> int:
     """Print the facts and a line per check; 1 if one failed."""
-    from fedwcm.machine import check_backends, facts
+    from fedwcm.machine import check_backends, check_convolutions, facts
 
     for name, value in facts().items():
         print(f"{name:>20}  {value}")
     failed = False
-    for check in check_backends():
+    for check in chain(check_convolutions(), check_backends()):
         print(f"{check.status:>20}  {check.name}: {check.detail}", flush=True)
         failed |= check.status == "FAIL"
     return int(failed)

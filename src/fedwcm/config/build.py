@@ -16,19 +16,20 @@ from fedwcm.core.rng import Purpose, generator, model_seed
 from fedwcm.core.types import Ints, Population, Vec
 from fedwcm.data import DATASETS, Dataset, load_dataset, synthetic
 from fedwcm.data.longtail import long_tail
-from fedwcm.data.normalize import Normalizer
+from fedwcm.data.normalize import Normalizer, choose_normalizer
 from fedwcm.data.partition import PARTITIONS, Natural, Partition, make_partition
 from fedwcm.data.split import stratified_split
 from fedwcm.engine.backends.in_process import Backend, InProcess
 from fedwcm.engine.backends.plan import ExecutionPlan, choose
 from fedwcm.engine.backends.processes import Processes
-from fedwcm.engine.client import ClientTrainer
+from fedwcm.engine.client import LOSS, ClientTrainer
 from fedwcm.engine.federation import Federation, InMemoryFederation
 from fedwcm.engine.memory import keep_freed_memory
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.store import ClientStore
-from fedwcm.models import build_model, default_model
+from fedwcm.engine.uploads import require_possible
+from fedwcm.models import build_model, default_model, has_embedding
 
 NAMED_IMBALANCE = 0.1
 """The long tail that named data sets get unless the user says otherwise: the paper's default."""
@@ -54,6 +55,8 @@ class PartitionedData:
     val_rows: Ints
     parts: list[Ints]
     normalizer: Normalizer
+    normalization: str
+    """What the normalizer does, in a sentence."""
 
     @property
     def train_labels(self) -> Ints:
@@ -103,6 +106,11 @@ def divide(config: Config) -> PartitionedData:
         label=options.label,
         client=options.client,
         split=options.split,
+        features=options.features,
+        drop=options.drop,
+        impute=options.impute,
+        encoding=options.encoding,
+        image_size=options.image_size,
         test_fraction=options.test_fraction,
         seed=seed,
     )
@@ -111,14 +119,16 @@ def divide(config: Config) -> PartitionedData:
         rng = generator(seed, Purpose.LONG_TAIL)
         rows = long_tail(dataset.y_train, options.imbalance, rng, options.profile, options.n_max)
     val_rows = rows[:0]
-    if options.val_fraction:
+    if options.val_fraction and dataset.y_val is None:
         rng = generator(seed, Purpose.VALIDATION)
         kept, held_out = stratified_split(dataset.y_train[rows], options.val_fraction, rng)
         rows, val_rows = rows[kept], rows[held_out]
     partition, component = _partition(config.partition, dataset, rows)
     parts = partition(dataset.y_train[rows], generator(seed, Purpose.PARTITION))
     config = replace(config, data=options, partition=component)
-    return PartitionedData(config, dataset, rows, val_rows, parts, Normalizer.fit(dataset.x_train[rows]))
+    embeds = dataset.is_integer and _embeds(config, dataset)
+    normalizer, normalization = choose_normalizer(dataset.x_train[rows], options.normalize, embeds=embeds)
+    return PartitionedData(config, dataset, rows, val_rows, parts, normalizer, normalization)
 
 
 def build(config: Config) -> Experiment:
@@ -158,7 +168,9 @@ def model_facts(
 ) -> dict[str, object]:
     """What somebody who loads a trained model needs to feed it; without a normalizer, inputs are as they come."""
     mean, std = ([0.0], [1.0]) if normalizer is None else (normalizer.mean.tolist(), normalizer.std.tolist())
-    return {"input_shape": list(input_shape), "classes": list(classes), "mean": mean, "std": std}
+    keeps_integers = normalizer is not None and normalizer.keeps_integers
+    facts = {"input_shape": list(input_shape), "classes": list(classes), "mean": mean, "std": std}
+    return {**facts, "keeps_integers": keeps_integers}
 
 
 def resolved_data(options: DataOptions) -> DataOptions:
@@ -187,6 +199,13 @@ def _partition(chosen: Component, dataset: Dataset, rows: Ints) -> tuple[Partiti
     defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in known}
     options = {**defaults, **chosen.options}
     return make_partition(name, **options), Component(name, options)
+
+
+def _embeds(config: Config, dataset: Dataset) -> bool:
+    """Whether the model looks integers up in an embedding, which takes a model to see."""
+    name = default_model(dataset.input_shape) if config.model.name == "auto" else config.model.name
+    module = build_model(name, dataset.input_shape, dataset.num_classes, 0, **config.model.options)
+    return has_embedding(module)
 
 
 def _model(config: Config, source: RunData) -> torch.nn.Module:
@@ -260,11 +279,19 @@ def _rounds(config: Config, trainer: ClientTrainer, federation: Federation, choi
     first = np.array([0])
     network = trainer.forward.network
     template = trainer.initial_state(trainer.clients(first, [federation.shard(0)]), network.initial()[0])
+    require_possible(config.aggregation, trainer.method, any(not key.startswith(LOSS) for key in template))
     store = ClientStore(trainer.population.clients, template)
     inner = InProcess(trainer, federation, store, choice.block, config.run.reject_nonfinite)
     backend: Backend = Processes(inner, choice.workers) if choice.workers > 1 else inner
     return Rounds(
-        trainer, federation, config.participation, backend, store, config.local.lr, config.local.lr_decay
+        trainer=trainer,
+        federation=federation,
+        participation=config.participation,
+        backend=backend,
+        store=store,
+        lr=config.local.lr,
+        lr_decay=config.local.lr_decay,
+        aggregation=config.aggregation,
     )
 
 
@@ -275,6 +302,9 @@ def _tensors(data: PartitionedData, inputs: NDArray[Any], labels: Ints, device: 
 
 
 def _validation(data: PartitionedData, device: torch.device) -> LabelledTensors | None:
+    """The data's own validation part or, if it has none, what was held out of the training part."""
+    if data.dataset.x_val is not None and data.dataset.y_val is not None:
+        return _tensors(data, data.dataset.x_val, data.dataset.y_val, device)
     if not len(data.val_rows):
         return None
     rows = data.val_rows

@@ -18,11 +18,17 @@ class Flag:
 
 
 FLAGS: dict[str, Flag] = {
-    "dataset": Flag("data.dataset", "a named data set, a .npz/.csv/.parquet file, an image folder, or hub:ID"),
+    "dataset": Flag("data.dataset", "a named data set, a table, a .npz file, an image folder, or hub:ID"),
     "data_dir": Flag("data.data_dir", "folder in which named data sets are looked for first"),
     "label": Flag("data.label", "label column of a table"),
-    "client": Flag("data.client", "client column of a table: the natural partition"),
-    "split": Flag("data.split", "column that says train or test"),
+    "client": Flag("data.client", "client column of a table; of an image folder: folder, or a table file,client"),
+    "split": Flag("data.split", "column that says train, val or test"),
+    "features": Flag("data.features", "columns to use, by name or pattern: age,pixel_*"),
+    "drop": Flag("data.drop", "columns to leave out, by name or pattern"),
+    "impute": Flag("data.impute", "median: fill in missing values"),
+    "encoding": Flag("data.encoding", "encoding of a text file, such as latin-1"),
+    "image_size": Flag("data.image_size", "side of the square that images are scaled and cut to"),
+    "normalize": Flag("data.normalize", "auto, standard, none, or mean,std"),
     "test_fraction": Flag("data.test_fraction", "share held out for testing where the data has no test part"),
     "val_fraction": Flag("data.val_fraction", "share of the training data held out for validation"),
     "augment": Flag("data.augment", "flip and crop images at random: true or false"),

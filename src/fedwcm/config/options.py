@@ -45,7 +45,8 @@ def convert(value: object, kind: Any, where: str) -> Any:
             return value
         raise unknown(f"value for {where}:", str(value), [str(a) for a in arguments])
     if origin is tuple and isinstance(value, str):  # `a,b`, as flags and Flower's run-config write lists
-        value = [parse_value(item.strip()) for item in value.split(",") if item.strip()]
+        items = [item.strip() for item in value.split(",") if item.strip()]
+        value = items if arguments[0] is str else [parse_value(item) for item in items]
     if origin is tuple and isinstance(value, (list, tuple)):
         return tuple(convert(item, arguments[0], f"{where}[{i}]") for i, item in enumerate(value))
     if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -15,6 +15,7 @@ import tomli_w
 from fedwcm.config.options import make, parse_value, plain
 from fedwcm.config.recipes import RECIPES
 from fedwcm.core.checks import require, unknown
+from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.participation import Participation
 
 Settings = dict[str, object]
@@ -26,14 +27,23 @@ class DataOptions:
     """Which samples are trained and tested on.
 
     Args:
-        dataset: a name (`fedwcm list datasets`), a `.npz`, `.csv` or `.parquet` file, a folder of images, or
-            `hub:ID`.
+        dataset: a name (`fedwcm list datasets`), a table (`.csv`, `.tsv`, `.jsonl`, `.parquet`), a `.npz` file, a
+            folder of images, or `hub:ID`.
         data_dir: where named data sets are looked for first.
         label: the label's column in a table.
-        client: the column that says whose row it is; the natural partition.
-        split: the column that says `train` or `test`.
+        client: the column that says whose row it is, which makes the natural partition; for a folder of images
+            `folder` (CLIENT/CLASS/*) or a table with the columns `file` and `client`.
+        split: the column that says `train`, `val` or `test`.
+        features: names or patterns (`pixel_*`) of the columns to use; by default all.
+        drop: names or patterns of columns to leave out.
+        impute: `median` fills in missing values, which are refused otherwise (`none`).
+        encoding: the encoding of a text file, such as `latin-1`; by default utf-8.
+        image_size: side of the square that images are brought to; `none` for images as they are, all of one size.
+        normalize: `standard` (by mean and standard deviation of the training samples), `none`, `[mean, std]`, or
+            `auto`: integers stay as they are for a model with an embedding, everything else is `standard`.
         test_fraction: share of each class held out where the data has no test part.
-        val_fraction: share of each class of the training data held out to choose a round or a rate on.
+        val_fraction: share of each class of the training data held out to choose a round or a rate on, where the
+            data has no validation part.
         imbalance: samples of the rarest class over those of the most frequent, made by leaving samples out;
             0.1 for named data sets, and one's own data as it is (`none`).
         profile: `exponential` or `step` decay of the class sizes.
@@ -46,6 +56,12 @@ class DataOptions:
     label: str | None = None
     client: str | None = None
     split: str | None = None
+    features: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    impute: Literal["median"] | None = None
+    encoding: str | None = None
+    image_size: int | None = None
+    normalize: Literal["auto", "standard", "none"] | tuple[float, ...] | tuple[tuple[float, ...], ...] = "auto"
     test_fraction: float = 0.2
     val_fraction: float = 0.0
     imbalance: float | None = None
@@ -148,6 +164,7 @@ class Config:
     sampler: Component = Component("uniform")
     local: LocalOptions = field(default_factory=LocalOptions)
     participation: Participation = field(default_factory=Participation)
+    aggregation: Aggregation = field(default_factory=Aggregation)
     run: RunOptions = field(default_factory=RunOptions)
 
 
@@ -156,6 +173,7 @@ SECTIONS: dict[str, type] = {
     "data": DataOptions,
     "local": LocalOptions,
     "participation": Participation,
+    "aggregation": Aggregation,
     "run": RunOptions,
 }
 INCIDENTAL = (

@@ -11,6 +11,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from fedwcm.core.layout import Layout
 from fedwcm.core.types import State, Vec
+from fedwcm.models.pointwise import subsample_strided_pointwise
 
 
 class Network:
@@ -22,6 +23,8 @@ class Network:
 
     def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
         self.module = module.to(device)
+        if torch.device(device).type == "cpu":
+            subsample_strided_pointwise(module)
         self.parameters = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
         self.buffers = [(n, b) for n, b in module.named_buffers() if b.is_floating_point()]
         if not self.parameters:

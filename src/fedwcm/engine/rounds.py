@@ -8,13 +8,15 @@ import torch
 from fedwcm.core.mixins import ClientStatistics, TwoPhase
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Cohort, Floats, Ints, Report, State, Vec, bytes_of
+from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.backends.in_process import NOT_FINITE, Backend
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.clock import Clock
 from fedwcm.engine.federation import Federation
 from fedwcm.engine.participation import Participation
-from fedwcm.engine.server import RoundResult, UploadRows, update
+from fedwcm.engine.server import RoundResult, update
 from fedwcm.engine.store import ClientStore
+from fedwcm.engine.uploads import UploadRows, receive
 
 LISTED_CLIENTS = 200
 """Clients of a round up to which each one's weight is recorded."""
@@ -50,6 +52,7 @@ class Rounds:
     lr: float
     lr_decay: float
     statistics: Report | None = None
+    aggregation: Aggregation = field(default_factory=Aggregation)
     clock: Clock = field(default_factory=Clock, kw_only=True)
 
     def start(self, x: Vec, buffers: Vec) -> ServerState:
@@ -76,17 +79,16 @@ class Rounds:
             return replace(before, round=r + 1), {"participants": 0, **exchange.record()}
         cohort = self._cohort(r, result)
         with self.clock.phase("server"):
-            after = update(method, before.x, before.buffers, s, UploadRows(result.upload), cohort)
+            uploads, clipped = receive(self.aggregation, result.upload)
+            after = update(method, before.x, before.buffers, s, uploads, cohort)
         if not _finite(after.x):
             raise DivergedError(f"the model has a NaN or an infinity after round {r + 1}")
         self.store.commit(r + 1, result.ids)
-        record = {
-            "participants": len(cohort),
-            **exchange.record(),
-            **_measures(result, after),
-            **_listed(result, after),
-        }
-        return ServerState(r + 1, after.x, after.buffers, after.state), record
+        record = {"participants": len(cohort), **exchange.record(), **_measures(result, after)}
+        if self.aggregation.max_norm is not None:
+            record["clipped_clients"] = clipped
+        after_round = ServerState(r + 1, after.x, after.buffers, after.state)
+        return after_round, {**record, **_listed(result, after)}
 
     def _probe(self, before: ServerState, asked: Ints, exchange: "Exchange") -> State | None:
         """Run the first phase; return the server state with which the round goes on, None if nobody answered."""

@@ -2,9 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from fedwcm.core.method import Method, mean_weights
 from fedwcm.core.mixins import RoundMetrics
 from fedwcm.core.types import Cohort, Floats, State, Uploads, Vec
@@ -19,18 +16,6 @@ class RoundResult:
     state: State
     weights: Floats
     metrics: dict[str, float]
-
-
-@dataclass(frozen=True, eq=False)
-class UploadRows:
-    """Uploads that are all here, one row per client of the cohort."""
-
-    rows: State
-
-    def sum(self, key: str, weights: Floats) -> Tensor:
-        rows = self.rows[key]
-        table = torch.as_tensor(weights, dtype=rows.dtype, device=rows.device)
-        return (table @ rows.reshape(len(rows), -1)).reshape((*table.shape[:-1], *rows.shape[1:]))
 
 
 def update(method: Method, x: Vec, buffers: Vec, s: State, uploads: Uploads, cohort: Cohort) -> RoundResult:

@@ -132,6 +132,7 @@ def _deployed(
         store=backend.store,
         lr=config.local.lr,
         lr_decay=config.local.lr_decay,
+        aggregation=config.aggregation,
         statistics=census.survey,
     )
     x, buffers = made.initial()

@@ -18,13 +18,19 @@ import torch
 from torch import nn
 
 from fedwcm.models.base import Classifier
-from fedwcm.models.checks import require_input_shape, require_known, require_positive, require_scores
+from fedwcm.models.checks import (
+    has_embedding,
+    require_input_shape,
+    require_known,
+    require_positive,
+    require_scores,
+)
 from fedwcm.models.cnn import CNN
 from fedwcm.models.factory import arguments, importable_current_directory, load_factory
 from fedwcm.models.mlp import MLP
 from fedwcm.models.resnet import resnet8, resnet18, resnet34
 
-__all__ = ["MODELS", "Classifier", "build_model", "default_model"]
+__all__ = ["MODELS", "Classifier", "build_model", "default_model", "has_embedding"]
 
 MODELS: dict[str, Callable[..., Classifier]] = {
     "mlp": MLP,

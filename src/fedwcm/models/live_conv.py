@@ -5,12 +5,14 @@ padding with eight of its nine taps. What these contribute is zero, and so is th
 on images of 32x32 they are about a quarter of a training step.
 """
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import linear
 
+from fedwcm.models.pointwise import SubsampledConv2d
 
-class LiveConv2d(nn.Conv2d):
-    """`nn.Conv2d` without groups or dilation, padded with zeros.
+
+class LiveConv2d(SubsampledConv2d):
+    """`SubsampledConv2d` without groups or dilation, padded with zeros.
 
     Where only one pixel comes out, it is a linear function of the pixels under the kernel, and is computed so.
     """
