@@ -39,7 +39,7 @@ from fedwcm.reports.write import report_or_warn
 from fedwcm.runs import interrupts
 from fedwcm.runs.files import replacing
 from fedwcm.runs.folder import Record, RunFolder
-from fedwcm.runs.lock import locked
+from fedwcm.runs.lock import locked, wait_until_free
 from fedwcm.runs.progress import Progress, Silent
 from fedwcm.runs.trackers.tracking import check_trackers
 
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 
 FAILED = 2
 """Exit status of a run in a process of its own that has said why it failed."""
+
+PATIENCE = 30.0
+"""Seconds in which a run of a comparison that was killed saves what it did, and ends."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +215,7 @@ def _run_alone(cell: Cell) -> None:
     with interrupts.handled():
         threading.Thread(target=_stop_with_parent, args=(os.getppid(),), daemon=True).start()
         try:
+            wait_until_free(cell.folder, PATIENCE)
             _play(cell, replace(cell.config, run=replace(cell.config.run, workers=1)), Silent())
         except KeyboardInterrupt:
             sys.exit(interrupts.exit_status())

@@ -30,7 +30,7 @@ def test_every_backend_here_agrees_with_the_reference(capsys: pytest.CaptureFixt
 
 
 def test_a_wrong_convolution_fails_unless_models_go_round_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def outcomes(convolutions: Sequence[Convolution], timeout: float) -> list[Outcome]:
+    def outcomes(convolutions: Sequence[Convolution], **_: object) -> list[Outcome]:
         return [Outcome(each, None, 1, "wrong by 1e-2") for each in convolutions]
 
     monkeypatch.setattr(machine.convolution_check, "check_convolutions", outcomes)

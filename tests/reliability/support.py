@@ -66,7 +66,7 @@ def command(arguments: Sequence[str], log: Path = Path(os.devnull)) -> BaseProce
     return forked(lambda: said_in(log, arguments))
 
 
-def wait_until(holds: Callable[[], bool], process: BaseProcess, seconds: float = 60.0) -> bool:
+def wait_until(holds: Callable[[], bool], process: BaseProcess, seconds: float = 300.0) -> bool:
     """Wait for something that the process does; False if it ended before."""
     deadline = time.monotonic() + seconds
     while not holds():
@@ -92,7 +92,7 @@ def end(process: BaseProcess, number: int = signal.SIGKILL) -> int:
 
 def finish(process: BaseProcess) -> int:
     """Wait for a process, not for what it has forked, as `join` would."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while process.exitcode is None:
         assert time.monotonic() < deadline, "it takes too long"
         time.sleep(0.005)

@@ -1,5 +1,6 @@
 """`kill -9` at any moment: nothing is lost but what came after the last checkpoint, and resuming ends the same."""
 
+import os
 import random
 import time
 from collections.abc import Callable
@@ -33,6 +34,15 @@ def while_saving(folder: Path, process: BaseProcess, rng: random.Random) -> bool
     return process.is_alive()
 
 
+FSYNC = os.fsync
+
+
+def slow_fsync(file: int) -> None:
+    """A disk so slow that nobody misses when a checkpoint is written."""
+    time.sleep(0.02)
+    FSYNC(file)
+
+
 def killed_again_and_again(
     start: Callable[[], BaseProcess], folder: Path, moment: Moment, times: int, seed: int
 ) -> int:
@@ -61,6 +71,7 @@ def check(
     def start(folder: Path) -> BaseProcess:
         def do() -> int:
             store.IN_MEMORY = 0 if on_disk else store.IN_MEMORY  # in this forked process only
+            os.fsync = slow_fsync if moment is while_saving else os.fsync
             return said_in(tmp_path / "log", [*options(method, backend, rounds), str(folder)])
 
         return forked(do)
@@ -100,7 +111,11 @@ def compare_killed(times: int, rounds: int, tmp_path: Path) -> None:
     assert finish(command([*given, str(tmp_path / "whole")])) == 0
     names = [f"runs/{method}-seed0" for method in ("fedwcm", "scaffold")]
     first = tmp_path / "all" / names[0]
-    killed_again_and_again(lambda: command([*given, str(tmp_path / "all")]), first, any_time, times, seed=1)
+    log = tmp_path / "log"
+    kills = killed_again_and_again(
+        lambda: command([*given, str(tmp_path / "all")], log), first, any_time, times, seed=1
+    )
+    assert kills >= 2, log.read_text()
     for name in names:
         assert lines(tmp_path / "all" / name) == rounds
         assert_same_run(tmp_path / "all" / name, tmp_path / "whole" / name)

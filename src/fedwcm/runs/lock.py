@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -30,6 +31,19 @@ _held: set[Path] = set()
 
 class FolderInUseError(ValueError):
     """Another process writes in the folder."""
+
+
+def wait_until_free(folder: Path, patience: float) -> None:
+    """Wait for a process that is about to end; FolderInUseError if it has not after so many seconds."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            with locked(folder):
+                return
+        except FolderInUseError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
 
 
 @contextmanager
