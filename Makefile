@@ -1,6 +1,6 @@
 # Two commands do everything: `make demo` and `make test`. Both need only make and Python 3.11, 3.12 or 3.13; of several,
 # `make test PYTHON=python3.13` chooses one for a new .venv.
-PYTHON ?= $(firstword $(foreach version,3.11 3.12 3.13,$(shell command -v python$(version))) python3)
+PYTHON ?= $(firstword $(foreach version,3.11 3.12 3.13,$(shell command -v python$(version) 2>/dev/null)) python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt

@@ -15,13 +15,14 @@ ROOT = Path(__file__).parent.parent
 
 REFERENCE = {
     "functions": (
-        *("fedwcm.run", "fedwcm.compare", "fedwcm.evaluate", "fedwcm.partition", "fedwcm.partitions"),
+        *("fedwcm.run", "fedwcm.compare", "fedwcm.evaluate", "fedwcm.predict"),
+        *("fedwcm.partition", "fedwcm.partitions"),
         *("fedwcm.report", "fedwcm.load", "fedwcm.normalizer", "fedwcm.Result"),
     ),
-    "method": ("fedwcm.core.method", "fedwcm.core.types"),
-    "loss": ("fedwcm.core.loss",),
-    "sampler": ("fedwcm.engine.batches.Sampler", "fedwcm.engine.batches.Batch"),
-    "dataset": ("fedwcm.data.dataset",),
+    "method": ("fedwcm.core.method", "fedwcm.core.mixins", "fedwcm.core.types"),
+    "loss": ("fedwcm.core.loss", "fedwcm.core.batch"),
+    "sampler": ("fedwcm.core.sampler",),
+    "dataset": ("fedwcm.data.dataset", "fedwcm.data.partition.protocol"),
     "balance": ("fedwcm.balance",),
     "testing": ("fedwcm.testing",),
 }

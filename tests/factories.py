@@ -231,7 +231,7 @@ def make_rounds(
     store = ClientStore(training.population.clients, template)
     inner = InProcess(training, federation, store, block)
     backend: Backend = Processes(inner, workers) if workers > 1 else inner
-    everybody = participation or Participation(participation=1.0)
+    everybody = participation or Participation(fraction=1.0)
     return Rounds(
         training,
         federation,

@@ -150,7 +150,7 @@ def _play(backend: str, device: str, reference: bool, sender: Connection) -> Non
         "run.backend": backend,
         "run.device": device,
         "run.workers": 2,
-        "participation.participation": 1.0,
+        "participation.fraction": 1.0,
         "local.batch_size": 20,
     }
     torch.backends.mkldnn.set_flags(not reference)  # type: ignore[no-untyped-call]

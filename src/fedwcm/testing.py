@@ -218,7 +218,7 @@ def _engine(
     first = trainer.clients(np.array([0]), [federation.shard(0)])
     store = ClientStore(len(SIZES), trainer.initial_state(first, network.initial()[0]))
     backend = InProcess(trainer, federation, store, block if stacked else 1)
-    return Rounds(trainer, federation, Participation(participation=0.7), backend, store, lr=0.1, lr_decay=0.99)
+    return Rounds(trainer, federation, Participation(fraction=0.7), backend, store, lr=0.1, lr_decay=0.99)
 
 
 def _federation(dtype: torch.dtype) -> InMemoryFederation:

@@ -216,5 +216,5 @@ def test_token_ids_reach_an_embedding_as_they_are(
         out="run",
         report=False,
     )
-    assert result.summary["final_accuracy"] == 1.0
+    assert result.summary.final_accuracy == 1.0
     assert fedwcm.normalizer("run")(x[:5]).tolist() == x[:5].tolist()

@@ -75,7 +75,7 @@ def test_a_run_on_them_learns() -> None:
         batch_size=10,
         lr=0.05,
     )
-    assert float(str(result.summary["final_accuracy"])) > 0.35  # chance is 0.1
+    assert result.summary.final_accuracy > 0.35  # chance is 0.1
 
 
 @pytest.mark.parametrize(

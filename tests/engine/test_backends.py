@@ -26,6 +26,7 @@ from fedwcm.runs.progress import Silent
 from fedwcm.runs.runner import Runner, RunResult
 
 from ..factories import ENGINES, clusters, conv_batchnorm, linear, make_rounds, make_trainer, mlp, play
+from ..records import timeless
 from ..specimens import Counter, Dying, Failing
 
 FOUR = ("fedavg", "fedcm", "fedwcm", "fedwcm-x")
@@ -47,7 +48,7 @@ def run_digits(method: str, backend: str) -> RunResult:
         "local.lr_decay": 0.9,
         "local.weight_decay": 1e-3,
         "local.clip": 5.0,
-        "participation.participation": 0.5,
+        "participation.fraction": 0.5,
         "participation.dropout": 0.2,
         "run.rounds": ROUNDS,
         "run.device": "cpu",
@@ -62,14 +63,14 @@ cached_run = cache(run_digits)
 
 def numbers(finished: RunResult) -> list[dict[str, Any]]:
     """The history without its clock."""
-    return [{k: v for k, v in record.items() if k != "seconds"} for record in finished.history]
+    return timeless(finished.history)
 
 
 @pytest.mark.parametrize("method", FOUR)
 @pytest.mark.parametrize("backend", ["vectorized", "parallel"])
 def test_all_backends_give_the_same_model_and_metrics_up_to_rounding(method: str, backend: str) -> None:
     expected, other = cached_run(method, "sequential"), cached_run(method, backend)
-    assert other.summary["backend"] == backend
+    assert other.summary.backend == backend
     for name, tensor in expected.model.items():
         torch.testing.assert_close(other.model[name], tensor, rtol=1e-4, atol=1e-5)
     assert len(expected.history) == ROUNDS
@@ -106,7 +107,7 @@ def test_the_same_backend_twice_gives_identical_bits(backend: str) -> None:
 
 
 def test_methods_differ_so_that_agreement_means_something() -> None:
-    losses = {cached_run(method, "sequential").history[-1]["test_loss"] for method in FOUR}
+    losses = {cached_run(method, "sequential").history[-1].test_loss for method in FOUR}
     assert len(losses) == 4
 
 
@@ -120,7 +121,7 @@ def test_client_state_survives_from_round_to_round(backend: str) -> None:
     playing = make_rounds(
         training,
         data.federation,
-        participation=Participation(participation=0.6),
+        participation=Participation(fraction=0.6),
         block=engine.block,
         workers=engine.workers,
     )

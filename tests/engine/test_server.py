@@ -53,7 +53,7 @@ def test_a_fixed_cohort_has_its_exact_size_and_ascending_distinct_ids(
     share: float, clients: int, size: int
 ) -> None:
     for round_ in range(20):
-        ids = Participation(participation=share).sampled(clients, 3, round_)
+        ids = Participation(fraction=share).sampled(clients, 3, round_)
         assert len(ids) == size
         assert (np.diff(ids) > 0).all()
         assert ids[0] >= 0
@@ -61,22 +61,22 @@ def test_a_fixed_cohort_has_its_exact_size_and_ascending_distinct_ids(
 
 
 def test_every_client_is_drawn_equally_often() -> None:
-    drawn = np.concatenate([Participation(participation=0.2).sampled(20, 1, r) for r in range(2000)])
+    drawn = np.concatenate([Participation(fraction=0.2).sampled(20, 1, r) for r in range(2000)])
     share = np.bincount(drawn, minlength=20) / 2000
     assert np.abs(share - 0.2).max() < 5 * np.sqrt(0.2 * 0.8 / 2000)
 
 
 def test_bernoulli_cohorts_vary_around_their_share_and_are_never_empty() -> None:
-    sizes = [len(Participation(participation=0.2, sampling="bernoulli").sampled(50, 1, r)) for r in range(1000)]
+    sizes = [len(Participation(fraction=0.2, sampling="bernoulli").sampled(50, 1, r)) for r in range(1000)]
     assert abs(np.mean(sizes) - 10) < 5 * np.sqrt(50 * 0.2 * 0.8 / 1000)
     assert np.var(sizes) == pytest.approx(50 * 0.2 * 0.8, rel=0.25)
-    rare = [Participation(participation=0.05, sampling="bernoulli").sampled(4, 1, r) for r in range(300)]
+    rare = [Participation(fraction=0.05, sampling="bernoulli").sampled(4, 1, r) for r in range(300)]
     assert min(map(len, rare)) == 1
     assert all((np.diff(ids) > 0).all() for ids in rare)
 
 
 def test_sampled_clients_drop_out_at_the_given_rate_and_only_they_do() -> None:
-    dropping = Participation(participation=0.5, dropout=0.3)
+    dropping = Participation(fraction=0.5, dropout=0.3)
     answered, asked = 0, 0
     for r in range(400):
         sampled = dropping.sampled(40, 1, r)
@@ -89,7 +89,7 @@ def test_sampled_clients_drop_out_at_the_given_rate_and_only_they_do() -> None:
 
 
 def test_dropout_leaves_the_draw_of_the_cohort_alone_and_differs_by_round() -> None:
-    plain, dropping = Participation(participation=0.5), Participation(participation=0.5, dropout=0.5)
+    plain, dropping = Participation(fraction=0.5), Participation(fraction=0.5, dropout=0.5)
     assert all((plain.sampled(30, 1, r) == dropping.sampled(30, 1, r)).all() for r in range(10))
     everybody = np.arange(30)
     masks = {tuple(dropping.answering(everybody, 1, r)) for r in range(10)}
@@ -100,8 +100,8 @@ def test_dropout_leaves_the_draw_of_the_cohort_alone_and_differs_by_round() -> N
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("participation", 0.0),
-        ("participation", 1.1),
+        ("fraction", 0.0),
+        ("fraction", 1.1),
         ("dropout", 1.0),
         ("dropout", -0.1),
         ("dropout", float("nan")),
@@ -128,7 +128,7 @@ def test_every_method_sees_the_same_cohorts(monkeypatch: pytest.MonkeyPatch) -> 
     cohorts = []
     for name in FOUR:
         with monkeypatch.context() as patch:
-            seen, _ = watched(name, Participation(participation=0.6, dropout=0.3), 6, patch)
+            seen, _ = watched(name, Participation(fraction=0.6, dropout=0.3), 6, patch)
             cohorts.append([(c.round, c.ids.tolist()) for c, _ in seen])
     assert all(other == cohorts[0] for other in cohorts)
     assert len({str(ids) for _, ids in cohorts[0]}) > 2
@@ -136,7 +136,7 @@ def test_every_method_sees_the_same_cohorts(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("name", FOUR)
 def test_weights_of_those_who_answered_sum_to_1(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, _ = watched(name, Participation(participation=1.0, dropout=0.4), 8, monkeypatch)
+    seen, _ = watched(name, Participation(fraction=1.0, dropout=0.4), 8, monkeypatch)
     assert len({len(cohort) for cohort, _ in seen}) > 1
     for cohort, outcome in seen:
         weights = outcome.weights
@@ -146,7 +146,7 @@ def test_weights_of_those_who_answered_sum_to_1(name: str, monkeypatch: pytest.M
 
 
 def test_the_server_knows_each_answer_s_size_steps_and_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, _ = watched("fedwcm-x", Participation(participation=0.6), 3, monkeypatch)
+    seen, _ = watched("fedwcm-x", Participation(fraction=0.6), 3, monkeypatch)
     mean_steps = 2 * np.ceil(np.mean(SIZES) / 8)
     for cohort, _ in seen:
         n = np.array(SIZES)[cohort.ids]

@@ -28,7 +28,7 @@ TRAINING: dict[str, Any] = {
     "local.lr_decay": 0.9,
     "local.weight_decay": 1e-3,
     "local.clip": 5.0,
-    "participation.participation": 0.6,
+    "participation.fraction": 0.6,
     "run.rounds": ROUNDS,
     "run.seed": 11,
     "run.device": "cpu",

@@ -41,7 +41,7 @@ EPOCHS, BATCH, LONGEST = 2, 4, 8
 """The clients take 2, 4, 6, 8, 4, 6 steps: E·⌈n/b⌉, neither one epoch's nor the fraction E·n/b."""
 
 START = np.linspace(-1.0, 1.0, DIM)
-HALF, ALL = Participation(participation=0.5), Participation(participation=1.0)
+HALF, ALL = Participation(fraction=0.5), Participation(fraction=1.0)
 
 
 class Bowl(nn.Module):

@@ -37,7 +37,7 @@ def observe(rounds: int, backend: str, tmp_path: Path) -> Observed:
         "run.eval_every": 100,
         "run.checkpoint_every": 100,
         "model.hidden": [4],
-        "participation.participation": 0.4,
+        "participation.fraction": 0.4,
     }
     options = {"dataset": "digits", "clients": 5, "epochs": 1, "batch_size": 64, "model": "mlp", "rounds": rounds}
     fedwcm.run("scaffold", out=tmp_path / "run", settings=settings, progress=observed, report=False, **options)

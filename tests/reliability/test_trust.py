@@ -8,10 +8,8 @@ import tomli_w
 
 import fedwcm
 from fedwcm.cli import main
-from fedwcm.config.flags import config_from
-from fedwcm.config.schema import COMPONENTS
-from fedwcm.config.trust import UntrustedCodeError
-from fedwcm.models import build_model
+from fedwcm.config.models import chosen_model
+from fedwcm.config.schema import Component
 
 SMALL = {"dataset": "digits", "clients": 4, "epochs": 1, "rounds": 1, "settings": {"run.workers": 1}}
 
@@ -43,12 +41,14 @@ def rewrite(folder: Path, section: str, values: dict[str, object]) -> None:
 
 
 def test_loading_a_folder_runs_nothing_and_says_what_it_would_have_run(theirs: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        UntrustedCodeError, match=r"model\.name = 'subprocess:getoutput' would be.*run.*trust=True"
-    ):
+    with pytest.raises(ValueError, match=r"model\.name = 'subprocess:getoutput' is code.*trust=True, --trust"):
         fedwcm.load(theirs)
-    with pytest.raises(UntrustedCodeError):
+    with pytest.raises(ValueError, match="trust the folder"):
         fedwcm.evaluate(theirs, "digits")
+    with pytest.raises(ValueError, match="trust the folder"):
+        fedwcm.predict(theirs, "digits")
+    with pytest.raises(ValueError, match="trust the folder"):
+        fedwcm.run(out=theirs, resume=True)
     assert not (tmp_path / "executed").exists()
 
 
@@ -61,7 +61,8 @@ def test_no_command_runs_the_code_of_a_folder(
     assert main(["run", *config, "--out", str(tmp_path / "again")]) == 2
     assert main(["run", *config, "--out", str(theirs), "--resume"]) == 2
     assert main(["compare", *config, "--methods", "fedavg", "--out", str(tmp_path / "all")]) == 2
-    assert main(["partition", *config, "--out", str(tmp_path / "division.png")]) == 2
+    assert main(["predict", str(theirs), "digits"]) == 2
+    assert main(["partition", *config, "--out", str(tmp_path / "division.png")]) == 0
     assert main(["report", str(theirs)]) == 0
     assert main(["watch", str(theirs), "--once"]) == 0
     assert not (tmp_path / "executed").exists()
@@ -74,18 +75,24 @@ def test_trust_allows_it_and_what_is_no_model_is_refused(theirs: Path, tmp_path:
 
 
 def test_a_class_that_is_no_module_is_not_even_called(tmp_path: Path) -> None:
+    named = Component("subprocess:Popen", {"args": ["touch", str(tmp_path / "executed")]})
     with pytest.raises(ValueError, match="it is not called"):
-        build_model("subprocess:Popen", (4,), 2, 0, args=["touch", str(tmp_path / "executed")])
+        chosen_model(named, None, (4,), 2, 0, trusted=True)
     assert not (tmp_path / "executed").exists()
 
 
-@pytest.mark.parametrize("section", COMPONENTS)
-def test_every_component_of_a_folder_is_checked(section: str, theirs: Path, finished: Path) -> None:
+@pytest.mark.parametrize("section", ["model", "method", "loss", "sampler"])
+def test_every_component_of_a_folder_is_checked(section: str, theirs: Path, tmp_path: Path) -> None:
     rewrite(theirs, "model", {"name": "mlp"})
     rewrite(theirs, section, {"name": "os:system"})
-    with pytest.raises(UntrustedCodeError, match=rf"{section}\.name = 'os:system'"):
-        config_from(config=theirs / "config.toml")
-    assert config_from(config=theirs / "config.toml", trust=True) != config_from(config=finished / "config.toml")
+    refused, config = rf"{section}\.name = 'os:system' is code", theirs / "config.toml"
+    with pytest.raises(ValueError, match=refused):
+        fedwcm.run(out=theirs, resume=True)
+    with pytest.raises(ValueError, match=refused):
+        fedwcm.run(config=config)
+    if section != "method":  # of which a comparison has its own
+        with pytest.raises(ValueError, match=refused):
+            fedwcm.compare(["fedavg"], [0], tmp_path / "all", config=config)
 
 
 def test_what_the_user_names_needs_no_trust(

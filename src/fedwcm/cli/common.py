@@ -9,7 +9,7 @@ from fedwcm.config.options import parse_value
 from fedwcm.config.schema import Settings, parse_assignment
 
 SubParsers = Any
-"""argparse keeps the type of its sub-parsers to itself."""
+"""The type of argparse's sub-parsers is private."""
 
 
 TEXTS = frozenset(
@@ -19,7 +19,7 @@ TEXTS = frozenset(
 
 
 def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -> None:
-    """The common options as flags, a file and dotted settings."""
+    """Add the common options as flags, `--config` and `--set`."""
     options = parser.add_argument_group("options of the run")
     for name in names:
         flag = FLAGS[name]
@@ -34,18 +34,10 @@ def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -
         metavar="KEY=VALUE",
         help="any option by its dotted name, such as method.momentum_norm=nominal; may be repeated",
     )
-    add_trust(options)
 
 
-def add_trust(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
-    """The flag that permits the code of a run's folder."""
-    parser.add_argument(
-        "--trust", action="store_true", help="run the code (package.module:Name) that a run's folder names"
-    )
-
-
-def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) -> Settings:
-    """The flags that were given, their values as TOML writes them."""
+def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) -> dict[str, Any]:
+    """The flags that were given, with values parsed as in TOML."""
     given = {name: getattr(arguments, name) for name in names}
     return {name: _value(name, text) for name, text in given.items() if text is not None}
 
@@ -55,6 +47,11 @@ def chosen_settings(arguments: argparse.Namespace) -> Settings:
     return dict(parse_assignment(text) for text in arguments.set)
 
 
+def names_in(text: str | None) -> tuple[str, ...]:
+    """The names in a list `a,b`; none of nothing."""
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
 def _value(name: str, text: str) -> object:
-    """A flag's value; what names a thing stays text, even if it looks like a number."""
+    """The value of a flag; names stay text, even if they look like numbers."""
     return text if name in TEXTS else parse_value(text)

@@ -6,9 +6,9 @@ from itertools import chain
 from fedwcm.cli.common import SubParsers
 
 
-def add(verbs: SubParsers) -> None:
+def add(commands: SubParsers) -> None:
     """Add the command."""
-    parser = verbs.add_parser(
+    parser = commands.add_parser(
         "doctor",
         help="look for faults of this machine",
         description="Say what this machine is, and compare convolutions and small runs with references.",

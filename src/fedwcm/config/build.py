@@ -1,4 +1,4 @@
-"""From a configuration to everything a run needs: data, clients, model, method, engine."""
+"""Build everything that a run needs from its configuration: data, clients, model, method, engine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -10,11 +10,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwcm.config.components import Parts
+from fedwcm.config.models import chosen_model
+from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
+from fedwcm.config.resolve import OBJECT, needed
 from fedwcm.config.schema import Component, Config, DataOptions
 from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator, model_seed
 from fedwcm.core.types import Ints, Population, Vec
 from fedwcm.data import DATASETS, Dataset, load_dataset, synthetic
+from fedwcm.data.fingerprint import array_digest, fingerprint
 from fedwcm.data.longtail import long_tail
 from fedwcm.data.normalize import Normalizer, choose_normalizer
 from fedwcm.data.partition import PARTITIONS, Natural, Partition, make_partition
@@ -29,10 +33,11 @@ from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.store import ClientStore
 from fedwcm.engine.uploads import require_possible
-from fedwcm.models import build_model, default_model, has_embedding
+from fedwcm.models import has_embedding
+from fedwcm.models.facts import ModelFacts
 
 NAMED_IMBALANCE = 0.1
-"""The long tail that named data sets get unless the user says otherwise: the paper's default."""
+"""Default long tail of named data sets, as in the paper."""
 
 PARTITION_DEFAULTS: dict[str, object] = {"clients": 100, "beta": 0.1}
 
@@ -47,7 +52,7 @@ class LabelledTensors:
 
 @dataclass(frozen=True, eq=False)
 class PartitionedData:
-    """The data of a run: what each client holds, what is held out, and the configuration that says so."""
+    """The data of a run: each client's samples, the held-out samples, and the resolved configuration."""
 
     config: Config
     dataset: Dataset
@@ -67,7 +72,7 @@ class PartitionedData:
 class Experiment:
     """A run that is ready to start, with its configuration resolved.
 
-    `test` is None where nobody has data to test on; `facts` is what it takes to use the trained model.
+    `test` is None if there are no test data; `facts` is what one needs to use the trained model.
     """
 
     config: Config
@@ -79,7 +84,7 @@ class Experiment:
     test: LabelledTensors | None
     val: LabelledTensors | None
     choice: ExecutionPlan
-    facts: dict[str, object]
+    facts: ModelFacts
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,27 +98,15 @@ class RunData:
     test: LabelledTensors
     val: LabelledTensors | None
     normalizer: Normalizer | None
+    dataset: Dataset | None = None
 
 
-def divide(config: Config) -> PartitionedData:
+def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> PartitionedData:
     """Load the data, make the long tail, hold samples out, and divide the rest among the clients."""
     seed, options = config.run.seed, resolved_data(config.data)
-    if options.dataset == synthetic.NAME:
-        raise ValueError("data.dataset = 'synthetic' has nothing to divide: its clients are drawn as they train")
-    dataset = load_dataset(
-        options.dataset,
-        data_dir=options.data_dir,
-        label=options.label,
-        client=options.client,
-        split=options.split,
-        features=options.features,
-        drop=options.drop,
-        impute=options.impute,
-        encoding=options.encoding,
-        image_size=options.image_size,
-        test_fraction=options.test_fraction,
-        seed=seed,
-    )
+    dataset = run_dataset(config, objects)
+    if objects.dataset is not None:
+        options = replace(options, dataset=f"{OBJECT}{dataset.name}#{fingerprint(dataset)}")
     rows = np.arange(len(dataset.y_train))
     if options.imbalance is not None:
         rng = generator(seed, Purpose.LONG_TAIL)
@@ -123,32 +116,66 @@ def divide(config: Config) -> PartitionedData:
         rng = generator(seed, Purpose.VALIDATION)
         kept, held_out = stratified_split(dataset.y_train[rows], options.val_fraction, rng)
         rows, val_rows = rows[kept], rows[held_out]
-    partition, component = _partition(config.partition, dataset, rows)
+    partition, component = _partition(config.partition, objects, dataset, rows)
     parts = partition(dataset.y_train[rows], generator(seed, Purpose.PARTITION))
     config = replace(config, data=options, partition=component)
-    embeds = dataset.is_integer and _embeds(config, dataset)
+    embeds = dataset.is_integer and _embeds(config, objects, dataset, trusted)
     normalizer, normalization = choose_normalizer(dataset.x_train[rows], options.normalize, embeds=embeds)
     return PartitionedData(config, dataset, rows, val_rows, parts, normalizer, normalization)
 
 
-def build(config: Config) -> Experiment:
-    """Everything that a run of this configuration needs. Options are checked before data is loaded."""
-    parts, device = Parts.of(config), chosen_device(config.run.device)
-    source = _generated(config, device) if config.data.dataset == synthetic.NAME else _loaded(config, device)
-    model_name = config.model.name if config.model.name != "auto" else default_model(source.input_shape)
-    config = replace(
-        parts.resolved(source.config),
-        model=replace(config.model, name=model_name),
-        run=replace(config.run, device=str(device)),
+def run_dataset(config: Config, objects: Objects = NO_OBJECTS) -> Dataset:
+    """The data set of a run, before any long tail, with the very test part that the run's seed draws."""
+    options, source = config.data, objects.dataset
+    if source is None and options.dataset.startswith(OBJECT):
+        raise needed("data", options.dataset)
+    if options.dataset == synthetic.NAME:
+        raise ValueError("data.dataset = 'synthetic' has nothing to load: its samples are drawn as clients train")
+    return load_dataset(
+        options.dataset if source is None else source,
+        data_dir=options.data_dir,
+        label=options.label,
+        client=options.client,
+        split=options.split,
+        features=options.features,
+        drop=options.drop,
+        impute=options.impute,
+        encoding=options.encoding,
+        image_size=options.image_size,
+        client_ids=objects.client_ids,
+        test_fraction=options.test_fraction,
+        seed=config.run.seed,
     )
-    network = Network(_model(config, source), device)
+
+
+def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> Experiment:
+    """Everything that a run of this configuration needs. Options are checked before data is loaded.
+
+    Args:
+        config: the configuration.
+        objects: what it tells of and cannot rebuild.
+        trusted: whether names of the form `package.module:Name` may be imported; see `fedwcm.config.resolve`.
+    """
+    parts, device = Parts.of(config, objects, trusted=trusted), chosen_device(config.run.device)
+    drawn = config.data.dataset == synthetic.NAME
+    source = _generated(config, device) if drawn else _loaded(config, objects, trusted, device)
+    module, model = chosen_model(
+        config.model,
+        objects.model,
+        source.input_shape,
+        len(source.classes),
+        model_seed(config.run.seed),
+        trusted=trusted,
+    )
+    config = replace(parts.resolved(source.config), model=model, run=replace(config.run, device=str(device)))
+    network = Network(module, device)
     x, buffers = network.initial()
-    network.point_parameters(x)  # or the module would hold a second model
+    network.point_parameters(x)  # otherwise the module would hold a second copy of the model
     federation = source.federation
     population = _population(config, federation)
     choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population))
     trainer = parts.trainer(config, choice.forward(network), population)
-    keep_freed_memory()  # not earlier: what data and model took for a while goes back to the system
+    keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
     return Experiment(
         config=config,
         rounds=_rounds(config, trainer, federation, choice),
@@ -159,30 +186,48 @@ def build(config: Config) -> Experiment:
         test=source.test,
         val=source.val,
         choice=choice,
-        facts=model_facts(source.input_shape, source.classes, source.normalizer),
+        facts=model_facts(source.input_shape, source.classes, source.normalizer, source.dataset),
     )
 
 
 def model_facts(
-    input_shape: tuple[int, ...], classes: Sequence[str], normalizer: Normalizer | None
-) -> dict[str, object]:
-    """What somebody who loads a trained model needs to feed it; without a normalizer, inputs are as they come."""
+    input_shape: tuple[int, ...],
+    classes: Sequence[str],
+    normalizer: Normalizer | None,
+    dataset: Dataset | None = None,
+) -> ModelFacts:
+    """What it takes to feed a trained model; without a normalizer, inputs are as they come."""
     mean, std = ([0.0], [1.0]) if normalizer is None else (normalizer.mean.tolist(), normalizer.std.tolist())
-    keeps_integers = normalizer is not None and normalizer.keeps_integers
-    facts = {"input_shape": list(input_shape), "classes": list(classes), "mean": mean, "std": std}
-    return {**facts, "keeps_integers": keeps_integers}
+    return ModelFacts(
+        input_shape=tuple(input_shape),
+        classes=tuple(classes),
+        mean=tuple(mean),
+        std=tuple(std),
+        keeps_integers=normalizer is not None and normalizer.keeps_integers,
+        schema=None if dataset is None else dataset.schema.to_json(),
+        fingerprint=None if dataset is None else fingerprint(dataset),
+    )
 
 
 def resolved_data(options: DataOptions) -> DataOptions:
-    """The data options with the long tail that named data sets have by default."""
+    """Return the data options, with the default long tail for named data sets."""
     if options.imbalance is None and options.dataset in (*DATASETS, synthetic.NAME):
         return replace(options, imbalance=NAMED_IMBALANCE)
     return options
 
 
-def _partition(chosen: Component, dataset: Dataset, rows: Ints) -> tuple[Partition, Component]:
+def _partition(chosen: Component, objects: Objects, dataset: Dataset, rows: Ints) -> tuple[Partition, Component]:
     """The partition and its resolved options: the data's own clients where there are any, else `equal`."""
     name = chosen.name
+    if objects.client_ids is not None:
+        assert dataset.client_ids is not None
+        _refuse_options(chosen)
+        digest = array_digest(dataset.client_ids)
+        return Natural(client_ids=dataset.client_ids[rows]), Component(f"{CLIENT_IDS}#{digest}")
+    if objects.partition is not None:
+        return with_options(objects.partition, chosen.options, "partition"), chosen
+    if name.startswith(OBJECT):
+        raise needed("partition", name)
     if name == "auto":
         name = "natural" if dataset.client_ids is not None else "equal"
     if name == "natural":
@@ -190,10 +235,7 @@ def _partition(chosen: Component, dataset: Dataset, rows: Ints) -> tuple[Partiti
             raise ValueError(
                 f"partition.name = 'natural' needs the clients of {dataset.name}: name their column with --client"
             )
-        for option in chosen.options:
-            raise ValueError(
-                f"partition.{option} is not an option of 'natural': the data says who the clients are"
-            )
+        _refuse_options(chosen)
         return Natural(client_ids=dataset.client_ids[rows]), Component(name)
     known = {field.name for field in fields(PARTITIONS[name])} if name in PARTITIONS else set()
     defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in known}
@@ -201,21 +243,20 @@ def _partition(chosen: Component, dataset: Dataset, rows: Ints) -> tuple[Partiti
     return make_partition(name, **options), Component(name, options)
 
 
-def _embeds(config: Config, dataset: Dataset) -> bool:
+def _refuse_options(chosen: Component) -> None:
+    for option in chosen.options:
+        raise ValueError(f"partition.{option} is not an option of 'natural': the data says who the clients are")
+
+
+def _embeds(config: Config, objects: Objects, dataset: Dataset, trusted: bool) -> bool:
     """Whether the model looks integers up in an embedding, which takes a model to see."""
-    name = default_model(dataset.input_shape) if config.model.name == "auto" else config.model.name
-    module = build_model(name, dataset.input_shape, dataset.num_classes, 0, **config.model.options)
-    return has_embedding(module)
+    shape, classes = dataset.input_shape, dataset.num_classes
+    return has_embedding(chosen_model(config.model, objects.model, shape, classes, 0, trusted=trusted)[0])
 
 
-def _model(config: Config, source: RunData) -> torch.nn.Module:
-    seed = model_seed(config.run.seed)
-    return build_model(config.model.name, source.input_shape, len(source.classes), seed, **config.model.options)
-
-
-def _loaded(config: Config, device: torch.device) -> RunData:
+def _loaded(config: Config, objects: Objects, trusted: bool, device: torch.device) -> RunData:
     """Samples of a data set that is loaded and divided."""
-    data = divide(config)
+    data = divide(config, objects, trusted=trusted)
     dataset = data.dataset
     inputs = torch.from_numpy(data.normalizer(dataset.x_train[data.train_rows])).to(device)
     return RunData(
@@ -226,11 +267,12 @@ def _loaded(config: Config, device: torch.device) -> RunData:
         _tensors(data, dataset.x_test, dataset.y_test, device),
         _validation(data, device),
         data.normalizer,
+        dataset,
     )
 
 
 def _generated(config: Config, device: torch.device) -> RunData:
-    """Samples that are drawn as clients train."""
+    """Return samples that are generated while clients train."""
     options = resolved_data(config.data)
     assert options.imbalance is not None
     division: dict[str, Any] = {**PARTITION_DEFAULTS, **config.partition.options}
@@ -266,11 +308,11 @@ def _population(config: Config, federation: Federation) -> Population:
 
 
 def _class_totals(federation: Federation, privacy: str) -> Ints:
-    """Samples of each class over all clients: summed plainly, or as the server learns them under encryption."""
+    """Return the samples per class over all clients, summed directly or under homomorphic encryption."""
     if privacy == "he":
-        from fedwcm.privacy import gather
+        from fedwcm.privacy import sum_counts
 
-        return gather(federation.counts).totals
+        return sum_counts(federation.counts).totals
     totals: Ints = federation.counts.sum(axis=0)
     return totals
 
@@ -302,7 +344,7 @@ def _tensors(data: PartitionedData, inputs: NDArray[Any], labels: Ints, device: 
 
 
 def _validation(data: PartitionedData, device: torch.device) -> LabelledTensors | None:
-    """The data's own validation part or, if it has none, what was held out of the training part."""
+    """Return the data's own validation set or, if it has none, the samples held out from the training set."""
     if data.dataset.x_val is not None and data.dataset.y_val is not None:
         return _tensors(data, data.dataset.x_val, data.dataset.y_val, device)
     if not len(data.val_rows):
@@ -312,11 +354,11 @@ def _validation(data: PartitionedData, device: torch.device) -> LabelledTensors 
 
 
 def _largest_cohort(config: Config, population: Population) -> int:
-    return max(1, round(config.participation.participation * population.clients))
+    return max(1, round(config.participation.fraction * population.clients))
 
 
 def chosen_device(name: str) -> torch.device:
-    """The device of this name; `auto` is a GPU if there is one."""
+    """Return the device of this name; `auto` is a GPU if there is one."""
     if name != "auto":
         try:
             return torch.device(name)

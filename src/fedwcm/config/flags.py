@@ -1,11 +1,20 @@
-"""The common options under short names: flags of the command line, keywords of the Python functions."""
+"""Short names of the common options: flags on the command line, keywords of the Python functions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwcm.config.schema import Config, Settings, from_settings, method_settings, overlay, read_toml, to_settings
-from fedwcm.config.trust import belongs_to_a_run, require_trust
+from fedwcm.config.schema import (
+    Component,
+    Config,
+    Settings,
+    component_settings,
+    from_settings,
+    method_settings,
+    overlay,
+    read_toml,
+    to_settings,
+)
 from fedwcm.core.checks import unknown
 
 
@@ -19,7 +28,7 @@ class Flag:
 
 FLAGS: dict[str, Flag] = {
     "dataset": Flag("data.dataset", "a named data set, a table, a .npz file, an image folder, or hub:ID"),
-    "data_dir": Flag("data.data_dir", "folder in which named data sets are looked for first"),
+    "data_dir": Flag("data.data_dir", "folder to search first for named data sets"),
     "label": Flag("data.label", "label column of a table"),
     "client": Flag("data.client", "client column of a table; of an image folder: folder, or a table file,client"),
     "split": Flag("data.split", "column that says train, val or test"),
@@ -33,65 +42,78 @@ FLAGS: dict[str, Flag] = {
     "val_fraction": Flag("data.val_fraction", "share of the training data held out for validation"),
     "augment": Flag("data.augment", "flip and crop images at random: true or false"),
     "imbalance": Flag("data.imbalance", "rarest over most frequent class, in (0, 1]; none for the data as it is"),
-    "partition": Flag("partition.name", "how samples are divided among clients"),
+    "partition": Flag("partition.name", "how samples are divided among clients; options in brackets"),
     "clients": Flag("partition.clients", "number of clients"),
     "beta": Flag("partition.beta", "Dirichlet concentration: smaller is more heterogeneous"),
-    "model": Flag("model.name", "a model's name, or package.module:factory"),
-    "loss": Flag("loss.name", "the clients' objective"),
-    "sampler": Flag("sampler.name", "how clients draw their batches"),
+    "model": Flag("model.name", "a model's name, or package.module:factory; options in brackets"),
+    "loss": Flag("loss.name", "the clients' loss, or package.module:Name; options in brackets"),
+    "sampler": Flag("sampler.name", "how clients draw their batches, or package.module:Name; options in brackets"),
     "epochs": Flag("local.epochs", "local epochs a round"),
     "batch_size": Flag("local.batch_size", "samples in a mini-batch"),
     "lr": Flag("local.lr", "local learning rate"),
-    "participation": Flag("participation.participation", "share of the clients sampled each round"),
+    "participation": Flag("participation.fraction", "share of the clients sampled each round"),
     "rounds": Flag("run.rounds", "communication rounds"),
     "seed": Flag("run.seed", "seed of all randomness"),
     "eval_every": Flag("run.eval_every", "rounds between evaluations"),
     "device": Flag("run.device", "auto, cpu, cuda, mps, …"),
     "privacy": Flag("run.privacy", "none, or he: gather the class distribution under homomorphic encryption"),
-    "diagnostics": Flag("run.diagnostics", "what else to measure at every evaluation: concentration"),
-    "track": Flag("run.track", "trackers to tell of the run: tensorboard, mlflow, wandb"),
+    "diagnostics": Flag("run.diagnostics", "additional measurements at every evaluation: concentration"),
+    "track": Flag("run.track", "experiment trackers to log to: tensorboard, mlflow, wandb"),
     "backend": Flag("run.backend", "auto, sequential, vectorized or parallel"),
 }
 
 
+PARTITION_FLAGS = tuple(
+    name
+    for name, flag in FLAGS.items()
+    if (flag.key.split(".")[0] in ("data", "partition") and name not in ("augment", "normalize")) or name == "seed"
+)
+"""What matters for a division of the data."""
+
+COMPARE_FLAGS = tuple(name for name in FLAGS if name != "seed")
+"""A comparison has seeds of its own."""
+
+
 def settings_from(
-    method: str | None,
+    method: str | Component | None,
     config: str | Path | Config | None,
     settings: Mapping[str, object] | None,
     flags: Mapping[str, object],
-    trust: bool = False,
 ) -> Settings:
-    """All that was said, in order of precedence: a file (or a configuration), then flags, then settings.
+    """All that was said, in order of precedence: a file (or a configuration), then flags, then settings."""
+    merged: Settings = {}
+    if isinstance(config, Config):
+        merged = to_settings(config)
+    elif config is not None:
+        merged = read_toml(Path(config))
+    if isinstance(method, Component):
+        merged = overlay(merged, component_settings("method", method))
+    elif method is not None:
+        merged = overlay(merged, {**method_settings(method), "run.name": method})
+    return overlay(overlay(merged, _short(flags)), settings or {})
 
-    Code that the `config.toml` of a run's folder names is refused, unless `trust` or the user names it, too.
-    """
-    above = overlay(method_settings(method) if method is not None else {}, _spelt_out(flags))
-    above = overlay(above, settings or {})
-    if config is None or isinstance(config, Config):
-        return overlay({} if config is None else to_settings(config), above)
-    merged = overlay(read_toml(Path(config)), above)
-    if belongs_to_a_run(Path(config)):
-        require_trust(merged, Path(config), trust, named=above)
-    return merged
 
-
-def _spelt_out(flags: Mapping[str, object]) -> Settings:
+def _short(flags: Mapping[str, object]) -> Settings:
+    """The dotted options of the flags that were given; a component may bring options in brackets."""
     short: Settings = {}
     for name, value in flags.items():
         if name not in FLAGS:
             raise unknown("option", name, FLAGS)
-        if value is not None:
+        if value is None:
+            continue
+        section, _, option = FLAGS[name].key.partition(".")
+        if option == "name" and isinstance(value, (str, Component)):
+            short |= component_settings(section, value)
+        else:
             short[FLAGS[name].key] = value
     return short
 
 
 def config_from(
-    method: str | None = None,
+    method: str | Component | None = None,
     config: str | Path | Config | None = None,
     settings: Mapping[str, object] | None = None,
-    *,
-    trust: bool = False,
     **flags: object,
 ) -> Config:
     """The configuration that a file, flags and dotted settings make together."""
-    return from_settings(settings_from(method, config, settings, flags, trust))
+    return from_settings(settings_from(method, config, settings, flags))

@@ -1,8 +1,11 @@
 """Load any dataset: one known by name, a file or folder of one's own, or one of the Hugging Face hub."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from numpy.typing import NDArray
 
 from fedwcm.data.dataset import Dataset
 from fedwcm.data.formats.hub import read_hub
@@ -16,7 +19,7 @@ from fedwcm.data.hint import did_you_mean
 from fedwcm.data.locate import data_folders, user_cache
 from fedwcm.data.named import DATASETS, read_named
 from fedwcm.data.read_options import Impute, ReadOptions
-from fedwcm.data.samples import Parts, Rows, build_dataset, build_rows
+from fedwcm.data.samples import Parts, Rows, build_dataset, build_rows, encode
 from fedwcm.data.schema import DatasetSchema
 
 HUB = "hub:"
@@ -26,7 +29,7 @@ FOLDER_OPTIONS = ("client", "image_size")
 
 
 def load_dataset(
-    source: str | Path,
+    source: Any,
     *,
     data_dir: str | Path | None = None,
     label: str | None = None,
@@ -37,6 +40,7 @@ def load_dataset(
     impute: Impute | None = None,
     encoding: str | None = None,
     image_size: int | None = None,
+    client_ids: object = None,
     test_fraction: float = 0.2,
     seed: int = 0,
     download: bool = True,
@@ -57,7 +61,7 @@ def load_dataset(
     client left without training samples is dropped with a warning.
 
     Args:
-        source: where the data is.
+        source: where the data is, or the data itself: a `Dataset`, arrays and the like (`fedwcm.data.objects`).
         data_dir: the folder in which a named dataset is looked for first.
         label: the column that holds the class.
         client: the column that tells who holds the row. For image folders: `folder` if the layout is
@@ -69,6 +73,7 @@ def load_dataset(
             both of the training rows. By default they are refused.
         encoding: the encoding of a text file; by default utf-8.
         image_size: the side to bring images to: scaled until the shorter side fits, cut to a square at the centre.
+        client_ids: the client of every training sample, in the order of the source.
         test_fraction: the share of each class to draw where there is no test part.
         seed: of that draw.
         download: whether a named dataset may be downloaded.
@@ -88,12 +93,27 @@ def load_dataset(
         seed=seed,
         schema=schema,
     )
+    if isinstance(source, Dataset) and schema is None:
+        return source if client_ids is None else _with_clients(source, client_ids)
     name, parts = _read(source, options, data_dir, download)
+    if client_ids is not None:
+        parts = replace(parts, train=replace(parts.train, client=_ids(client_ids)))
     return build_dataset(name, parts, options)
 
 
+def _with_clients(dataset: Dataset, client_ids: object) -> Dataset:
+    names, ids = encode(_ids(client_ids))
+    return replace(dataset, client_ids=ids, client_names=names)
+
+
+def _ids(client_ids: object) -> NDArray[Any]:
+    from fedwcm.data.objects import as_array  # needs torch, which a file does not
+
+    return as_array(client_ids)
+
+
 def load_rows(
-    source: str | Path,
+    source: Any,
     schema: DatasetSchema,
     *,
     labelled: bool = True,
@@ -129,9 +149,7 @@ def load_rows(
     return build_rows(name, parts, options)
 
 
-def _read(
-    source: str | Path, options: ReadOptions, data_dir: str | Path | None, download: bool
-) -> tuple[str, Parts]:
+def _read(source: Any, options: ReadOptions, data_dir: str | Path | None, download: bool) -> tuple[str, Parts]:
     folder = None if data_dir is None else Path(data_dir).expanduser()
     if isinstance(source, str) and source in DATASETS:
         options.refuse(source, "a named dataset", ())
@@ -141,7 +159,14 @@ def _read(
         options.refuse(source, "a dataset of the hub", HUB_OPTIONS)
         hub_id = source.removeprefix(HUB)
         return Path(hub_id).name, read_hub(hub_id, options)
-    return _read_path(Path(source).expanduser(), options)
+    if isinstance(source, (str, Path)):
+        return _read_path(Path(source).expanduser(), options)
+    from fedwcm.data.objects import as_parts, read_object  # needs torch, which a file does not
+
+    if isinstance(source, Dataset):
+        options.refuse(source.name, "a fedwcm.Dataset", ())
+        return source.name, as_parts(source, options)
+    return read_object(source, options)
 
 
 def _read_path(path: Path, options: ReadOptions) -> tuple[str, Parts]:

@@ -1,7 +1,8 @@
-"""Checkpoints: all that a run needs to go on as if it had never stopped, written atomically, without pickle.
+"""Checkpoints: everything that a run needs to resume as if it had never stopped, written atomically, no pickle.
 
-A checkpoint is one safetensors file: the model, its buffers, the method's state, the state of the clients that
-took part, and as metadata the round and the history so far. Random numbers need no saving: they have addresses.
+A checkpoint is one safetensors file with the model, its buffers, the method's state, the state of the clients that
+took part, and in the metadata the round and the history so far. Generators need no saving: random numbers are
+addressed by seed, purpose, round and client.
 """
 
 import hashlib
@@ -18,10 +19,11 @@ from safetensors.torch import save_file
 from fedwcm.core.types import State
 from fedwcm.engine.rounds import ServerState
 from fedwcm.engine.store import ClientStore
-from fedwcm.runs.files import replacing, writing
+from fedwcm.runs.files import replacing
+from fedwcm.runs.records import RoundRecord
 
 KEPT = 2
-"""Checkpoints kept in a folder: the newest, and the one before in case the newest is damaged."""
+"""Checkpoints kept in a folder: the newest, and the previous one in case the newest is damaged."""
 
 SERVER, CLIENT = "server/", "client/"
 """Prefixes of what the method's server and the clients keep."""
@@ -29,19 +31,18 @@ SERVER, CLIENT = "server/", "client/"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds besides the tensors of the server and the clients."""
+    """The contents of a checkpoint, but for the state of the clients."""
 
     server: ServerState
-    history: list[dict[str, object]]
+    history: list[RoundRecord]
     seconds: float
 
 
 def save(folder: Path, saved: Checkpoint, store: ClientStore) -> None:
-    """Write a checkpoint of this round; a crash at any moment leaves the earlier ones whole."""
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    """Write a checkpoint of this round; a crash at any moment leaves the earlier ones intact."""
     tensors = _tensors(saved.server, store)
-    facts = json.dumps({"round": saved.server.round, "seconds": saved.seconds, "history": saved.history})
+    history = [record.to_json() for record in saved.history]
+    facts = json.dumps({"round": saved.server.round, "seconds": saved.seconds, "history": history})
     metadata = {"fedwcm": facts, "digest": _digest(tensors, facts)}
     with replacing(folder / f"round-{saved.server.round:06d}.safetensors") as draft:
         save_file(tensors, draft, metadata=metadata)
@@ -50,15 +51,24 @@ def save(folder: Path, saved: Checkpoint, store: ClientStore) -> None:
 
 
 def load(folder: Path, store: ClientStore, like: ServerState) -> tuple[Checkpoint | None, list[str]]:
-    """The newest whole checkpoint of a run whose state looks like this one, and what was wrong with newer ones.
+    """Load the newest intact checkpoint and put its client state into the store.
 
-    Its client state is put into the store.
+    Args:
+        folder: the run's checkpoints.
+        store: where the clients' state is put.
+        like: a state of the run: a checkpoint of another model is refused.
+
+    Returns:
+        The checkpoint, None if there is none, and a complaint for each newer one that is damaged.
     """
     complaints: list[str] = []
     for path in _newest_first(folder):
         try:
             facts, tensors = _read(path)
             _require_like(like, tensors, store)
+            history = [
+                RoundRecord.from_json(record, f"record {n}") for n, record in enumerate(facts["history"], 1)
+            ]
         except (SafetensorError, OSError, ValueError, RecursionError) as error:
             complaints.append(f"checkpoint {path.name} is damaged ({error}); falling back to the one before")
             continue
@@ -68,7 +78,7 @@ def load(folder: Path, store: ClientStore, like: ServerState) -> tuple[Checkpoin
         device = like.x.device
         method = {key: value.to(device) if value.dim() else value for key, value in _part(tensors, SERVER).items()}
         server = ServerState(facts["round"], tensors["x"].to(device), tensors["buffers"].to(device), method)
-        return Checkpoint(server, facts["history"], facts["seconds"]), complaints
+        return Checkpoint(server, history, facts["seconds"]), complaints
     return None, complaints
 
 

@@ -12,12 +12,19 @@ class StorageError(OSError):
     """A file of a run cannot be written."""
 
 
+def replace_file(path: Path, content: str | bytes) -> None:
+    """Write a file so that a crash, or somebody who reads at the same time, meets the old content or the new."""
+    with replacing(path) as draft:
+        draft.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A draft to write, which then takes the place of the file; on disk before its name is."""
     draft = path.with_name(f"{path.name}.tmp")
     try:
         with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
             yield draft
             with draft.open("rb") as file:
                 os.fsync(file.fileno())

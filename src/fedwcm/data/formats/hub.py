@@ -38,7 +38,11 @@ def read_hub(source: str, options: ReadOptions) -> Parts:
     column unless it is named. If there is an image column, all others are passed over; otherwise all others are
     features.
     """
-    where, splits = f"hub:{source}", _open(source)
+    return split_parts(f"hub:{source}", _open(source), options)
+
+
+def split_parts(where: str, splits: Mapping[str, Any], options: ReadOptions) -> Parts:
+    """The parts of a set's splits, each a `datasets.Dataset`; see `read_hub`."""
     names = named_parts(where, splits)
     if "train" not in names and options.schema is None:
         raise ValueError(f"{where} has no split 'train'; its splits are {', '.join(splits)}")

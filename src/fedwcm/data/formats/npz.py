@@ -2,6 +2,7 @@
 
 import math
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +31,21 @@ def read_npz(path: Path, options: ReadOptions = ReadOptions()) -> Parts:  # noqa
     Optional: `classes` (names; integer labels are then positions in it), and who holds each training
     sample as `client_train` (beside `x_train`) or `client` (beside `x`).
     """
-    arrays = read_arrays(path)
+    return array_parts(str(path), read_arrays(path), options)
+
+
+def array_parts(where: str, arrays: Mapping[str, NDArray[Any]], options: ReadOptions) -> Parts:
+    """The parts that these arrays make; see `read_npz`."""
     is_split = any(key in arrays for key in PART_KEYS)
     client = "client_train" if is_split else "client"
     known = (*(PART_KEYS if is_split else WHOLE_KEYS), client, "classes")
-    _refuse_unknown(path, arrays, known)
+    _refuse_unknown(where, arrays, known)
     names = arrays.get("classes")
     classes = None if names is None else tuple(str(name) for name in np.atleast_1d(names))
     if not is_split:
-        return Parts(_samples(path, arrays, "", client, options), classes=classes)
+        return Parts(_samples(where, arrays, "", client, options), classes=classes)
     found = {
-        part: _samples(path, arrays, f"_{part}", f"client_{part}", options)
+        part: _samples(where, arrays, f"_{part}", f"client_{part}", options)
         for part in PARTS
         if f"x_{part}" in arrays or f"y_{part}" in arrays
     }
@@ -48,12 +53,14 @@ def read_npz(path: Path, options: ReadOptions = ReadOptions()) -> Parts:  # noqa
     return Parts(train, found.get("test"), classes, found.get("val"))
 
 
-def _samples(path: Path, arrays: dict[str, NDArray[Any]], part: str, client: str, options: ReadOptions) -> Samples:
+def _samples(
+    where: str, arrays: Mapping[str, NDArray[Any]], part: str, client: str, options: ReadOptions
+) -> Samples:
     needed = (f"x{part}", f"y{part}") if options.labelled else (f"x{part}",)
     missing = [key for key in needed if key not in arrays]
     if missing:
         raise ValueError(
-            f"{path} lacks {', '.join(missing)}: it must hold {' and '.join(WHOLE_KEYS)}, or x_train and y_train "
+            f"{where} lacks {', '.join(missing)}: it must hold {' and '.join(WHOLE_KEYS)}, or x_train and y_train "
             f"and, "
             f"if there are such parts, {', '.join(PART_KEYS[2:])}; it holds {listed(arrays) or 'nothing'}"
         )
@@ -105,11 +112,11 @@ def _read_header(where: str, content: Any) -> tuple[tuple[int, ...], np.dtype[An
     return shape, dtype
 
 
-def _refuse_unknown(path: Path, arrays: dict[str, NDArray[Any]], known: tuple[str, ...]) -> None:
+def _refuse_unknown(where: str, arrays: Mapping[str, NDArray[Any]], known: tuple[str, ...]) -> None:
     for key in arrays:
         if key not in known:
             hint = did_you_mean(key, known)
-            raise ValueError(f"{path}: unknown array {key!r:.100}{hint}; known are {', '.join(known)}")
+            raise ValueError(f"{where}: unknown array {key!r:.100}{hint}; known are {', '.join(known)}")
 
 
 def _check_text(where: str, values: NDArray[Any]) -> None:

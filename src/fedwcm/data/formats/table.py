@@ -30,7 +30,11 @@ def read_table(path: Path, options: ReadOptions) -> Parts:
     All other columns are features, or those that the options choose; a column of images is the only one. Rows are
     counted from 1 in errors, without the header.
     """
-    table, where = open_table(path, options.encoding), str(path)
+    return table_parts(str(path), open_table(path, options.encoding), options)
+
+
+def table_parts(where: str, table: Any, options: ReadOptions) -> Parts:
+    """The parts of a pyarrow table; see `read_table`."""
     roles = find_roles(where, table.column_names, options)
     values = {role: category_values(where, table, name) for role, name in roles.items()}
     rows = {"train": np.arange(table.num_rows)}

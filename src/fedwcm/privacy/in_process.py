@@ -1,4 +1,4 @@
-"""The whole protocol in one process: every role on its own, bytes between them."""
+"""The whole protocol in one process. Clients and server share no memory and exchange bytes."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,7 +9,7 @@ from fedwcm.privacy.client import MIN_CONTRIBUTORS, Client
 from fedwcm.privacy.server import ClassTotals, Server, Transport
 
 
-def gather(
+def sum_counts(
     counts: ArrayLike | Mapping[str, ArrayLike],
     *,
     key_holders: int = 1,
@@ -18,8 +18,12 @@ def gather(
 ) -> ClassTotals:
     """The exact class totals of these clients, as the server learns them under encryption.
 
-    `counts` has a row a client and a column a class, or maps names to rows; without names the clients are
-    "0", "1", ….
+    Args:
+        counts: one row per client and one column per class, or a mapping from names to rows; without names the
+            clients are "0", "1", ….
+        key_holders: number of clients that hold a key; each decrypts the sum of its group.
+        min_contributors: the smallest sum that is decrypted.
+        rng: draws the key holders; by default unpredictable.
     """
     rows = _named_rows(counts)
     clients = {name: Client(name, row, min_contributors=min_contributors) for name, row in rows.items()}

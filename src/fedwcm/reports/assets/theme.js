@@ -3,7 +3,7 @@
 /* How plots look: series, axes, legends, tooltips. Series differ by colour, dash, marker and pattern, so that they
    can be told apart in print and by colour-blind readers. */
 
-const looks = (() => {
+const themes = (() => {
   const DASHES = ["solid", [7, 4], [2, 3], [10, 3, 2, 3], [4, 2, 4, 6]];
   const MARKERS = ["circle", "rect", "triangle", "diamond", "emptyCircle", "emptyRect"];
   const COLOURS = 7;

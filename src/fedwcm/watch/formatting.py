@@ -1,4 +1,4 @@
-"""Numbers as a few characters: lines, bars and spans of time."""
+"""Numbers as text: sparklines, bars, durations."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,8 @@ LEVELS = "▁▂▃▄▅▆▇█"
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def spark_line(values: Sequence[float], width: int, low: float | None = None, high: float | None = None) -> str:
-    """A line of at most `width` blocks, from `low` to `high` or else over the range of the values themselves."""
+def sparkline(values: Sequence[float], width: int, low: float | None = None, high: float | None = None) -> str:
+    """A line of at most `width` blocks, scaled from `low` to `high` or to the range of the values."""
     if not values:
         return ""
     shown = _thinned(values, width)
@@ -25,13 +25,13 @@ def bar(share: float, width: int) -> str:
     return (EIGHTHS[8] * whole + (EIGHTHS[part] if part else "")).ljust(width)
 
 
-def short(value: float) -> str:
-    """Three decimals, or a power of ten for what is too large for them."""
+def short_number(value: float) -> str:
+    """Three decimals, or scientific notation for large numbers."""
     return f"{value:.3f}" if abs(value) < 1000 else f"{value:.1e}"
 
 
-def span_of(seconds: float) -> str:
-    """A span of time as people say it: 45 s, 3 min 20 s, 2 h 05 min."""
+def duration(seconds: float) -> str:
+    """A duration: 45 s, 3 min 20 s, 2 h 05 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -42,7 +42,7 @@ def span_of(seconds: float) -> str:
 
 
 def _thinned(values: Sequence[float], width: int) -> list[float]:
-    """So many values, evenly spread; the last one is always among them."""
+    """At most `width` values, evenly spaced, including the last."""
     if len(values) <= width:
         return list(values)
     return [values[(number + 1) * len(values) // width - 1] for number in range(width)]

@@ -1,4 +1,4 @@
-"""`fedwcm list`: what there is to choose from."""
+"""`fedwcm list`: the available methods, data sets, models, …"""
 
 import argparse
 import inspect
@@ -7,17 +7,17 @@ from collections.abc import Callable
 from fedwcm.cli.common import SubParsers
 
 
-def add(verbs: SubParsers) -> None:
+def add(commands: SubParsers) -> None:
     """Add the command."""
-    parser = verbs.add_parser(
-        "list", help="methods, data sets, models, …", description="What there is to choose from."
+    parser = commands.add_parser(
+        "list", help="methods, data sets, models, …", description="List what is available."
     )
     parser.add_argument("what", choices=sorted(LISTS))
     parser.set_defaults(do=do)
 
 
 def do(arguments: argparse.Namespace) -> int:
-    """Print the names, each with a line about it."""
+    """Print the names, each with one line about it."""
     entries = LISTS[arguments.what]()
     width = max(map(len, entries))
     for name, about in entries.items():
@@ -75,7 +75,7 @@ def _recipes() -> dict[str, str]:
 
 
 def _module_line(cls: type) -> str:
-    """The first line of the file that a class stands in."""
+    """The first line of the docstring of the module that defines a class."""
     return (inspect.getdoc(inspect.getmodule(cls)) or "").partition("\n")[0]
 
 

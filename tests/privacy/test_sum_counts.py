@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pytest
 
-from fedwcm.privacy import MAX_CONTRIBUTORS, MAX_COUNT, Server, gather, loopback
+from fedwcm.privacy import MAX_CONTRIBUTORS, MAX_COUNT, Server, loopback, sum_counts
 from fedwcm.privacy.bfv import PublicContext, SecretKey
 from fedwcm.privacy.encoding import PLAIN_MODULUS, from_slots, to_slots
-from fedwcm.privacy.messages import Contribution, CountRequest, Opened, OpenRequest, size_limit
+from fedwcm.privacy.messages import Contribution, CountRequest, Decrypted, DecryptRequest, size_limit
 from fedwcm.privacy.wire import Message
 from tests.privacy.support import Replies, clients_of, needs_tenseal, run, some_counts, total_of
 
@@ -16,32 +16,32 @@ pytestmark = needs_tenseal
 
 
 def test_three_clients_work_out_of_the_box() -> None:
-    gathered = gather([[5, 0, 2], [1, 1, 1], [0, 0, 9]])
-    assert gathered.totals.tolist() == [6, 1, 12]
-    assert gathered.totals.dtype == np.int64
-    assert gathered.contributors == ("0", "1", "2")
-    assert gathered.left_out == ()
-    assert gathered.refused == ()
+    result = sum_counts([[5, 0, 2], [1, 1, 1], [0, 0, 9]])
+    assert result.totals.tolist() == [6, 1, 12]
+    assert result.totals.dtype == np.int64
+    assert result.contributors == ("0", "1", "2")
+    assert result.left_out == ()
+    assert result.refused == ()
 
 
 @pytest.mark.parametrize("key_holders", [1, 2, 4])
 def test_totals_are_those_of_the_plain_sum_for_any_number_of_key_holders(key_holders: int) -> None:
     counts = some_counts(13)
-    gathered = gather(counts, key_holders=key_holders, rng=np.random.default_rng(1))
-    assert gathered.totals.tolist() == total_of(counts)
-    assert gathered.contributors == tuple(counts)
-    assert len(set(gathered.key_holders)) == key_holders
+    result = sum_counts(counts, key_holders=key_holders, rng=np.random.default_rng(1))
+    assert result.totals.tolist() == total_of(counts)
+    assert result.contributors == tuple(counts)
+    assert len(set(result.key_holders)) == key_holders
 
 
 def test_a_total_of_a_thousand_million_and_sums_far_above_the_modulus_are_exact() -> None:
     counts = [[10**9 - 2, MAX_COUNT, 0], [1, MAX_COUNT, PLAIN_MODULUS], [1, MAX_COUNT, PLAIN_MODULUS - 1]]
-    assert gather(counts).totals.tolist() == [10**9, 3 * MAX_COUNT, 2 * PLAIN_MODULUS - 1]
+    assert sum_counts(counts).totals.tolist() == [10**9, 3 * MAX_COUNT, 2 * PLAIN_MODULUS - 1]
 
 
 @pytest.mark.parametrize("classes", [1, 819, 820, 2000])
 def test_any_number_of_classes_comes_back(classes: int) -> None:
     counts = some_counts(3, classes, top=MAX_COUNT)
-    assert gather(counts).totals.tolist() == total_of(counts)
+    assert sum_counts(counts).totals.tolist() == total_of(counts)
 
 
 def test_the_most_contributors_of_a_key_holder_with_the_largest_counts_open_exactly() -> None:
@@ -58,7 +58,7 @@ def test_the_most_contributors_of_a_key_holder_with_the_largest_counts_open_exac
 
 def test_many_contributors_under_one_key() -> None:
     counts = some_counts(60, classes=10)
-    assert gather(counts).totals.tolist() == total_of(counts)
+    assert sum_counts(counts).totals.tolist() == total_of(counts)
 
 
 @pytest.mark.slow
@@ -77,15 +77,15 @@ def test_ten_thousand_contributors_under_one_key() -> None:
             ciphertexts = tuple(context.encrypt(slots) for slots in to_slots(counts[name]))
             yield name, Contribution(request.session, name, request.key_id, ciphertexts).to_bytes()
 
-    gathered = Server(tuple(counts), 10).run(deliver)
-    assert gathered.totals.tolist() == total_of(counts)
-    assert len(gathered.contributors) == 10_000
-    assert len(gathered.key_holders) == 1
+    result = Server(tuple(counts), 10).run(deliver)
+    assert result.totals.tolist() == total_of(counts)
+    assert len(result.contributors) == 10_000
+    assert len(result.key_holders) == 1
 
 
 def test_the_generator_decides_who_holds_the_keys_and_nothing_else() -> None:
     counts = some_counts(9)
-    runs = [gather(counts, key_holders=2, rng=np.random.default_rng(seed)) for seed in (0, 0, 1)]
+    runs = [sum_counts(counts, key_holders=2, rng=np.random.default_rng(seed)) for seed in (0, 0, 1)]
     assert runs[0].key_holders == runs[1].key_holders != runs[2].key_holders
     assert len({tuple(run.totals.tolist()) for run in runs}) == 1
 
@@ -93,11 +93,11 @@ def test_the_generator_decides_who_holds_the_keys_and_nothing_else() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_with_several_key_holders_none_opens_the_sum_it_is_part_of(seed: int) -> None:
     counts = {str(k): np.eye(6, dtype=np.int64)[k] for k in range(6)}
-    opened: dict[str, Opened] = {}
+    opened: dict[str, Decrypted] = {}
 
     def watch(name: str, request: Message, reply: bytes) -> Replies:
-        if isinstance(request, OpenRequest):
-            opened[name] = Opened.from_bytes(reply, len(reply))
+        if isinstance(request, DecryptRequest):
+            opened[name] = Decrypted.from_bytes(reply, len(reply))
         return [(name, reply)]
 
     run(counts, watch, key_holders=2, seed=seed)
@@ -106,8 +106,8 @@ def test_with_several_key_holders_none_opens_the_sum_it_is_part_of(seed: int) ->
 
 
 def test_bytes_are_those_of_the_keys_and_ciphertexts_that_travelled() -> None:
-    gathered = gather(some_counts(10))
+    result = sum_counts(some_counts(10))
     ciphertext, context = 88_600, 134_200
-    assert gathered.bytes_up == pytest.approx(10 * ciphertext + context, rel=0.01)
-    assert gathered.bytes_down == pytest.approx(10 * context + ciphertext, rel=0.01)
-    assert gathered.seconds > 0
+    assert result.bytes_up == pytest.approx(10 * ciphertext + context, rel=0.01)
+    assert result.bytes_down == pytest.approx(10 * context + ciphertext, rel=0.01)
+    assert result.seconds > 0

@@ -1,0 +1,75 @@
+"""What a call asks for: a configuration, which is text, and the objects beside it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedwcm.api.types import ConfigLike
+from fedwcm.config.flags import FLAGS, settings_from
+from fedwcm.config.objects import Objects, separate
+from fedwcm.config.resolve import OBJECT
+from fedwcm.config.schema import COMPONENTS, Config, Settings, from_settings, overlay, to_settings
+from fedwcm.runs.folder import RunFolder
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """Options as text and the objects that cannot be text.
+
+    `trusted` is false where a name that stands for code comes from a run's folder alone.
+    """
+
+    settings: Settings
+    objects: Objects
+    trusted: bool = True
+
+    @property
+    def config(self) -> Config:
+        return from_settings(self.settings)
+
+
+def flags_in(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a function's arguments that are common options."""
+    return {name: value for name, value in arguments.items() if name in FLAGS}
+
+
+def request(
+    method: Any,
+    config: ConfigLike | None,
+    settings: Mapping[str, object] | None,
+    flags: Mapping[str, Any],
+    *,
+    trust: bool = False,
+) -> Request:
+    """What is asked for by names and objects, a file and dotted settings.
+
+    A file of options is the user's own word, unless a run has left it in its folder: that may be somebody else's.
+    """
+    text, objects = separate({**flags, "method": method})
+    named = text.pop("method")
+    merged = settings_from(named, config, settings, text)
+    if isinstance(config, (str, Path)) and _left_by_a_run(Path(config)):
+        own = settings_from(named, None, settings, text)
+        return Request(merged, objects, trusted=trust or not _names_code(merged, own))
+    return Request(merged, objects)
+
+
+def _left_by_a_run(path: Path) -> bool:
+    folder = RunFolder(path.parent)
+    left = (folder.metrics_file, folder.summary_file, folder.split_file, folder.model_file, folder.checkpoints)
+    return path.name == folder.config_file.name and any(file.exists() for file in left)
+
+
+def _names_code(settings: Settings, own: Settings) -> bool:
+    """Whether a component is code (`package.module:Name`) that the user's own settings do not name."""
+    foreign = [key for section in COMPONENTS if (key := f"{section}.name") not in own]
+    names = [str(settings.get(key, "")) for key in foreign]
+    return any(":" in name and not name.startswith(OBJECT) for name in names)
+
+
+def resumed(asked: Request, folder: RunFolder, trust: bool) -> Request:
+    """The request on top of what the folder's run was: what is not said again stays as it was."""
+    held = {key: value for key, value in to_settings(folder.config()).items() if key != "run.device"}
+    trusted = trust or (asked.trusted and not _names_code(held, asked.settings))
+    return Request(overlay(held, asked.settings), asked.objects, trusted)
