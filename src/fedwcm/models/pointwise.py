@@ -58,8 +58,8 @@ def subsample_strided_pointwise(model: nn.Module) -> None:
         layer.__class__ = SubsampledConv1d if isinstance(layer, nn.Conv1d) else SubsampledConv2d
     if found:
         warnings.warn(
-            f"oneDNN may differentiate 1x1 convolutions with a stride wrongly. Of this model, {', '.join(found)} "
-            "therefore pick their pixels first, which gives the same outputs (see docs/models.md)",
+            "oneDNN may differentiate 1x1 convolutions with a stride wrongly. Layers of this model that therefore "
+            f"pick their pixels first, with the same outputs: {', '.join(map(repr, found))} (see docs/models.md)",
             stacklevel=3,
         )
 
