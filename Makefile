@@ -1,10 +1,11 @@
-# Two commands do everything: `make demo` and `make test`. Both need only Python 3.11 and make.
-PYTHON ?= python3.11
+# Two commands do everything: `make demo` and `make test`. Both need only make and Python 3.11, 3.12 or 3.13; of several,
+# `make test PYTHON=python3.13` chooses one for a new .venv.
+PYTHON ?= $(firstword $(foreach version,3.11 3.12 3.13,$(shell command -v python$(version) 2>/dev/null)) python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-slow lint format docs bench clean
+.PHONY: demo test test-slow lint format docs site dist bench clean
 
 demo: $(VENV)/ready
 	$(BIN)/fedwcm compare --config configs/demo.toml --methods fedavg,fedcm,fedwcm --seeds 0 --out runs/demo
@@ -28,6 +29,16 @@ docs: $(VENV)/ready-to-test
 	$(BIN)/python docs/make_method_pages.py
 	$(BIN)/python -m docs.make_performance_page
 
+# The documentation as a web site, in site/index.html. A broken link, or a docstring that cannot be parsed, is an error.
+site: $(VENV)/ready-to-test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# A wheel and a source distribution, in dist/.
+dist: $(VENV)/ready-to-test
+	rm -rf dist
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m build --quiet
+	$(BIN)/twine check --strict dist/*
+
 # Installs the peers from the package index into environments of their own; takes about an hour on two idle cores.
 bench: $(VENV)/ready
 	$(BIN)/python -m benchmarks.run
@@ -41,8 +52,8 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/ready-to-test: $(VENV)/ready
-	$(PIP) --editable '.[dev,report,hub,he,flower,track]'
+	$(PIP) --editable '.[dev,docs,report,hub,he,flower,track]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs benchmarks/.venvs benchmarks/.cache
+	rm -rf $(VENV) runs site dist benchmarks/.venvs benchmarks/.cache

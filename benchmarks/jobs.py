@@ -51,7 +51,7 @@ class Job:
         return {
             **({"data.dataset": "synthetic"} if self.addressed else source),
             "partition.clients": self.clients,
-            "participation.participation": self.cohort / self.clients,
+            "participation.fraction": self.cohort / self.clients,
             "model.name": self.model,
             **{f"model.{key}": value for key, value in self.model_options.items()},
             "local.epochs": self.epochs,

@@ -103,7 +103,7 @@ def _cost(method: Method, objective: Loss) -> dict[str, str]:
     calls = _count_gradients(engine)
     state = _play(engine, 1)
     calls["gradients"] = calls["steps"] = 0
-    _, record = engine.play(state)
+    _, record = engine.step(state)
     p = state.x.numel()
     asked = round(0.7 * len(SIZES))
     kept = sum(rows[0].numel() for rows in engine.store._rows.values())
@@ -121,7 +121,7 @@ def _cheap(cls: type[Method]) -> dict[str, int]:
 
 
 def _count_gradients(engine: object) -> dict[str, int]:
-    training = engine.training  # type: ignore[attr-defined]
+    training = engine.trainer  # type: ignore[attr-defined]
     calls = {"gradients": 0, "steps": 0}
     backward, start_step = training.forward.backward, MiniBatchOracle.__init__
 

@@ -12,12 +12,14 @@ from torch import Tensor, nn
 
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
-from fedwcm.core.types import Cohort, Context, Ints, Population, State
+from fedwcm.core.mixins import TwoPhase
+from fedwcm.core.types import Cohort, Ints, Population, State
+from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.backends.in_process import Backend, InProcess
+from fedwcm.engine.backends.plan import stacked_forward
 from fedwcm.engine.backends.processes import Processes
 from fedwcm.engine.batches import Augmentation
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
-from fedwcm.engine.fast.linear_stack import stack
 from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
@@ -130,13 +132,13 @@ def population(
     )
 
 
-def local_training(
+def make_trainer(
     method: Method,
     federation: InMemoryFederation,
     module: nn.Module,
     *,
     stacked: bool = False,
-    objective: Loss | None = None,
+    loss: Loss | None = None,
     augmentation: Augmentation | None = None,
     epochs: int = 2,
     batch_size: int = 8,
@@ -148,10 +150,10 @@ def local_training(
     network = Network(module)
     return ClientTrainer(
         method=method,
-        objective=objective or CrossEntropy(),
+        loss=loss or CrossEntropy(),
         sampler=Uniform(),
         augmentation=augmentation,
-        forward=stack(network) if stacked else SequentialForward(network),
+        forward=stacked_forward(network) if stacked else SequentialForward(network),
         population=population(federation, epochs, batch_size),
         weight_decay=weight_decay,
         clip=clip,
@@ -172,13 +174,14 @@ class Bench:
         round_: int = 2,
         **options: Any,
     ) -> None:
-        self.training = local_training(method, data.federation, module, **options)
+        self.trainer = make_trainer(method, data.federation, module, **options)
         self._federation = data.federation
-        self._stacked = not isinstance(self.training.forward, SequentialForward)
-        x, buffers = self.training.forward.network.initial()
-        known = self.training.population
-        state = method.init(x, known, method.survey(data.federation.counts, known))
-        self.sent = Broadcast(round_, x, buffers, {} if method.probes else method.message(state, {}), lr)
+        self._stacked = not isinstance(self.trainer.forward, SequentialForward)
+        x, buffers = self.trainer.forward.network.initial()
+        known = self.trainer.population
+        state = method.init(x, known)
+        message = {} if isinstance(method, TwoPhase) else method.broadcast(state)
+        self.sent = Broadcast(round_, x, buffers, message, lr)
 
     def train(self, ids: Sequence[int] = BY_STEPS, message: State | None = None) -> ClientUpdates:
         """What these clients send back and keep, one row each."""
@@ -190,9 +193,9 @@ class Bench:
 
     def _run_block(self, task: Task, ids: Ints, message: State) -> ClientUpdates:
         shards = [self._federation.shard(int(client)) for client in ids]
-        state = self.training.initial_state(self.training.clients(ids, shards), self.sent.x)
+        state = self.trainer.initial_state(self.trainer.clients(ids, shards), self.sent.x)
         sent = replace(self.sent, message={**self.sent.message, **message})
-        return self.training.run(task, ids, shards, state, sent)
+        return self.trainer.run(task, ids, shards, state, sent)
 
 
 def joined(results: Sequence[ClientUpdates]) -> ClientUpdates:
@@ -211,7 +214,7 @@ def _stack(rows: Sequence[Any]) -> Any:
     return torch.cat(list(rows)) if isinstance(rows[0], Tensor) else np.concatenate(rows)
 
 
-def simulation(
+def make_rounds(
     training: ClientTrainer,
     federation: InMemoryFederation,
     *,
@@ -220,6 +223,7 @@ def simulation(
     workers: int = 1,
     lr: float = 0.1,
     lr_decay: float = 1.0,
+    aggregation: Aggregation | None = None,
 ) -> Rounds:
     """An engine over this federation; everybody takes part unless a participation is given."""
     first = training.clients(np.array([0]), [federation.shard(0)])
@@ -227,14 +231,17 @@ def simulation(
     store = ClientStore(training.population.clients, template)
     inner = InProcess(training, federation, store, block)
     backend: Backend = Processes(inner, workers) if workers > 1 else inner
-    everybody = participation or Participation(participation=1.0)
-    return Rounds(training, federation, everybody, backend, store, lr, lr_decay)
-
-
-def prepared(method: Method, c: State, ctx: Context) -> Context:
-    """The context as the local loop hands it to `direction`."""
-    ctx = replace(ctx, prepared=method.prepare(c, ctx))
-    return replace(ctx, blend=method.blend(c, ctx))
+    everybody = participation or Participation(fraction=1.0)
+    return Rounds(
+        training,
+        federation,
+        everybody,
+        backend,
+        store,
+        lr,
+        lr_decay,
+        aggregation=aggregation or Aggregation(),
+    )
 
 
 @dataclass(frozen=True)
@@ -257,9 +264,9 @@ def play(simulated: Rounds, rounds: int) -> list[tuple[ServerState, dict[str, An
     """The states and records of so many rounds from the initial model; ends the backend's processes."""
     played: list[tuple[ServerState, dict[str, Any]]] = []
     try:
-        state = simulated.start(*simulated.training.forward.network.initial())
+        state = simulated.start(*simulated.trainer.forward.network.initial())
         for _ in range(rounds):
-            state, record = simulated.play(state)
+            state, record = simulated.step(state)
             played.append((state, record))
     finally:
         simulated.backend.close()

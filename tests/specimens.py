@@ -5,28 +5,29 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedwcm.core.loss import Loss, Outputs
+from fedwcm.core.batch import Batch, Outputs
+from fedwcm.core.local_data import LocalData
+from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method, mean_weights
+from fedwcm.core.mixins import TwoPhase
 from fedwcm.core.types import (
     Clients,
     Cohort,
-    Combination,
     Context,
     GradientOracle,
     Ints,
     Population,
     Report,
     State,
+    Uploads,
     Vec,
 )
-from fedwcm.engine.batches import Batch
-from fedwcm.engine.local_data import LocalData
 from fedwcm.losses.cross_entropy import CrossEntropy
 
 
@@ -66,40 +67,41 @@ class Push(Method):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullGradient(Method):
+class FullGradient(TwoPhase, Method):
     """Probes the gradient of all local data at the received model."""
-
-    probes: ClassVar[bool] = True
 
     def probe(self, local: LocalData, ctx: Context) -> State:
         return {"full": local.gradient(ctx.x.expand(len(ctx.clients), -1))}
+
+    def after_probe(self, s: State, uploads: Uploads, cohort: Cohort) -> State:
+        return s
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mime(FullGradient):
     """Mime's variance reduction: local gradients are corrected by the full one of the whole cohort at `x`.
 
-    The server keeps the last full gradient, which the combinations of the first phase bring it.
+    The server keeps the last full gradient, which the first phase brings it.
     """
 
-    def init(self, x: Vec, population: Population, survey: Report) -> State:
+    def init(self, x: Vec, population: Population) -> State:
         return {"last": torch.zeros_like(x)}
 
-    def probe_message(self, s: State) -> State:
+    def probe_broadcast(self, s: State) -> State:
         return {"last": s["last"]}
 
-    def combine_probe(self, s: State, cohort: Cohort) -> dict[str, Combination]:
-        return {"full": Combination("full", mean_weights("samples", cohort))}
+    def after_probe(self, s: State, uploads: Uploads, cohort: Cohort) -> State:
+        return {**s, "full": uploads.sum("full", mean_weights("samples", cohort))}
 
-    def message(self, s: State, probed: State) -> State:
-        return {"full": probed["full"]}
+    def broadcast(self, s: State) -> State:
+        return {"full": s["full"]}
 
     def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
         return grad(w) - grad(ctx.x.expand_as(w)) + ctx.message["full"], c
 
-    def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
-        x, s = super().update(x, s, agg, cohort)
-        return x, {**s, "last": agg["full"]}
+    def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
+        x, s = super().update(x, s, uploads, cohort)
+        return x, {"last": s["full"]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,11 +138,11 @@ class Seen(CrossEntropy):
     def init_client(self, clients: Clients, population: Population) -> State:
         return {"seen": torch.zeros(len(clients))}
 
-    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+    def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         for k, client in enumerate(ctx.clients.ids):
             real = slice(None) if batch.weight is None else batch.weight[k].bool()
             self.batches.append((int(client), batch.sample_ids[k][real].tolist()))
-        loss, _ = super().loss(view, batch, o, ctx)
+        loss, _ = super().__call__(outputs, batch, o, ctx)
         return loss, {"seen": o["seen"] + 1}
 
 
@@ -148,8 +150,8 @@ class Seen(CrossEntropy):
 class Growing(Seen):
     """Cross-entropy that weighs more with every step that was seen."""
 
-    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
-        loss, after = super().loss(view, batch, o, ctx)
+    def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        loss, after = super().__call__(outputs, batch, o, ctx)
         return loss * (1.0 + o["seen"]), after
 
 
@@ -160,8 +162,8 @@ class Scaled(CrossEntropy):
     def prepare(self, local: LocalData, ctx: Context) -> State:
         return {"factor": 1.0 + torch.from_numpy(ctx.clients.ids).to(ctx.x.dtype)}
 
-    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
-        loss, o = super().loss(view, batch, o, ctx)
+    def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        loss, o = super().__call__(outputs, batch, o, ctx)
         return loss * ctx.prepared["factor"], o
 
 
@@ -179,9 +181,9 @@ class Shift:
 class Quadratic(Loss):
     """½ Σ_j a_j (w_j − c_j)² for a model whose logits are its parameters; inputs are `(a, c)` side by side."""
 
-    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+    def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         curvature, centre = batch.inputs.chunk(2, dim=-1)
-        return batch.mean(0.5 * (curvature * (view.logits - centre) ** 2).sum(dim=-1)), o
+        return batch.mean(0.5 * (curvature * (outputs.logits - centre) ** 2).sum(dim=-1)), o
 
 
 class Point(torch.nn.Module):
@@ -204,10 +206,11 @@ def global_torch_rng_untouched() -> Iterator[None]:
 
 
 def the_long_way(kind: type[Method]) -> type[Method]:
-    """The same method, which now says that its direction is something of its own."""
+    """The same method, whose direction the engine must ask for at every step."""
 
     def direction(self: Method, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        return Method.direction(self, w, grad, c, ctx)
+        v, c = kind.direction(self, w, grad, c, ctx)
+        return v.clone(), c
 
     return type(kind.__name__, (kind,), {"direction": direction})
 
@@ -215,5 +218,5 @@ def the_long_way(kind: type[Method]) -> type[Method]:
 class ByAutograd(CrossEntropy):
     """Cross-entropy that does not know its gradient."""
 
-    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
-        return super().loss(view, batch, o, ctx)
+    def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        return super().__call__(outputs, batch, o, ctx)

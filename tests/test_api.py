@@ -26,17 +26,17 @@ def test_loaded_model_with_its_normalizer_repeats_the_final_accuracy(digits_run:
     data = load_dataset("digits")
     with torch.no_grad():
         predicted = model(torch.from_numpy(normalizer(data.x_test))).argmax(dim=1).numpy()
-    assert (predicted == data.y_test).mean() == pytest.approx(digits_run.summary["final_accuracy"], abs=1e-12)
-    assert digits_run.summary["final_accuracy"] > 0.5
+    assert (predicted == data.y_test).mean() == pytest.approx(digits_run.summary.final_accuracy, abs=1e-12)
+    assert digits_run.summary.final_accuracy > 0.5
 
 
 def test_evaluate_on_the_runs_own_test_data_repeats_its_metrics(digits_run: fedwcm.Result) -> None:
     assert digits_run.folder is not None
     measured = fedwcm.evaluate(digits_run.folder, "digits")
     last = digits_run.history[-1]
-    assert measured["per_class_accuracy"] == last["per_class_accuracy"]
-    assert measured["few"] == last["few"]
-    assert measured["test_loss"] == pytest.approx(last["test_loss"], rel=1e-5)
+    assert measured.per_class_accuracy == last.per_class_accuracy
+    assert measured.few == last.few
+    assert measured.test_loss == pytest.approx(last.test_loss, rel=1e-5)
 
 
 def test_evaluate_matches_classes_by_name_not_by_number(digits_run: fedwcm.Result) -> None:
@@ -52,7 +52,7 @@ def test_evaluate_matches_classes_by_name_not_by_number(digits_run: fedwcm.Resul
         tuple(data.classes[i] for i in shuffled),
     )
     measured = fedwcm.evaluate(digits_run.folder, renamed)
-    assert measured["test_accuracy"] == pytest.approx(digits_run.summary["final_accuracy"])
+    assert measured.test_accuracy == pytest.approx(digits_run.summary.final_accuracy)
     foreign = Dataset("letters", data.x_train, data.y_train, data.x_test, data.y_test, tuple("abcdefghij"))
     with pytest.raises(ValueError, match="classes that the model does not know"):
         fedwcm.evaluate(digits_run.folder, foreign)
@@ -75,9 +75,9 @@ def test_validation_data_is_held_out_of_training_and_chooses_the_round() -> None
     held = fedwcm.partition(dataset="digits", clients=5, val_fraction=0.25)
     assert held.counts.sum() == pytest.approx(0.75 * plain.counts.sum(), rel=0.02)
     result = fedwcm.run("fedavg", val_fraction=0.25, **SMALL)
-    best = max(result.history, key=lambda record: record["val_accuracy"])
-    assert result.summary["selected_accuracy"] == best["test_accuracy"]
-    assert result.summary["selected_round"] == best["round"]
+    best = max(result.history, key=lambda record: record.val_accuracy)
+    assert result.summary.selected_accuracy == best.test_accuracy
+    assert result.summary.selected_round == best.round
 
 
 def test_own_model_by_module_and_factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,9 +90,12 @@ def test_own_model_by_module_and_factory(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     options = {**SMALL, "model": "my_models:tiny", "settings": {"model.width": 16}}
     result = fedwcm.run("fedwcm", out="run", **options)
-    assert sum(p.numel() for p in fedwcm.load("run").parameters()) == 64 * 16 + 16 + 16 * 10 + 10
+    with pytest.raises(ValueError, match="only the run's folder names"):
+        fedwcm.load("run")
+    for model in (fedwcm.load("run", trust=True), fedwcm.load("run", model="my_models:tiny")):
+        assert sum(p.numel() for p in model.parameters()) == 64 * 16 + 16 + 16 * 10 + 10
     again = fedwcm.run("fedwcm", **options)
-    assert again.history[-1]["test_loss"] == result.history[-1]["test_loss"]
+    assert again.history[-1].test_loss == result.history[-1].test_loss
 
 
 def test_batchnorm_model_trains_and_its_statistics_are_saved(tmp_path: Path) -> None:
@@ -102,17 +105,17 @@ def test_batchnorm_model_trains_and_its_statistics_are_saved(tmp_path: Path) -> 
     means = [value for name, value in state.items() if name.endswith("running_mean")]
     assert means
     assert all(bool(mean.abs().sum() > 0) for mean in means)
-    assert fedwcm.evaluate(tmp_path / "run", "digits")["test_accuracy"] == result.summary["final_accuracy"]
+    assert fedwcm.evaluate(tmp_path / "run", "digits").test_accuracy == result.summary.final_accuracy
 
 
 def test_a_round_without_answers_is_counted_and_changes_nothing() -> None:
     options = {**SMALL, "clients": 3, "participation": 0.3, "settings": {"participation.dropout": 0.9}}
     history = fedwcm.run("fedwcm", **options).history
-    silent = [i for i, record in enumerate(history) if record["participants"] == 0]
+    silent = [i for i, record in enumerate(history) if record.participants == 0]
     assert silent
     for i in silent:
         if i:
-            assert history[i]["test_loss"] == history[i - 1]["test_loss"]
+            assert history[i].test_loss == history[i - 1].test_loss
 
 
 def test_normalizer_centres_and_scales_per_channel_and_survives_a_constant_one() -> None:
@@ -153,8 +156,8 @@ def test_augmentation_draws_have_the_stated_frequencies() -> None:
 def test_augmented_run_agrees_between_backends() -> None:
     options = {**SMALL, "rounds": 2, "augment": True}
     losses = [
-        fedwcm.run("fedavg", backend=b, **options).history[-1]["test_loss"] for b in ("sequential", "vectorized")
+        fedwcm.run("fedavg", backend=b, **options).history[-1].test_loss for b in ("sequential", "vectorized")
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    plain = fedwcm.run("fedavg", **{**options, "augment": False}).history[-1]["test_loss"]
+    plain = fedwcm.run("fedavg", **{**options, "augment": False}).history[-1].test_loss
     assert plain != pytest.approx(losses[0], rel=1e-4)

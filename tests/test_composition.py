@@ -19,7 +19,7 @@ LOSSES = [name for name in LOSSES if name != "distillation"]
 def test_methods_losses_and_samplers_compose(method: str, loss: str, sampler: str) -> None:
     result = fedwcm.run(method, loss=loss, sampler=sampler, **SMALL)
     assert (result.config.loss.name, result.config.sampler.name) == (loss, sampler)
-    assert result.summary["rounds"] == 2
+    assert result.summary.rounds == 2
 
 
 @pytest.mark.parametrize("recipe", [name for name in RECIPES if name != "clip2fl"])
@@ -31,11 +31,11 @@ def test_every_recipe_runs_under_its_name(recipe: str) -> None:
 def test_wcm_goes_with_any_momentum_method_and_with_no_other() -> None:
     composed = fedwcm.run("mofedsam+wcm[temperature_scale=1.0]", **SMALL)
     assert composed.config.method.options["temperature_scale"] == 1.0
-    assert composed.history[1]["alpha"] > 0.1
+    assert composed.history[1].extra["alpha"] > 0.1
     with pytest.raises(ValueError, match=r"fedavg has no momentum of FedCM's kind"):
         METHODS["fedavg+wcm"]
 
 
 def test_fedcm_with_wcm_is_fedwcm() -> None:
     ours, theirs = fedwcm.run("fedcm+wcm", **SMALL), fedwcm.run("fedwcm", **SMALL)
-    assert ours.history[-1]["test_loss"] == theirs.history[-1]["test_loss"]
+    assert ours.history[-1].test_loss == theirs.history[-1].test_loss

@@ -94,7 +94,7 @@ def test_lists_are_split_at_commas_outside_brackets() -> None:
         ({"local.epochs": 1.5}, r"local\.epochs = 1\.5.*a whole number"),
         ({"data.augment": 1}, r"data\.augment = 1.*true or false"),
         ({"participation.sampling": "bernouli"}, r"participation\.sampling.*bernoulli"),
-        ({"participation.participation": 0}, r"participation = 0\.0.*\(0, 1\]"),
+        ({"participation.fraction": 0}, r"fraction = 0\.0.*\(0, 1\]"),
         ({"data.imbalance": 2}, r"imbalance = 2\.0"),
         ({"run.seed": -3}, r"seed = -3"),
         ({"data.profile": "linear"}, r"data\.profile.*exponential"),

@@ -12,13 +12,11 @@ from torch import Tensor
 from fedwcm.config.options import make
 from fedwcm.core.method import Method
 from fedwcm.core.types import Cohort, Context, Report
-from fedwcm.engine.fast.affine_step import Blend
 from fedwcm.engine.rounds import ServerState
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.fedcm import FedCM
-from fedwcm.methods.fedwcm import FedWCM
-from fedwcm.methods.fedwcm_x import FedWCMX
+from fedwcm.methods.fedwcm import FedWCM, FedWCMX
 
 from .factories import (
     BY_STEPS,
@@ -28,9 +26,9 @@ from .factories import (
     clusters,
     divided,
     linear,
-    local_training,
+    make_rounds,
+    make_trainer,
     play,
-    simulation,
 )
 from .specimens import Point, Quadratic
 
@@ -42,8 +40,8 @@ COHORTS = [[0, 2, 3], [1, 2, 4], [2], [0, 1, 2, 3, 4], [1, 4]]
 
 def run(method: Method, data: Clusters = DATA, rounds: int = 5, **options: Any) -> list[tuple[ServerState, Any]]:
     """Rounds of softmax regression with scripted cohorts and a decaying rate."""
-    training = local_training(method, data.federation, linear(), stacked=True, **options)
-    engine = simulation(training, data.federation, participation=Scripted(COHORTS), block=8, lr=0.3, lr_decay=0.9)
+    training = make_trainer(method, data.federation, linear(), stacked=True, **options)
+    engine = make_rounds(training, data.federation, participation=Scripted(COHORTS), block=8, lr=0.3, lr_decay=0.9)
     return play(engine, rounds)
 
 
@@ -99,10 +97,10 @@ def test_fedwcm_without_both_parts_is_fedcm() -> None:
 def test_the_printed_step_is_the_average_where_the_path_of_a_client_has_length_1() -> None:
     data, options = clusters(sizes=(20,) * 5), {"epochs": 1, "batch_size": 20}
     training = [
-        local_training(FedWCM(server_step=step), data.federation, linear(), **options)  # type: ignore[arg-type]
+        make_trainer(FedWCM(server_step=step), data.federation, linear(), **options)  # type: ignore[arg-type]
         for step in ("average", "literal")
     ]
-    average, literal = (play(simulation(t, data.federation, lr=1.0), 4)[-1][0].x for t in training)
+    average, literal = (play(make_rounds(t, data.federation, lr=1.0), 4)[-1][0].x for t in training)
     np.testing.assert_allclose(average.numpy(), literal.numpy(), rtol=1e-12)
 
 
@@ -120,7 +118,7 @@ def test_the_server_s_rate_scales_its_step() -> None:
 def test_with_the_steps_really_taken_the_gain_is_1_minus_alpha(method: Callable[..., FedCM]) -> None:
     for (_, record), cohort in zip(run(method()), COHORTS, strict=True):
         assert record["gain"] == pytest.approx(1 - record["alpha"], rel=1e-12), cohort
-    assert method().starting_gain(local_training(method(), DATA.federation, linear()).population, None) == 0.9  # type: ignore[arg-type]
+    assert method().starting_gain(make_trainer(method(), DATA.federation, linear()).population, None) == 0.9  # type: ignore[arg-type]
 
 
 def test_fedwcm_x_has_that_gain_even_where_weights_and_steps_differ_most() -> None:
@@ -136,11 +134,11 @@ def test_the_gain_announced_at_the_start_is_that_of_the_first_round(method: Call
     if method is not FedCM:
         options["weighting"] = False
     data = clusters(sizes=(10, 90, 20, 20, 30))
-    training = local_training(method(**options), data.federation, linear())
+    training = make_trainer(method(**options), data.federation, linear())
     if method is FedWCMX:
         assert training.population.reference_steps == 2 * 5
     announced = training.method.starting_gain(training.population, data.federation.samples)
-    (_, record), *_ = play(simulation(training, data.federation), 1)
+    (_, record), *_ = play(make_rounds(training, data.federation), 1)
     assert announced == pytest.approx(record["gain"], rel=1e-12)
     assert record["gain"] > 0.9
 
@@ -158,10 +156,10 @@ def quadratics(centres: Any, curvatures: Any, sizes: tuple[int, ...] = (20, 6, 3
 
 def descend(method: Method, data: Clusters, start: Any, rounds: int, epochs: int, lr: float = 0.05) -> ServerState:
     module = Point(torch.tensor(start, dtype=torch.float64))
-    training = local_training(
-        method, data.federation, module, objective=Quadratic(), stacked=True, epochs=epochs, batch_size=100
+    training = make_trainer(
+        method, data.federation, module, loss=Quadratic(), stacked=True, epochs=epochs, batch_size=100
     )
-    return play(simulation(training, data.federation, block=8, lr=lr), rounds)[-1][0]
+    return play(make_rounds(training, data.federation, block=8, lr=lr), rounds)[-1][0]
 
 
 @pytest.mark.parametrize("method", FOUR)
@@ -208,10 +206,8 @@ def snapshot(value: Any) -> Any:
         return value.copy()
     if isinstance(value, dict):
         return {key: snapshot(item) for key, item in value.items()}
-    if isinstance(value, Blend):
-        return {name: snapshot(item) for name, item in vars(value).items()}
     if isinstance(value, (Context, Cohort)):
-        names = ("x", "message", "learning_rates", "prepared", "blend", "report", "samples", "steps", "ids")
+        names = ("x", "message", "learning_rates", "prepared", "report", "samples", "steps", "ids")
         return {name: snapshot(getattr(value, name)) for name in names if hasattr(value, name)}
     return None
 
@@ -227,17 +223,12 @@ def same(one: Any, other: Any) -> bool:
 
 
 HOOKS = (
-    "survey",
     "init",
     "init_client",
-    "message",
-    "local_lr",
-    "prepare",
-    "blend",
-    "gradient_at",
+    "broadcast",
+    "direction",
     "finish",
     "weights",
-    "combine",
     "update",
 )
 
@@ -276,16 +267,16 @@ def test_hooks_change_neither_their_arguments_nor_the_method(method: type[Method
 
 @pytest.mark.parametrize("method", FOUR)
 def test_a_round_changes_nothing_of_the_state_that_it_starts_from(method: type[Method]) -> None:
-    training = local_training(method(), DATA.federation, linear())
-    engine = simulation(training, DATA.federation)
+    training = make_trainer(method(), DATA.federation, linear())
+    engine = make_rounds(training, DATA.federation)
     start = engine.start(*training.forward.network.initial())
-    state, _ = engine.play(start)
+    state, _ = engine.step(start)
     x, buffers, s = state.x.clone(), state.buffers.clone(), snapshot(state.method)
-    once, _ = engine.play(state)
+    once, _ = engine.step(state)
     assert torch.equal(state.x, x)
     assert torch.equal(state.buffers, buffers)
     assert same(state.method, s)
-    again, _ = engine.play(state)
+    again, _ = engine.step(state)
     assert torch.equal(once.x, again.x)
     assert same(once.method, again.method)
 
@@ -332,9 +323,9 @@ def test_a_misspelt_option_is_answered_with_the_nearest_one() -> None:
 
 
 def test_a_target_that_is_no_distribution_stops_the_run_before_its_first_round() -> None:
-    training = local_training(FedWCM(target=(0.5, 0.6, 0.1)), DATA.federation, linear())
+    training = make_trainer(FedWCM(target=(0.5, 0.6, 0.1)), DATA.federation, linear())
     with pytest.raises(ValueError, match="target must sum to 1"):
-        simulation(training, DATA.federation).start(*training.forward.network.initial())
+        make_rounds(training, DATA.federation).start(*training.forward.network.initial())
 
 
 @pytest.mark.parametrize("method", [FedCM, FedWCM, FedWCMX])

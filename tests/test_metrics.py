@@ -89,14 +89,14 @@ def test_accuracy_per_class_is_undefined_without_test_samples() -> None:
     np.testing.assert_allclose(class_accuracy(CONFUSION), [5 / 6, 0.6, np.nan, 0.75])
 
 
-def test_the_summary_has_every_measure_and_null_where_there_is_nothing_to_measure() -> None:
-    summary = summarise(CONFUSION, np.array([1000, 900, 3, 1000]))
-    assert summary["test_accuracy"] == pytest.approx(14 / 20)
-    assert summary["balanced_accuracy"] == pytest.approx((5 / 6 + 0.6 + 0.75) / 3)
-    assert summary["many"] == pytest.approx((5 / 6 + 0.6 + 0.75) / 3)
-    assert summary["medium"] is None
-    assert summary["few"] is None
-    assert summary["per_class_accuracy"] == [pytest.approx(5 / 6), pytest.approx(0.6), None, 0.75]
+def test_there_is_every_metric_and_none_where_there_is_nothing_to_measure() -> None:
+    metrics = summarise(CONFUSION, np.array([1000, 900, 3, 1000]))
+    assert metrics.test_accuracy == pytest.approx(14 / 20)
+    assert metrics.balanced_accuracy == pytest.approx((5 / 6 + 0.6 + 0.75) / 3)
+    assert metrics.many == pytest.approx((5 / 6 + 0.6 + 0.75) / 3)
+    assert metrics.medium is None
+    assert metrics.few is None
+    assert metrics.per_class_accuracy == (pytest.approx(5 / 6), pytest.approx(0.6), None, 0.75)
 
 
 def test_a_perfect_and_a_constant_prediction() -> None:

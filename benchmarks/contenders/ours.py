@@ -13,6 +13,7 @@ import fedwcm
 from benchmarks.gate import Gate
 from benchmarks.jobs import JOBS
 from benchmarks.training import load, quality
+from fedwcm.runs.records import RoundRecord
 
 
 class Gated:
@@ -25,7 +26,7 @@ class Gated:
         self._rounds = rounds
         self._gate.wait()
 
-    def round(self, number: int, record: dict[str, object]) -> None:
+    def round(self, number: int, record: RoundRecord) -> None:
         if number < self._rounds:
             self._gate.wait()
 
@@ -49,7 +50,7 @@ def main() -> None:
         result = fedwcm.run(options.method, settings=settings, out=out, progress=Gated(gate))
     if job.addressed:
         last = result.history[-1]
-        gate.finish(loss=float(str(last["train_loss"])), accuracy=float(str(last["train_accuracy"])))
+        gate.finish(loss=last.train_loss, accuracy=last.train_accuracy)
     else:
         gate.finish(**quality(result.model, load(job)))
 

@@ -3,27 +3,66 @@
 import fedwcm
 
 result = fedwcm.run("fedwcm", dataset="digits", clients=20, rounds=30)
-result.summary["final_accuracy"], result.history, result.model
+result.summary.final_accuracy, result.history, result.model
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedwcm.api import Result, evaluate, load, normalizer, partition, partitions, run
-    from fedwcm.comparison import compare
+    from fedwcm.api import (
+        Result,
+        compare,
+        evaluate,
+        load,
+        normalizer,
+        partition,
+        partitions,
+        predict,
+        run,
+    )
+    from fedwcm.core.loss import Loss
+    from fedwcm.core.method import Method
+    from fedwcm.core.sampler import Sampler
+    from fedwcm.data import Dataset
+    from fedwcm.data.partition import Partition
     from fedwcm.reports.write import report
 
 __version__ = "0.1.0"
-__all__ = ["Result", "compare", "evaluate", "load", "normalizer", "partition", "partitions", "report", "run"]
+__all__ = [
+    "Dataset",
+    "Loss",
+    "Method",
+    "Partition",
+    "Result",
+    "Sampler",
+    "compare",
+    "evaluate",
+    "load",
+    "normalizer",
+    "partition",
+    "partitions",
+    "predict",
+    "report",
+    "run",
+]
+
+_HOMES = {
+    "Dataset": "fedwcm.data",
+    "Loss": "fedwcm.core.loss",
+    "Method": "fedwcm.core.method",
+    "Partition": "fedwcm.data.partition",
+    "Sampler": "fedwcm.core.sampler",
+    "report": "fedwcm.reports.write",
+}
+"""Where what is not in `fedwcm.api` is defined."""
 
 
 def __getattr__(name: str) -> object:
-    """The public functions, imported at first use: `fedwcm.balance` alone needs no torch."""
+    """The public names, imported at first use: `fedwcm.balance` alone needs no torch."""
     if name not in __all__:
         raise AttributeError(f"module 'fedwcm' has no attribute {name!r}")
-    home = {"compare": "fedwcm.comparison", "report": "fedwcm.reports.write"}.get(name, "fedwcm.api")
-    return getattr(import_module(home), name)
+    return getattr(import_module(_HOMES.get(name, "fedwcm.api")), name)
 
 
 def __dir__() -> list[str]:

@@ -143,8 +143,9 @@ class OpenClip:
 
 def zero_shot(dataset: "Dataset", encoder: Encoder, prompt: str = PROMPT) -> Teacher:
     """What the encoder says of the training images when it is only told the names of the classes."""
-    if not dataset.is_image:
-        raise ValueError(f"{dataset.name} is a table: CLIP reads images only")
+    if not dataset.is_image or dataset.x_train.dtype != np.uint8:
+        kind = f"{dataset.x_train.dtype} of shape {dataset.x_train.shape}"
+        raise ValueError(f"{dataset.name} is {kind}: CLIP reads images of 8 bits only")
     images, names = dataset.x_train, [name.replace("_", " ") for name in dataset.classes]
     with torch.no_grad():
         classes = normalize(encoder.texts([prompt.format(name) for name in names]).float(), dim=-1)

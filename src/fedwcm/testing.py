@@ -18,15 +18,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedwcm.config.options import make, plain
+from fedwcm.core.batch import Batch
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
-from fedwcm.core.types import Population, State, Vec
+from fedwcm.core.types import Context, Population, Vec
 from fedwcm.engine.backends.in_process import InProcess
+from fedwcm.engine.backends.plan import stacked_forward
 from fedwcm.engine.client import ClientTrainer
-from fedwcm.engine.fast.linear_stack import stack
 from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
@@ -40,20 +41,20 @@ SIZES = (23, 9, 40, 12, 31, 17)
 CLASSES, FEATURES, SEED = 3, 6, 7
 
 
-def check_method(cls: type[Method], options: dict[str, Any] | None = None, objective: Loss | None = None) -> None:
-    """Run every check on a method with these options (its defaults if none) and objective (cross-entropy)."""
+def check_method(cls: type[Method], options: dict[str, Any] | None = None, loss: Loss | None = None) -> None:
+    """Run every check on a method with these options (its defaults if none) and loss (cross-entropy)."""
     for check in CHECKS:
-        check(cls, options or {}, objective or CrossEntropy())
+        check(cls, options or {}, loss or CrossEntropy())
 
 
-def check_frozen_dataclass_with_a_name(cls: type[Method], options: dict[str, Any], objective: Loss) -> None:
+def check_frozen_dataclass_with_a_name(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
     """Hyper-parameters are fields of a frozen dataclass; the registry name is its own."""
     assert is_dataclass(cls), "a method must be a dataclass"
     assert cls.__dataclass_params__.frozen, "a method must be a frozen dataclass"  # type: ignore[attr-defined]
     assert cls.name, "a method must have a name"
 
 
-def check_docstring_cites_its_source(cls: type[Method], options: dict[str, Any], objective: Loss) -> None:
+def check_docstring_cites_its_source(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
     """The file says which paper it implements, and the class what its options are."""
     page = inspect.getdoc(inspect.getmodule(cls)) or inspect.getdoc(cls) or ""
     assert re.search(r"\b(19|20)\d\d\b", page), "the docstring must cite a source, with its year"
@@ -62,31 +63,29 @@ def check_docstring_cites_its_source(cls: type[Method], options: dict[str, Any],
         assert f"{field.name}:" in described, f"the option {field.name} must be described under Args"
 
 
-def check_configuration_round_trips(cls: type[Method], options: dict[str, Any], objective: Loss) -> None:
+def check_configuration_round_trips(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
     """What TOML can hold of a method's options makes the same method again."""
     method = cls(**options)
     assert make(cls, plain(method), "method") == method
 
 
-def check_hooks_change_none_of_their_arguments(
-    cls: type[Method], options: dict[str, Any], objective: Loss
-) -> None:
+def check_hooks_change_none_of_their_arguments(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
     """Pure hooks: the state before a round is the same after it, and playing the round again gives the same."""
-    engine = _engine(cls(**options), objective)
+    engine = _engine(cls(**options), loss)
     before = _play(engine, 2)
     copy = _copied(before)
-    after, record = engine.play(before)
+    after, record = engine.step(before)
     _assert_same(before, copy, "the state before the round was changed")
     if not engine.store.keeps_anything:
-        again, record_again = engine.play(before)
+        again, record_again = engine.step(before)
         _assert_same(after, again, "the same round played twice gave two results")
         assert record == record_again
 
 
-def check_shapes_and_dtypes_are_stable(cls: type[Method], options: dict[str, Any], objective: Loss) -> None:
+def check_shapes_and_dtypes_are_stable(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
     """The state keeps its keys, shapes and dtypes from round to round, and vectors the model's dtype."""
     for dtype in (torch.float32, torch.float64):
-        engine = _engine(cls(**options), objective, dtype=dtype)
+        engine = _engine(cls(**options), loss, dtype=dtype)
         with _default_dtype(dtype):
             states = [_play(engine, rounds) for rounds in (1, 3)]
         layouts = [{key: (v.shape, v.dtype) for key, v in state.method.items()} for state in states]
@@ -97,64 +96,64 @@ def check_shapes_and_dtypes_are_stable(cls: type[Method], options: dict[str, Any
                 assert value.dtype == dtype, f"the state's {key} is a vector of {value.dtype}"
 
 
-def check_engines_agree(cls: type[Method], options: dict[str, Any], objective: Loss) -> None:
+def check_engines_agree(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
     """One client at a time and all clients stacked give the same model."""
     with _default_dtype(torch.float64):
         ends = [
-            _play(_engine(cls(**options), objective, dtype=torch.float64, stacked=stacked), 4)
+            _play(_engine(cls(**options), loss, dtype=torch.float64, stacked=stacked), 4)
             for stacked in (False, True)
         ]
     gap = float((ends[0].x - ends[1].x).abs().max())
     assert gap < 1e-7, f"engines differ by {gap}"
 
 
-def check_order_of_clients_does_not_matter(cls: type[Method], options: dict[str, Any], objective: Loss) -> None:
+def check_order_of_clients_does_not_matter(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
     """Renumbering the clients' blocks changes nothing: a block of two and of five give the same model."""
     with _default_dtype(torch.float64):
         ends = [
-            _play(_engine(cls(**options), objective, dtype=torch.float64, stacked=True, block=block), 3)
+            _play(_engine(cls(**options), loss, dtype=torch.float64, stacked=True, block=block), 3)
             for block in (2, 5)
         ]
     gap = float((ends[0].x - ends[1].x).abs().max())
     assert gap < 1e-7, f"the division into blocks changed the model by {gap}"
 
 
-def check_resuming_is_exact(cls: type[Method], options: dict[str, Any], objective: Loss) -> None:
+def check_resuming_is_exact(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
     """Two rounds, a copy of all state into a new engine, two more rounds: the same bits as four in a row."""
-    whole = _play(_engine(cls(**options), objective), 4)
-    first, second = _engine(cls(**options), objective), _engine(cls(**options), objective)
+    whole = _play(_engine(cls(**options), loss), 4)
+    first, second = _engine(cls(**options), loss), _engine(cls(**options), loss)
     middle = _copied(_play(first, 2))
     visited = first.store.visited()
     if len(visited):
         second.store.write(visited, first.store.read(visited, torch.device("cpu")))
     end = middle
     for _ in range(2):
-        end, _ = second.play(end)
+        end, _ = second.step(end)
     _assert_same(whole, end, "a resumed run went another way")
 
 
-def check_a_common_stationary_point_stays(cls: type[Method], options: dict[str, Any], objective: Loss) -> None:
+def check_a_common_stationary_point_stays(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
     """Where every client's gradient is zero from the start, no method may move."""
     engine = _engine(cls(**options), _Flat())
     start = _start(engine)
     end = start
     for _ in range(2):
-        end, _ = engine.play(end)
-    evaluated = engine.training.method.eval_params(end.x, end.method)
+        end, _ = engine.step(end)
+    evaluated = engine.trainer.method.eval_params(end.x, end.method)
     kept = _outside_the_head(engine, torch.stack([start.x, evaluated]))
     assert torch.allclose(kept[0], kept[1], atol=1e-6), "the model left a stationary point"
     assert torch.allclose(start.x, end.x, atol=1e-6), "the model left a stationary point"
 
 
-def check_it_learns(cls: type[Method], options: dict[str, Any], objective: Loss) -> None:
+def check_it_learns(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
     """Twenty rounds with the defaults raise the accuracy on the clients' own data well above chance."""
-    engine = _engine(cls(**options), objective)
+    engine = _engine(cls(**options), loss)
     end = _play(engine, 20)
-    network = engine.training.forward.network
-    network.point_parameters(engine.training.method.eval_params(end.x, end.method))
+    network = engine.trainer.forward.network
+    network.point_parameters(engine.trainer.method.eval_params(end.x, end.method))
     federation = engine.federation
     assert isinstance(federation, InMemoryFederation)
-    everything = federation.shard(0).resident
+    everything = federation.shard(0).store
     with torch.no_grad():
         hits = network.module.eval()(everything.inputs).argmax(dim=-1) == everything.labels
     accuracy = float(hits.double().mean())
@@ -180,14 +179,14 @@ CHECKS: tuple[Check, ...] = (
 class _Flat(CrossEntropy):
     """Cross-entropy times zero: every point is stationary."""
 
-    def loss(self, view: Any, batch: Any, o: State, ctx: Any) -> Any:
-        loss, o = super().loss(view, batch, o, ctx)
-        return loss * 0.0, o
+    def with_gradient(self, logits: Tensor, batch: Batch, ctx: Context) -> tuple[Tensor, Tensor]:
+        loss, gradient = super().with_gradient(logits, batch, ctx)
+        return loss * 0.0, gradient * 0.0
 
 
 def _engine(
     method: Method,
-    objective: Loss,
+    loss: Loss,
     *,
     dtype: torch.dtype = torch.float32,
     stacked: bool = False,
@@ -205,21 +204,21 @@ def _engine(
         epochs=2,
         batch_size=8,
     )
-    training = ClientTrainer(
+    trainer = ClientTrainer(
         method=method,
-        objective=objective,
+        loss=loss,
         sampler=Uniform(),
         augmentation=None,
-        forward=stack(network) if stacked else SequentialForward(network),
+        forward=stacked_forward(network) if stacked else SequentialForward(network),
         population=population,
         weight_decay=0.0,
         clip=None,
         seed=SEED,
     )
-    first = training.clients(np.array([0]), [federation.shard(0)])
-    store = ClientStore(len(SIZES), training.initial_state(first, network.initial()[0]))
-    backend = InProcess(training, federation, store, block if stacked else 1)
-    return Rounds(training, federation, Participation(participation=0.7), backend, store, lr=0.1, lr_decay=0.99)
+    first = trainer.clients(np.array([0]), [federation.shard(0)])
+    store = ClientStore(len(SIZES), trainer.initial_state(first, network.initial()[0]))
+    backend = InProcess(trainer, federation, store, block if stacked else 1)
+    return Rounds(trainer, federation, Participation(fraction=0.7), backend, store, lr=0.1, lr_decay=0.99)
 
 
 def _federation(dtype: torch.dtype) -> InMemoryFederation:
@@ -238,13 +237,13 @@ def _model() -> nn.Module:
 
 
 def _start(engine: Rounds) -> ServerState:
-    return engine.start(*engine.training.forward.network.initial())
+    return engine.start(*engine.trainer.forward.network.initial())
 
 
 def _play(engine: Rounds, rounds: int) -> ServerState:
     state = _start(engine)
     for _ in range(rounds):
-        state, _ = engine.play(state)
+        state, _ = engine.step(state)
     return state
 
 
@@ -260,8 +259,8 @@ def _assert_same(one: ServerState, other: ServerState, complaint: str) -> None:
 
 def _outside_the_head(engine: Rounds, models: Vec) -> Vec:
     """The parameters but for the head's, which a method may re-train for evaluation."""
-    head = {slot.name for slot in engine.training.forward.network.head_slots}
-    named = engine.training.forward.network.unflatten(models)
+    head = {part.name for part in engine.trainer.forward.network.layout.head_slices}
+    named = engine.trainer.forward.network.layout.unflatten(models)
     return torch.cat([value.flatten(1) for name, value in named.items() if name not in head], dim=1)
 
 

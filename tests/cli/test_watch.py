@@ -16,31 +16,39 @@ from rich.console import Console
 
 import fedwcm
 from fedwcm.cli import main
-from fedwcm.watch.follow import SILENCE, Snapshot, Tail, Watch, WatchedRun
+from fedwcm.runs.live import MetricsFollower
+from fedwcm.runs.records import RoundRecord, Summary
+from fedwcm.watch.follow import SILENCE, Snapshot, Watch, WatchedRun
+from fedwcm.watch.formatting import bar, duration, sparkline
 from fedwcm.watch.frame import frame, status
-from fedwcm.watch.marks import bar, span_of, spark_line
+from tests.records import round_record
+from tests.records import summary as a_summary
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
 
 
-def record(number: int, **more: object) -> dict[str, object]:
+def record(number: int, **more: object) -> RoundRecord:
     accuracy = {"test_accuracy": 0.5, "per_class_accuracy": [0.9, None, 0.1], "few": 0.1}
-    return {"round": number, "seconds": 2.0 * number, **accuracy, **more}
+    return round_record(number, **{**accuracy, **more})
 
 
-def write_run(folder: Path, rounds: int, done: int, summary: dict[str, object] | None = None) -> Path:
+def line(record: RoundRecord) -> str:
+    return json.dumps(record.to_json()) + "\n"
+
+
+def write_run(folder: Path, rounds: int, done: int, summary: Summary | None = None) -> Path:
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text(f'[method]\nname = "fedwcm"\n[run]\nrounds = {rounds}\n')
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(record(r + 1)) + "\n" for r in range(done)))
+    (folder / "metrics.jsonl").write_text("".join(line(record(r + 1)) for r in range(done)))
     if summary is not None:
-        (folder / "summary.json").write_text(json.dumps(summary))
+        (folder / "summary.json").write_text(json.dumps(summary.to_json()))
     return folder
 
 
-def shown(glance: Snapshot, width: int = 100, height: int | None = None) -> str:
+def shown(snapshot: Snapshot, width: int = 100, height: int | None = None) -> str:
     console = Console(width=width, color_system=None)
     with console.capture() as capture:
-        console.print(frame(glance, width, height))
+        console.print(frame(snapshot, width, height))
     return capture.get()
 
 
@@ -49,10 +57,10 @@ def shown(glance: Snapshot, width: int = 100, height: int | None = None) -> str:
 
 def test_a_line_counts_once_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    tail = Tail(path)
+    tail = MetricsFollower(path)
     tail.read()
     assert tail.records == []
-    whole = json.dumps(record(1)) + "\n" + json.dumps(record(2)) + "\n"
+    whole = line(record(1)) + line(record(2))
     for length in range(len(whole) + 1):
         path.write_text(whole[:length])
         tail.read()
@@ -64,12 +72,12 @@ def test_a_line_counts_once_it_is_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rounds", [2, 9])
 def test_metrics_that_a_resumed_run_wrote_anew_are_read_anew(tmp_path: Path, rounds: int) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(json.dumps(record(r)) + "\n" for r in range(1, 6)))
-    tail = Tail(path)
+    path.write_text("".join(line(record(r)) for r in range(1, 6)))
+    tail = MetricsFollower(path)
     tail.read()
     draft = tmp_path / "metrics.jsonl.tmp"
     anew = [record(r, test_accuracy=0.7) for r in range(1, rounds + 1)]
-    draft.write_text("".join(json.dumps(r) + "\n" for r in anew))
+    draft.write_text("".join(map(line, anew)))
     os.replace(draft, path)
     tail.read()
     assert tail.records == anew
@@ -78,7 +86,7 @@ def test_metrics_that_a_resumed_run_wrote_anew_are_read_anew(tmp_path: Path, rou
 def test_it_waits_for_folders_that_are_not_there_and_notices_runs_that_begin(tmp_path: Path) -> None:
     watch = Watch([tmp_path / "later"])
     assert "not there yet" in shown(watch.look())
-    assert not watch.look().over
+    assert not watch.look().ended
     (tmp_path / "later").mkdir()
     assert "no run yet in" in shown(watch.look())
     write_run(tmp_path / "later" / "a", 10, 3)
@@ -90,15 +98,15 @@ def test_a_comparison_is_over_when_all_that_it_planned_is_over(tmp_path: Path) -
     labels = {"fedcm-a-0.2-seed0": "fedcm[a=0.2]", "fedcm-a-0.2-seed1": "fedcm[a=0.2]"}
     (tmp_path / "comparison.json").write_text(json.dumps({"labels": labels}))
     watch = Watch([tmp_path])
-    write_run(tmp_path / "runs" / "fedcm-a-0.2-seed0", 3, 3, {"diverged": None})
-    glance = watch.look()
-    assert [(run.label, run.state) for run in glance.runs] == [
+    write_run(tmp_path / "runs" / "fedcm-a-0.2-seed0", 3, 3, a_summary())
+    snapshot = watch.look()
+    assert [(run.label, run.state) for run in snapshot.runs] == [
         ("fedcm[a=0.2], seed 0", "finished"),
         ("fedcm[a=0.2], seed 1", "waiting"),
     ]
-    assert not glance.over
-    write_run(tmp_path / "runs" / "fedcm-a-0.2-seed1", 3, 1, {"diverged": "the model has a NaN"})
-    assert watch.look().over
+    assert not snapshot.ended
+    write_run(tmp_path / "runs" / "fedcm-a-0.2-seed1", 3, 1, a_summary(diverged="the model has a NaN"))
+    assert watch.look().ended
 
 
 def test_a_comparison_says_what_it_will_run_before_it_begins(tmp_path: Path) -> None:
@@ -108,20 +116,20 @@ def test_a_comparison_says_what_it_will_run_before_it_begins(tmp_path: Path) -> 
         def start(self, title: str, rounds: int, done: int) -> None:
             states.append(",".join(run.state for run in Watch([tmp_path]).look().runs))
 
-        def round(self, number: int, record: dict[str, object]) -> None: ...
+        def round(self, number: int, record: RoundRecord) -> None: ...
 
         def close(self) -> None: ...
 
     options = {"dataset": "digits", "clients": 10, "rounds": 1, "epochs": 1, "report": False}
     fedwcm.compare(["fedavg", "fedwcm"], [0], tmp_path, progress=Looking, **options)
     assert states == ["waiting,waiting", "finished,waiting"]
-    assert Watch([tmp_path]).look().over
+    assert Watch([tmp_path]).look().ended
 
 
 # --- what is said ------------------------------------------------------------------------------------
 
 
-def a_run(done: int, rounds: int = 10, age: float = 0.0, summary: dict[str, object] | None = None) -> WatchedRun:
+def a_run(done: int, rounds: int = 10, age: float = 0.0, summary: Summary | None = None) -> WatchedRun:
     return WatchedRun("name", Path("x"), rounds, [record(r + 1) for r in range(done)], summary, age)
 
 
@@ -137,9 +145,9 @@ def test_time_left_is_rounds_left_at_the_latest_speed_less_what_has_passed() -> 
 
 def test_a_run_without_news_is_called_silent_and_one_that_diverged_so() -> None:
     assert status(a_run(4)) == "12 s left"
-    assert status(a_run(4, age=SILENCE + 1)) == "no news for 1 min 01 s"
-    assert status(a_run(4, summary={"diverged": None})) == "finished"
-    diverged = a_run(4, summary={"diverged": "the model has a NaN after round 5"})
+    assert status(a_run(4, age=SILENCE + 1)) == "no record for 1 min 01 s"
+    assert status(a_run(4, summary=a_summary())) == "finished"
+    diverged = a_run(4, summary=a_summary(diverged="the model has a NaN after round 5"))
     assert status(diverged) == "diverged"
     assert "the model has a NaN after round 5" in shown(Snapshot([diverged], []))
 
@@ -164,18 +172,18 @@ def test_a_frame_fits_the_terminal() -> None:
 
 
 def test_runs_that_go_on_are_shown_first_where_there_is_no_room_for_all() -> None:
-    over = a_run(10, summary={"diverged": None})
+    over = a_run(10, summary=a_summary())
     text = shown(Snapshot([over] * 40 + [a_run(4)], []), 100, 20)
     assert "4/10" in text
     assert "41 runs: 1 running, 40 finished" in text
 
 
 @given(st.lists(st.floats(-1e6, 1e6), max_size=200), st.integers(1, 80))
-def test_a_spark_line_is_never_longer_than_asked_and_keeps_the_order(values: list[float], width: int) -> None:
-    line = spark_line(values, width)
-    assert len(line) == min(len(values), width)
+def test_a_sparkline_is_never_longer_than_asked_and_keeps_the_order(values: list[float], width: int) -> None:
+    drawn = sparkline(values, width)
+    assert len(drawn) == min(len(values), width)
     if len(values) <= width:
-        for (a, x), (b, y) in zip(*[list(zip(values, line, strict=True))] * 2, strict=True):
+        for (a, x), (b, y) in zip(*[list(zip(values, drawn, strict=True))] * 2, strict=True):
             assert (a <= b) <= (x <= y)
 
 
@@ -188,7 +196,7 @@ def test_a_bar_has_its_width_and_an_eighth_of_a_character_of_precision(share: fl
 
 
 def test_spans_of_time_read_as_people_say_them() -> None:
-    assert [span_of(s) for s in (0.2, 59, 200, 7500)] == ["0 s", "59 s", "3 min 20 s", "2 h 05 min"]
+    assert [duration(s) for s in (0.2, 59, 200, 7500)] == ["0 s", "59 s", "3 min 20 s", "2 h 05 min"]
 
 
 # --- the command -------------------------------------------------------------------------------------

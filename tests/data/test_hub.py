@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedwcm.data import load_dataset
+from fedwcm.data import load_dataset, load_rows
 
 
 def test_without_the_package_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,9 +44,8 @@ def table_rows(hf: Any, count: int) -> Any:
     return hf.Dataset.from_dict(content)
 
 
-@pytest.mark.parametrize("test_split", ["test", "validation"])
-def test_images_are_read_with_their_class_names_and_clients(hf: Any, tmp_path: Path, test_split: str) -> None:
-    hf.DatasetDict({"train": image_rows(hf, 8), test_split: image_rows(hf, 4)}).save_to_disk(tmp_path / "set")
+def test_images_are_read_with_their_class_names_and_clients(hf: Any, tmp_path: Path) -> None:
+    hf.DatasetDict({"train": image_rows(hf, 8), "test": image_rows(hf, 4)}).save_to_disk(tmp_path / "set")
     data = load_dataset(f"hub:{tmp_path / 'set'}", client="writer")
     assert data.name == "set"
     assert data.classes == ("odd", "even")
@@ -58,10 +57,30 @@ def test_images_are_read_with_their_class_names_and_clients(hf: Any, tmp_path: P
     assert data.client_ids.tolist() == [i % 3 for i in range(8)]
 
 
-def test_test_goes_before_validation(hf: Any, tmp_path: Path) -> None:
-    sizes = {"train": 8, "validation": 6, "test": 4}
+def test_every_split_is_the_part_that_it_is_called(hf: Any, tmp_path: Path) -> None:
+    sizes = {"train": 8, "validation": 6, "test": 4, "extra": 3}
     hf.DatasetDict({name: image_rows(hf, n) for name, n in sizes.items()}).save_to_disk(tmp_path / "set")
-    assert len(load_dataset(f"hub:{tmp_path / 'set'}").y_test) == 4
+    with pytest.warns(UserWarning, match="splits 'extra' are passed over"):
+        data = load_dataset(f"hub:{tmp_path / 'set'}")
+    assert data.y_val is not None
+    assert (len(data.y_train), len(data.y_val), len(data.y_test)) == (8, 6, 4)
+
+
+def test_validation_never_becomes_the_test(hf: Any, tmp_path: Path) -> None:
+    hf.DatasetDict({"train": image_rows(hf, 10), "validation": image_rows(hf, 6)}).save_to_disk(tmp_path / "set")
+    with pytest.warns(UserWarning, match="no test part: 20% of each class of train is drawn"):
+        data = load_dataset(f"hub:{tmp_path / 'set'}")
+    assert data.y_val is not None
+    assert (len(data.y_train), len(data.y_val), len(data.y_test)) == (8, 6, 2)
+
+
+def test_a_hub_set_is_read_by_the_schema_of_another(hf: Any, tmp_path: Path) -> None:
+    table_rows(hf, 20).save_to_disk(tmp_path / "set")
+    table_rows(hf, 6).select_columns(["b", "a"]).save_to_disk(tmp_path / "new")
+    data = load_dataset(f"hub:{tmp_path / 'set'}", label="kind")
+    rows = load_rows(f"hub:{tmp_path / 'new'}", data.schema, labelled=False)
+    assert rows.x.tolist() == [[float(i), float(i % 2 == 0)] for i in range(6)]
+    assert rows.y is None
 
 
 def test_numeric_columns_are_features_and_a_single_split_is_divided(hf: Any, tmp_path: Path) -> None:
@@ -85,14 +104,14 @@ def test_a_chosen_part_of_the_rows_is_read_as_chosen(hf: Any, tmp_path: Path) ->
         ({}, "--label NAME"),
         ({"label": "kin"}, r"no column 'kin' \(did you mean 'kind'\?\)"),
         ({"label": "kind", "client": "who"}, "no column 'who'"),
-        ({"label": "b"}, "'kind' is of type string"),
+        ({"label": "kind", "drop": ["c"]}, "matches no feature column"),
         ({"label": "kind", "split": "a"}, "--split a"),
     ],
 )
-def test_wrong_columns_are_named(hf: Any, tmp_path: Path, options: dict[str, str], message: str) -> None:
+def test_wrong_columns_are_named(hf: Any, tmp_path: Path, options: dict[str, Any], message: str) -> None:
     table_rows(hf, 20).save_to_disk(tmp_path / "set")
     with pytest.raises(ValueError, match=message):
-        load_dataset(f"hub:{tmp_path / 'set'}", **options)  # type: ignore[arg-type]
+        load_dataset(f"hub:{tmp_path / 'set'}", **options)
 
 
 def test_a_set_without_a_train_split_is_refused(hf: Any, tmp_path: Path) -> None:
@@ -111,3 +130,11 @@ def test_two_class_columns_ask_for_a_choice(hf: Any, tmp_path: Path) -> None:
 def test_a_folder_that_was_not_saved_is_refused(hf: Any, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="cannot be read"):
         load_dataset(f"hub:{tmp_path}")
+
+
+def test_an_image_column_may_be_left_out(hf: Any, tmp_path: Path) -> None:
+    rows = image_rows(hf, 12).add_column("weight", [float(i) for i in range(12)])
+    rows.save_to_disk(tmp_path / "set")
+    data = load_dataset(f"hub:{tmp_path / 'set'}", drop=["image", "writer"])
+    assert data.feature_names == ("weight",)
+    assert data.encoding.ignored == ("image", "writer")

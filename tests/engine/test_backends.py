@@ -25,7 +25,8 @@ from fedwcm.models import build_model
 from fedwcm.runs.progress import Silent
 from fedwcm.runs.runner import Runner, RunResult
 
-from ..factories import ENGINES, clusters, conv_batchnorm, linear, local_training, mlp, play, simulation
+from ..factories import ENGINES, clusters, conv_batchnorm, linear, make_rounds, make_trainer, mlp, play
+from ..records import timeless
 from ..specimens import Counter, Dying, Failing
 
 FOUR = ("fedavg", "fedcm", "fedwcm", "fedwcm-x")
@@ -47,7 +48,7 @@ def run_digits(method: str, backend: str) -> RunResult:
         "local.lr_decay": 0.9,
         "local.weight_decay": 1e-3,
         "local.clip": 5.0,
-        "participation.participation": 0.5,
+        "participation.fraction": 0.5,
         "participation.dropout": 0.2,
         "run.rounds": ROUNDS,
         "run.device": "cpu",
@@ -62,14 +63,14 @@ cached_run = cache(run_digits)
 
 def numbers(finished: RunResult) -> list[dict[str, Any]]:
     """The history without its clock."""
-    return [{k: v for k, v in record.items() if k != "seconds"} for record in finished.history]
+    return timeless(finished.history)
 
 
 @pytest.mark.parametrize("method", FOUR)
 @pytest.mark.parametrize("backend", ["vectorized", "parallel"])
 def test_all_backends_give_the_same_model_and_metrics_up_to_rounding(method: str, backend: str) -> None:
     expected, other = cached_run(method, "sequential"), cached_run(method, backend)
-    assert other.summary["backend"] == backend
+    assert other.summary.backend == backend
     for name, tensor in expected.model.items():
         torch.testing.assert_close(other.model[name], tensor, rtol=1e-4, atol=1e-5)
     assert len(expected.history) == ROUNDS
@@ -90,8 +91,8 @@ def test_processes_change_not_a_bit(method: str, module: Any) -> None:
     assert choice.stacked == (choice.block == 3)
     played = []
     for workers in (1, 2):
-        training = local_training(METHODS[method](), data.federation, module(), stacked=choice.stacked)
-        playing = simulation(training, data.federation, block=choice.block, workers=workers)
+        training = make_trainer(METHODS[method](), data.federation, module(), stacked=choice.stacked)
+        playing = make_rounds(training, data.federation, block=choice.block, workers=workers)
         played.append(play(playing, ROUNDS))
     for (one, record), (other, same) in zip(*played, strict=True):
         assert torch.equal(one.x, other.x)
@@ -106,7 +107,7 @@ def test_the_same_backend_twice_gives_identical_bits(backend: str) -> None:
 
 
 def test_methods_differ_so_that_agreement_means_something() -> None:
-    losses = {cached_run(method, "sequential").history[-1]["test_loss"] for method in FOUR}
+    losses = {cached_run(method, "sequential").history[-1].test_loss for method in FOUR}
     assert len(losses) == 4
 
 
@@ -116,11 +117,11 @@ def test_methods_differ_so_that_agreement_means_something() -> None:
 @pytest.mark.parametrize("backend", ENGINES)
 def test_client_state_survives_from_round_to_round(backend: str) -> None:
     data, engine = clusters(), ENGINES[backend]
-    training = local_training(Counter(), data.federation, linear(), stacked=engine.stacked)
-    playing = simulation(
+    training = make_trainer(Counter(), data.federation, linear(), stacked=engine.stacked)
+    playing = make_rounds(
         training,
         data.federation,
-        participation=Participation(participation=0.6),
+        participation=Participation(fraction=0.6),
         block=engine.block,
         workers=engine.workers,
     )
@@ -130,7 +131,7 @@ def test_client_state_survives_from_round_to_round(backend: str) -> None:
         for round_ in range(6):
             ids = playing.participation.sampled(5, training.seed, round_)
             visits[ids] += 1
-            state, _ = playing.play(state)
+            state, _ = playing.step(state)
             np.testing.assert_array_equal(playing.store.visited(), np.flatnonzero(visits))
     finally:
         playing.backend.close()
@@ -142,7 +143,7 @@ def test_client_state_survives_from_round_to_round(backend: str) -> None:
 
 def test_a_method_without_client_state_stores_nothing() -> None:
     data = clusters()
-    playing = simulation(local_training(FedAvg(), data.federation, linear()), data.federation)
+    playing = make_rounds(make_trainer(FedAvg(), data.federation, linear()), data.federation)
     play(playing, 2)
     assert not len(playing.store.visited())
     assert playing.store.read(np.arange(5), torch.device("cpu")) == {}
@@ -153,9 +154,9 @@ def test_a_method_without_client_state_stores_nothing() -> None:
 
 def test_a_failure_in_a_worker_is_raised_with_its_traceback() -> None:
     data = clusters()
-    training = local_training(Failing(client=3), data.federation, mlp())
+    training = make_trainer(Failing(client=3), data.federation, mlp())
     with pytest.raises(RuntimeError, match="client 3 cannot count") as caught:
-        play(simulation(training, data.federation, workers=2), 1)
+        play(make_rounds(training, data.federation, workers=2), 1)
     assert "Traceback" in str(caught.value)
     assert "in finish" in str(caught.value)
 
@@ -163,23 +164,23 @@ def test_a_failure_in_a_worker_is_raised_with_its_traceback() -> None:
 def test_closing_while_a_worker_is_busy_is_quiet(capfd: pytest.CaptureFixture[str]) -> None:
     """As after Ctrl-C: the user sees one message, not a traceback from every worker."""
     data = clusters()
-    training = local_training(Failing(client=2, seconds=0.3), data.federation, mlp())
+    training = make_trainer(Failing(client=2, seconds=0.3), data.federation, mlp())
     with pytest.raises(RuntimeError, match="client 2 cannot count"):
-        play(simulation(training, data.federation, workers=2), 1)
+        play(make_rounds(training, data.federation, workers=2), 1)
     assert capfd.readouterr().err == ""
 
 
 def test_a_worker_that_dies_is_an_error_and_not_a_wait_for_ever() -> None:
     data = clusters()
-    training = local_training(Dying(client=3), data.federation, mlp())
+    training = make_trainer(Dying(client=3), data.federation, mlp())
     with pytest.raises(RuntimeError, match="worker process ended"):
-        play(simulation(training, data.federation, workers=2), 1)
+        play(make_rounds(training, data.federation, workers=2), 1)
 
 
 def test_closing_one_pool_does_not_wait_for_another() -> None:
     data = clusters()
     pools = [
-        simulation(local_training(FedAvg(), data.federation, mlp()), data.federation, workers=2).backend
+        make_rounds(make_trainer(FedAvg(), data.federation, mlp()), data.federation, workers=2).backend
         for _ in range(2)
     ]
     began = time.perf_counter()
@@ -190,16 +191,16 @@ def test_closing_one_pool_does_not_wait_for_another() -> None:
 
 ORPHANS = """
 import multiprocessing
-from tests.factories import clusters, local_training, mlp, simulation
+from tests.factories import clusters, make_rounds, make_trainer, mlp
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
 
 data = clusters()
-playing = simulation(local_training(FedAvg(), data.federation, mlp()), data.federation, workers=2)
-state = playing.start(*playing.training.forward.network.initial())
+playing = make_rounds(make_trainer(FedAvg(), data.federation, mlp()), data.federation, workers=2)
+state = playing.start(*playing.trainer.forward.network.initial())
 print(*[worker.pid for worker in multiprocessing.active_children()], flush=True)
 while True:
-    state, _ = playing.play(state)
+    state, _ = playing.step(state)
 """
 
 

@@ -7,16 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from fedwcm.core.loss import Outputs
+from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.types import Context, State
-from fedwcm.engine.batches import Batch
 from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.network import Network
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.fedcm import FedCM
 
-from ..factories import IMAGE, SIZES, Bench, clusters, conv_batchnorm, local_training, play, simulation
+from ..factories import IMAGE, SIZES, Bench, clusters, conv_batchnorm, make_rounds, make_trainer, play
 from ..specimens import ByAutograd, FullGradient, Sam, the_long_way
 
 DATA = clusters(shape=IMAGE)
@@ -59,15 +58,13 @@ def test_over_many_steps_a_second_gradient_at_the_same_point_changes_nothing() -
 class Peeking(CrossEntropy):
     """Looks at the received model on every batch, as distillation does."""
 
-    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[torch.Tensor, State]:
-        view.at(ctx.x * 1.5)
-        return super().loss(view, batch, o, ctx)
+    def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[torch.Tensor, State]:
+        outputs.at(ctx.x * 1.5)
+        return super().__call__(outputs, batch, o, ctx)
 
 
 def test_looking_at_another_model_does_not_move_the_statistics() -> None:
-    plain, peeking = (
-        Bench(FedAvg(), DATA, conv_batchnorm(), objective=o).train() for o in (ByAutograd(), Peeking())
-    )
+    plain, peeking = (Bench(FedAvg(), DATA, conv_batchnorm(), loss=o).train() for o in (ByAutograd(), Peeking()))
     assert torch.equal(peeking.upload["buffers"], plain.upload["buffers"])
     assert torch.equal(peeking.upload["delta"], plain.upload["delta"])
 
@@ -75,7 +72,7 @@ def test_looking_at_another_model_does_not_move_the_statistics() -> None:
 def test_probing_does_not_move_the_statistics() -> None:
     bench = Bench(FullGradient(), DATA, conv_batchnorm())
     bench.run("probe", [0])
-    assert torch.equal(bench.training.forward.buffers()[0], bench.sent.buffers)
+    assert torch.equal(bench.trainer.forward.buffers()[0], bench.sent.buffers)
     assert bench.sent.buffers.tolist() == [0.0] * 3 + [1.0] * 3
 
 
@@ -88,8 +85,8 @@ def test_every_client_starts_from_the_received_statistics() -> None:
 
 @pytest.mark.parametrize("method", [FedAvg(average="uniform"), FedCM()], ids=["fedavg", "fedcm"])
 def test_the_server_averages_the_statistics_by_samples_whatever_the_method_does(method: FedAvg | FedCM) -> None:
-    training = local_training(method, DATA.federation, conv_batchnorm())
-    state, _ = play(simulation(training, DATA.federation, lr=0.2), 1)[0]
+    training = make_trainer(method, DATA.federation, conv_batchnorm())
+    state, _ = play(make_rounds(training, DATA.federation, lr=0.2), 1)[0]
     each = Bench(method, DATA, conv_batchnorm(), round_=0).train(range(5)).upload["buffers"]
     share = torch.tensor(SIZES, dtype=torch.float64) / sum(SIZES)
     np.testing.assert_allclose(state.buffers.numpy(), (share @ each).numpy(), rtol=1e-12)

@@ -1,4 +1,4 @@
-"""One model at a time and stacked models show an objective the same view, and differentiate it alike."""
+"""One model at a time and stacked models show an objective the same outputs, and differentiate it alike."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from fedwcm.core.loss import Outputs
+from fedwcm.core.batch import Outputs
 from fedwcm.core.types import Vec
+from fedwcm.engine.backends.plan import stacked_forward
 from fedwcm.engine.fast.ascent import AscendedModels
-from fedwcm.engine.fast.linear_layers import affine_layers
-from fedwcm.engine.fast.linear_stack import LinearStack, stack
+from fedwcm.engine.fast.linear_layers import linear_layers
+from fedwcm.engine.fast.linear_stack import LinearStack
 from fedwcm.engine.forward import DenseAscent, Forward, SequentialForward, VmapForward
 from fedwcm.engine.network import Network
 
@@ -58,37 +59,37 @@ def both(
     w, inputs = models_and_inputs(network, shape)
     x = network.initial()[0]
     stacked = way(network)
-    view = stacked(w, inputs, track=True)
-    value = loss(view, x)
-    together = [value.detach(), gradient(stacked, value), view.logits.detach()]
+    outputs = stacked(w, inputs, track=True)
+    value = loss(outputs, x)
+    together = [value.detach(), gradient(stacked, value), outputs.logits.detach()]
     rows = []
     single = SequentialForward(Network(build()))
     for k in range(K):
         single.start(x, torch.zeros(0))
-        view = single(w[k : k + 1], inputs[k : k + 1], track=True)
-        value = loss(view, x)
-        rows.append([value.detach(), gradient(single, value), view.logits.detach()])
+        outputs = single(w[k : k + 1], inputs[k : k + 1], track=True)
+        value = loss(outputs, x)
+        rows.append([value.detach(), gradient(single, value), outputs.logits.detach()])
     return together, [torch.cat(column) for column in zip(*rows, strict=True)]
 
 
-def first_class(view: Outputs, _: Vec) -> Tensor:
-    return -log_softmax(view.logits, dim=-1)[..., 0].mean(dim=-1)
+def first_class(outputs: Outputs, _: Vec) -> Tensor:
+    return -log_softmax(outputs.logits, dim=-1)[..., 0].mean(dim=-1)
 
 
-def of_features(view: Outputs, _: Vec) -> Tensor:
-    return (view.features**2).sum(dim=-1).mean(dim=-1)
+def of_features(outputs: Outputs, _: Vec) -> Tensor:
+    return (outputs.features**2).sum(dim=-1).mean(dim=-1)
 
 
-def of_the_head_on_other_features(view: Outputs, _: Vec) -> Tensor:
-    return (view.head(view.features.detach() * 2.0 + 1.0) ** 2).sum(dim=-1).mean(dim=-1)
+def of_the_head_on_other_features(outputs: Outputs, _: Vec) -> Tensor:
+    return (outputs.head(outputs.features.detach() * 2.0 + 1.0) ** 2).sum(dim=-1).mean(dim=-1)
 
 
-def distilled(view: Outputs, x: Vec) -> Tensor:
+def distilled(outputs: Outputs, x: Vec) -> Tensor:
     """Like first_class, plus the distance to what the received model says."""
-    received = view.at(x)
+    received = outputs.at(x)
     assert not received.logits.requires_grad
-    distance = ((view.logits - received.logits) ** 2).sum(dim=-1).mean(dim=-1)
-    return first_class(view, x) + distance + 0.0 * received.features.sum(dim=(-1, -2))
+    distance = ((outputs.logits - received.logits) ** 2).sum(dim=-1).mean(dim=-1)
+    return first_class(outputs, x) + distance + 0.0 * received.features.sum(dim=(-1, -2))
 
 
 @pytest.mark.parametrize("build", [mlp, unbiased, deep])
@@ -113,8 +114,8 @@ def test_a_gradient_can_be_had_as_a_vector_or_added_to_the_models(build: Build, 
     rates = torch.tensor([0.3, -2.0, 0.1], dtype=torch.float64)[:k]
     plain = gradient(forward, loss(forward(w, inputs, track=True), w[0]))
     moved = w.clone()
-    view = forward(moved, inputs, track=True)
-    forward.backward(loss(view, w[0]), rates).add_to(moved)
+    outputs = forward(moved, inputs, track=True)
+    forward.backward(loss(outputs, w[0]), rates).add_to(moved)
     np.testing.assert_allclose(moved.numpy(), (w + rates[:, None] * plain).numpy(), **EXACT)
     here, afresh = (f(moved, inputs, track=True).logits.detach() for f in (forward, way(Network(build()))))
     assert torch.equal(here, afresh)  # of the models as they are now, not of what they were
@@ -130,11 +131,11 @@ def test_models_moved_uphill_are_the_same_whether_written_out_or_not(build: Buil
     for lazily in (False, True):
         before = loss(forward(w, inputs, track=True), w[0])
         slopes = forward.backward(before, torch.ones_like(before))
-        point = (forward if lazily else DenseAscent()).uphill(w, slopes, rho)
+        point = (forward if lazily else DenseAscent()).ascend(w, slopes, rho)
         assert isinstance(point, AscendedModels) == (lazily and loss is not of_the_head_on_other_features)
-        view = point.view() if isinstance(point, AscendedModels) else forward(point, inputs, track=False)
-        after = loss(view, w[0])
-        ends.append([view.logits.detach(), view.head(view.features).detach(), after.detach()])
+        outputs = point.outputs() if isinstance(point, AscendedModels) else forward(point, inputs, track=False)
+        after = loss(outputs, w[0])
+        ends.append([outputs.logits.detach(), outputs.head(outputs.features).detach(), after.detach()])
         ends[-1].append(forward.backward(after, torch.ones_like(after)).vector())
     for written, lazy in zip(*ends, strict=True):
         np.testing.assert_allclose(lazy.numpy(), written.numpy(), rtol=1e-9, atol=1e-12)
@@ -146,9 +147,9 @@ def test_a_zero_gradient_leads_nowhere() -> None:
     w, inputs = models_and_inputs(network)
     forward = LinearStack(network)
     logits = forward(w, inputs, track=True).logits
-    point = forward.uphill(w, forward.backward(logits, torch.zeros_like(logits)), 0.5)
+    point = forward.ascend(w, forward.backward(logits, torch.zeros_like(logits)), 0.5)
     assert isinstance(point, AscendedModels)
-    assert torch.equal(point.view().logits, logits)
+    assert torch.equal(point.outputs().logits, logits)
 
 
 @pytest.mark.parametrize("way", [SequentialForward, VmapForward, LinearStack])
@@ -158,11 +159,11 @@ def test_a_gradient_with_respect_to_the_logits_goes_on_to_the_models(way: Way) -
     k = 1 if way is SequentialForward else K
     forward = way(network)
     plain = gradient(forward, first_class(forward(w[:k], inputs[:k], track=True), w[0]))
-    view = forward(w[:k], inputs[:k], track=True)
-    by_logits = view.logits.detach().softmax(dim=-1)
+    outputs = forward(w[:k], inputs[:k], track=True)
+    by_logits = outputs.logits.detach().softmax(dim=-1)
     by_logits[..., 0] -= 1.0
     np.testing.assert_allclose(
-        forward.backward(view.logits, by_logits / BATCH).vector().numpy(), plain.numpy(), **EXACT
+        forward.backward(outputs.logits, by_logits / BATCH).vector().numpy(), plain.numpy(), **EXACT
     )
 
 
@@ -180,8 +181,10 @@ def test_the_head_on_the_features_gives_the_logits(build: Build, way: Way) -> No
     network = Network(build())
     w, inputs = models_and_inputs(network)
     k = 1 if way is SequentialForward else K
-    view = way(network)(w[:k], inputs[:k], track=True)
-    np.testing.assert_allclose(view.head(view.features).detach().numpy(), view.logits.detach().numpy(), **EXACT)
+    outputs = way(network)(w[:k], inputs[:k], track=True)
+    np.testing.assert_allclose(
+        outputs.head(outputs.features).detach().numpy(), outputs.logits.detach().numpy(), **EXACT
+    )
 
 
 def two_convolutions() -> nn.Module:
@@ -209,9 +212,9 @@ def test_looking_at_another_model_changes_neither_the_view_nor_its_gradient(
     k = 1 if way is SequentialForward else K
     forward = way(network)
     plain = gradient(forward, first_class(forward(w[:k], inputs[:k], track=True), x))
-    view = forward(w[:k], inputs[:k], track=True)
-    other = view.at(x)
-    assert torch.equal(gradient(forward, first_class(view, x)), plain)
+    outputs = forward(w[:k], inputs[:k], track=True)
+    other = outputs.at(x)
+    assert torch.equal(gradient(forward, first_class(outputs, x)), plain)
     mine = Network(build())
     mine.point_parameters(x)
     np.testing.assert_allclose(other.logits[0].numpy(), mine(inputs[0])[0].detach().numpy(), **EXACT)
@@ -237,7 +240,7 @@ def test_a_model_without_a_linear_layer_has_no_features_in_either_way() -> None:
     network = Network(headless())
     w, inputs = models_and_inputs(network, IMAGE)
     assert network.head is None
-    assert not network.head_slots
+    assert not network.layout.head_slices
     assert VmapForward(network)(w, inputs, track=True).features.numel() == 0
     assert SequentialForward(network)(w[:1], inputs[:1], track=True).features.numel() == 0
 
@@ -251,7 +254,7 @@ def test_a_model_without_a_linear_layer_has_no_head_even_if_it_has_parameters_of
         def forward(self, inputs: Tensor) -> Tensor:
             return inputs * self.scale
 
-    assert not Network(Scaled()).head_slots
+    assert not Network(Scaled()).layout.head_slices
 
 
 def test_frozen_parameters_stay_out_of_the_vector() -> None:
@@ -276,7 +279,7 @@ def test_the_state_dict_holds_the_given_vector_and_buffers() -> None:
     network = Network(conv_batchnorm())
     x, buffers = (torch.arange(float(len(v)), dtype=torch.float64) for v in network.initial())
     state = network.state_dict(x, buffers)
-    assert torch.equal(torch.cat([state[slot.name].reshape(-1) for slot in network.slots]), x)
+    assert torch.equal(torch.cat([state[slot.name].reshape(-1) for slot in network.layout.slices]), x)
     assert torch.equal(torch.cat([state["1.running_mean"], state["1.running_var"]]), buffers)
     assert state["1.num_batches_tracked"] == 0
 
@@ -308,8 +311,8 @@ def test_the_hand_written_backward_pass_is_autograds(activation: type[nn.Module]
 
 
 def test_softmax_regression_may_use_its_inputs_as_features() -> None:
-    def weighed(view: Outputs, x: Vec) -> Tensor:
-        return first_class(view, x) * (1.0 + of_features(view, x))
+    def weighed(outputs: Outputs, x: Vec) -> Tensor:
+        return first_class(outputs, x) * (1.0 + of_features(outputs, x))
 
     together, apart = both(linear, weighed, way=LinearStack)
     for mine, theirs in zip(together, apart, strict=True):
@@ -360,14 +363,14 @@ OTHERS: list[Build] = [
 @pytest.mark.parametrize("build", OTHERS)
 def test_a_model_that_is_anything_else_is_left_to_autograd(build: Build) -> None:
     network = Network(build())
-    assert affine_layers(network) is None
+    assert linear_layers(network) is None
     with pytest.raises(ValueError, match="not a plain stack"):
         LinearStack(network)
 
 
 def test_stacking_takes_the_kernel_where_there_is_one() -> None:
-    assert isinstance(stack(Network(mlp())), LinearStack)
-    assert isinstance(stack(Network(two_convolutions())), VmapForward)
+    assert isinstance(stacked_forward(Network(mlp())), LinearStack)
+    assert isinstance(stacked_forward(Network(two_convolutions())), VmapForward)
 
 
 def test_a_new_block_lets_go_of_the_models_before() -> None:

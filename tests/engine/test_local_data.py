@@ -6,10 +6,10 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedwcm.core.loss import Outputs
+from fedwcm.core.batch import Batch, Outputs, Shard
 from fedwcm.core.types import Context, State
 from fedwcm.engine import local_data
-from fedwcm.engine.batches import Batch, Shard, whole
+from fedwcm.engine.batches import whole
 from fedwcm.losses.cross_entropy import CrossEntropy
 
 from ..factories import Bench, Clusters, clusters, linear, mlp
@@ -38,15 +38,15 @@ def test_the_gradient_is_that_of_the_mean_loss_over_all_local_samples(build: typ
 class Penalised(CrossEntropy):
     """Cross-entropy plus a term that has nothing to do with the samples: the squared bias of the head."""
 
-    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[torch.Tensor, State]:
-        loss, o = super().loss(view, batch, o, ctx)
-        bias = view.head(torch.zeros_like(view.features[:, :1]))
+    def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[torch.Tensor, State]:
+        loss, o = super().__call__(outputs, batch, o, ctx)
+        bias = outputs.head(torch.zeros_like(outputs.features[:, :1]))
         return loss + (bias**2).sum(dim=(-1, -2)), o
 
 
 def test_a_client_that_has_run_out_of_samples_adds_nothing_while_others_go_on() -> None:
     together, apart = (
-        Bench(FullGradient(), LARGE, mlp(), stacked=stacked, objective=Penalised()).run("probe", BY_SIZE)
+        Bench(FullGradient(), LARGE, mlp(), stacked=stacked, loss=Penalised()).run("probe", BY_SIZE)
         for stacked in (True, False)
     )
     np.testing.assert_allclose(
@@ -80,7 +80,7 @@ def test_clients_with_data_of_their_own_give_what_clients_of_a_shared_set_do() -
     data = clusters()
     shared = [data.federation.shard(k) for k in (2, 0)]
     own = [clusters().federation.shard(k) for k in (2, 0)]
-    assert own[0].resident is not own[1].resident
+    assert own[0].store is not own[1].store
     for mine, theirs in zip(whole(own, 8), whole(shared, 8), strict=True):
         assert torch.equal(mine.labels, theirs.labels)
         real = slice(None) if theirs.weight is None else theirs.weight.bool()

@@ -15,7 +15,7 @@ from fedwcm.core.types import Vec
 from fedwcm.engine.batches import local_steps
 from fedwcm.engine.client import ClientUpdates
 from fedwcm.methods.fedavg import FedAvg
-from fedwcm.methods.fedwcm_x import FedWCMX
+from fedwcm.methods.fedwcm import FedWCMX
 
 from ..factories import BY_STEPS, IMAGE, SIZES, Bench, Clusters, clusters, divided, headless, linear, mlp
 from ..specimens import Counter, Growing, Push, Sam, Scaled, Seen, Shift, global_torch_rng_untouched, the_long_way
@@ -43,7 +43,7 @@ def assert_same(one: ClientUpdates, other: ClientUpdates) -> None:
 @pytest.mark.parametrize("build", [linear, mlp])
 def test_stacked_clients_train_as_each_would_alone(method: Method, build: Any) -> None:
     data = clusters()
-    options: dict[str, Any] = {"weight_decay": 0.03, "clip": 0.5, "objective": Seen()}
+    options: dict[str, Any] = {"weight_decay": 0.03, "clip": 0.5, "loss": Seen()}
     together = Bench(method, data, build(), stacked=True, **options).train()
     apart = Bench(method, data, build(), **options).train()
     assert_same(together, apart)
@@ -53,11 +53,11 @@ def test_stacked_clients_train_as_each_would_alone(method: Method, build: Any) -
 def test_what_an_objective_prepares_stays_with_its_client() -> None:
     data = clusters()
     together, apart = (
-        Bench(FedAvg(), data, mlp(), stacked=stacked, objective=Scaled()).train() for stacked in (True, False)
+        Bench(FedAvg(), data, mlp(), stacked=stacked, loss=Scaled()).train() for stacked in (True, False)
     )
     assert_same(together, apart)
     plain = Bench(FedAvg(), data, mlp(), **ONE_STEP).train()
-    scaled = Bench(FedAvg(), data, mlp(), objective=Scaled(), **ONE_STEP).train()
+    scaled = Bench(FedAvg(), data, mlp(), loss=Scaled(), **ONE_STEP).train()
     np.testing.assert_allclose(scaled.loss / plain.loss, 1.0 + np.array(BY_STEPS), **EXACT)
 
 
@@ -105,7 +105,7 @@ def test_the_sample_that_padding_reads_is_not_felt() -> None:
     results = []
     for content in (0.0, 1e3):
         data = clusters()
-        data.federation.shard(0).resident.inputs[0] = content  # row 0 belongs to nobody
+        data.federation.shard(0).store.inputs[0] = content  # row 0 belongs to nobody
         results.append(Bench(FedAvg(), data, mlp(), stacked=True).train())
     assert torch.equal(results[0].upload["delta"], results[1].upload["delta"])
     np.testing.assert_array_equal(results[0].loss, results[1].loss)
@@ -121,18 +121,18 @@ def test_a_client_takes_epochs_times_the_ceiling_of_n_over_b_steps(
     epochs: int, batch_size: int, stacked: bool
 ) -> None:
     data = clusters()
-    options: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "objective": Seen()}
+    options: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "loss": Seen()}
     result = Bench(Counter(), data, linear(), stacked=stacked, **options).train()
     expected = [epochs * int(np.ceil(SIZES[client] / batch_size)) for client in BY_STEPS]
     assert result.report["steps"].tolist() == expected
-    assert result.state["objective/seen"].tolist() == expected
+    assert result.state["loss/seen"].tolist() == expected
     assert local_steps(np.array(SIZES)[BY_STEPS], epochs, batch_size).tolist() == expected
 
 
 @pytest.mark.parametrize("stacked", [False, True])
 def test_every_epoch_visits_every_sample_of_the_client_once_in_batches_of_b(stacked: bool) -> None:
     data, objective = clusters(), Seen()
-    Bench(FedAvg(), data, linear(), stacked=stacked, objective=objective).train()
+    Bench(FedAvg(), data, linear(), stacked=stacked, loss=objective).train()
     for client, part in enumerate(data.parts):
         batches = [ids for who, ids in objective.batches if who == client]
         half = len(batches) // 2
@@ -145,16 +145,14 @@ def test_every_epoch_visits_every_sample_of_the_client_once_in_batches_of_b(stac
 def test_an_objective_s_state_advances_once_a_step_even_if_a_step_takes_two_gradients() -> None:
     data = clusters()
     for stacked in (False, True):
-        result = Bench(Sam(), data, linear(), stacked=stacked, objective=Seen()).train()
+        result = Bench(Sam(), data, linear(), stacked=stacked, loss=Seen()).train()
         steps = 2 * np.ceil(np.array(SIZES)[BY_STEPS] / 8)
-        np.testing.assert_array_equal(result.state["objective/seen"].numpy(), steps)
+        np.testing.assert_array_equal(result.state["loss/seen"].numpy(), steps)
 
 
 def test_all_gradients_of_a_step_see_the_objective_s_state_from_before_it() -> None:
     data = clusters()
-    once, twice = (
-        Bench(m, data, mlp(), objective=Growing()).train() for m in (the_long_way(FedAvg)(), Sam(rho=0.0))
-    )
+    once, twice = (Bench(m, data, mlp(), loss=Growing()).train() for m in (the_long_way(FedAvg)(), Sam(rho=0.0)))
     assert torch.equal(twice.upload["delta"], once.upload["delta"])
     constant = Bench(FedAvg(), data, mlp()).train()
     assert not torch.allclose(once.upload["delta"], constant.upload["delta"], rtol=1e-3)
@@ -265,5 +263,5 @@ def test_dropout_differs_between_seeds_rounds_and_clients() -> None:
 @pytest.mark.parametrize("stacked", [False, True])
 def test_a_model_without_a_linear_layer_trains(stacked: bool) -> None:
     bench = Bench(FedAvg(), clusters(shape=IMAGE), headless(), stacked=stacked)
-    assert bench.training.forward.network.head is None
+    assert bench.trainer.forward.network.head is None
     assert (bench.train().upload["delta"].norm(dim=-1) > 1e-3).all()

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from fedwcm.core.rng import Purpose, generator
-from fedwcm.core.types import Combination, State
+from fedwcm.core.types import State, Uploads
 
-from ..factories import CLASSES, ENGINES, SIZES, Scripted, clusters, linear, local_training, play, simulation
+from ..factories import CLASSES, ENGINES, SIZES, Scripted, clusters, linear, make_rounds, make_trainer, play
 from ..reference.softmax_regression import loss_gradient
 from ..specimens import FullGradient, Mime
 
@@ -53,9 +53,9 @@ def mime_by_hand() -> list[tuple[Vector, Vector]]:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_method_with_a_first_phase_equals_the_loop_written_by_hand(engine: str) -> None:
     way = ENGINES[engine]
-    training = local_training(Mime(), DATA.federation, linear(), stacked=way.stacked, epochs=EPOCHS, seed=SEED)
+    training = make_trainer(Mime(), DATA.federation, linear(), stacked=way.stacked, epochs=EPOCHS, seed=SEED)
     played = play(
-        simulation(
+        make_rounds(
             training,
             DATA.federation,
             participation=Scripted(COHORTS),
@@ -72,17 +72,17 @@ def test_a_method_with_a_first_phase_equals_the_loop_written_by_hand(engine: str
 
 
 def test_probing_counts_its_bytes_down_to_everybody_asked_and_up_from_everybody_who_answered() -> None:
-    training = local_training(Mime(), DATA.federation, linear())
-    (_, record), *_ = play(simulation(training, DATA.federation, participation=Scripted(COHORTS)), 1)
+    training = make_trainer(Mime(), DATA.federation, linear())
+    (_, record), *_ = play(make_rounds(training, DATA.federation, participation=Scripted(COHORTS)), 1)
     vector = 8 * training.forward.network.size
     assert record["bytes_down"] == 5 * (vector + vector) + 5 * (vector + vector)  # x and a message, twice
     assert record["bytes_up"] == 3 * vector + 3 * vector
 
 
 def test_a_round_without_an_answer_keeps_the_state_of_a_probing_method_too() -> None:
-    training = local_training(Mime(), DATA.federation, linear())
+    training = make_trainer(Mime(), DATA.federation, linear())
     scripted = Scripted([[0, 2, 3], [], [1]])
-    (before, _), (after, record), _ = play(simulation(training, DATA.federation, participation=scripted), 3)
+    (before, _), (after, record), _ = play(make_rounds(training, DATA.federation, participation=scripted), 3)
     assert torch.equal(after.x, before.x)
     assert torch.equal(after.method["last"], before.method["last"])
     assert record["participants"] == 0
@@ -91,24 +91,24 @@ def test_a_round_without_an_answer_keeps_the_state_of_a_probing_method_too() -> 
 class Curious(FullGradient):
     """Uploads what the probing client was sent."""
 
-    def init(self, x: torch.Tensor, population: Any, survey: Any) -> State:
+    def init(self, x: torch.Tensor, population: Any) -> State:
         return {"secret": torch.full_like(x, 7.0)}
 
-    def probe_message(self, s: State) -> State:
+    def probe_broadcast(self, s: State) -> State:
         return {"secret": s["secret"]}
 
     def probe(self, local: Any, ctx: Any) -> State:
         return {"echo": ctx.message["secret"].expand(len(ctx.clients), -1) * ctx.clients.ids[0]}
 
-    def combine_probe(self, s: State, cohort: Any) -> Any:
-        return {"echo": Combination("echo", np.eye(len(cohort))[1])}
+    def after_probe(self, s: State, uploads: Uploads, cohort: Any) -> State:
+        return {**s, "echo": uploads.sum("echo", np.eye(len(cohort))[1])}
 
-    def update(self, x: torch.Tensor, s: State, agg: State, cohort: Any) -> tuple[torch.Tensor, State]:
-        return x, {**s, "echo": agg["echo"]}
+    def update(self, x: torch.Tensor, s: State, uploads: Uploads, cohort: Any) -> tuple[torch.Tensor, State]:
+        return x, s
 
 
-def test_the_probing_clients_get_their_message_and_are_combined_by_id() -> None:
-    training = local_training(Curious(), DATA.federation, linear())
+def test_the_probing_clients_get_their_message_and_are_summed_by_id() -> None:
+    training = make_trainer(Curious(), DATA.federation, linear())
     scripted = Scripted([[1, 3, 4]])
-    (state, _), *_ = play(simulation(training, DATA.federation, participation=scripted), 1)
+    (state, _), *_ = play(make_rounds(training, DATA.federation, participation=scripted), 1)
     assert state.method["echo"].eq(7.0 * 3).all()

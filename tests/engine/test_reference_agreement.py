@@ -86,7 +86,7 @@ def reference(method: str, options: dict[str, Any]) -> list[dict[str, Any]]:
 def engine(name: str, options: dict[str, Any], stacked: bool) -> Rounds:
     own = {"alpha" if k == "alpha0" else k: v for k, v in options.items() if k not in LOCAL_OPTIONS}
     method: Method = METHODS[name](**own)
-    training = factories.local_training(
+    training = factories.make_trainer(
         method,
         DATA.federation,
         factories.linear(),
@@ -97,7 +97,7 @@ def engine(name: str, options: dict[str, Any], stacked: bool) -> Rounds:
         clip=options.get("clip"),
         seed=SEED,
     )
-    return factories.simulation(
+    return factories.make_rounds(
         training,
         DATA.federation,
         participation=factories.Scripted(COHORTS),

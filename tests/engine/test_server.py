@@ -1,4 +1,4 @@
-"""The server's side: combinations, who takes part, who answers, and randomness by address."""
+"""The server's side: sums, who takes part, who answers, and randomness by address."""
 
 from dataclasses import replace
 from itertools import product
@@ -9,39 +9,38 @@ import pytest
 import torch
 
 from fedwcm.core.rng import Purpose, generator
-from fedwcm.core.types import Cohort, Combination
+from fedwcm.core.types import Cohort
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.rounds import ServerState
-from fedwcm.engine.server import RoundResult, combine
+from fedwcm.engine.server import RoundResult
+from fedwcm.engine.uploads import UploadRows
 from fedwcm.methods import METHODS
 
-from ..factories import SIZES, Scripted, clusters, linear, local_training, play, simulation, watch_updates
+from ..factories import SIZES, Scripted, clusters, linear, make_rounds, make_trainer, play, watch_updates
 
 DATA = clusters()
 FOUR = ("fedavg", "fedcm", "fedwcm", "fedwcm-x")
 
 
-# --- combinations ------------------------------------------------------------------------------------
+# --- sums --------------------------------------------------------------------------------------------
 
 
-def test_combinations_of_one_upload_equal_separate_ones_and_the_sums_by_hand() -> None:
+def test_sums_of_one_upload_in_one_pass_equal_separate_ones_and_those_by_hand() -> None:
     rng = np.random.default_rng(0)
-    uploads = {
+    rows = {
         "a": torch.from_numpy(rng.normal(size=(3, 5))),
         "b": torch.from_numpy(rng.normal(size=(3, 2, 4))),
         "c": torch.from_numpy(rng.normal(size=3)),
     }
-    asked = {f"{key}{i}": Combination(key, rng.normal(size=3)) for key, i in product(uploads, range(3))}
-    together = combine(uploads, asked)
-    assert together.keys() == asked.keys()
-    for name, one in asked.items():
-        by_hand = sum(w * row for w, row in zip(one.weights, uploads[one.key].numpy(), strict=True))
-        np.testing.assert_allclose(together[name].numpy(), by_hand, rtol=1e-13, atol=1e-15)
-        np.testing.assert_allclose(combine(uploads, {name: one})[name].numpy(), by_hand, rtol=1e-13, atol=1e-15)
-
-
-def test_an_upload_that_nobody_combines_is_ignored() -> None:
-    assert combine({"a": torch.ones(2, 3)}, {}) == {}
+    uploads = UploadRows(rows)
+    for key, values in rows.items():
+        weights = rng.normal(size=(4, 3))
+        together = uploads.sum(key, weights)
+        assert together.shape == (4, *values.shape[1:])
+        for row, one in zip(weights, together, strict=True):
+            by_hand = sum(w * value for w, value in zip(row, values.numpy(), strict=True))
+            np.testing.assert_allclose(one.numpy(), by_hand, rtol=1e-13, atol=1e-15)
+            np.testing.assert_allclose(uploads.sum(key, row).numpy(), by_hand, rtol=1e-13, atol=1e-15)
 
 
 # --- who takes part ----------------------------------------------------------------------------------
@@ -54,7 +53,7 @@ def test_a_fixed_cohort_has_its_exact_size_and_ascending_distinct_ids(
     share: float, clients: int, size: int
 ) -> None:
     for round_ in range(20):
-        ids = Participation(participation=share).sampled(clients, 3, round_)
+        ids = Participation(fraction=share).sampled(clients, 3, round_)
         assert len(ids) == size
         assert (np.diff(ids) > 0).all()
         assert ids[0] >= 0
@@ -62,22 +61,22 @@ def test_a_fixed_cohort_has_its_exact_size_and_ascending_distinct_ids(
 
 
 def test_every_client_is_drawn_equally_often() -> None:
-    drawn = np.concatenate([Participation(participation=0.2).sampled(20, 1, r) for r in range(2000)])
+    drawn = np.concatenate([Participation(fraction=0.2).sampled(20, 1, r) for r in range(2000)])
     share = np.bincount(drawn, minlength=20) / 2000
     assert np.abs(share - 0.2).max() < 5 * np.sqrt(0.2 * 0.8 / 2000)
 
 
 def test_bernoulli_cohorts_vary_around_their_share_and_are_never_empty() -> None:
-    sizes = [len(Participation(participation=0.2, sampling="bernoulli").sampled(50, 1, r)) for r in range(1000)]
+    sizes = [len(Participation(fraction=0.2, sampling="bernoulli").sampled(50, 1, r)) for r in range(1000)]
     assert abs(np.mean(sizes) - 10) < 5 * np.sqrt(50 * 0.2 * 0.8 / 1000)
     assert np.var(sizes) == pytest.approx(50 * 0.2 * 0.8, rel=0.25)
-    rare = [Participation(participation=0.05, sampling="bernoulli").sampled(4, 1, r) for r in range(300)]
+    rare = [Participation(fraction=0.05, sampling="bernoulli").sampled(4, 1, r) for r in range(300)]
     assert min(map(len, rare)) == 1
     assert all((np.diff(ids) > 0).all() for ids in rare)
 
 
 def test_sampled_clients_drop_out_at_the_given_rate_and_only_they_do() -> None:
-    dropping = Participation(participation=0.5, dropout=0.3)
+    dropping = Participation(fraction=0.5, dropout=0.3)
     answered, asked = 0, 0
     for r in range(400):
         sampled = dropping.sampled(40, 1, r)
@@ -90,7 +89,7 @@ def test_sampled_clients_drop_out_at_the_given_rate_and_only_they_do() -> None:
 
 
 def test_dropout_leaves_the_draw_of_the_cohort_alone_and_differs_by_round() -> None:
-    plain, dropping = Participation(participation=0.5), Participation(participation=0.5, dropout=0.5)
+    plain, dropping = Participation(fraction=0.5), Participation(fraction=0.5, dropout=0.5)
     assert all((plain.sampled(30, 1, r) == dropping.sampled(30, 1, r)).all() for r in range(10))
     everybody = np.arange(30)
     masks = {tuple(dropping.answering(everybody, 1, r)) for r in range(10)}
@@ -101,8 +100,8 @@ def test_dropout_leaves_the_draw_of_the_cohort_alone_and_differs_by_round() -> N
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("participation", 0.0),
-        ("participation", 1.1),
+        ("fraction", 0.0),
+        ("fraction", 1.1),
         ("dropout", 1.0),
         ("dropout", -0.1),
         ("dropout", float("nan")),
@@ -121,15 +120,15 @@ def watched(
 ) -> tuple[list[tuple[Cohort, RoundResult]], list[tuple[ServerState, dict[str, Any]]]]:
     """The server's updates, and the rounds played."""
     seen = watch_updates(monkeypatch)
-    training = local_training(METHODS[name](), DATA.federation, linear())
-    return seen, play(simulation(training, DATA.federation, participation=participation), rounds)
+    training = make_trainer(METHODS[name](), DATA.federation, linear())
+    return seen, play(make_rounds(training, DATA.federation, participation=participation), rounds)
 
 
 def test_every_method_sees_the_same_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
     cohorts = []
     for name in FOUR:
         with monkeypatch.context() as patch:
-            seen, _ = watched(name, Participation(participation=0.6, dropout=0.3), 6, patch)
+            seen, _ = watched(name, Participation(fraction=0.6, dropout=0.3), 6, patch)
             cohorts.append([(c.round, c.ids.tolist()) for c, _ in seen])
     assert all(other == cohorts[0] for other in cohorts)
     assert len({str(ids) for _, ids in cohorts[0]}) > 2
@@ -137,7 +136,7 @@ def test_every_method_sees_the_same_cohorts(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("name", FOUR)
 def test_weights_of_those_who_answered_sum_to_1(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, _ = watched(name, Participation(participation=1.0, dropout=0.4), 8, monkeypatch)
+    seen, _ = watched(name, Participation(fraction=1.0, dropout=0.4), 8, monkeypatch)
     assert len({len(cohort) for cohort, _ in seen}) > 1
     for cohort, outcome in seen:
         weights = outcome.weights
@@ -147,7 +146,7 @@ def test_weights_of_those_who_answered_sum_to_1(name: str, monkeypatch: pytest.M
 
 
 def test_the_server_knows_each_answer_s_size_steps_and_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, _ = watched("fedwcm-x", Participation(participation=0.6), 3, monkeypatch)
+    seen, _ = watched("fedwcm-x", Participation(fraction=0.6), 3, monkeypatch)
     mean_steps = 2 * np.ceil(np.mean(SIZES) / 8)
     for cohort, _ in seen:
         n = np.array(SIZES)[cohort.ids]
@@ -173,17 +172,17 @@ def test_a_round_without_any_answer_keeps_everything_and_counts(
 
 def test_a_round_after_an_empty_one_is_the_round_of_its_number() -> None:
     """Its batches and its rate are those of round 2, as if the empty one had been played."""
-    training = local_training(METHODS["fedavg"](), DATA.federation, linear())
-    playing = simulation(training, DATA.federation, participation=Scripted([[], [], [1, 3]]), lr_decay=0.5)
+    training = make_trainer(METHODS["fedavg"](), DATA.federation, linear())
+    playing = make_rounds(training, DATA.federation, participation=Scripted([[], [], [1, 3]]), lr_decay=0.5)
     start = playing.start(*training.forward.network.initial())
     skipped = play(playing, 3)[-1][0]
-    direct, _ = playing.play(replace(start, round=2))
+    direct, _ = playing.step(replace(start, round=2))
     assert torch.equal(skipped.x, direct.x)
 
 
 def test_bytes_are_counted_down_to_everybody_asked_and_up_from_everybody_who_answered() -> None:
-    training = local_training(METHODS["fedwcm"](), DATA.federation, linear())
-    (_, record), (_, empty) = play(simulation(training, DATA.federation, participation=Scripted([[0, 2], []])), 2)
+    training = make_trainer(METHODS["fedwcm"](), DATA.federation, linear())
+    (_, record), (_, empty) = play(make_rounds(training, DATA.federation, participation=Scripted([[0, 2], []])), 2)
     vector = 8 * training.forward.network.size
     assert record["bytes_down"] == empty["bytes_down"] == 5 * (vector + vector + 8)  # x, momentum, alpha
     assert record["bytes_up"] == 2 * (vector + 8)  # delta, score
@@ -207,6 +206,6 @@ def test_streams_of_neighbouring_addresses_do_not_overlap() -> None:
 
 def test_purposes_are_numbered_once_and_for_all() -> None:
     """Renumbering would change every seeded result ever published."""
-    names = "MODEL LONG_TAIL PARTITION VALIDATION COHORT ANSWERS BATCHES AUGMENT OBJECTIVE SERVER DROPOUT_LAYERS"
+    names = "MODEL LONG_TAIL PARTITION VALIDATION COHORT ANSWERS BATCHES AUGMENT LOSS SERVER DROPOUT_LAYERS"
     assert [purpose.name for purpose in sorted(Purpose)][:11] == names.split()
     assert [int(purpose) for purpose in sorted(Purpose)] == list(range(len(Purpose)))

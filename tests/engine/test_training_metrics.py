@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedwcm.core.batch import Batch, SampleStore
 from fedwcm.engine import training_metrics
-from fedwcm.engine.batches import Batch, SampleStore
 from fedwcm.engine.training_metrics import TrainingMetrics
 
 K, CLASSES = 4, 3

@@ -28,7 +28,7 @@ TRAINING: dict[str, Any] = {
     "local.lr_decay": 0.9,
     "local.weight_decay": 1e-3,
     "local.clip": 5.0,
-    "participation.participation": 0.6,
+    "participation.fraction": 0.6,
     "run.rounds": ROUNDS,
     "run.seed": 11,
     "run.device": "cpu",
@@ -74,9 +74,9 @@ def _division() -> Experiment:
 
 def data(node_config: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     """The samples of one client, as the simulator divides them."""
-    shard = _division().simulation.federation.shard(int(node_config["partition-id"]) % CLIENTS)
+    shard = _division().rounds.federation.shard(int(node_config["partition-id"]) % CLIENTS)
     rows = torch.from_numpy(shard.rows)
-    return shard.resident.inputs[rows].numpy(), shard.labels, shard.resident.sample_ids[rows]
+    return shard.store.inputs[rows].numpy(), shard.labels, shard.store.sample_ids[rows]
 
 
 def test_data() -> tuple[Any, Any]:

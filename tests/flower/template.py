@@ -1,6 +1,6 @@
 """The app that `fedwcm flower init` writes, and the simulator's run of the same."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from fedwcm.config.build import build
 from fedwcm.config.flags import config_from
 from fedwcm.config.schema import Config
 from fedwcm.runs.progress import Silent
+from fedwcm.runs.records import RoundRecord
 from fedwcm.runs.runner import Runner, RunResult
 
 from ..factories import Scripted
@@ -32,13 +33,13 @@ def config(method: str, rounds: int) -> Config:
 def in_simulator(method: str, cohorts: Sequence[Sequence[int]]) -> RunResult:
     """The simulator's run in which these clients answer, round by round."""
     experiment = build(config(method, len(cohorts)))
-    simulation = replace(experiment.simulation, participation=Scripted(cohorts))  # type: ignore[arg-type]
-    return Runner(replace(experiment, simulation=simulation), None, Silent()).run()
+    rounds = replace(experiment.rounds, participation=Scripted(cohorts))  # type: ignore[arg-type]
+    return Runner(replace(experiment, rounds=rounds), None, Silent()).run()
 
 
-def cohorts_of(history: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+def cohorts_of(history: Sequence[RoundRecord]) -> list[list[int]]:
     """Who answered in each round of a run on Flower."""
-    return [[k for k in range(CLIENTS) if str(k) not in record["left_out"]] for record in history]
+    return [[k for k in range(CLIENTS) if str(k) not in (record.left_out or {})] for record in history]
 
 
 def assert_model_of(folder: Path, expected: RunResult) -> None:

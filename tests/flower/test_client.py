@@ -60,7 +60,7 @@ def test_labels_outside_the_model_s_classes_are_refused() -> None:
 
 def test_samples_keep_the_numbers_that_they_are_given() -> None:
     made = shard(tensors((np.zeros((2, 2)), [0, 1]), CPU), 2, [40, 7])
-    assert made.resident.sample_ids.tolist() == [40, 7]
+    assert made.store.sample_ids.tolist() == [40, 7]
     with pytest.raises(ValueError, match="3 numbers of samples for 2 samples"):
         shard(tensors((np.zeros((2, 2)), [0, 1]), CPU), 2, [1, 2, 3])
 

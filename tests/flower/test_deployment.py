@@ -93,12 +93,12 @@ def test_a_deployment_trains_as_the_simulator_and_survives_restarts(site: Site) 
     wait_for_end(out)
     history = RunFolder(out).metrics()
     assert history[: len(done)] == done
-    assert [record["round"] for record in history] == [1, 2, 3, 4]
+    assert [record.round for record in history] == [1, 2, 3, 4]
     assert len(list((site.folder / "state").glob("client-*.safetensors"))) == CLIENTS
     assert_model_of(out, in_simulator("scaffold", cohorts_of(history)))
 
     submit(site, "fedwcm", 2, second)
     wait_for_end(second)
     history = RunFolder(second).metrics()
-    assert all(record["participants"] == CLIENTS for record in history)
+    assert all(record.participants == CLIENTS for record in history)
     assert_model_of(second, in_simulator("fedwcm", cohorts_of(history)))

@@ -13,6 +13,7 @@ from fedwcm.methods import METHODS
 from fedwcm.runs.runner import RunResult
 from fedwcm.samplers import SAMPLERS
 from fedwcm.teacher import TEACHER_FILE
+from tests.records import timeless
 
 from .federation import grid, in_simulator, model, run_config, test_data, write_teacher
 
@@ -29,9 +30,8 @@ def assert_same(one: RunResult, other: RunResult) -> None:
     for name, tensor in one.model.items():
         assert tensor.dtype == torch.float32
         assert torch.equal(other.model[name], tensor), name
-    for here, there in zip(one.history, other.history, strict=True):
-        ours = {key: value for key, value in here.items() if key != "seconds"}
-        assert ours == {key: there[key] for key in ours}
+    for ours, theirs in zip(timeless(one.history), timeless(other.history), strict=True):
+        assert ours == {key: theirs[key] for key in ours}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -21,13 +21,13 @@ from .wire import SERVER, WireGrid
 VICTIM, ROUND = 1, 2
 EVERYBODY = list(range(CLIENTS))
 OTHERS = [client for client in EVERYBODY if client != VICTIM]
-FULL: dict[str, Any] = {"participation.participation": 1.0}
+FULL: dict[str, Any] = {"participation.fraction": 1.0}
 
 
 def in_simulator(method: str, cohorts: list[list[int]]) -> RunResult:
     experiment = simulated(method, **FULL)
-    simulation = replace(experiment.simulation, participation=Scripted(cohorts))  # type: ignore[arg-type]
-    return Runner(replace(experiment, simulation=simulation), None, Silent()).run()
+    rounds = replace(experiment.rounds, participation=Scripted(cohorts))  # type: ignore[arg-type]
+    return Runner(replace(experiment, rounds=rounds), None, Silent()).run()
 
 
 def on_flower(method: str, harm: Callable[[WireGrid], Any], **changes: Any) -> RunResult:
@@ -139,7 +139,7 @@ def test_a_faulty_client_is_left_out_as_if_it_had_been_silent(
     harm, reason = FAULTS[fault]
     finished = on_flower("scaffold", harm)
     assert_same_model(in_simulator("scaffold", [EVERYBODY, OTHERS, EVERYBODY]), finished)
-    left_out: list[Any] = [record["left_out"] for record in finished.history]
+    left_out: list[Any] = [record.left_out or {} for record in finished.history]
     assert [set(reasons) for reasons in left_out] == [set(), {str(VICTIM)}, set()]
     assert reason in left_out[1][str(VICTIM)]
     assert any(
@@ -155,7 +155,7 @@ def test_weights_are_those_of_the_survivors() -> None:
 def test_a_round_with_fewer_answers_than_needed_counts_as_unanswered(caplog: pytest.LogCaptureFixture) -> None:
     finished = on_flower("scaffold", FAULTS["nan"][0], **{"flower.min_clients": CLIENTS})
     assert_same_model(in_simulator("scaffold", [EVERYBODY, [], EVERYBODY]), finished)
-    assert [record["participants"] for record in finished.history] == [CLIENTS, 0, CLIENTS]
+    assert [record.participants for record in finished.history] == [CLIENTS, 0, CLIENTS]
     assert "round 2: 4 answers, 5 are needed: no step" in caplog.messages
 
 
@@ -172,7 +172,7 @@ def test_an_app_that_raises_is_left_out_with_its_message() -> None:
     nodes.mischief = mischief
     finished = serve(nodes, config, model, test_data)
     assert finished is not None
-    left_out: list[Any] = [record["left_out"] for record in finished.history]
+    left_out: list[Any] = [record.left_out or {} for record in finished.history]
     assert "parameters, this one 650" in left_out[1][str(VICTIM)]
     assert_same_model(in_simulator("fedavg", [EVERYBODY, OTHERS, OTHERS]), finished)
 
@@ -191,8 +191,8 @@ def test_a_fault_in_either_phase_does_not_stop_the_other(phase: str) -> None:
         return lambda request, reply: None if request.metadata.message_type == phase else reply
 
     record: Any = on_flower("mime", harm).history[1]
-    assert set(record["left_out"]) == {str(VICTIM)}
-    assert record["participants"] == (CLIENTS if phase == "train.probe" else CLIENTS - 1)
+    assert set(record.left_out) == {str(VICTIM)}
+    assert record.participants == (CLIENTS if phase == "train.probe" else CLIENTS - 1)
 
 
 def test_a_client_that_is_not_connected_is_left_out_and_welcome_again() -> None:
@@ -207,7 +207,7 @@ def test_a_client_that_is_not_connected_is_left_out_and_welcome_again() -> None:
     nodes.mischief = mischief
     finished = serve(nodes, config, model, test_data)
     assert finished is not None
-    assert finished.history[1]["left_out"] == {str(VICTIM): "it is not connected"}
+    assert finished.history[1].left_out == {str(VICTIM): "it is not connected"}
     assert_same_model(in_simulator("scaffold", [EVERYBODY, OTHERS, EVERYBODY]), finished)
 
 
@@ -224,14 +224,14 @@ def test_a_run_starts_without_a_client_that_never_comes_and_takes_it_when_it_doe
     nodes.mischief = mischief
     finished = serve(nodes, config, model, test_data)
     assert finished is not None
-    assert [record["participants"] for record in finished.history] == [CLIENTS - 1, CLIENTS - 1, CLIENTS]
+    assert [record.participants for record in finished.history] == [CLIENTS - 1, CLIENTS - 1, CLIENTS]
 
 
 def test_a_run_does_not_start_with_fewer_clients_than_needed() -> None:
     config = run_config("fedwcm", **{"flower.min_clients": CLIENTS})
     nodes = grid(config)
     nodes.node_of(VICTIM).online = False
-    with pytest.raises(RuntimeError, match=r"4 clients came within 0 s, flower.min_clients = 5 are needed"):
+    with pytest.raises(RuntimeError, match=r"4 clients connected within 0 s, flower.min_clients = 5 are needed"):
         serve(nodes, config, model, test_data)
 
 
@@ -250,22 +250,22 @@ def test_a_node_with_a_number_that_does_not_exist_is_not_used(caplog: pytest.Log
     finished = serve(nodes, config, model, test_data)
     assert finished is not None
     assert any("it says that it is client 5: allowed are 0 to 4" in message for message in caplog.messages)
-    assert sum(kind == "query.hello" for _, kind, _ in nodes.log) == CLIENTS + 1
+    assert sum(kind == "query.info" for _, kind, _ in nodes.log) == CLIENTS + 1
 
 
 def test_a_node_that_fails_to_say_who_it_is_is_asked_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedwcm.flower.client_directory.ASK_AGAIN", 0.0)
+    monkeypatch.setattr("fedwcm.flower.client_directory.RETRY_AFTER", 0.0)
     config = run_config("scaffold", **FULL)
     nodes = grid(config)
     misses = iter([True, True, True])
 
     def mischief(client: int, request: Message, reply: Message) -> Message | None:
-        mute = request.metadata.message_type == "query.hello" and client == VICTIM and next(misses, False)
+        mute = request.metadata.message_type == "query.info" and client == VICTIM and next(misses, False)
         return None if mute else reply
 
     nodes.mischief = mischief
     finished = serve(nodes, config, model, test_data)
     assert finished is not None
-    participants = [record["participants"] for record in finished.history]
+    participants = [record.participants for record in finished.history]
     assert participants[0] == CLIENTS - 1
     assert participants[-1] == CLIENTS

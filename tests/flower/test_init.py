@@ -52,7 +52,7 @@ def test_the_app_that_is_written_trains(tmp_path: Path, monkeypatch: pytest.Monk
     nodes = WireGrid(client.app, config, 3, {"num-partitions": 3})
     finished = serve(nodes, config, task.model, task.test_data)
     assert finished is not None
-    assert float(str(finished.summary["final_accuracy"])) > 0.85
+    assert finished.summary.final_accuracy > 0.85
 
 
 def test_without_flower_one_sentence_says_what_to_install() -> None:

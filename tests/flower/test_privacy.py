@@ -28,7 +28,7 @@ def test_counting_under_encryption_gives_the_same_run() -> None:
     (plain, _), (private, nodes) = play(), play(**SEALED)
     assert_same(plain, private)
     kinds = {kind for _, kind, _ in nodes.log}
-    assert "query.sealed" in kinds
+    assert "query.encrypted" in kinds
     assert "query.counts" not in kinds
 
 
@@ -60,8 +60,8 @@ def test_a_secret_key_is_gone_once_it_has_answered() -> None:
 
 def test_a_client_that_is_silent_while_counting_is_left_out_of_the_totals() -> None:
     def silent(client: int, request: Message, reply: Message) -> Message | None:
-        return None if client == 2 and request.metadata.message_type == "query.sealed" else reply
+        return None if client == 2 and request.metadata.message_type == "query.encrypted" else reply
 
     finished, _ = play(silent, **SEALED)
     everybody = np.concatenate([data({"partition-id": client})[1] for client in range(CLIENTS) if client != 2])
-    assert finished.summary["train_counts"] == np.bincount(everybody, minlength=10).tolist()
+    assert list(finished.summary.train_counts) == np.bincount(everybody, minlength=10).tolist()

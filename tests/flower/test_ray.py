@@ -45,5 +45,5 @@ def test_ray_simulation_gives_the_simulator_s_model(site: Site) -> None:
     for method in ("scaffold", "fedwcm"):
         out = play(site, method)
         history = RunFolder(out).metrics()
-        assert [record["participants"] for record in history] == [CLIENTS] * ROUNDS
+        assert [record.participants for record in history] == [CLIENTS] * ROUNDS
         assert_model_of(out, in_simulator(method, cohorts_of(history)))

@@ -22,18 +22,18 @@ def model() -> MLP:
 
 @pytest.mark.parametrize(("method", "down", "up"), [("fedavg", 1, 1), ("fedwcm", 2, 1), ("scaffold", 2, 1)])
 def test_the_bytes_of_a_round_are_those_of_the_models_within_5_percent(method: str, down: int, up: int) -> None:
-    config = run_config(method, **{"participation.participation": 1.0})
+    config = run_config(method, **{"participation.fraction": 1.0})
     nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS)
     finished = serve(nodes, config, model, test_data)
     assert finished is not None
     parameters = sum(p.numel() for p in model().parameters())
     for record in finished.history:
-        name = f"train.train {record['round']}"
+        name = f"train.train {record.round}"
         assert nodes.down[name] / (CLIENTS * parameters * FLOAT) == pytest.approx(down, rel=0.05)
         assert nodes.up[name] / (CLIENTS * parameters * FLOAT) == pytest.approx(up, rel=0.05)
         # What the metrics say is the models alone; no message is shorter.
-        assert 0.95 * nodes.down[name] < record["bytes_down"] < nodes.down[name]  # type: ignore[operator]
-        assert 0.95 * nodes.up[name] < record["bytes_up"] < nodes.up[name]  # type: ignore[operator]
+        assert 0.95 * nodes.down[name] < record.bytes_down < nodes.down[name]  # type: ignore[operator]
+        assert 0.95 * nodes.up[name] < record.bytes_up < nodes.up[name]  # type: ignore[operator]
 
 
 def test_vectors_travel_in_float32() -> None:

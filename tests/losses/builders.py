@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwcm.core.loss import Loss, Outputs
+from fedwcm.core.batch import Batch, Outputs, SampleStore
+from fedwcm.core.loss import Loss
 from fedwcm.core.types import Clients, Context, Population, State
-from fedwcm.engine.batches import Batch, SampleStore
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:
@@ -17,7 +17,7 @@ def numbers(*shape: int, seed: int = 0) -> Tensor:
 
 
 def view_of(features: Tensor, classes: int, seed: int = 0) -> Outputs:
-    """The view of linear heads, one a client, on these features; `at` gives another, received model's."""
+    """The outputs of linear heads, one a client, on these features; `at` gives another, received model's."""
     clients, _, width = features.shape
     weight, bias = numbers(clients, width, classes, seed=seed), numbers(clients, 1, classes, seed=seed + 1)
 
@@ -32,7 +32,7 @@ def view_of(features: Tensor, classes: int, seed: int = 0) -> Outputs:
 
 
 def logits_view(logits: Tensor) -> Outputs:
-    """A view of nothing but logits; its received model is the same."""
+    """A outputs of nothing but logits; its received model is the same."""
     plain = Outputs(logits.detach(), logits, lambda other: other, lambda x: plain)
     return Outputs(logits, logits, lambda other: other, lambda x: plain)
 
@@ -73,11 +73,11 @@ def context(
 
 
 def value(
-    objective: Loss, view: Outputs, batch: Batch, ctx: Context, o: State | None = None
+    objective: Loss, outputs: Outputs, batch: Batch, ctx: Context, o: State | None = None
 ) -> tuple[Tensor, State]:
     """The losses of the clients and their state after the step, from the initial state unless one is given."""
     start = objective.init_client(ctx.clients, ctx.population) if o is None else o
-    return objective.loss(view, batch, start, ctx)
+    return objective(outputs, batch, start, ctx)
 
 
 def slope(

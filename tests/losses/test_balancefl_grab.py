@@ -9,12 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedwcm.core.loss import Outputs
+from fedwcm.core.batch import Outputs
+from fedwcm.core.layout import Layout
 from fedwcm.core.types import Cohort, Context
 from fedwcm.engine.client import Broadcast
 from fedwcm.engine.forward import SequentialForward
-from fedwcm.engine.local_data import LocalData
+from fedwcm.engine.local_data import BlockData
 from fedwcm.engine.network import Network
+from fedwcm.engine.uploads import UploadRows
 from fedwcm.losses.balancefl import BalanceFL
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.losses.grab import GraB
@@ -24,10 +26,10 @@ from tests.factories import (
     Scripted,
     clusters,
     linear,
-    local_training,
+    make_rounds,
+    make_trainer,
     mlp,
     play,
-    simulation,
 )
 from tests.losses.builders import batch_of, context, context_of, logits_view, numbers, slope, value, view_of
 
@@ -35,12 +37,12 @@ from tests.losses.builders import batch_of, context, context_of, logits_view, nu
 
 
 def naive_balancefl(
-    view: Outputs, labels: Sequence[int], lambda_: float, temperature: float, entropy: float
+    outputs: Outputs, labels: Sequence[int], lambda_: float, temperature: float, entropy: float
 ) -> float:
     """The formula for one client without augmentation, by selecting columns."""
     present = sorted(set(labels))
-    absent = [c for c in range(view.logits.shape[-1]) if c not in present]
-    z, t = view.logits[0], view.at(torch.zeros(0)).logits[0]
+    absent = [c for c in range(outputs.logits.shape[-1]) if c not in present]
+    z, t = outputs.logits[0], outputs.at(torch.zeros(0)).logits[0]
     own = z[:, present].log_softmax(dim=1)
     fit = -own[range(len(labels)), [present.index(y) for y in labels]].mean()
     target = (t[:, absent] / temperature).softmax(dim=1)
@@ -50,10 +52,10 @@ def naive_balancefl(
 
 @pytest.mark.parametrize("labels", [[0, 3, 3], [1, 1, 1], [0, 1, 2, 3]])
 def test_balancefl_is_its_formula(labels: list[int]) -> None:
-    view = view_of(numbers(1, len(labels), 5), 5)
+    outputs = view_of(numbers(1, len(labels), 5), 5)
     objective = BalanceFL(lambda_=0.7, temperature=3.0, entropy=0.05, draws=0)
-    losses, _ = value(objective, view, batch_of([labels]), context_of([[5, 4, 3, 2, 1]]))
-    assert float(losses) == pytest.approx(naive_balancefl(view, labels, 0.7, 3.0, 0.05), rel=1e-12)
+    losses, _ = value(objective, outputs, batch_of([labels]), context_of([[5, 4, 3, 2, 1]]))
+    assert float(losses) == pytest.approx(naive_balancefl(outputs, labels, 0.7, 3.0, 0.05), rel=1e-12)
 
 
 def test_distillation_has_nothing_to_say_where_all_classes_are_present() -> None:
@@ -79,9 +81,9 @@ def test_distillation_does_not_pull_at_a_model_that_is_the_received_one() -> Non
 def test_a_different_received_model_pulls_at_absent_classes_alone() -> None:
     logits = numbers(1, 2, 4).requires_grad_()
     other = Outputs(numbers(1, 2, 4, seed=5), logits, lambda f: f, lambda x: other)
-    view = Outputs(logits, logits, lambda f: f, lambda x: other)
+    outputs = Outputs(logits, logits, lambda f: f, lambda x: other)
     objective = BalanceFL(lambda_=1.0, entropy=0.0, draws=0)
-    losses, _ = value(objective, view, batch_of([[2, 2]]), context_of([[1, 1, 2, 1]]))
+    losses, _ = value(objective, outputs, batch_of([[2, 2]]), context_of([[1, 1, 2, 1]]))
     (own,) = torch.autograd.grad(losses.sum(), logits)
     assert not own[..., 2].any()  # alone in its softmax
     assert own[..., [0, 1, 3]].abs().min() > 0
@@ -100,17 +102,17 @@ def prepared(draws: int) -> tuple[Context, Tensor, list[Tensor]]:
     """The context of two clients with what a round prepares, and each one's features and labels."""
     data = clusters(sizes=(41, 30), classes=3)
     objective, forward = BalanceFL(draws=draws), SequentialForward(Network(mlp()))
-    training = local_training(FedAvg(), data.federation, mlp(), objective=objective)
+    training = make_trainer(FedAvg(), data.federation, mlp(), loss=objective)
     x, buffers = forward.network.initial()
     forward.start(x, buffers)
     noise, features = [], []
     for k in range(2):
         shards = [data.federation.shard(k)]
         ctx = context(x, training.clients(np.array([k]), shards), training.population)
-        local = LocalData(shards, forward, objective, {}, ctx)
+        local = BlockData(shards, forward, objective, {}, ctx)
         made = objective.prepare(local, ctx)
         noise.append(made["noise"][0])
-        features.append(local.view(x[None], next(local.batches())).features[0])
+        features.append(local.outputs(x[None], next(local.batches())).features[0])
     labels = [torch.from_numpy(data.federation.shard(k).labels) for k in range(2)]
     return (
         ctx,
@@ -153,9 +155,9 @@ def captured(labels: Tensor, counts: list[int], chance: Tensor, position: int = 
         seen.append(other)
         return other @ torch.ones(2, len(counts), dtype=torch.float64)
 
-    view = Outputs(head(features), features, head, lambda x: view)
+    outputs = Outputs(head(features), features, head, lambda x: outputs)
     state = {"position": torch.tensor([position])}
-    _, after = value(BalanceFL(draws=draws), view, batch_of(labels[None]), ctx, state)
+    _, after = value(BalanceFL(draws=draws), outputs, batch_of(labels[None]), ctx, state)
     assert int(after["position"]) == (position + len(labels)) % draws
     return seen[-1][0, :, 0]
 
@@ -180,13 +182,13 @@ def test_a_gradient_over_all_data_has_no_noise() -> None:
     x, buffers = forward.network.initial()
     forward.start(x, buffers)
     shards = [data.federation.shard(0)]
-    training = local_training(FedAvg(), data.federation, mlp())
+    training = make_trainer(FedAvg(), data.federation, mlp())
     ctx = context(x, training.clients(np.array([0]), shards), training.population)
     ends = []
     for draws in (0, 500):
         objective = BalanceFL(draws=draws)
         state = objective.init_client(ctx.clients, ctx.population)
-        ends.append(LocalData(shards, forward, objective, state, ctx).gradient(x[None]))
+        ends.append(BlockData(shards, forward, objective, state, ctx).gradient(x[None]))
     assert torch.equal(*ends)
 
 
@@ -263,28 +265,30 @@ def test_without_gains_or_with_closed_controllers_it_is_binary_cross_entropy() -
     features, labels = numbers(2, 4, 5), torch.tensor([[0, 1, 1, 2], [2, 2, 2, 0]])
     state = {"output": torch.full((2, 3), 4.0), "errors": torch.ones(2, 3, 3)}
     closed = context_of([[1, 2, 1], [1, 0, 3]], message={"tail": torch.zeros(3)})
-    view = view_of(features, 3)
-    losses, after = value(GraB(), view, batch_of(labels), closed, state)
+    outputs = view_of(features, 3)
+    losses, after = value(GraB(), outputs, batch_of(labels), closed, state)
     target = torch.eye(3, dtype=torch.float64)[labels]
-    p = view.logits.sigmoid()
+    p = outputs.logits.sigmoid()
     plain = -(target * p.log() + (1 - target) * (1 - p).log()).sum(dim=-1).mean(dim=-1)
     torch.testing.assert_close(losses, plain)
     assert not after["output"].any()
     assert not after["errors"].any()
     still = GraB(kp=0.0, ki=0.0, kd=0.0)
-    torch.testing.assert_close(value(still, view, batch_of(labels), context_of([[1, 2, 1], [1, 0, 3]]))[0], plain)
+    torch.testing.assert_close(
+        value(still, outputs, batch_of(labels), context_of([[1, 2, 1], [1, 0, 3]]))[0], plain
+    )
 
 
 def test_controllers_persist_over_rounds_for_each_client() -> None:
     data, objective = clusters(), GraB()
-    training = local_training(FedAvg(), data.federation, mlp(), objective=objective)
+    training = make_trainer(FedAvg(), data.federation, mlp(), loss=objective)
     cohorts = [[0, 2], [1], [2]]
-    simulated = simulation(training, data.federation, participation=Scripted(cohorts))
+    simulated = make_rounds(training, data.federation, participation=Scripted(cohorts))
     state = simulated.start(*training.forward.network.initial())
     kept: dict[int, Tensor] = {}
     for r, ids in enumerate(cohorts):
-        state, _ = simulated.play(state)
-        rows = simulated.store.read(np.arange(5), torch.device("cpu"))["objective/output"]
+        state, _ = simulated.step(state)
+        rows = simulated.store.read(np.arange(5), torch.device("cpu"))["loss/output"]
         for client, row in kept.items():
             assert torch.equal(rows[client], row) == (client not in ids)
         kept |= {client: rows[client].clone() for client in ids}
@@ -294,40 +298,40 @@ def test_controllers_persist_over_rounds_for_each_client() -> None:
 
 def test_a_second_round_goes_on_from_where_the_controllers_stood() -> None:
     data = clusters()
-    training = local_training(FedAvg(), data.federation, mlp(), objective=GraB())
-    simulated = simulation(training, data.federation, participation=Scripted([[2], [2]]))
+    training = make_trainer(FedAvg(), data.federation, mlp(), loss=GraB())
+    simulated = make_rounds(training, data.federation, participation=Scripted([[2], [2]]))
     only, shards = np.array([2]), [data.federation.shard(2)]
-    first, _ = simulated.play(simulated.start(*training.forward.network.initial()))
+    first, _ = simulated.step(simulated.start(*training.forward.network.initial()))
     kept = simulated.store.read(only, torch.device("cpu"))
     fresh = training.initial_state(training.clients(only, shards), first.x)
-    simulated.play(first)
+    simulated.step(first)
     after = simulated.store.read(only, torch.device("cpu"))
     sent = Broadcast(1, first.x, first.buffers, {}, simulated.lr)
     for state, same in ((kept, True), (fresh, False)):
-        again = training.train(only, shards, state, sent).state["objective/output"]
-        assert torch.allclose(again, after["objective/output"]) == same
+        again = training.train(only, shards, state, sent).state["loss/output"]
+        assert torch.allclose(again, after["loss/output"]) == same
 
 
 def test_the_classifier_is_trained_and_not_only_what_is_below_it() -> None:
     data = clusters()
-    training = local_training(FedGraB(), data.federation, mlp(), objective=GraB())
+    training = make_trainer(FedGraB(), data.federation, mlp(), loss=GraB())
     network = training.forward.network
     start, _ = network.initial()
-    end = play(simulation(training, data.federation), 2)[-1][0].x
-    for name, moved in network.unflatten(end - start).items():
+    end = play(make_rounds(training, data.federation), 2)[-1][0].x
+    for name, moved in network.layout.unflatten(end - start).items():
         assert moved.abs().max() > 1e-3, name
 
 
 # --- Fed-GraB: the server -------------------------------------------------------------------------------
 
 
-def with_row_lengths(lengths: Sequence[float]) -> tuple[Tensor, Network]:
+def with_row_lengths(lengths: Sequence[float]) -> tuple[Tensor, Layout]:
     """A model whose classifier has rows of these lengths."""
     network = Network(linear())
     x = network.initial()[0]
-    weight = network.unflatten(x)["weight"]
+    weight = network.layout.unflatten(x)["weight"]
     weight *= torch.tensor(lengths, dtype=x.dtype)[:, None] / weight.norm(dim=1, keepdim=True)
-    return x, network
+    return x, network.layout
 
 
 def test_shares_are_row_lengths_above_the_least() -> None:
@@ -349,27 +353,27 @@ def test_tail_is_what_stands_behind_the_head_share() -> None:
 
 def test_estimate_is_the_mean_over_rounds_and_no_controller_is_open_before_the_first() -> None:
     method = FedGraB()
-    x, network = with_row_lengths([1.0, 3.0, 2.0])
+    x, layout = with_row_lengths([1.0, 3.0, 2.0])
     population = context_of([[2, 1, 0], [1, 1, 1]]).population
     two, rates, rng = np.arange(2), np.full(2, 0.1), np.random.default_rng(0)
-    everyone = Cohort(0, two, two + 3, two + 1, 0.1, rates, {}, population, network, rng)
-    state = method.init(x, population, {})
-    assert not method.message(state, {})["tail"].any()
+    everyone = Cohort(0, two, two + 3, two + 1, 0.1, rates, {}, population, layout, rng)
+    state = method.init(x, population)
+    assert not method.broadcast(state)["tail"].any()
     seen = []
     for lengths in ([1.0, 3.0, 2.0], [5.0, 1.0, 2.0], [2.0, 2.5, 1.0]):
         target, _ = with_row_lengths(lengths)
-        seen.append(class_shares(target, network))
-        x, state = method.update(x, state, {"delta": target - x}, everyone)
+        seen.append(class_shares(target, layout))
+        x, state = method.update(x, state, UploadRows({"delta": (target - x).repeat(2, 1)}), everyone)
         torch.testing.assert_close(state["shares"], torch.stack(seen).mean(dim=0))
-    assert method.message(state, {})["tail"].tolist() == method.tail(torch.stack(seen).mean(dim=0)).tolist()
+    assert method.broadcast(state)["tail"].tolist() == method.tail(torch.stack(seen).mean(dim=0)).tolist()
 
 
 def test_with_another_loss_its_server_is_fedavg() -> None:
     data = clusters()
     ends = []
     for method in (FedAvg(), FedGraB()):
-        training = local_training(method, data.federation, mlp(), objective=CrossEntropy())
-        ends.append(play(simulation(training, data.federation), 2)[-1][0].x)
+        training = make_trainer(method, data.federation, mlp(), loss=CrossEntropy())
+        ends.append(play(make_rounds(training, data.federation), 2)[-1][0].x)
     assert torch.equal(*ends)
 
 
@@ -380,7 +384,7 @@ def test_head_share_outside_its_range_is_refused() -> None:
 
 def test_the_controllers_are_as_precise_as_the_model() -> None:
     data = clusters()
-    training = local_training(FedAvg(), data.federation, mlp(), objective=GraB())
+    training = make_trainer(FedAvg(), data.federation, mlp(), loss=GraB())
     x, _ = training.forward.network.initial()
     state = training.initial_state(training.clients(np.array([0]), [data.federation.shard(0)]), x)
     assert x.dtype == torch.float64

@@ -23,7 +23,7 @@ from fedwcm.losses.prior_ce import PriorCE
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.samplers import SAMPLERS
 from fedwcm.samplers.balanced import Balanced
-from tests.factories import clusters, headless, local_training, mlp, play, simulation
+from tests.factories import clusters, headless, make_rounds, make_trainer, mlp, play
 from tests.losses.builders import batch_of, context_of, logits_view, numbers, slope, value, view_of
 
 EVEN = [[4, 4, 4], [6, 6, 6]]
@@ -114,8 +114,8 @@ def test_stacked_clients_train_as_they_do_one_by_one(objective: Loss) -> None:
     data = clusters()
     ends = []
     for stacked in (False, True):
-        training = local_training(FedAvg(), data.federation, mlp(), stacked=stacked, objective=objective)
-        simulated = simulation(training, data.federation, block=64 if stacked else 1)
+        training = make_trainer(FedAvg(), data.federation, mlp(), stacked=stacked, loss=objective)
+        simulated = make_rounds(training, data.federation, block=64 if stacked else 1)
         state = play(simulated, 3)[-1][0]
         ends.append({"x": state.x, **simulated.store.read(np.arange(5), torch.device("cpu"))})
     assert ends[0].keys() == ends[1].keys()
@@ -220,9 +220,9 @@ def test_ldam_divides_by_what_the_classes_share() -> None:
     ctx, objective = context_of([[5, 5, 5]]), LDAM(max_margin=0.0, drw=1.0)
     for length in (1.0, 1e6):
         features = length * numbers(20, 1, 5)
-        view = view_of(features, 3)
-        costs = torch.stack([value(objective, view, batch_of([[c]] * 20), ctx)[0] for c in range(3)], dim=1)
-        assert torch.equal(costs.argmin(dim=1), view.logits[:, 0].argmax(dim=1))
+        outputs = view_of(features, 3)
+        costs = torch.stack([value(objective, outputs, batch_of([[c]] * 20), ctx)[0] for c in range(3)], dim=1)
+        assert torch.equal(costs.argmin(dim=1), outputs.logits[:, 0].argmax(dim=1))
         assert float(costs.max()) < 1e3
     nothing = value(objective, view_of(0.0 * numbers(20, 1, 5), 3), batch_of([[0]] * 20), ctx)[0]
     assert torch.isfinite(nothing).all()
@@ -231,9 +231,9 @@ def test_ldam_divides_by_what_the_classes_share() -> None:
 @pytest.mark.parametrize("objective", [LDAM(), BalanceFL()], ids=["ldam", "balancefl"])
 def test_objectives_on_features_refuse_a_model_without_a_linear_head(objective: Loss) -> None:
     data = clusters(shape=(1, 4, 4))
-    training = local_training(FedAvg(), data.federation, headless(), objective=objective)
+    training = make_trainer(FedAvg(), data.federation, headless(), loss=objective)
     with pytest.raises(ValueError, match="final linear layer"):
-        play(simulation(training, data.federation), 1)
+        play(make_rounds(training, data.federation), 1)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ COMPOSED = [
 def test_recipe_learns_digits(recipe: str) -> None:
     assert recipe in RECIPES
     experiment = build(from_settings({**method_settings(recipe), "run.rounds": 20}))
-    state = play(experiment.simulation, 20)[-1][0]
+    state = play(experiment.rounds, 20)[-1][0]
     samples = experiment.test
     tested = evaluate(experiment.network, state.x, state.buffers, samples.inputs, samples.labels, 10)
     assert np.trace(tested.confusion) / tested.confusion.sum() > 0.5

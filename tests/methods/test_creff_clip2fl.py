@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
+from fedwcm.core.layout import Layout
 from fedwcm.core.types import Cohort, State
 from fedwcm.engine.network import Network
-from fedwcm.engine.server import combine
+from fedwcm.engine.uploads import UploadRows
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.losses.distillation import Distillation
 from fedwcm.methods.clip2fl import CLIP2FL, turned
@@ -31,12 +32,12 @@ from ..factories import (
     Engine,
     clusters,
     headless,
-    local_training,
+    make_rounds,
+    make_trainer,
     mlp,
     play,
     population,
     seeded,
-    simulation,
 )
 from ..specimens import global_torch_rng_untouched
 
@@ -112,7 +113,7 @@ def test_gradient_of_each_class_is_autograds(data: Clusters, stacked: bool, firs
 def test_server_averages_a_class_over_the_clients_that_have_it(data: Clusters) -> None:
     sent = Bench(CReFF(), data, mlp()).run("probe").upload
     method = CReFF()
-    sums = combine(sent, method.combine_probe({}, _cohort(data, Network(mlp()))))
+    sums = method.after_probe({}, UploadRows(sent), _cohort(data, Network(mlp()).layout))
     has = sent["holders"].bool()
     assert not has.all(), "the law needs a client that misses a class"
     for c in range(CLASSES):
@@ -209,10 +210,12 @@ def test_evaluated_model_differs_from_x_in_the_head_alone(data: Clusters, bias: 
     method, module = CReFF(**CHEAP), head_first(bias)
     state, _ = _played(method, data, module, rounds=2)[-1]
     network = Network(head_first(bias))
-    trained, evaluated = (network.unflatten(v) for v in (state.x, method.eval_params(state.x, state.method)))
+    trained, evaluated = (
+        network.layout.unflatten(v) for v in (state.x, method.eval_params(state.x, state.method))
+    )
     for name in trained:
         assert torch.equal(trained[name], evaluated[name]) == (not name.startswith("head"))
-    found = head_of(method.eval_params(state.x, state.method), network)[0]
+    found = head_of(method.eval_params(state.x, state.method), network.layout)[0]
     assert torch.equal(found, state.method["head"])
 
 
@@ -237,9 +240,7 @@ def test_engines_agree(data: Clusters, name: str, engine: str, teacher_file: str
     objective: CrossEntropy = CrossEntropy()
     if name == "clip2fl":
         method, objective = CLIP2FL(**CHEAP, teacher=teacher_file), Distillation(teacher=teacher_file)
-    ends = [
-        _played(method, data, mlp(), 3, ENGINES[e], objective=objective)[-1][0] for e in ("sequential", engine)
-    ]
+    ends = [_played(method, data, mlp(), 3, ENGINES[e], loss=objective)[-1][0] for e in ("sequential", engine)]
     torch.testing.assert_close(ends[0].x, ends[1].x, rtol=1e-8, atol=1e-10)
     for key, value in ends[0].method.items():
         torch.testing.assert_close(value, ends[1].method[key], rtol=1e-6, atol=1e-8)
@@ -247,15 +248,15 @@ def test_engines_agree(data: Clusters, name: str, engine: str, teacher_file: str
 
 def test_update_changes_nothing_and_draws_from_the_cohort_alone(data: Clusters) -> None:
     method, module = CReFF(**CHEAP), mlp()
-    x, network = _flat(module)
-    state = method.first_state(x, {}, network, generator())
-    agg = {"delta": 0.1 * x, **matching_problem()[1]}
-    before = [value.clone() for value in (x, *state.values(), *agg.values())]
+    x, layout = _flat(module)
+    state = {**method.first_state(x, {}, layout, generator()), **matching_problem()[1]}
+    uploads = UploadRows({"delta": (0.1 * x).repeat(len(data.parts), 1)})
+    before = [value.clone() for value in (x, *state.values(), *uploads.rows.values())]
     with global_torch_rng_untouched():
-        ends = [method.update(x, state, agg, _cohort(data, network)) for _ in range(2)]
-    assert all(map(torch.equal, before, (x, *state.values(), *agg.values())))
+        ends = [method.update(x, state, uploads, _cohort(data, layout)) for _ in range(2)]
+    assert all(map(torch.equal, before, (x, *state.values(), *uploads.rows.values())))
     assert torch.equal(ends[0][0], ends[1][0])
-    assert all(torch.equal(ends[0][1][key], ends[1][1][key]) for key in state)
+    assert all(torch.equal(value, ends[1][1][key]) for key, value in ends[0][1].items())
 
 
 def test_bytes_of_gradients_and_head_are_counted(data: Clusters) -> None:
@@ -339,20 +340,20 @@ def test_clip2fl_keeps_the_contract(tmp_path: Path) -> None:
 # --- helpers ---------------------------------------------------------------------------------------------
 
 
-def _flat(module: nn.Module) -> tuple[Tensor, Network]:
+def _flat(module: nn.Module) -> tuple[Tensor, Layout]:
     network = Network(module)
-    return network.initial()[0], network
+    return network.initial()[0], network.layout
 
 
 def _played(
     method: Any, data: Clusters, module: nn.Module, rounds: int, engine: Engine | None = None, **options: Any
 ) -> list[tuple[Any, dict[str, Any]]]:
     engine = engine or Engine()
-    training = local_training(method, data.federation, module, stacked=engine.stacked, **options)
-    return play(simulation(training, data.federation, block=engine.block, workers=engine.workers), rounds)
+    training = make_trainer(method, data.federation, module, stacked=engine.stacked, **options)
+    return play(make_rounds(training, data.federation, block=engine.block, workers=engine.workers), rounds)
 
 
-def _cohort(data: Clusters, network: Network) -> Cohort:
+def _cohort(data: Clusters, layout: Layout) -> Cohort:
     """Everybody, at the start of a run."""
     samples = data.federation.samples
     return Cohort(
@@ -364,6 +365,6 @@ def _cohort(data: Clusters, network: Network) -> Cohort:
         learning_rates=np.full(len(samples), 0.1),
         report={},
         population=population(data.federation),
-        network=network,
+        layout=layout,
         rng=np.random.default_rng(0),
     )

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedwcm.core.loss import Outputs
+from fedwcm.core.batch import Outputs
 from fedwcm.core.method import Method
 from fedwcm.core.types import Vec
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedlesam import FedLESAM
 
-from ..factories import Scripted, clusters, local_training, mlp, play, simulation
+from ..factories import Scripted, clusters, make_rounds, make_trainer, mlp, play
 
 
 class Recording(SequentialForward):
@@ -31,9 +31,9 @@ class Recording(SequentialForward):
 def first_points(method: Method, cohorts: list[list[int]]) -> tuple[list[Tensor], list[Tensor]]:
     """The model sent in each round, and where its only client took its first gradient."""
     data = clusters()
-    training = local_training(method, data.federation, mlp())
+    training = make_trainer(method, data.federation, mlp())
     forward = Recording(training.forward.network)
-    simulated = simulation(replace(training, forward=forward), data.federation, participation=Scripted(cohorts))
+    simulated = make_rounds(replace(training, forward=forward), data.federation, participation=Scripted(cohorts))
     sent = [forward.network.initial()[0], *(state.x for state, _ in play(simulated, len(cohorts)))]
     return sent, [points[0] for points in forward.rounds]
 

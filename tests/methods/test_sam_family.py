@@ -1,5 +1,6 @@
 """Sharpness-aware methods: where they take their gradients, what they reduce to, and what they must not touch."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -12,25 +13,23 @@ from torch import Tensor, nn
 from fedwcm.balance import adaptive_alpha, client_weights, discrepancy, temperature
 from fedwcm.config.build import build
 from fedwcm.config.schema import from_settings
-from fedwcm.core.loss import Loss, Outputs
+from fedwcm.core.batch import Batch, Outputs
+from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
-from fedwcm.core.types import Clients, Cohort, Context, Ints, Point, Report, State, Vec
-from fedwcm.engine.batches import Batch
+from fedwcm.core.perturbation import perturbation
+from fedwcm.core.types import Clients, Cohort, Context, GradientOracle, Ints, Report, State, Vec
 from fedwcm.engine.federation import InMemoryFederation
-from fedwcm.engine.forward import DenseAscent, DenseGradient
 from fedwcm.engine.network import Network
-from fedwcm.engine.server import combine
+from fedwcm.engine.uploads import UploadRows
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedcm import FedCM
 from fedwcm.methods.fedlesam import FedLESAM
 from fedwcm.methods.fedsam import FedSAM
 from fedwcm.methods.fedsmoo import FedSMOO
-from fedwcm.methods.fedwcm import FedWCM
+from fedwcm.methods.fedwcm import WCM, FedWCM
 from fedwcm.methods.fedwmsam import FedWMSAM
 from fedwcm.methods.mofedsam import MoFedSAM
-from fedwcm.methods.sam import perturbation
 from fedwcm.methods.scaffold import SCAFFOLD
-from fedwcm.methods.wcm import WCM
 from fedwcm.runs.progress import Silent
 from fedwcm.runs.runner import Runner
 
@@ -39,12 +38,11 @@ from ..factories import (
     Scripted,
     clusters,
     linear,
-    local_training,
+    make_rounds,
+    make_trainer,
     mlp,
     play,
     population,
-    prepared,
-    simulation,
 )
 from ..specimens import the_long_way
 
@@ -86,8 +84,8 @@ def trained(
 ) -> Tensor:
     """The global model after a round of each cohort, of clients that take unequally many steps."""
     data = clusters(sizes=sizes)
-    training = local_training(method, data.federation, mlp(), stacked=stacked)
-    simulated = simulation(
+    training = make_trainer(method, data.federation, mlp(), stacked=stacked)
+    simulated = make_rounds(
         training,
         data.federation,
         participation=Scripted(cohorts),
@@ -109,7 +107,7 @@ def context(x: Vec, message: State) -> Context:
 def cohort(samples: Ints, steps: Ints, report: Report) -> Cohort:
     """What the server knows of clients that answered, for direct calls of a method's hooks."""
     ids, rates, rng = np.arange(len(samples)), np.full(len(samples), 0.1), np.random.default_rng(0)
-    return Cohort(0, ids, samples, steps, 0.1, rates, report, PEOPLE, Network(linear()), rng)
+    return Cohort(0, ids, samples, steps, 0.1, rates, report, PEOPLE, Network(linear()).layout, rng)
 
 
 class Cubic:
@@ -122,8 +120,28 @@ class Cubic:
         self.points.append(at)
         return at**3
 
-    def uphill(self, w: Vec, rho: float) -> Point:
-        return DenseAscent().uphill(w, DenseGradient(self(w)), rho)
+    def shifted(self, e: Vec) -> GradientOracle:
+        return Elsewhere(self, lambda w: w + e)
+
+    def ascended(self, rho: float) -> GradientOracle:
+        return Elsewhere(self, lambda w: w + perturbation(self(w), rho))
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """An oracle asked at another point."""
+
+    oracle: GradientOracle
+    move: Callable[[Vec], Vec]
+
+    def __call__(self, w: Vec) -> Vec:
+        return self.oracle(self.move(w))
+
+    def shifted(self, e: Vec) -> GradientOracle:
+        return Elsewhere(self, lambda w: w + e)
+
+    def ascended(self, rho: float) -> GradientOracle:
+        return Elsewhere(self, lambda w: w + perturbation(self(w), rho))
 
 
 # --- the ascent ----------------------------------------------------------------------------------------
@@ -164,9 +182,9 @@ def test_a_method_without_radius_is_its_parent_and_with_one_it_is_not(case: Case
 class SquaredError(Loss):
     """Half the squared distance of the outputs from the one-hot labels."""
 
-    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
-        wanted = nn.functional.one_hot(batch.labels, view.logits.shape[-1])
-        return batch.mean((view.logits - wanted).square().sum(dim=-1) / 2), o
+    def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        wanted = nn.functional.one_hot(batch.labels, outputs.logits.shape[-1])
+        return batch.mean((outputs.logits - wanted).square().sum(dim=-1) / 2), o
 
 
 @pytest.mark.parametrize("case", FAMILY, ids=named)
@@ -179,8 +197,8 @@ def test_a_point_at_which_every_gradient_is_zero_stays(case: Case) -> None:
         module = nn.Linear(2, 2, bias=False).double()
         module.weight.data = scale * torch.eye(2, dtype=torch.float64)
         before = module.weight.detach().clone().flatten()
-        training = local_training(method, federation, module, objective=SquaredError(), batch_size=2)
-        played = play(simulation(training, federation, participation=Scripted([[0], [0, 1], [1]])), 3)
+        training = make_trainer(method, federation, module, loss=SquaredError(), batch_size=2)
+        played = play(make_rounds(training, federation, participation=Scripted([[0], [0, 1], [1]])), 3)
         assert torch.equal(played[-1][0].x, before) is stays
 
 
@@ -210,19 +228,18 @@ def numbers(value: Any) -> list[Any]:
 def test_hooks_are_pure(case: Case) -> None:
     method = make(case)
     x = torch.linspace(-1, 1, 7, dtype=torch.float64)
-    s = random_like(method.init(x, PEOPLE, {}), 1)
-    ctx = context(x, method.message(s, {}))
+    s = random_like(method.init(x, PEOPLE), 1)
+    ctx = context(x, method.broadcast(s))
     c = random_like(method.init_client(x, PAIR), 2)
     w = x + torch.outer(torch.tensor([1.0, -2.0], dtype=torch.float64), x.square())
     arguments = (w, c, ctx.message, x, s)
     before = numbers(arguments)
 
     def run() -> Any:
-        step = method.direction(w, Cubic(), c, prepared(method, c, ctx))
+        step = method.direction(w, Cubic(), c, ctx)
         upload, report, kept = method.finish(w, c, ctx)
         answered = cohort(PAIR.samples, PAIR.steps, report)
-        agg = combine(upload, method.combine(s, answered))
-        return step, upload, report, kept, method.update(x, s, agg, answered)
+        return step, upload, report, kept, method.update(x, s, UploadRows(upload), answered)
 
     assert numbers(run()) == numbers(run())
     assert numbers(arguments) == before
@@ -241,7 +258,7 @@ def test_both_memories_are_one_when_everybody_takes_part_in_every_round() -> Non
 @pytest.mark.parametrize(("memory", "sent", "kept"), [("client", 1, 1), ("server", 2, 0)])
 def test_a_memory_costs_a_vector_kept_or_a_vector_sent(memory: Any, sent: int, kept: int) -> None:
     method, x = FedLESAM(memory=memory), torch.ones(7)
-    assert 1 + len(method.message(method.init(x, PEOPLE, {}), {})) == sent
+    assert 1 + len(method.broadcast(method.init(x, PEOPLE))) == sent
     assert len(method.init_client(x, PAIR)) == kept
 
 
@@ -256,7 +273,7 @@ def test_fedsmoo_perturbs_by_rho_against_its_dual_and_the_shared_perturbation() 
     c = random_like(method.init_client(x, PAIR), 3)
     w = x + torch.tensor([[0.5], [-0.25]], dtype=torch.float64)
     grad = Cubic()
-    v, after = method.direction(w, grad, c, prepared(method, c, ctx))
+    v, after = method.direction(w, grad, c, ctx)
     e = grad.points[1] - w
     u = w**3 - c["mu"] - shared
     assert torch.equal(grad.points[0], w)
@@ -268,16 +285,15 @@ def test_fedsmoo_perturbs_by_rho_against_its_dual_and_the_shared_perturbation() 
 def test_fedsmoo_uploads_two_vectors_and_shares_the_mean_dual_at_length_rho() -> None:
     method = FedSMOO(rho=0.2)
     x = torch.zeros(5, dtype=torch.float64)
-    s = method.init(x, PEOPLE, {})
+    s = method.init(x, PEOPLE)
     c = random_like(method.init_client(x, PAIR), 4)
     assert set(c) == {"dual", "mu"}
-    upload, report, kept = method.finish(x.repeat(2, 1), c, context(x, method.message(s, {})))
+    upload, report, kept = method.finish(x.repeat(2, 1), c, context(x, method.broadcast(s)))
     assert set(upload) == {"delta", "mu"}
     assert torch.equal(kept["mu"], c["mu"])  # the dual is carried into the client's next round
     answered = cohort(PAIR.samples, PAIR.steps, report)
-    agg = combine(upload, method.combine(s, answered))
     mean = c["mu"].mean(dim=0)
-    _, s = method.update(x, s, agg, answered)
+    _, s = method.update(x, s, UploadRows(upload), answered)
     assert torch.allclose(s["perturbation"], 0.2 * mean / mean.norm(), rtol=1e-5)
 
 
@@ -296,13 +312,13 @@ def test_fedwmsam_of_one_client_is_fedcm_and_without_momentum_it_is_scaffold() -
 def test_fedwmsam_mixes_the_corrected_gradient_uphill_with_the_momentum() -> None:
     method = FedWMSAM(rho=0.2, alpha=0.4)
     x = torch.linspace(-1, 1, 5, dtype=torch.float64)
-    s = random_like(method.init(x, PEOPLE, {}), 5)
-    ctx = context(x, method.message(s, {}))
+    s = random_like(method.init(x, PEOPLE), 5)
+    ctx = context(x, method.broadcast(s))
     c = random_like(method.init_client(x, PAIR), 6)
     momentum = s["momentum"] + 0.4 / 0.6 * (s["control"] - c["control"])
     w, grad = x.repeat(2, 1), Cubic()
     for b in range(3):
-        v, c = method.direction(w, grad, c, prepared(method, c, ctx))
+        v, c = method.direction(w, grad, c, ctx)
         u = x + b * momentum - w
         e = 0.2 * u / u.norm(dim=-1, keepdim=True) if b else torch.zeros_like(w)
         assert len(grad.points) == b + 1  # one gradient a step
@@ -321,10 +337,10 @@ def test_fedwmsam_trusts_momentum_less_the_more_clients_disagree_with_it(
 ) -> None:
     method = FedWMSAM(alpha=0.3, alpha_rate=0.25)
     x = torch.linspace(-1, 1, 5, dtype=torch.float64)
-    s = method.init(x, PEOPLE, {})
+    s = method.init(x, PEOPLE)
     s = {**s, "momentum": abs(length) * x.square()}  # of length 0 in the first round
     w = x + (length or 1.0) * torch.outer(torch.tensor([0.1, 2.0], dtype=torch.float64), x.square())
-    _, report, _ = method.finish(w, method.init_client(x, PAIR), context(x, method.message(s, {})))
+    _, report, _ = method.finish(w, method.init_client(x, PAIR), context(x, method.broadcast(s)))
     np.testing.assert_allclose(report["disagreement"], seen, atol=1e-12)
     after = method.next_alpha(s, cohort(PAIR.samples, PAIR.steps, report))
     assert after == pytest.approx(0.75 * 0.3 + 0.25 * goal)
@@ -337,16 +353,16 @@ class MoFedSAMWCM(WCM, MoFedSAM):
 
 def test_mofedsam_takes_client_weights_and_adaptive_alpha_from_wcm() -> None:
     data, method = clusters(), MoFedSAMWCM()
-    training = local_training(method, data.federation, mlp())
-    simulated = simulation(training, data.federation)
+    training = make_trainer(method, data.federation, mlp())
+    simulated = make_rounds(training, data.federation)
     people = training.population
-    scores = method.survey(data.federation.counts, people)["score"]
+    scores = method.client_statistics(data.federation.counts, people)["score"]
     start = simulated.start(*training.forward.network.initial())
     answered = cohort(data.federation.samples, np.ones(5, dtype=np.int64), {"score": scores})
     expected = client_weights(scores, temperature(people.prior[None], None, method.temperature_scale))
     np.testing.assert_allclose(method.weights(start.method, answered), expected)
     assert np.ptp(expected) > 0.01
-    after, _ = simulated.play(start)
+    after, _ = simulated.step(start)
     mean = float(np.mean(scores))
     alpha = adaptive_alpha(discrepancy(people.prior[None], None), mean, mean, method.alpha)
     assert float(after.method["alpha"]) == pytest.approx(alpha)
@@ -363,4 +379,4 @@ def test_mofedsam_with_wcm_is_fedwcm_without_radius_and_mofedsam_without_the_par
 def test_a_few_rounds_on_digits_learn(name: str) -> None:
     config = from_settings({"method.name": name, "run.rounds": 8, "run.eval_every": 8, "data.imbalance": 1.0})
     finished = Runner(build(config), None, Silent()).run()
-    assert float(str(finished.summary["final_accuracy"])) > 0.3  # chance is 0.1
+    assert finished.summary.final_accuracy > 0.3  # chance is 0.1

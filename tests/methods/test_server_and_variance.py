@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from fedwcm.config.build import build
 from fedwcm.config.schema import from_settings
-from fedwcm.core.loss import Loss, Outputs
+from fedwcm.core.batch import Batch, Outputs
+from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.types import Context, State
-from fedwcm.engine.batches import Batch
 from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.fast.affine_step import Gradient
 from fedwcm.engine.federation import InMemoryFederation
@@ -29,7 +29,7 @@ from fedwcm.engine.participation import Participation
 from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.methods import METHODS
 
-from ..factories import Scripted, local_training, simulation
+from ..factories import Scripted, make_rounds, make_trainer
 
 Array = NDArray[np.float64]
 
@@ -41,7 +41,7 @@ EPOCHS, BATCH, LONGEST = 2, 4, 8
 """The clients take 2, 4, 6, 8, 4, 6 steps: E·⌈n/b⌉, neither one epoch's nor the fraction E·n/b."""
 
 START = np.linspace(-1.0, 1.0, DIM)
-HALF, ALL = Participation(participation=0.5), Participation(participation=1.0)
+HALF, ALL = Participation(fraction=0.5), Participation(fraction=1.0)
 
 
 class Bowl(nn.Module):
@@ -60,8 +60,8 @@ class Bowl(nn.Module):
 class Output(Loss):
     """The loss is the model's output."""
 
-    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
-        return batch.mean(view.logits.sum(dim=-1)), o
+    def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        return batch.mean(outputs.logits.sum(dim=-1)), o
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,21 +134,21 @@ def train(
     **options: Any,
 ) -> Run:
     federation = (task or problem()).federation()
-    training = local_training(
+    training = make_trainer(
         METHODS[name](**options),
         federation,
         Bowl(),
         stacked=stacked,
-        objective=Output(),
+        loss=Output(),
         epochs=epochs,
         batch_size=batch_size,
     )
-    engine = simulation(
+    engine = make_rounds(
         training, federation, participation=who, block=64 if stacked else 1, lr=lr, lr_decay=lr_decay
     )
     state, states, records = engine.start(*training.forward.network.initial()), [], []
     for _ in range(rounds):
-        state, record = engine.play(state)
+        state, record = engine.step(state)
         states.append(state)
         records.append(record)
     return Run(states, records, engine)
@@ -350,11 +350,9 @@ class Counting(VmapForward):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_step_takes_one_gradient_and_two_with_mime_and_a_probe_one_pass(name: str) -> None:
     federation, counting = problem().federation(), Counting(Network(Bowl()))
-    training = local_training(
-        METHODS[name](), federation, Bowl(), objective=Output(), epochs=EPOCHS, batch_size=BATCH
-    )
-    engine = simulation(replace(training, forward=counting), federation, block=64)
-    engine.play(engine.start(*counting.network.initial()))
+    training = make_trainer(METHODS[name](), federation, Bowl(), loss=Output(), epochs=EPOCHS, batch_size=BATCH)
+    engine = make_rounds(replace(training, forward=counting), federation, block=64)
+    engine.step(engine.start(*counting.network.initial()))
     assert counting.gradients == {"mime": 2 * LONGEST + 1, "mimelite": LONGEST + 1}.get(name, LONGEST)
 
 
@@ -391,9 +389,9 @@ def test_an_option_out_of_range_is_named(name: str, field: str, value: float) ->
 @pytest.mark.parametrize("name", NAMES)
 def test_digits_are_learnt_with_the_default_options(name: str) -> None:
     experiment = build(from_settings({"method.name": name, "run.device": "cpu"}))
-    state = experiment.simulation.start(experiment.x, experiment.buffers)
+    state = experiment.rounds.start(experiment.x, experiment.buffers)
     for _ in range(15):
-        state, _ = experiment.simulation.play(state)
-    model, test = experiment.simulation.training.method.eval_params(state.x, state.method), experiment.test
+        state, _ = experiment.rounds.step(state)
+    model, test = experiment.rounds.trainer.method.eval_params(state.x, state.method), experiment.test
     confusion = evaluate(experiment.network, model, state.buffers, test.inputs, test.labels, 10).confusion
     assert np.trace(confusion) / confusion.sum() > 0.35

@@ -15,6 +15,8 @@ from fedwcm.engine.network import Network
 from fedwcm.metrics.concentration import PER_CLASS, ActivationRecorder, layer_concentration, mean_concentration
 from fedwcm.metrics.diagnostics import diagnosing
 from fedwcm.models import build_model
+from fedwcm.runs.records import RoundRecord
+from tests.records import timeless
 
 SMALL = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 1, "batch_size": 10, "rounds": 6}
 ADDED = {"concentration", "concentration_layers", "classifier_angle", "minority_angle"}
@@ -210,18 +212,14 @@ def test_a_network_without_activations_has_its_features_and_one_without_a_linear
 # --- in a run ----------------------------------------------------------------------------------------
 
 
-def timeless(record: dict[str, object]) -> dict[str, object]:
-    return {key: value for key, value in record.items() if "second" not in key}
-
-
 def test_a_run_records_it_when_asked_and_nothing_else_changes() -> None:
     plain = fedwcm.run("fedwcm", **SMALL)
     asked = fedwcm.run("fedwcm", diagnostics="concentration", **SMALL)
-    for before, after in zip(plain.history, asked.history, strict=True):
+    for before, after in zip(timeless(plain.history), timeless(asked.history), strict=True):
         assert ADDED.isdisjoint(before)
         assert set(after) - set(before) == ADDED
-        assert timeless(before) == timeless({k: v for k, v in after.items() if k not in ADDED})
-    last = asked.history[-1]
+        assert before == {k: v for k, v in after.items() if k not in ADDED}
+    last = asked.history[-1].extra
     layers = last["concentration_layers"]
     assert isinstance(layers, dict)
     assert last["concentration"] == pytest.approx(np.mean(list(layers.values())))
@@ -248,7 +246,7 @@ class Interrupted:
 
     def start(self, title: str, rounds: int, done: int) -> None: ...
 
-    def round(self, number: int, record: dict[str, object]) -> None:
+    def round(self, number: int, record: RoundRecord) -> None:
         if number == 3:
             raise KeyboardInterrupt
 
@@ -261,7 +259,7 @@ def test_a_stopped_and_resumed_run_measures_the_same(tmp_path: object) -> None:
     with pytest.raises(KeyboardInterrupt):
         fedwcm.run("fedcm", progress=Interrupted(), **options)
     resumed = fedwcm.run("fedcm", resume=True, **options)
-    assert list(map(timeless, resumed.history)) == list(map(timeless, whole.history))
+    assert timeless(resumed.history) == timeless(whole.history)
 
 
 def test_an_unknown_diagnostic_is_refused_with_the_nearest_name() -> None:

@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from fedwcm.config.models import chosen_model
+from fedwcm.config.schema import Component
 from fedwcm.models import build_model
 
 from .test_models import equal_weights
@@ -30,6 +32,12 @@ class Net(nn.Module):
 
 def options_only(num_classes):
     return nn.Linear(6, num_classes)
+
+def positional(shape, n, depth=1):
+    return nn.Linear(shape[0], n)
+
+def one_unknown(width):
+    return nn.Linear(6, width)
 
 def any_option(**kwargs):
     return nn.Linear(6, kwargs["num_classes"])
@@ -55,6 +63,11 @@ def two_outputs(classes):
 """
 
 
+def named_model(name: str, input_shape: tuple[int, ...], classes: int, seed: int, **options: object) -> nn.Module:
+    """The model of this name, as the command line finds it."""
+    return chosen_model(Component(name, options), None, input_shape, classes, seed, trusted=True)[0]
+
+
 @pytest.fixture
 def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A current directory with the module `own`, not on the import path."""
@@ -73,7 +86,8 @@ def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("Net", {"hidden": 7}),
         ("Net", {}),
-        ("options_only", {"num_classes": 3}),
+        ("options_only", {}),
+        ("positional", {}),
         ("any_option", {"num_classes": 3}),
         ("classes_only", {}),
         ("lazy", {}),
@@ -85,16 +99,16 @@ def test_own_factory_is_found_in_the_current_directory_and_leaves_no_trace(
     factory: str, options: dict[str, object]
 ) -> None:
     path, random_state = list(sys.path), torch.get_rng_state()
-    first = build_model(f"own:{factory}", (6,), 3, 5, **options)
+    first = named_model(f"own:{factory}", (6,), 3, 5, **options)
     assert sys.path == path
     assert torch.equal(torch.get_rng_state(), random_state)
-    assert equal_weights(first, build_model(f"own:{factory}", (6,), 3, 5, **options))
-    assert not equal_weights(first, build_model(f"own:{factory}", (6,), 3, 6, **options))
+    assert equal_weights(first, named_model(f"own:{factory}", (6,), 3, 5, **options))
+    assert not equal_weights(first, named_model(f"own:{factory}", (6,), 3, 6, **options))
 
 
 @pytest.mark.usefixtures("own_directory")
 def test_own_model_keeps_the_mode_of_each_of_its_modules() -> None:
-    model = build_model("own:Net", (6,), 3, 0)
+    model = named_model("own:Net", (6,), 3, 0)
     assert model.training
     assert model.out.training
     assert not model.layers[1].training
@@ -102,7 +116,7 @@ def test_own_model_keeps_the_mode_of_each_of_its_modules() -> None:
 
 
 def test_own_factory_in_an_installed_package_needs_no_current_directory() -> None:
-    model = build_model("torch.nn:Linear", (6,), 3, 0, in_features=6, out_features=3)
+    model = named_model("torch.nn:Linear", (6,), 3, 0, in_features=6, out_features=3)
     assert isinstance(model, nn.Linear)
 
 
@@ -112,25 +126,39 @@ def test_own_factory_in_an_installed_package_needs_no_current_directory() -> Non
         ("no_such_module:net", {}, r"'no_such_module:net' cannot be loaded.*No module named"),
         ("own_broken:net", {}, r"'own_broken:net' cannot be loaded.*no_such_dependency"),
         ("own:no_such_factory", {}, r"'own:no_such_factory' cannot be loaded.*no attribute"),
-        (":net", {}, r"':net' cannot be loaded.*package\.module:factory"),
+        (":net", {}, r"':net' cannot be loaded.*package\.module:Name"),
         ("own:", {}, r"'own:' is of type module"),
         ("own:FORTY_TWO", {}, r"'own:FORTY_TWO' is of type int"),
-        ("own:no_module", {}, r"'own:no_module' gives the type int.*torch\.nn\.Module"),
-        ("own:two_outputs", {}, r"'own:two_outputs' gives tuple.*\(2, 3\)"),
-        ("own:options_only", {"num_classes": 8}, r"'own:options_only' gives \(2, 8\).*\(2, 3\).*classes=3"),
-        ("own:options_only", {}, r"'own:options_only' cannot be built.*num_classes"),
-        ("own:Net", {"hiden": 8}, r"'own:Net'.*'hiden'.*allowed are hidden; did you mean 'hidden'"),
+        ("own:no_module", {}, r"'no_module' gives the type int.*torch\.nn\.Module"),
+        ("own:two_outputs", {}, r"'two_outputs' gives tuple.*\(2, 3\)"),
+        ("own:one_unknown", {"width": 8}, r"'one_unknown' gives \(2, 8\).*\(2, 3\).*classes=3"),
+        ("own:one_unknown", {}, r"'one_unknown' cannot be built.*width"),
+        ("own:options_only", {"num_classes": 8}, r"'options_only'.*'num_classes' is unknown"),
+        ("own:Net", {"hiden": 8}, r"'Net'.*'hiden'.*allowed are hidden; did you mean 'hidden'"),
     ],
 )
 def test_own_factory_that_cannot_serve_is_refused(
     own_directory: Path, name: str, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        build_model(name, (6,), 3, 0, **options)
+        named_model(name, (6,), 3, 0, **options)
     assert str(own_directory) not in sys.path
 
 
 @pytest.mark.usefixtures("own_directory")
 def test_own_model_that_cannot_take_the_input_is_refused_with_its_shape() -> None:
-    with pytest.raises(ValueError, match=r"'own:classes_only' fails on an input of shape \(9,\)"):
-        build_model("own:classes_only", (9,), 3, 0)
+    with pytest.raises(ValueError, match=r"'classes_only' fails on an input of shape \(9,\)"):
+        named_model("own:classes_only", (9,), 3, 0)
+
+
+def test_a_module_that_is_built_is_copied_with_its_weights_and_mode() -> None:
+    given = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    given[1].eval()
+    copied = build_model(given, (6,), 3, 0)
+    assert equal_weights(copied, given)
+    with torch.no_grad():
+        given[0].weight.zero_()
+    assert not equal_weights(copied, given)
+    assert not copied[1].training
+    with pytest.raises(ValueError, match=r"model\.width is not an option of Sequential"):
+        build_model(given, (6,), 3, 0, width=3)

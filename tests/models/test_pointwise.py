@@ -145,10 +145,10 @@ def test_own_layers_are_found_and_replaced_by_the_same_function() -> None:
 def test_replaced_layers_keep_parameters_and_names_and_are_replaced_once() -> None:
     plain = own()
     parameters = dict(plain.named_parameters())
-    slots = {slot.name: slot for slot in Network(cured()).slots}
+    slices = {part.name: part for part in Network(cured()).layout.slices}
     with pytest.warns(UserWarning, match="pick their pixels first"):
         network = Network(plain)
-    assert {slot.name: slot for slot in network.slots} == slots
+    assert {part.name: part for part in network.layout.slices} == slices
     assert dict(network.parameters).keys() == parameters.keys()
     assert all(parameters[name] is parameter for name, parameter in network.parameters)
     with no_warnings():

@@ -10,7 +10,7 @@ from fedwcm.privacy import ProtocolError
 from fedwcm.privacy.encoding import (
     BASE,
     CLASSES_PER_CIPHERTEXT,
-    LIMBS,
+    DIGITS,
     MAX_CONTRIBUTORS,
     MAX_COUNT,
     PLAIN_MODULUS,
@@ -60,13 +60,13 @@ def test_classes_beyond_the_slots_take_another_ciphertext(classes: int, expected
     assert slots_used(classes) == expected
     assert ciphertexts_needed(classes) == len(expected)
     assert tuple(map(len, to_slots(np.zeros(classes, dtype=np.int64)))) == expected
-    assert CLASSES_PER_CIPHERTEXT * LIMBS + 1 <= SLOTS
+    assert CLASSES_PER_CIPHERTEXT * DIGITS + 1 <= SLOTS
 
 
 @pytest.mark.parametrize("claimed", [2, 4])
 def test_a_sum_of_another_number_of_contributors_is_refused(claimed: int) -> None:
     sums = summed(np.ones((3, 900), dtype=np.int64))
-    with pytest.raises(ProtocolError, match="no sum of"):
+    with pytest.raises(ProtocolError, match="not a sum of"):
         from_slots(sums, claimed)
 
 
@@ -84,8 +84,8 @@ def test_slots_that_no_contributors_could_sum_to_are_refused() -> None:
         ([MAX_COUNT + 1], "from 0 to 1,073,741,823"),
         ([0.5], "whole numbers"),
         ([1.0, float("nan")], "class 1 has nan"),
-        ([], "one number a class"),
-        ([[1, 2]], "one number a class"),
+        ([], "one number per class"),
+        ([[1, 2]], "one number per class"),
         (["a"], "must be numbers"),
     ],
 )

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwcm.privacy import Client, Contributor, ProtocolError, Server, gather, loopback
+from fedwcm.privacy import Client, Contributor, ProtocolError, Server, loopback, sum_counts
 from fedwcm.privacy.bfv import MAX_CIPHERTEXT_BYTES, SecretKey
 from fedwcm.privacy.messages import (
     Contribution,
     CountRequest,
+    Decrypted,
+    DecryptRequest,
     KeyRequest,
-    Opened,
-    OpenRequest,
     PublicKey,
     size_limit,
 )
@@ -69,31 +69,31 @@ def with_ciphertext(contribution: Contribution, data: bytes) -> bytes:
 
 def test_a_contributor_that_vanishes_is_left_out_and_named() -> None:
     counts = some_counts(5)
-    gathered = run(counts, silent(BAD, CountRequest))
-    assert gathered.left_out == (BAD,)
-    assert gathered.totals.tolist() == total_of(counts, without=[BAD])
-    assert BAD not in gathered.contributors
+    result = run(counts, silent(BAD, CountRequest))
+    assert result.left_out == (BAD,)
+    assert result.totals.tolist() == total_of(counts, without=[BAD])
+    assert BAD not in result.contributors
 
 
-@pytest.mark.parametrize("kind", [KeyRequest, OpenRequest])
+@pytest.mark.parametrize("kind", [KeyRequest, DecryptRequest])
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_key_holder_that_vanishes_is_replaced_and_nobody_is_lost(kind: type[Message], times: int) -> None:
     counts = some_counts(6)
-    gathered = run(counts, first_silent(kind, times), key_holders=2)
-    assert gathered.totals.tolist() == total_of(counts)
-    assert gathered.left_out == ()
+    result = run(counts, first_silent(kind, times), key_holders=2)
+    assert result.totals.tolist() == total_of(counts)
+    assert result.left_out == ()
 
 
 def test_when_no_key_holder_ever_answers_the_error_says_so() -> None:
     with pytest.raises(ProtocolError, match="no client is left to hold a key"):
-        run(some_counts(4), first_silent(OpenRequest, times=99))
+        run(some_counts(4), first_silent(DecryptRequest, times=99))
 
 
 def test_when_too_few_contributors_are_left_nothing_is_opened() -> None:
     opened = []
 
     def tamper(name: str, request: Message, reply: bytes) -> Replies:
-        opened.extend([name] if isinstance(request, OpenRequest) else [])
+        opened.extend([name] if isinstance(request, DecryptRequest) else [])
         return [] if isinstance(request, CountRequest) and name != BAD else [(name, reply)]
 
     with pytest.raises(ProtocolError, match="its group of 1 is too small"):
@@ -103,10 +103,10 @@ def test_when_too_few_contributors_are_left_nothing_is_opened() -> None:
 
 def test_a_group_that_has_become_too_small_joins_another() -> None:
     counts = some_counts(6)
-    gathered = run(counts, silent(BAD, CountRequest), key_holders=2)
-    assert gathered.left_out == (BAD,)
-    assert gathered.totals.tolist() == total_of(counts, without=[BAD])
-    assert len(gathered.key_holders) == 1
+    result = run(counts, silent(BAD, CountRequest), key_holders=2)
+    assert result.left_out == (BAD,)
+    assert result.totals.tolist() == total_of(counts, without=[BAD])
+    assert len(result.key_holders) == 1
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,10 @@ def test_a_group_that_has_become_too_small_joins_another() -> None:
 )
 def test_a_malformed_message_is_refused_without_ending_the_round(spoil: Spoil) -> None:
     counts = some_counts(4)
-    gathered = run(counts, spoiled(lambda contribution: spoil(contribution.to_bytes())))
-    assert gathered.left_out == (BAD,)
-    assert [refused.sender for refused in gathered.refused] == [BAD]
-    assert gathered.totals.tolist() == total_of(counts, without=[BAD])
+    result = run(counts, spoiled(lambda contribution: spoil(contribution.to_bytes())))
+    assert result.left_out == (BAD,)
+    assert [refused.sender for refused in result.refused] == [BAD]
+    assert result.totals.tolist() == total_of(counts, without=[BAD])
 
 
 @pytest.mark.parametrize(
@@ -141,27 +141,30 @@ def test_a_malformed_message_is_refused_without_ending_the_round(spoil: Spoil) -
         (lambda c: replace(c, key_id=bytes(16)).to_bytes(), "under another key"),
         (lambda c: replace(c, session=bytes(16)).to_bytes(), "of another session"),
         (lambda c: replace(c, sender="client-0").to_bytes(), "speaks for 'client-0'"),
-        (lambda c: Opened(c.session, c.sender, c.key_id, 3, (0,) * CLASSES).to_bytes(), "where Contribution is"),
+        (
+            lambda c: Decrypted(c.session, c.sender, c.key_id, 3, (0,) * CLASSES).to_bytes(),
+            "where Contribution is",
+        ),
     ],
 )
 def test_a_good_frame_around_a_bad_contribution_is_refused_by_name(
     change: Callable[[Contribution], bytes], said: str
 ) -> None:
     counts = some_counts(4)
-    gathered = run(counts, spoiled(change))
-    (refused,) = gathered.refused
+    result = run(counts, spoiled(change))
+    (refused,) = result.refused
     assert refused.sender == BAD
     assert said in refused.reason
-    assert gathered.left_out == (BAD,)
-    assert gathered.totals.tolist() == total_of(counts, without=[BAD])
+    assert result.left_out == (BAD,)
+    assert result.totals.tolist() == total_of(counts, without=[BAD])
 
 
 def test_a_contribution_sent_twice_counts_once() -> None:
     counts = some_counts(4)
-    gathered = run(counts, lambda name, request, reply: [(name, reply)] * (2 if name == BAD else 1))
-    assert gathered.totals.tolist() == total_of(counts)
-    assert gathered.left_out == ()
-    assert {refused.sender for refused in gathered.refused} == {BAD}
+    result = run(counts, lambda name, request, reply: [(name, reply)] * (2 if name == BAD else 1))
+    assert result.totals.tolist() == total_of(counts)
+    assert result.left_out == ()
+    assert {refused.sender for refused in result.refused} == {BAD}
 
 
 def test_a_second_contribution_is_refused_even_if_it_is_fresh() -> None:
@@ -172,9 +175,9 @@ def test_a_second_contribution_is_refused_even_if_it_is_fresh() -> None:
             return [(name, reply), (name, Contributor(name, counts[name]).contribute(request).to_bytes())]
         return [(name, reply)]
 
-    gathered = run(counts, again)
-    assert [refused.reason for refused in gathered.refused] == ["has contributed already"]
-    assert gathered.totals.tolist() == total_of(counts)
+    result = run(counts, again)
+    assert [refused.reason for refused in result.refused] == ["has contributed already"]
+    assert result.totals.tolist() == total_of(counts)
 
 
 def test_a_ciphertext_replayed_under_another_name_is_refused() -> None:
@@ -189,11 +192,11 @@ def test_a_ciphertext_replayed_under_another_name_is_refused() -> None:
                 reply = replace(first, sender=name).to_bytes()
         return [(name, reply)]
 
-    gathered = run(counts, copy_the_first)
+    result = run(counts, copy_the_first)
     copycat = tuple(sent)[1]
-    assert gathered.refused[0].reason == "replays a ciphertext"
-    assert gathered.left_out == (copycat,)
-    assert gathered.totals.tolist() == total_of(counts, without=[copycat])
+    assert result.refused[0].reason == "replays a ciphertext"
+    assert result.left_out == (copycat,)
+    assert result.totals.tolist() == total_of(counts, without=[copycat])
 
 
 def test_a_contribution_of_an_earlier_session_is_refused() -> None:
@@ -206,16 +209,16 @@ def test_a_contribution_of_an_earlier_session_is_refused() -> None:
         return [(name, reply)]
 
     run(counts, record)
-    gathered = run(counts, spoiled(lambda contribution: recorded[BAD]))
-    assert gathered.refused[0].reason == "is of another session"
-    assert gathered.left_out == (BAD,)
+    result = run(counts, spoiled(lambda contribution: recorded[BAD]))
+    assert result.refused[0].reason == "is of another session"
+    assert result.left_out == (BAD,)
 
 
 def test_a_reply_that_nobody_asked_for_is_refused() -> None:
     counts = some_counts(4)
-    gathered = run(counts, lambda name, request, reply: [(name, reply), ("stranger", reply)])
-    assert gathered.totals.tolist() == total_of(counts)
-    assert {refused.sender for refused in gathered.refused} == {"stranger"}
+    result = run(counts, lambda name, request, reply: [(name, reply), ("stranger", reply)])
+    assert result.totals.tolist() == total_of(counts)
+    assert {refused.sender for refused in result.refused} == {"stranger"}
 
 
 def test_a_readable_ciphertext_that_is_no_contribution_costs_only_the_part_it_is_in() -> None:
@@ -227,12 +230,12 @@ def test_a_readable_ciphertext_that_is_no_contribution_costs_only_the_part_it_is
         request = CountRequest(contribution.session, contribution.key_id, CLASSES, SecretKey.generate()[1])
         return with_ciphertext(contribution, stray.contribute(request).ciphertexts[0])
 
-    gathered = run(counts, spoiled(under_another_key))
-    assert BAD in gathered.left_out
-    assert len(gathered.left_out) < 6, "at most one less than twice min_contributors"
-    assert gathered.totals.tolist() == total_of(counts, without=gathered.left_out)
-    assert {refused.sender for refused in gathered.refused} == set(gathered.left_out)
-    assert all("whose sum could not be read" in refused.reason for refused in gathered.refused)
+    result = run(counts, spoiled(under_another_key))
+    assert BAD in result.left_out
+    assert len(result.left_out) < 6, "at most one less than twice min_contributors"
+    assert result.totals.tolist() == total_of(counts, without=result.left_out)
+    assert {refused.sender for refused in result.refused} == set(result.left_out)
+    assert all("whose sum could not be read" in refused.reason for refused in result.refused)
 
 
 def test_a_key_holder_with_a_stricter_rule_than_its_group_is_passed_over() -> None:
@@ -240,9 +243,9 @@ def test_a_key_holder_with_a_stricter_rule_than_its_group_is_passed_over() -> No
     clients = clients_of(counts)
     for name in tuple(counts)[:4]:
         clients[name] = Client(name, counts[name], min_contributors=6)
-    gathered = Server(tuple(counts), CLASSES, rng=np.random.default_rng(0)).run(loopback(clients))
-    assert gathered.key_holders == ("client-4",)
-    assert gathered.totals.tolist() == total_of(counts)
+    result = Server(tuple(counts), CLASSES, rng=np.random.default_rng(0)).run(loopback(clients))
+    assert result.key_holders == ("client-4",)
+    assert result.totals.tolist() == total_of(counts)
 
 
 def test_a_key_holder_that_sends_its_secret_key_is_refused_and_replaced() -> None:
@@ -256,10 +259,10 @@ def test_a_key_holder_that_sends_its_secret_key_is_refused_and_replaced() -> Non
             reply = replace(PublicKey.from_bytes(reply, LIMIT), context=secret).to_bytes()
         return [(name, reply)]
 
-    gathered = run(counts, leak)
-    assert "secret key" in gathered.refused[0].reason
-    assert leaked[0] not in gathered.key_holders
-    assert gathered.totals.tolist() == total_of(counts)
+    result = run(counts, leak)
+    assert "secret key" in result.refused[0].reason
+    assert leaked[0] not in result.key_holders
+    assert result.totals.tolist() == total_of(counts)
 
 
 @pytest.mark.parametrize("totals", [(0,) * (CLASSES + 1), (2**60,) * CLASSES], ids=["too many", "too large"])
@@ -268,14 +271,14 @@ def test_an_opening_that_cannot_be_the_sum_is_refused_and_the_group_asks_another
     lied: list[str] = []
 
     def lie(name: str, request: Message, reply: bytes) -> Replies:
-        if isinstance(request, OpenRequest) and not lied:
+        if isinstance(request, DecryptRequest) and not lied:
             lied.append(name)
-            reply = replace(Opened.from_bytes(reply, LIMIT), totals=totals).to_bytes()
+            reply = replace(Decrypted.from_bytes(reply, LIMIT), totals=totals).to_bytes()
         return [(name, reply)]
 
-    gathered = run(counts, lie)
-    assert gathered.refused[0].sender == lied[0]
-    assert gathered.totals.tolist() == total_of(counts)
+    result = run(counts, lie)
+    assert result.refused[0].sender == lied[0]
+    assert result.totals.tolist() == total_of(counts)
 
 
 def test_a_client_with_other_classes_declines_and_is_left_out() -> None:
@@ -283,11 +286,13 @@ def test_a_client_with_other_classes_declines_and_is_left_out() -> None:
     clients = clients_of(counts)
     clients[BAD] = Client(BAD, [1] * (CLASSES + 1))
     server = Server(tuple(counts), CLASSES, rng=np.random.default_rng(0))
-    gathered = server.run(loopback(clients))
-    assert gathered.left_out == (BAD,)
-    assert "5 are counted" in gathered.refused[0].reason
+    result = server.run(loopback(clients))
+    assert result.left_out == (BAD,)
+    assert "5 are counted" in result.refused[0].reason
 
 
-def test_gathering_again_with_the_same_clients_gives_the_same_totals() -> None:
+def test_summing_again_with_the_same_clients_gives_the_same_totals() -> None:
     counts = some_counts(4)
-    assert gather(counts).totals.tolist() == gather(counts, key_holders=1).totals.tolist() == total_of(counts)
+    assert (
+        sum_counts(counts).totals.tolist() == sum_counts(counts, key_holders=1).totals.tolist() == total_of(counts)
+    )

@@ -13,8 +13,8 @@ from fedwcm.privacy.messages import (
     Contribution,
     CountRequest,
     Declined,
-    Opened,
-    OpenRequest,
+    Decrypted,
+    DecryptRequest,
     PublicKey,
     Reply,
     Unreadable,
@@ -66,7 +66,7 @@ def parsed(heard: Overheard) -> list[Reply]:
 def test_every_byte_that_reaches_the_server_is_a_field_of_a_known_reply(overheard: Overheard) -> None:
     assert [reply.to_bytes() for reply in parsed(overheard)] == overheard.replies
     kinds = [type(reply) for reply in parsed(overheard)]
-    assert (kinds.count(PublicKey), kinds.count(Contribution), kinds.count(Opened)) == (2, 7, 2)
+    assert (kinds.count(PublicKey), kinds.count(Contribution), kinds.count(Decrypted)) == (2, 7, 2)
     assert len(kinds) == 11
 
 
@@ -138,7 +138,7 @@ def test_a_contribution_has_the_papers_size_and_shows_nothing_of_the_counts() ->
     assert sizes["many"] == pytest.approx(sizes["none"], rel=0.003)
 
 
-def sum_request(public: PublicKey, rows: list[list[int]], claimed: int) -> OpenRequest:
+def sum_request(public: PublicKey, rows: list[list[int]], claimed: int) -> DecryptRequest:
     """The sum of these rows under a key, said to be of so many contributors."""
     request = CountRequest(SESSION, public.key_id, CLASSES, public.context)
     context, total = PublicContext(public.context), None
@@ -146,39 +146,39 @@ def sum_request(public: PublicKey, rows: list[list[int]], claimed: int) -> OpenR
         (ciphertext,) = Contributor(str(k), row).contribute(request).ciphertexts
         total = context.add(total, ciphertext, 1 + 5 * CLASSES)
     assert total is not None
-    return OpenRequest(SESSION, public.key_id, CLASSES, claimed, (total.serialize(),))
+    return DecryptRequest(SESSION, public.key_id, CLASSES, claimed, (total.serialize(),))
 
 
 def test_a_sum_of_enough_contributors_is_opened() -> None:
     holder, public = KeyHolder.generate("k", SESSION, 3)
-    reply = holder.open(sum_request(public, ROWS, 3))
-    assert isinstance(reply, Opened)
+    reply = holder.decrypt(sum_request(public, ROWS, 3))
+    assert isinstance(reply, Decrypted)
     assert reply.totals == tuple(np.sum(ROWS, axis=0).tolist())
 
 
 def test_one_clients_ciphertext_is_not_opened_whatever_the_server_claims() -> None:
     holder, public = KeyHolder.generate("k", SESSION, 3)
-    with pytest.raises(ProtocolError, match="a sum of 1 contributors stays closed; at least 3"):
-        holder.open(sum_request(public, ROWS[:1], 1))
-    assert holder.open(sum_request(public, ROWS[:1], 3)) == Unreadable(SESSION, "k", public.key_id)
+    with pytest.raises(ProtocolError, match="a sum of 1 contributors is not decrypted: it must have at least 3"):
+        holder.decrypt(sum_request(public, ROWS[:1], 1))
+    assert holder.decrypt(sum_request(public, ROWS[:1], 3)) == Unreadable(SESSION, "k", public.key_id)
 
 
 def test_a_key_opens_one_sum_once() -> None:
     holder, public = KeyHolder.generate("k", SESSION, 3)
     request = sum_request(public, ROWS, 3)
-    holder.open(request)
+    holder.decrypt(request)
     assert holder.spent
-    with pytest.raises(ProtocolError, match="answered already"):
-        holder.open(request)
-    with pytest.raises(ProtocolError, match="answered already"):
+    with pytest.raises(ProtocolError, match="used already"):
+        holder.decrypt(request)
+    with pytest.raises(ProtocolError, match="used already"):
         holder.secret_bytes()
 
 
 def test_a_key_is_spent_by_an_unreadable_sum_too() -> None:
     holder, public = KeyHolder.generate("k", SESSION, 3)
-    assert isinstance(holder.open(sum_request(public, ROWS[:2], 3)), Unreadable)
-    with pytest.raises(ProtocolError, match="answered already"):
-        holder.open(sum_request(public, ROWS, 3))
+    assert isinstance(holder.decrypt(sum_request(public, ROWS[:2], 3)), Unreadable)
+    with pytest.raises(ProtocolError, match="used already"):
+        holder.decrypt(sum_request(public, ROWS, 3))
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_key_is_spent_by_an_unreadable_sum_too() -> None:
 )
 def test_a_malformed_sum_is_unreadable_and_opens_nothing(change: dict[str, Any]) -> None:
     holder, public = KeyHolder.generate("k", SESSION, 3)
-    assert isinstance(holder.open(replace(sum_request(public, ROWS, 3), **change)), Unreadable)
+    assert isinstance(holder.decrypt(replace(sum_request(public, ROWS, 3), **change)), Unreadable)
 
 
 def test_a_sum_for_another_key_or_session_does_not_spend_the_key() -> None:
@@ -203,8 +203,8 @@ def test_a_sum_for_another_key_or_session_does_not_spend_the_key() -> None:
     request = sum_request(public, ROWS, 3)
     for other in (replace(request, session=bytes(16)), replace(request, key_id=bytes(16))):
         with pytest.raises(ProtocolError, match="another key"):
-            holder.open(other)
-    assert isinstance(holder.open(request), Opened)
+            holder.decrypt(other)
+    assert isinstance(holder.decrypt(request), Decrypted)
 
 
 def test_a_key_holder_survives_a_restart_in_its_own_bytes() -> None:
@@ -214,7 +214,7 @@ def test_a_key_holder_survives_a_restart_in_its_own_bytes() -> None:
     assert (again.session, again.key_id, again.min_contributors) == (SESSION, public.key_id, 4)
     rows = [*ROWS, ROWS[0]]
     client = Client("k", ROWS[0], min_contributors=4, key_holder=again)
-    reply = Opened.from_bytes(client.answer(sum_request(public, rows, 4).to_bytes()), LIMIT)
+    reply = Decrypted.from_bytes(client.answer(sum_request(public, rows, 4).to_bytes()), LIMIT)
     assert reply.totals == tuple(np.sum(rows, axis=0).tolist())
     assert client.key_holder is None, "the key is spent"
 
@@ -223,7 +223,7 @@ def test_the_bytes_a_key_holder_keeps_are_no_message() -> None:
     holder, _ = KeyHolder.generate("k", SESSION, 3)
     with pytest.raises(ProtocolError):
         Message.from_bytes(holder.secret_bytes(), 10**6)
-    with pytest.raises(ProtocolError, match="no key holder"):
+    with pytest.raises(ProtocolError, match="not a key holder"):
         KeyHolder.from_secret_bytes("k", b"FWSK")
 
 
@@ -231,8 +231,8 @@ def test_a_client_declines_what_is_no_request() -> None:
     client = Client("k", ROWS[0])
     for request in (b"", b"noise", Declined(SESSION, "x", "because").to_bytes()):
         assert isinstance(Reply.from_bytes(client.answer(request), LIMIT), Declined)
-    open_nothing = OpenRequest(SESSION, bytes(16), CLASSES, 3, (b"",)).to_bytes()
-    assert Declined.from_bytes(client.answer(open_nothing), LIMIT).reason == "no key is held"
+    open_nothing = DecryptRequest(SESSION, bytes(16), CLASSES, 3, (b"",)).to_bytes()
+    assert Declined.from_bytes(client.answer(open_nothing), LIMIT).reason == "this client holds no key"
 
 
 def other_context() -> bytes:

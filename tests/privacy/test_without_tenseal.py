@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from fedwcm.privacy import MAX_CONTRIBUTORS, Client, Server, gather
+from fedwcm.privacy import MAX_CONTRIBUTORS, Client, Server, sum_counts
 from fedwcm.privacy.bfv import tenseal
 
 THREE = [[1, 2], [3, 4], [5, 6]]
@@ -29,7 +29,7 @@ def test_importing_the_package_loads_neither_torch_nor_tenseal() -> None:
 def test_a_missing_library_is_one_sentence_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tenseal", None)
     with pytest.raises(ImportError, match=r"pip install 'fedwcm\[he\]'") as raised:
-        gather(THREE)
+        sum_counts(THREE)
     assert "\n" not in str(raised.value)
 
 
@@ -39,14 +39,14 @@ def test_a_library_that_fails_to_load_says_why_and_how_to_install(monkeypatch: p
 
     monkeypatch.setattr(importlib, "import_module", fail)
     with pytest.raises(ImportError, match=r"libgomp.so.1: cannot open.*pip install 'fedwcm\[he\]'"):
-        gather(THREE)
+        sum_counts(THREE)
 
 
 def test_fewer_clients_than_a_sum_needs_is_an_error_that_says_why() -> None:
     with pytest.raises(ValueError, match=r"at least 3 clients, not 2: a sum of fewer than min_contributors=3"):
-        gather(THREE[:2])
+        sum_counts(THREE[:2])
     with pytest.raises(ValueError, match=r"key_holders=2 needs at least 6 clients, not 5"):
-        gather(np.ones((5, 2), dtype=int), key_holders=2)
+        sum_counts(np.ones((5, 2), dtype=int), key_holders=2)
 
 
 def test_more_contributors_than_a_key_holder_can_sum_is_an_error_that_says_how_many_it_takes() -> None:
@@ -66,7 +66,7 @@ def test_more_contributors_than_a_key_holder_can_sum_is_an_error_that_says_how_m
 )
 def test_options_out_of_range_are_named(options: dict[str, int], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        gather(THREE, **options)  # type: ignore[arg-type]
+        sum_counts(THREE, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_options_out_of_range_are_named(options: dict[str, int], said: str) -> N
 )
 def test_counts_of_a_wrong_form_are_named(counts: object, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        gather(counts)  # type: ignore[arg-type]
+        sum_counts(counts)  # type: ignore[arg-type]
 
 
 def test_two_clients_of_one_name_are_refused() -> None:

@@ -104,17 +104,17 @@ def engine(settings: Settings, network: nn.Module, stacked: bool) -> Rounds:
     for key, value in settings.items():
         group, _, option = key.partition(".")
         parts[group][option] = value
-    training = factories.local_training(
+    training = factories.make_trainer(
         METHODS[parts["method"].pop("name")](**parts["method"]),
         DATA.federation,
         network,
         stacked=stacked,
-        objective=LOSSES[parts["loss"].pop("name")](**parts["loss"]),
+        loss=LOSSES[parts["loss"].pop("name")](**parts["loss"]),
         epochs=EPOCHS,
         batch_size=BATCH,
         seed=SEED,
     )
-    return factories.simulation(
+    return factories.make_rounds(
         replace(training, sampler=SAMPLERS[parts["sampler"].pop("name")](**parts["sampler"])),
         DATA.federation,
         participation=factories.Scripted(COHORTS),

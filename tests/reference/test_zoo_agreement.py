@@ -115,7 +115,7 @@ def outcome(name: str, options: tuple[tuple[str, Any], ...]) -> list[Vector]:
 def engine(name: str, options: dict[str, Any], average: str, stacked: bool) -> Rounds:
     own = {IN_PACKAGE.get(key, key): value for key, value in {**options, "average": average}.items()}
     method: Method = METHODS[name](**own)
-    training = factories.local_training(
+    training = factories.make_trainer(
         method,
         DATA.federation,
         factories.linear(),
@@ -124,7 +124,7 @@ def engine(name: str, options: dict[str, Any], average: str, stacked: bool) -> R
         batch_size=LOCAL["batch_size"],
         seed=SEED,
     )
-    return factories.simulation(
+    return factories.make_rounds(
         training,
         DATA.federation,
         participation=factories.Scripted(COHORTS),

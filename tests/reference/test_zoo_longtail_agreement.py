@@ -101,7 +101,7 @@ def ring(size: int) -> tuple[Callable[..., Vector], Callable[..., Vector]]:
         return np.asarray((start + np.arange(len(batch))) % size)
 
     def drawn(k: int, r: int) -> tuple[Vector, Vector]:
-        rng = generator(SEED, Purpose.OBJECTIVE, r, k)
+        rng = generator(SEED, Purpose.LOSS, r, k)
         return rng.standard_normal((size, factories.SIZES[k])), rng.random(size)
 
     def uniforms(k: int, r: int, b: int, n: int) -> Vector:
@@ -169,14 +169,14 @@ class ScriptedTail(Tail):
         return OPENED[analyser.rounds]
 
 
-def scripted_message(method: FedGraB, s: State, probed: State) -> State:
+def scripted_broadcast(method: FedGraB, s: State) -> State:
     opened = np.isin(np.arange(CLASSES), OPENED[int(s["estimates"])])
     return {"tail": torch.from_numpy(opened.astype(np.float64))}
 
 
 @STACKED
 def test_fedgrab_with_controllers_that_open_again(stacked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FedGraB, "message", scripted_message)
+    monkeypatch.setattr(FedGraB, "broadcast", scripted_broadcast)
     models, resting = (
         transcription(run_fedgrab, tail=ScriptedTail(), balancer={**GENTLE, "closed": closed})
         for closed in ("reset", "ignored")

@@ -1,14 +1,14 @@
 """Run folders as runs leave them, made up in no time."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 
 from fedwcm.config.schema import Config, from_settings, method_settings, overlay
 from fedwcm.metrics.classification import summarise
-from fedwcm.runs.folder import Record, RunFolder
-from fedwcm.runs.runner import outcome
+from fedwcm.runs.comparison_folder import ComparisonFolder
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.records import RoundRecord, SplitRecord, Summary, outcome_of
 
 CLASSES = ("cat", "dog", "owl", "elk")
 
@@ -37,7 +37,7 @@ def write_run(
     totals = np.maximum(1, (200 * 0.6 ** np.arange(len(classes))).astype(int))
     counts = np.stack([rng.multinomial(total, np.full(clients, 1 / clients)) for total in totals], axis=1)
     if listed:
-        folder.write_split(counts, classes)
+        folder.write_split(SplitRecord.of(counts, classes))
     confusion, history = np.zeros((len(classes), len(classes)), dtype=int), []
     played = rounds if finished and not diverged else max(0, rounds // 2)
     for number in range(1, played + 1):
@@ -45,12 +45,23 @@ def write_run(
         record = _record(number, confusion, totals, clients, rng, method.startswith(("fedcm", "fedwcm")), tested)
         if not listed:
             record = {key: value for key, value in record.items() if key not in ("clients", "weights")}
-        history.append(record | (_diagnosis(number) if diagnosed else {}))
+        diagnosis = _diagnosis(number) if diagnosed else {}
+        history.append(RoundRecord.from_json({**record, **diagnosis}, f"round {number}"))
     folder.write_metrics(history)
     if finished:
-        summary: Record = {**outcome(history), "method": config.method.name, "dataset": config.data.dataset}
-        summary |= {"seed": seed, "diverged": diverged, "seconds_per_round": 0.1, "train_counts": totals.tolist()}
-        folder.write_summary({**summary, "confusion": confusion.tolist() if tested and history else None})
+        summary = Summary(
+            **vars(outcome_of(history)),
+            method=config.method.name,
+            dataset=config.data.dataset,
+            seed=seed,
+            diverged=diverged,
+            seconds_per_round=0.1,
+            backend="sequential",
+            parameters=1,
+            train_counts=tuple(totals.tolist()),
+            confusion=tuple(map(tuple, confusion.tolist())) if tested and history else None,
+        )
+        folder.write_summary(summary)
     return path
 
 
@@ -64,7 +75,7 @@ def write_comparison(
             name = f"m{rank}-seed{seed}"
             write_run(out / "runs" / name, method, seed, skill=0.6 + 0.3 * rank / len(methods), **options)  # type: ignore[arg-type]
             labels[name] = method
-    (out / "comparison.json").write_text(json.dumps({"labels": labels}), encoding="utf-8")
+    ComparisonFolder(out).write_index(labels)
     return out
 
 
@@ -91,12 +102,12 @@ def _record(
     rng: np.random.Generator,
     momentum: bool,
     tested: bool,
-) -> Record:
+) -> dict[str, object]:
     cohort = sorted(rng.choice(clients, size=max(1, clients // 2), replace=False).tolist())
     weights = rng.dirichlet(np.full(len(cohort), 20.0))
-    record: Record = {"round": number}
+    record: dict[str, object] = {"round": number}
     if tested:
-        record |= {"test_loss": 2.0 / number, **summarise(confusion, totals)}
+        record |= {"test_loss": 2.0 / number, **vars(summarise(confusion, totals))}
     record |= {"participants": len(cohort), "bytes_down": 1000 * len(cohort), "bytes_up": 500 * len(cohort)}
     record |= {"train_loss": 1.5 / number, "train_accuracy": 1 - 0.5**number, "weights_entropy": 1.0}
     if momentum:
@@ -104,7 +115,7 @@ def _record(
     return record | {"clients": cohort, "weights": weights.tolist(), "seconds": 0.1 * number}
 
 
-def _diagnosis(number: int) -> Record:
+def _diagnosis(number: int) -> dict[str, object]:
     layers = {"body.1": 0.2 + 0.01 * number, "body.3": 0.3}
     return {
         "concentration": float(np.mean(list(layers.values()))),

@@ -44,12 +44,12 @@ class Elements(HTMLParser):
             self.scripts[-1] += data
 
 
-def story_in(page: Path) -> dict[str, object]:
+def report_in(page: Path) -> dict[str, object]:
     """The data that a page carries."""
-    found = re.search(r'<script type="application/json" id="story">(.*?)</script>', page.read_text("utf-8"), re.S)
+    found = re.search(r'<script type="application/json" id="report">(.*?)</script>', page.read_text("utf-8"), re.S)
     assert found
-    story: dict[str, object] = json.loads(found[1])
-    return story
+    report: dict[str, object] = json.loads(found[1])
+    return report
 
 
 def test_a_page_asks_for_nothing_from_elsewhere(tmp_path: Path) -> None:
@@ -70,8 +70,8 @@ def test_names_from_the_user_never_become_markup(tmp_path: Path) -> None:
     ours, theirs = Elements(plain.read_text("utf-8")), Elements(page.read_text("utf-8"))
     assert [tag for tag, _ in theirs.tags] == [tag for tag, _ in ours.tags]
     assert len(theirs.scripts) == len(ours.scripts)
-    figures = {figure["key"]: figure for figure in story_in(page)["figures"]}  # type: ignore[attr-defined]
-    assert set(figures["split"]["lines"]) == set(classes)
+    figures = {figure["key"]: figure for figure in report_in(page)["figures"]}  # type: ignore[attr-defined]
+    assert set(figures["split"]["row_labels"]) == set(classes)
 
 
 def test_labels_of_a_comparison_never_become_markup(tmp_path: Path) -> None:
@@ -82,14 +82,14 @@ def test_labels_of_a_comparison_never_become_markup(tmp_path: Path) -> None:
     (out / "comparison.json").write_text(json.dumps(index))
     page = fedwcm.report(out)
     assert [tag for tag, _ in Elements(page.read_text("utf-8")).tags] == [tag for tag, _ in plain.tags]
-    assert EVIL in story_in(page)["methods"]  # type: ignore[operator]
+    assert EVIL in report_in(page)["methods"]  # type: ignore[operator]
 
 
 def test_words_and_numbers_are_there_without_scripts(tmp_path: Path) -> None:
     page = fedwcm.report(write_comparison(tmp_path / "c", seeds=1)).read_text("utf-8")
     without = re.sub(r"<script.*?</script>", "", page, flags=re.S)
     for path in (tmp_path / "c" / "runs").iterdir():
-        assert f"{RunFolder(path).summary()['final_accuracy']:.3f}" in without
+        assert f"{RunFolder(path).summary().final_accuracy:.3f}" in without
 
 
 def test_the_best_of_each_column_is_bold_and_no_diverged_one(tmp_path: Path) -> None:
@@ -97,9 +97,9 @@ def test_the_best_of_each_column_is_bold_and_no_diverged_one(tmp_path: Path) -> 
     write_run(tmp_path / "c" / "runs" / "m2-seed0", "fedwcm", skill=1.0, rounds=40, diverged="NaN")
     page = fedwcm.report(out).read_text("utf-8")
     rows = re.findall(r'<tr data-method="\d+">.*?</tr>', page)
-    finals = [RunFolder(out / "runs" / f"m{i}-seed0").summary()["final_accuracy"] for i in range(3)]
+    finals = [RunFolder(out / "runs" / f"m{i}-seed0").summary().final_accuracy for i in range(3)]
     bold = [re.search(r"<strong>([\d.]+)</strong>", row.split("</td>")[0]) for row in rows]
-    best = max(range(2), key=lambda i: float(str(finals[i])))
+    best = max(range(2), key=lambda i: finals[i])
     assert [i for i, found in enumerate(bold) if found] == [best]
     assert "1 diverged" in rows[2]
 
@@ -114,7 +114,7 @@ def test_a_large_comparison_stays_below_two_megabytes(tmp_path: Path) -> None:
             shutil.copytree(made, copied.path)
             copied.write_config(configured(f"fedcm[alpha={0.01 + i / 100:.2f}]", seed, 100, 100, {}))
     page = fedwcm.report(tmp_path / "c")
-    assert len(story_in(page)["methods"]) == 30  # type: ignore[arg-type]
+    assert len(report_in(page)["methods"]) == 30  # type: ignore[arg-type]
     assert page.stat().st_size < 2_000_000
 
 
@@ -139,7 +139,7 @@ def test_figures_are_drawn_as_png_and_svg_the_same_ones_as_on_the_page(
     ):
         drawn = tmp_path / f"{name}-figures"
         page = fedwcm.report(folder, figures=drawn)
-        keys = {figure["key"] for figure in story_in(page)["figures"]}  # type: ignore[attr-defined]
+        keys = {figure["key"] for figure in report_in(page)["figures"]}  # type: ignore[attr-defined]
         files = {f"{key}.{kind}" for key in keys for kind in ("png", "svg")}
         assert {path.name for path in drawn.iterdir()} == files
         for path in drawn.glob("*.svg"):
@@ -175,7 +175,7 @@ def test_the_verb_writes_where_it_says(tmp_path: Path, capsys: pytest.CaptureFix
     page = tmp_path / "page.html"
     assert main(["report", *runs, "--out", str(page), "--target", "0.4"]) == 0
     assert str(page) in capsys.readouterr().out
-    assert story_in(page)["target"] == 0.4
+    assert report_in(page)["target"] == 0.4
     assert main(["report", str(tmp_path / "nowhere")]) == 2
     assert "nowhere is not a folder" in capsys.readouterr().err
     assert main(["report", runs[0], "--target", "7"]) == 2
@@ -189,7 +189,7 @@ def test_a_run_writes_a_report_unless_told_not_to(tmp_path: Path) -> None:
     fedwcm.run("fedwcm", out=tmp_path / "b", report=False, **SMALL)
     assert (tmp_path / "a" / "report.html").exists()
     assert not (tmp_path / "b" / "report.html").exists()
-    shown = story_in(tmp_path / "a" / "report.html")
+    shown = report_in(tmp_path / "a" / "report.html")
     assert {"split", "weights"} <= {figure["key"] for figure in shown["figures"]}  # type: ignore[attr-defined]
 
 
@@ -203,6 +203,6 @@ def test_a_comparison_writes_one_report_for_the_whole(tmp_path: Path) -> None:
     made = fedwcm.compare(["fedavg", "fedcm[alpha=0.2]"], [0], tmp_path, **SMALL)
     assert [path.relative_to(tmp_path) for path in tmp_path.rglob("report.html")] == [Path("report.html")]
     assert made.report == tmp_path / "report.html"
-    assert story_in(made.report)["methods"] == ["fedavg", "fedcm[alpha=0.2]"]
+    assert report_in(made.report)["methods"] == ["fedavg", "fedcm[alpha=0.2]"]
     again = fedwcm.report(tmp_path, tmp_path / "again.html")
     assert again.read_bytes() == made.report.read_bytes()

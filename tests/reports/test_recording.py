@@ -19,10 +19,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> fedwcm.Result:
 
 def test_every_round_lists_its_clients_and_their_weights(run: fedwcm.Result) -> None:
     for record in run.history:
-        clients, weights = np.array(record["clients"]), np.array(record["weights"])
-        assert len(clients) == len(weights) == len(set(clients.tolist())) == record["participants"]
+        clients, weights = np.array(record.clients), np.array(record.weights)
+        assert len(clients) == len(weights) == len(set(clients.tolist())) == record.participants
         assert weights.sum() == pytest.approx(1.0, abs=1e-5)
-        assert -(weights * np.log(weights)).sum() == pytest.approx(record["weights_entropy"], abs=1e-4)
+        assert -(weights * np.log(weights)).sum() == pytest.approx(record.weights_entropy, abs=1e-4)
 
 
 def test_the_split_is_the_division_that_was_trained_on(run: fedwcm.Result) -> None:
@@ -30,18 +30,17 @@ def test_the_split_is_the_division_that_was_trained_on(run: fedwcm.Result) -> No
     split = RunFolder(run.folder).split()
     assert split is not None
     division = fedwcm.partition(config=run.config)
-    assert split["counts"] == division.counts.tolist()
-    assert split["classes"] == list(division.classes)
-    assert split["totals"] == run.summary["train_counts"]
+    assert np.array_equal(split.counts, division.counts)
+    assert split.classes == division.classes
+    assert split.totals == run.summary.train_counts
 
 
 def test_of_a_large_cohort_no_client_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "LISTED_CLIENTS", 3)
     history = fedwcm.run("fedavg", **SMALL).history
-    assert all("clients" not in record and "weights" not in record for record in history)
+    assert all(record.clients is None and record.weights is None for record in history)
 
 
 def test_the_same_seed_lists_the_same(tmp_path: Path, run: fedwcm.Result) -> None:
     again = fedwcm.run("fedwcm", out=tmp_path / "b", report=False, **SMALL)
-    keys = ("clients", "weights")
-    assert [[r[key] for key in keys] for r in again.history] == [[r[key] for key in keys] for r in run.history]
+    assert [(r.clients, r.weights) for r in again.history] == [(r.clients, r.weights) for r in run.history]

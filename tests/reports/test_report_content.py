@@ -1,24 +1,26 @@
 """What a report tells is what the folders hold."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedwcm.reports.figures import Bars, Curves, Figure, Grid, Points, thinned
-from fedwcm.reports.load import gather
-from fedwcm.reports.report import ReportContent, story_of
+from fedwcm.reports.figures import Bars, Curves, Figure, Heatmap, Scatter, thinned
+from fedwcm.reports.load import load_runs
+from fedwcm.reports.report import ReportContent, report_content
 from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.records import SplitRecord
 from tests.reports.folders import CLASSES, write_comparison, write_run
 
 
 def told(*folders: Path, limit: int = 200) -> ReportContent:
-    return story_of(gather(list(folders)), limit)
+    return report_content(load_runs(list(folders)), limit)
 
 
-def figures(story: ReportContent) -> dict[str, Figure]:
-    return {figure.key: figure for figure in story.figures}
+def figures(content: ReportContent) -> dict[str, Figure]:
+    return {figure.key: figure for figure in content.figures}
 
 
 def curves(figure: Figure) -> dict[str, tuple[list[float], list[float | None]]]:
@@ -38,22 +40,21 @@ def test_the_curves_of_a_run_are_its_records(tmp_path: Path) -> None:
         ("seconds", "since the start", "seconds"),
     ):
         rounds, values = curves(drawn[key])[name]
-        assert rounds == [record["round"] for record in records]
-        assert values == [record[field] for record in records]
+        assert rounds == [record.round for record in records]
+        assert values == [record.number(field) for record in records]
 
 
 def test_classes_run_from_head_to_tail_with_their_share_and_accuracy(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run")
-    counts = RunFolder(path).summary()["train_counts"]
-    accuracies = RunFolder(path).metrics()[-1]["per_class_accuracy"]
-    assert isinstance(counts, list)
-    assert isinstance(accuracies, list)
+    counts = RunFolder(path).summary().train_counts
+    accuracies = RunFolder(path).metrics()[-1].per_class_accuracy
+    assert accuracies is not None
     points = figures(told(path))["classes"]
-    assert isinstance(points, Points)
+    assert isinstance(points, Scatter)
     drawn = {
         label: (x, y)
-        for cloud in points.clouds
-        for x, y, label in zip(cloud.x, cloud.y, cloud.labels, strict=True)
+        for series in points.series
+        for x, y, label in zip(series.x, series.y, series.labels, strict=True)
     }
     assert drawn == {
         name: (pytest.approx(100 * counts[i] / sum(counts)), accuracies[i]) for i, name in enumerate(CLASSES)
@@ -64,28 +65,28 @@ def test_the_split_is_that_of_the_run_and_its_rows_sum_to_the_class_totals(tmp_p
     path = write_run(tmp_path / "run")
     split = RunFolder(path).split()
     assert split is not None
-    grid = figures(told(path))["split"]
-    assert isinstance(grid, Grid)
-    drawn = np.array([[cell or 0 for cell in row] for row in grid.choices[0].rows])
-    assert (drawn == np.array(split["counts"]).T).all()
-    assert drawn.sum(axis=1).tolist() == split["totals"]
+    heatmap = figures(told(path))["split"]
+    assert isinstance(heatmap, Heatmap)
+    drawn = np.array([[cell or 0 for cell in row] for row in heatmap.matrices[0].rows])
+    assert (drawn == np.array(split.counts).T).all()
+    assert tuple(drawn.sum(axis=1)) == split.totals
 
 
 def test_weights_stand_at_their_client_and_round_and_average_to_an_even_share(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run")
-    grid = figures(told(path))["weights"]
-    assert isinstance(grid, Grid)
+    heatmap = figures(told(path))["weights"]
+    assert isinstance(heatmap, Heatmap)
     for column, record in enumerate(RunFolder(path).metrics()):
-        cells = {int(grid.lines[row]): line[column] for row, line in enumerate(grid.choices[0].rows)}
+        cells = {int(heatmap.row_labels[row]): line[column] for row, line in enumerate(heatmap.matrices[0].rows)}
         present = {client: cell for client, cell in cells.items() if cell is not None}
-        assert sorted(present) == record["clients"]
+        assert tuple(sorted(present)) == record.clients
         assert np.mean(list(present.values())) == pytest.approx(1.0)
 
 
 def test_confusion_rows_sum_to_one(tmp_path: Path) -> None:
-    grid = figures(told(write_run(tmp_path / "run")))["confusion"]
-    assert isinstance(grid, Grid)
-    sums = [sum(cell or 0.0 for cell in row) for row in grid.choices[0].rows]
+    heatmap = figures(told(write_run(tmp_path / "run")))["confusion"]
+    assert isinstance(heatmap, Heatmap)
+    sums = [sum(cell or 0.0 for cell in row) for row in heatmap.matrices[0].rows]
     assert sums == pytest.approx([1.0] * len(CLASSES))
 
 
@@ -119,38 +120,40 @@ def test_diagnostics_are_drawn_when_measured(tmp_path: Path) -> None:
 
 
 def test_one_evaluated_round_is_enough(tmp_path: Path) -> None:
-    story = told(write_run(tmp_path / "run", rounds=1))
-    assert curves(figures(story)["accuracy"])["test"][0] == [1.0]
+    content = told(write_run(tmp_path / "run", rounds=1))
+    assert curves(figures(content)["accuracy"])["test"][0] == [1.0]
 
 
 def test_a_run_that_diverged_at_once_is_told_without_curves(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", rounds=1, diverged="the model has a NaN")
-    story = told(path)
-    assert [figure.key for figure in story.figures] == ["split"]
-    assert "the model has a NaN" in story.warnings[0]
+    content = told(path)
+    assert [figure.key for figure in content.figures] == ["split"]
+    assert "the model has a NaN" in content.warnings[0]
 
 
 def test_warnings_name_what_is_unfinished_and_what_grows(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", finished=False)
     assert "not finished, 6 of 12 rounds" in told(path).warnings[0]
     records = RunFolder(path).metrics()
-    RunFolder(path).write_metrics([{**record, "gain": 1.0 + 0.1 * i} for i, record in enumerate(records)])
+    RunFolder(path).write_metrics(
+        [replace(record, extra={"gain": 1.0 + 0.1 * i}) for i, record in enumerate(records)]
+    )
     assert "1 or more in 6 of 6" in told(path).warnings[1]
 
 
 def test_seeds_become_mean_and_standard_deviation(tmp_path: Path) -> None:
-    story = told(write_comparison(tmp_path / "c", seeds=3))
-    figure = figures(story)["test-accuracy"]
+    content = told(write_comparison(tmp_path / "c", seeds=3))
+    figure = figures(content)["test-accuracy"]
     assert isinstance(figure, Curves)
     for curve in figure.curves:
-        runs = next(group for group in gather([tmp_path / "c"]) if group.label == curve.name).runs
-        values = np.array([[record["test_accuracy"] for record in run.history] for run in runs], dtype=float)
+        runs = next(group for group in load_runs([tmp_path / "c"]) if group.label == curve.name).runs
+        values = np.array([[record.test_accuracy for record in run.history] for run in runs], dtype=float)
         assert list(curve.y) == pytest.approx(values.mean(axis=0))
         assert curve.spread is not None
         assert list(curve.spread) == pytest.approx(values.std(axis=0, ddof=1))
-    bars = figures(story)["classes"]
+    bars = figures(content)["classes"]
     assert isinstance(bars, Bars)
-    assert [bar.name for bar in bars.bars] == story.methods
+    assert [bar.name for bar in bars.bars] == content.methods
 
 
 def test_a_curve_goes_on_with_the_runs_that_got_there(tmp_path: Path) -> None:
@@ -159,17 +162,17 @@ def test_a_curve_goes_on_with_the_runs_that_got_there(tmp_path: Path) -> None:
     figure = figures(told(short, full))["test-accuracy"]
     last = RunFolder(full).metrics()[-1]
     rounds, values = curves(figure)["fedwcm"]
-    assert (rounds[-1], values[-1]) == (last["round"], last["test_accuracy"])
+    assert (rounds[-1], values[-1]) == (last.round, last.test_accuracy)
 
 
 def test_the_table_knows_when_each_run_first_reached_any_accuracy(tmp_path: Path) -> None:
     table = told(write_comparison(tmp_path / "c")).table
     assert table is not None
-    groups = gather([tmp_path / "c"])
+    groups = load_runs([tmp_path / "c"])
     for target in (0.3, 0.5, table.target):
         for group, steps in zip(groups, table.milestones, strict=True):
             for run, own in zip(group.runs, steps, strict=True):
-                first = next((r["round"] for r in run.history if float(str(r["test_accuracy"])) >= target), None)
+                first = next((r.round for r in run.history if r.test_accuracy >= target), None)
                 assert next((number for number, accuracy in own if accuracy >= target), None) == first
 
 
@@ -177,11 +180,11 @@ def test_only_what_differs_is_told_apart(tmp_path: Path) -> None:
     for seed in (0, 1):
         write_run(tmp_path / f"a{seed}", "fedcm[alpha=0.2]", seed)
         write_run(tmp_path / f"b{seed}", "fedcm[alpha=0.3]", seed)
-    story = told(tmp_path)
-    assert story.methods == ["fedcm (method.alpha=0.2)", "fedcm (method.alpha=0.3)"]
-    assert story.differences == {"method.alpha": ["0.2", "0.3"]}
-    assert "method.alpha" not in story.options
-    assert "run.seed" not in story.options
+    content = told(tmp_path)
+    assert content.methods == ["fedcm (method.alpha=0.2)", "fedcm (method.alpha=0.3)"]
+    assert content.differences == {"method.alpha": ["0.2", "0.3"]}
+    assert "method.alpha" not in content.options
+    assert "run.seed" not in content.options
 
 
 def test_an_option_that_only_one_method_knows_is_no_difference(tmp_path: Path) -> None:
@@ -196,7 +199,7 @@ def test_what_an_older_version_did_not_write_is_no_difference(tmp_path: Path) ->
     config = write_run(tmp_path / "old", seed=1) / "config.toml"
     kept = [line for line in config.read_text().splitlines() if not line.startswith(("privacy", "diagnostics"))]
     config.write_text("\n".join(kept))
-    assert [len(group.runs) for group in gather([tmp_path])] == [2]
+    assert [len(group.runs) for group in load_runs([tmp_path])] == [2]
 
 
 def test_a_recipe_is_called_by_its_name(tmp_path: Path) -> None:
@@ -205,7 +208,7 @@ def test_a_recipe_is_called_by_its_name(tmp_path: Path) -> None:
 
 def test_the_same_folder_counts_once_and_in_the_order_of_the_comparison(tmp_path: Path) -> None:
     out = write_comparison(tmp_path / "c", ("fedwcm", "fedavg"), seeds=1)
-    groups = gather([out, out / "runs" / "m0-seed0", out])
+    groups = load_runs([out, out / "runs" / "m0-seed0", out])
     assert [(group.label, len(group.runs)) for group in groups] == [("fedwcm", 1), ("fedavg", 1)]
 
 
@@ -217,17 +220,17 @@ def test_a_foreign_folder_is_named_with_what_it_lacks(missing: str, message: str
     path = write_run(tmp_path / "run")
     (path / missing).unlink()
     with pytest.raises(FileNotFoundError, match=message) as caught:
-        gather([path])
+        load_runs([path])
     assert str(path) in str(caught.value)
 
 
 def test_a_folder_that_is_not_there_and_metrics_of_something_else_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="is not a folder"):
-        gather([tmp_path / "nowhere"])
+        load_runs([tmp_path / "nowhere"])
     path = write_run(tmp_path / "run")
     (path / "metrics.jsonl").write_text(json.dumps({"step": 1}) + "\n")
-    with pytest.raises(ValueError, match="no 'round'"):
-        gather([path])
+    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 1: the key 'round' is missing"):
+        load_runs([path])
 
 
 @pytest.mark.parametrize(("length", "limit"), [(1, 2), (5, 5), (1000, 7), (8, 7)])
@@ -241,10 +244,10 @@ def test_thinning_keeps_the_ends_and_the_limit(length: int, limit: int) -> None:
 def test_of_very_many_clients_the_split_holds_every_so_many(tmp_path: Path) -> None:
     counts = np.random.default_rng(0).integers(0, 5, size=(9_001, 3))
     folder = RunFolder(tmp_path)
-    folder.write_split(counts, ["a", "b", "c"])
+    folder.write_split(SplitRecord.of(counts, ["a", "b", "c"]))
     split = folder.split()
     assert split is not None
-    assert split["totals"] == counts.sum(axis=0).tolist()
-    assert split["clients"] == len(counts)
-    assert split["counts"] == counts[:: int(str(split["every"]))].tolist()
-    assert len(counts) / int(str(split["every"])) <= 2_000
+    assert split.totals == tuple(counts.sum(axis=0))
+    assert split.clients == len(counts)
+    assert np.array_equal(split.counts, counts[:: split.every])
+    assert len(counts) / split.every <= 2_000

@@ -17,6 +17,9 @@ from fedwcm.engine.rounds import DivergedError, ServerState
 from fedwcm.engine.store import ClientStore
 from fedwcm.methods import METHODS
 from fedwcm.runs import checkpoint
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.records import RoundRecord
+from tests.records import round_record, timeless
 
 SMALL = {
     "dataset": "digits",
@@ -29,10 +32,6 @@ SMALL = {
 }
 
 
-def timeless(records: list[dict[str, object]]) -> list[dict[str, object]]:
-    return [{key: value for key, value in record.items() if "second" not in key} for record in records]
-
-
 class Interrupted:
     """Progress that presses Ctrl-C after a round."""
 
@@ -42,7 +41,7 @@ class Interrupted:
     def start(self, title: str, rounds: int, done: int) -> None:
         pass
 
-    def round(self, number: int, record: dict[str, object]) -> None:
+    def round(self, number: int, record: RoundRecord) -> None:
         if number == self.after:
             raise KeyboardInterrupt
 
@@ -68,10 +67,11 @@ def test_stopped_at_any_round_and_resumed_equals_never_stopped(method: str, tmp_
 def test_metrics_file_holds_the_history_of_the_run(tmp_path: Path) -> None:
     result = fedwcm.run("fedwcm", out=tmp_path / "a", **SMALL)
     lines = [json.loads(line) for line in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
-    assert lines == result.history
+    assert lines == [json.loads(json.dumps(record.to_json())) for record in result.history]
+    assert RunFolder(tmp_path / "a").metrics() == result.history
     assert [line["round"] for line in lines] == list(range(1, 13))
     assert {"test_accuracy", "test_loss", "per_class_accuracy", "many", "few", "alpha", "gain"} <= set(lines[0])
-    assert json.loads((tmp_path / "a" / "summary.json").read_text()) == result.summary
+    assert RunFolder(tmp_path / "a").summary() == result.summary
 
 
 def test_damaged_newest_checkpoint_falls_back_and_says_so(tmp_path: Path) -> None:
@@ -109,11 +109,11 @@ def test_client_state_is_saved_for_those_that_took_part(tmp_path: Path) -> None:
     store = ClientStore(5, template)
     store.write(np.array([1, 3]), {"c": torch.tensor([[1.0, 2, 3], [4, 5, 6]]), "n": torch.tensor([7, 8])})
     state = ServerState(4, torch.ones(2), torch.zeros(0), {})
-    checkpoint.save(tmp_path, checkpoint.Checkpoint(state, [{"round": 4}], 1.5), store)
+    checkpoint.save(tmp_path, checkpoint.Checkpoint(state, [round_record(4, few=0.5, alpha=0.1)], 1.5), store)
     other = ClientStore(5, template)
     saved, complaints = checkpoint.load(tmp_path, other, torch.device("cpu"))
     assert saved is not None
-    assert (saved.history, saved.seconds, complaints) == ([{"round": 4}], 1.5, [])
+    assert (saved.history, saved.seconds, complaints) == ([round_record(4, few=0.5, alpha=0.1)], 1.5, [])
     assert other.visited().tolist() == [1, 3]
     rows = other.read(np.array([3, 1]), torch.device("cpu"))
     assert rows["c"].tolist() == [[4, 5, 6], [1, 2, 3]]
@@ -152,7 +152,7 @@ def test_running_the_written_configuration_again_gives_the_same_run(tmp_path: Pa
 
 def test_diverged_run_stops_and_keeps_its_history(tmp_path: Path) -> None:
     wild = {**SMALL, "rounds": 30, "settings": {"local.lr": 1e18}}
-    with pytest.raises(DivergedError, match="NaN or an infinity after round"):
+    with pytest.raises(DivergedError, match="a NaN or an infinity"):
         fedwcm.run("fedavg", out=tmp_path / "run", **wild)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert "infinity" in summary["diverged"]
@@ -184,10 +184,7 @@ def test_killed_at_any_moment_and_resumed_ends_the_same(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
     subprocess.run([*command, "--out", str(killed), "--resume"], check=True, env=environment)
-    histories = [
-        timeless([json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()])
-        for folder in (tmp_path / "whole", killed)
-    ]
+    histories = [timeless(RunFolder(folder).metrics()) for folder in (tmp_path / "whole", killed)]
     assert histories[0] == histories[1]
     assert len(histories[0]) == 60
 

@@ -1,4 +1,4 @@
-"""The command line: one file a verb, each a thin wrapper of a public function."""
+"""The command line: one file per command, each a thin wrapper of a public function."""
 
 import argparse
 import sys
@@ -6,22 +6,22 @@ import warnings
 from collections.abc import Sequence
 
 from fedwcm import __version__
-from fedwcm.cli import bench, compare, evaluate, flower, partition, report, run, show, watch
+from fedwcm.cli import bench, compare, evaluate, flower, listing, partition, predict, report, run, watch
 
-VERBS = (run, compare, watch, report, partition, evaluate, flower, bench, show)
+COMMANDS = (run, compare, watch, report, partition, evaluate, predict, flower, bench, listing)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code is 0, or 1 for a run that diverged, 2 for a wrong request, 130 for Ctrl-C."""
+    """Run a command; the exit code is 0, 1 for a run that diverged, 2 for a usage error, 130 for Ctrl-C."""
     parser = argparse.ArgumentParser(
         prog="fedwcm", description="Federated learning on long-tailed, non-IID data.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"fedwcm {__version__}")
-    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for verb in VERBS:
-        verb.add(verbs)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add(commands)
     chosen = parser.parse_args(arguments)
-    warnings.showwarning = _say_warning  # type: ignore[assignment]
+    warnings.showwarning = _print_warning  # type: ignore[assignment]
     try:
         code: int = chosen.do(chosen)
     except (ValueError, FileNotFoundError, NotADirectoryError, ImportError) as error:
@@ -30,5 +30,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _say_warning(message: Warning | str, *_: object) -> None:
+def _print_warning(message: Warning | str, *_: object) -> None:
     print(f"warning: {message}", file=sys.stderr)

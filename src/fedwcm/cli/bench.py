@@ -1,4 +1,4 @@
-"""`fedwcm bench`: what a part of the system costs on this machine."""
+"""`fedwcm bench`: measure the cost of a component on this machine."""
 
 import argparse
 from collections.abc import Callable
@@ -6,10 +6,12 @@ from collections.abc import Callable
 from fedwcm.cli.common import SubParsers
 
 
-def add(verbs: SubParsers) -> None:
+def add(commands: SubParsers) -> None:
     """Add the command."""
-    parser = verbs.add_parser(
-        "bench", help="measure what a part costs", description="Measure what a part of the system costs here."
+    parser = commands.add_parser(
+        "bench",
+        help="measure the cost of a component",
+        description="Measure the cost of a component on this machine.",
     )
     parser.add_argument("what", choices=sorted(BENCHMARKS))
     parser.add_argument(

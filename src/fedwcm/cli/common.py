@@ -9,11 +9,17 @@ from fedwcm.config.options import parse_value
 from fedwcm.config.schema import Settings, parse_assignment
 
 SubParsers = Any
-"""argparse keeps the type of its sub-parsers to itself."""
+"""The type of argparse's sub-parsers is private."""
+
+
+TEXTS = frozenset(
+    {"dataset", "data_dir", "label", "client", "split", "features", "drop", "encoding"}
+    | {"partition", "model", "loss", "sampler", "device"}
+)
 
 
 def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -> None:
-    """The common options as flags, a file and dotted settings."""
+    """Add the common options as flags, `--config` and `--set`."""
     options = parser.add_argument_group("options of the run")
     for name in names:
         flag = FLAGS[name]
@@ -30,8 +36,8 @@ def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -
     )
 
 
-def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) -> Settings:
-    """The flags that were given, their values as TOML writes them."""
+def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) -> dict[str, Any]:
+    """The flags that were given, with values parsed as in TOML."""
     given = {name: getattr(arguments, name) for name in names}
     return {name: _value(name, text) for name, text in given.items() if text is not None}
 
@@ -41,7 +47,11 @@ def chosen_settings(arguments: argparse.Namespace) -> Settings:
     return dict(parse_assignment(text) for text in arguments.set)
 
 
+def names_in(text: str | None) -> tuple[str, ...]:
+    """The names in a list `a,b`; none of nothing."""
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
 def _value(name: str, text: str) -> object:
-    """A flag's value; what names a thing stays text, even if it looks like a number."""
-    texts = ("dataset", "data_dir", "label", "client", "split", "partition", "model", "loss", "sampler", "device")
-    return text if name in texts else parse_value(text)
+    """The value of a flag; names stay text, even if they look like numbers."""
+    return text if name in TEXTS else parse_value(text)

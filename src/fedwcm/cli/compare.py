@@ -1,20 +1,18 @@
-"""`fedwcm compare`: several methods, seeds and settings, in one table."""
+"""`fedwcm compare`: run several methods, seeds and settings, and tabulate the results."""
 
 import argparse
 import sys
 from pathlib import Path
 
 from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings
-from fedwcm.config.flags import FLAGS
+from fedwcm.config.flags import COMPARE_FLAGS
 from fedwcm.config.options import parse_value
 from fedwcm.config.schema import parse_assignment, split_list
 
-NAMES = tuple(name for name in FLAGS if name != "seed")
 
-
-def add(verbs: SubParsers) -> None:
+def add(commands: SubParsers) -> None:
     """Add the command."""
-    parser = verbs.add_parser(
+    parser = commands.add_parser(
         "compare",
         help="run several methods and seeds",
         description="Run every method with every seed, and tabulate.",
@@ -32,18 +30,18 @@ def add(verbs: SubParsers) -> None:
     parser.add_argument(
         "--out", required=True, metavar="DIR", help="folder of the comparison; resumed if it exists"
     )
-    add_options(parser, NAMES)
+    add_options(parser, COMPARE_FLAGS)
     parser.add_argument("--no-report", action="store_true", help="write no report.html")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.set_defaults(do=do)
 
 
 def do(arguments: argparse.Namespace) -> int:
-    """Compare, print the table, and say where the report is."""
+    """Run the comparison, then print the table and the path of the report."""
     seeds = [_seed(text) for text in split_list(arguments.seeds)]
     grid = dict(_axis(text) for text in arguments.grid)
-    flags, settings = chosen_flags(arguments, NAMES), chosen_settings(arguments)
-    from fedwcm.comparison import compare
+    flags, settings = chosen_flags(arguments, COMPARE_FLAGS), chosen_settings(arguments)
+    from fedwcm.api import compare
     from fedwcm.runs.progress import Silent, progress_for
     from fedwcm.runs.runner import StoppedError
 
@@ -61,7 +59,7 @@ def do(arguments: argparse.Namespace) -> int:
             **flags,
         )
     except (StoppedError, KeyboardInterrupt):
-        print("stopped; what was done is saved. To go on, repeat the same command", file=sys.stderr)
+        print("stopped; progress is saved. To resume, repeat the same command", file=sys.stderr)
         return 130
     print(comparison.table)
     if comparison.report is not None:

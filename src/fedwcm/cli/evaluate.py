@@ -1,36 +1,56 @@
-"""`fedwcm evaluate`: test a trained model on other data."""
+"""`fedwcm evaluate`: test a trained model."""
 
 import argparse
 
-from fedwcm.cli.common import SubParsers, chosen_flags
+from fedwcm.cli.common import SubParsers, chosen_flags, names_in
 from fedwcm.config.flags import FLAGS
 
-NAMES = ("data_dir", "label", "client", "split", "test_fraction")
+NAMES = ("data_dir", "label", "client", "split", "drop", "encoding", "test_fraction")
+TESTED = {
+    "run": "the {} rows that the run held out",
+    "test": "the {} rows of the test part",
+    "all": "all {} rows, since there is no test part",
+    "drawn": "{} rows drawn",
+}
 
 
-def add(verbs: SubParsers) -> None:
+def add(commands: SubParsers) -> None:
     """Add the command."""
-    parser = verbs.add_parser(
-        "evaluate", help="test a trained model", description="Test the model of a run on other data's test part."
+    parser = commands.add_parser(
+        "evaluate",
+        help="test a trained model",
+        description="Test the model of a run: on the rows that it held out, or on other data.",
     )
     parser.add_argument("folder", metavar="DIR", help="folder of a finished run")
-    parser.add_argument("--dataset", required=True, metavar="X", help=FLAGS["dataset"].help)
+    parser.add_argument(
+        "--dataset", metavar="X", help=FLAGS["dataset"].help + " (default: the run's own test rows)"
+    )
+    parser.add_argument("--model", metavar="X", help="package.module:factory for the trained weights")
+    parser.add_argument("--trust", action="store_true", help="import the factory that the folder names")
     for name in NAMES:
-        parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="X", help=FLAGS[name].help)
+        text = "share to draw and test; by default all rows" if name == "test_fraction" else FLAGS[name].help
+        parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="X", help=text)
     parser.set_defaults(do=do)
 
 
 def do(arguments: argparse.Namespace) -> int:
-    """Print every metric, a line each."""
+    """Print what was tested, and every metric, one per line."""
     from fedwcm.api import evaluate
 
-    for name, value in evaluate(arguments.folder, arguments.dataset, **chosen_flags(arguments, NAMES)).items():
+    options = chosen_flags(arguments, NAMES)
+    options["drop"] = names_in(arguments.drop)
+    measured = evaluate(
+        arguments.folder, arguments.dataset, model=arguments.model, trust=arguments.trust, **options
+    ).to_json()
+    samples = measured.pop("samples")
+    print(f"tested on {TESTED[str(measured.pop('rows'))].format(samples)}")
+    for name, value in measured.items():
         print(f"{name.replace('_', ' '):>20}  {_shown(value)}")
     return 0
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, list):
+    if isinstance(value, tuple):
         return " ".join(map(_shown, value))
     if value is None:
         return "–"

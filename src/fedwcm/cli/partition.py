@@ -1,4 +1,4 @@
-"""`fedwcm partition`: look at a division of the data, or at several, before training on it."""
+"""`fedwcm partition`: describe and draw a partition of the data, or several, before training."""
 
 import argparse
 from dataclasses import asdict
@@ -6,44 +6,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings
+from fedwcm.config.flags import PARTITION_FLAGS
 from fedwcm.config.schema import split_list
 from fedwcm.core.checks import require
 
 if TYPE_CHECKING:
     from fedwcm.api import Division
 
-NAMES = (
-    "dataset",
-    "data_dir",
-    "label",
-    "client",
-    "split",
-    "test_fraction",
-    "val_fraction",
-    "imbalance",
-    "partition",
-    "clients",
-    "beta",
-    "seed",
-)
 
-
-def add(verbs: SubParsers) -> None:
+def add(commands: SubParsers) -> None:
     """Add the command."""
-    parser = verbs.add_parser(
+    parser = commands.add_parser(
         "partition",
-        help="describe and draw a division",
+        help="describe and draw a partition",
         description="Divide a data set, in one way or in several, and describe the result.",
     )
-    add_options(parser, NAMES)
+    add_options(parser, PARTITION_FLAGS)
     parser.add_argument("--compare", metavar="A,B[x=y],…", help="partitions to show side by side")
     parser.add_argument("--out", default="partition.png", metavar="FILE", help="picture: .png, .svg or .pdf")
     parser.set_defaults(do=do)
 
 
 def do(arguments: argparse.Namespace) -> int:
-    """Print the statistics of the division, or of several side by side, and draw them."""
-    flags, settings = chosen_flags(arguments, NAMES), chosen_settings(arguments)
+    """Print the statistics of one partition, or of several side by side, and draw them."""
+    flags, settings = chosen_flags(arguments, PARTITION_FLAGS), chosen_settings(arguments)
     from fedwcm.api import partition, partitions
     from fedwcm.reports.division import division_table, draw_divisions
 
@@ -60,7 +46,7 @@ def do(arguments: argparse.Namespace) -> int:
         print(division_table({name: division.statistics for name, division in divisions.items()}))
     first = next(iter(divisions.values()))
     imbalance = "" if first.config.data.imbalance is None else f", imbalance {first.config.data.imbalance:g}"
-    title = f"{first.config.data.dataset}{imbalance}"
+    title = f"{first.config.data.title}{imbalance}"
     out = Path(arguments.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     counts = {_title(division): division.counts for division in divisions.values()}

@@ -1,13 +1,13 @@
-"""`fedwcm report`: a page about runs, to look at."""
+"""`fedwcm report`: write an HTML page about runs."""
 
 import argparse
 
 from fedwcm.cli.common import SubParsers
 
 
-def add(verbs: SubParsers) -> None:
+def add(commands: SubParsers) -> None:
     """Add the command."""
-    parser = verbs.add_parser(
+    parser = commands.add_parser(
         "report",
         help="write a page about runs",
         description="Write one self-contained page about a run, a comparison, or several of either.",
@@ -16,13 +16,16 @@ def add(verbs: SubParsers) -> None:
     parser.add_argument("--out", metavar="FILE", help="the page (default: report.html in DIR, here for several)")
     parser.add_argument("--figures", metavar="DIR", help="folder for the figures as PNG and SVG (fedwcm[report])")
     parser.add_argument(
-        "--target", type=float, metavar="X", help="accuracy whose first round the table of a comparison tells"
+        "--target",
+        type=float,
+        metavar="X",
+        help="accuracy for which a comparison shows the first round",
     )
     parser.set_defaults(do=do)
 
 
 def do(arguments: argparse.Namespace) -> int:
-    """Write, and say where."""
+    """Write the page and print its path."""
     from fedwcm.reports.write import report
 
     print(

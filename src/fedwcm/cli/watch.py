@@ -1,4 +1,4 @@
-"""`fedwcm watch`: look at runs in progress."""
+"""`fedwcm watch`: show runs in progress."""
 
 import argparse
 from pathlib import Path
@@ -6,17 +6,17 @@ from pathlib import Path
 from fedwcm.cli.common import SubParsers
 
 
-def add(verbs: SubParsers) -> None:
+def add(commands: SubParsers) -> None:
     """Add the command."""
-    parser = verbs.add_parser(
+    parser = commands.add_parser(
         "watch",
-        help="look at runs in progress",
-        description="Show runs while they go on: accuracy overall and per class, momentum, time left.",
+        help="show runs in progress",
+        description="Show runs in progress: accuracy overall and per class, momentum, time left.",
     )
     parser.add_argument(
         "folders", nargs="+", type=Path, metavar="DIR", help="a run, a comparison or a folder with several"
     )
-    parser.add_argument("--once", action="store_true", help="show them as they are, and end")
+    parser.add_argument("--once", action="store_true", help="show one frame and exit")
     parser.set_defaults(do=do)
 
 

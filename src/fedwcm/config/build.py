@@ -10,25 +10,31 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwcm.config.components import Parts
+from fedwcm.config.models import chosen_model
+from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
+from fedwcm.config.resolve import OBJECT, needed
 from fedwcm.config.schema import Component, Config, DataOptions
 from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator, model_seed
 from fedwcm.core.types import Ints, Population, Vec
 from fedwcm.data import DATASETS, Dataset, load_dataset, synthetic
+from fedwcm.data.fingerprint import array_digest, fingerprint
 from fedwcm.data.longtail import long_tail
-from fedwcm.data.normalize import Normalizer
+from fedwcm.data.normalize import Normalizer, choose_normalizer
 from fedwcm.data.partition import PARTITIONS, Natural, Partition, make_partition
 from fedwcm.data.split import stratified_split
 from fedwcm.engine.backends.in_process import Backend, InProcess
 from fedwcm.engine.backends.plan import ExecutionPlan, choose
 from fedwcm.engine.backends.processes import Processes
-from fedwcm.engine.client import ClientTrainer
-from fedwcm.engine.fast.memory import keep_freed_memory
+from fedwcm.engine.client import LOSS, ClientTrainer
 from fedwcm.engine.federation import Federation, InMemoryFederation
+from fedwcm.engine.memory import keep_freed_memory
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.store import ClientStore
-from fedwcm.models import build_model, default_model
+from fedwcm.engine.uploads import require_possible
+from fedwcm.models import has_embedding
+from fedwcm.models.facts import ModelFacts
 
 NAMED_IMBALANCE = 0.1
 """The long tail that named data sets get unless the user says otherwise: the paper's default."""
@@ -54,6 +60,8 @@ class PartitionedData:
     val_rows: Ints
     parts: list[Ints]
     normalizer: Normalizer
+    normalization: str
+    """What the normalizer does, in a sentence."""
 
     @property
     def train_labels(self) -> Ints:
@@ -68,7 +76,7 @@ class Experiment:
     """
 
     config: Config
-    simulation: Rounds
+    rounds: Rounds
     network: Network
     x: Vec
     buffers: Vec
@@ -76,7 +84,7 @@ class Experiment:
     test: LabelledTensors | None
     val: LabelledTensors | None
     choice: ExecutionPlan
-    facts: dict[str, object]
+    facts: ModelFacts
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,58 +98,87 @@ class RunData:
     test: LabelledTensors
     val: LabelledTensors | None
     normalizer: Normalizer | None
+    dataset: Dataset | None = None
 
 
-def divide(config: Config) -> PartitionedData:
+def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> PartitionedData:
     """Load the data, make the long tail, hold samples out, and divide the rest among the clients."""
     seed, options = config.run.seed, resolved_data(config.data)
-    if options.dataset == synthetic.NAME:
-        raise ValueError("data.dataset = 'synthetic' has nothing to divide: its clients are drawn as they train")
-    dataset = load_dataset(
-        options.dataset,
-        data_dir=options.data_dir,
-        label=options.label,
-        client=options.client,
-        split=options.split,
-        test_fraction=options.test_fraction,
-        seed=seed,
-    )
+    dataset = run_dataset(config, objects)
+    if objects.dataset is not None:
+        options = replace(options, dataset=f"{OBJECT}{dataset.name}#{fingerprint(dataset)}")
     rows = np.arange(len(dataset.y_train))
     if options.imbalance is not None:
         rng = generator(seed, Purpose.LONG_TAIL)
         rows = long_tail(dataset.y_train, options.imbalance, rng, options.profile, options.n_max)
     val_rows = rows[:0]
-    if options.val_fraction:
+    if options.val_fraction and dataset.y_val is None:
         rng = generator(seed, Purpose.VALIDATION)
         kept, held_out = stratified_split(dataset.y_train[rows], options.val_fraction, rng)
         rows, val_rows = rows[kept], rows[held_out]
-    partition, component = _partition(config.partition, dataset, rows)
+    partition, component = _partition(config.partition, objects, dataset, rows)
     parts = partition(dataset.y_train[rows], generator(seed, Purpose.PARTITION))
     config = replace(config, data=options, partition=component)
-    return PartitionedData(config, dataset, rows, val_rows, parts, Normalizer.fit(dataset.x_train[rows]))
+    embeds = dataset.is_integer and _embeds(config, objects, dataset, trusted)
+    normalizer, normalization = choose_normalizer(dataset.x_train[rows], options.normalize, embeds=embeds)
+    return PartitionedData(config, dataset, rows, val_rows, parts, normalizer, normalization)
 
 
-def build(config: Config) -> Experiment:
-    """Everything that a run of this configuration needs. Options are checked before data is loaded."""
-    parts, device = Parts.of(config), chosen_device(config.run.device)
-    source = _generated(config, device) if config.data.dataset == synthetic.NAME else _loaded(config, device)
-    model_name = config.model.name if config.model.name != "auto" else default_model(source.input_shape)
-    config = replace(
-        parts.resolved(source.config),
-        model=replace(config.model, name=model_name),
-        run=replace(config.run, device=str(device)),
+def run_dataset(config: Config, objects: Objects = NO_OBJECTS) -> Dataset:
+    """The data set of a run, before any long tail, with the very test part that the run's seed draws."""
+    options, source = config.data, objects.dataset
+    if source is None and options.dataset.startswith(OBJECT):
+        raise needed("data", options.dataset)
+    if options.dataset == synthetic.NAME:
+        raise ValueError("data.dataset = 'synthetic' has nothing to load: its samples are drawn as clients train")
+    return load_dataset(
+        options.dataset if source is None else source,
+        data_dir=options.data_dir,
+        label=options.label,
+        client=options.client,
+        split=options.split,
+        features=options.features,
+        drop=options.drop,
+        impute=options.impute,
+        encoding=options.encoding,
+        image_size=options.image_size,
+        client_ids=objects.client_ids,
+        test_fraction=options.test_fraction,
+        seed=config.run.seed,
     )
-    network = Network(_model(config, source), device)
+
+
+def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> Experiment:
+    """Everything that a run of this configuration needs. Options are checked before data is loaded.
+
+    Args:
+        config: the configuration.
+        objects: what it tells of and cannot rebuild.
+        trusted: whether names of the form `package.module:Name` may be imported; see `fedwcm.config.resolve`.
+    """
+    parts, device = Parts.of(config, objects, trusted=trusted), chosen_device(config.run.device)
+    drawn = config.data.dataset == synthetic.NAME
+    source = _generated(config, device) if drawn else _loaded(config, objects, trusted, device)
+    module, model = chosen_model(
+        config.model,
+        objects.model,
+        source.input_shape,
+        len(source.classes),
+        model_seed(config.run.seed),
+        trusted=trusted,
+    )
+    config = replace(parts.resolved(source.config), model=model, run=replace(config.run, device=str(device)))
+    network = Network(module, device)
     x, buffers = network.initial()
     network.point_parameters(x)  # or the module would hold a second model
     federation = source.federation
     population = _population(config, federation)
     choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population))
-    training = parts.training(config, choice.forward(network), population)
+    trainer = parts.trainer(config, choice.forward(network), population)
     keep_freed_memory()  # not earlier: what data and model took for a while goes back to the system
     return Experiment(
         config=config,
-        simulation=_simulation(config, training, federation, choice),
+        rounds=_rounds(config, trainer, federation, choice),
         network=network,
         x=x,
         buffers=buffers,
@@ -149,16 +186,27 @@ def build(config: Config) -> Experiment:
         test=source.test,
         val=source.val,
         choice=choice,
-        facts=model_facts(source.input_shape, source.classes, source.normalizer),
+        facts=model_facts(source.input_shape, source.classes, source.normalizer, source.dataset),
     )
 
 
 def model_facts(
-    input_shape: tuple[int, ...], classes: Sequence[str], normalizer: Normalizer | None
-) -> dict[str, object]:
-    """What somebody who loads a trained model needs to feed it; without a normalizer, inputs are as they come."""
+    input_shape: tuple[int, ...],
+    classes: Sequence[str],
+    normalizer: Normalizer | None,
+    dataset: Dataset | None = None,
+) -> ModelFacts:
+    """What it takes to feed a trained model; without a normalizer, inputs are as they come."""
     mean, std = ([0.0], [1.0]) if normalizer is None else (normalizer.mean.tolist(), normalizer.std.tolist())
-    return {"input_shape": list(input_shape), "classes": list(classes), "mean": mean, "std": std}
+    return ModelFacts(
+        input_shape=tuple(input_shape),
+        classes=tuple(classes),
+        mean=tuple(mean),
+        std=tuple(std),
+        keeps_integers=normalizer is not None and normalizer.keeps_integers,
+        schema=None if dataset is None else dataset.schema.to_json(),
+        fingerprint=None if dataset is None else fingerprint(dataset),
+    )
 
 
 def resolved_data(options: DataOptions) -> DataOptions:
@@ -168,9 +216,18 @@ def resolved_data(options: DataOptions) -> DataOptions:
     return options
 
 
-def _partition(chosen: Component, dataset: Dataset, rows: Ints) -> tuple[Partition, Component]:
+def _partition(chosen: Component, objects: Objects, dataset: Dataset, rows: Ints) -> tuple[Partition, Component]:
     """The partition and its resolved options: the data's own clients where there are any, else `equal`."""
     name = chosen.name
+    if objects.client_ids is not None:
+        assert dataset.client_ids is not None
+        _refuse_options(chosen)
+        digest = array_digest(dataset.client_ids)
+        return Natural(client_ids=dataset.client_ids[rows]), Component(f"{CLIENT_IDS}#{digest}")
+    if objects.partition is not None:
+        return with_options(objects.partition, chosen.options, "partition"), chosen
+    if name.startswith(OBJECT):
+        raise needed("partition", name)
     if name == "auto":
         name = "natural" if dataset.client_ids is not None else "equal"
     if name == "natural":
@@ -178,10 +235,7 @@ def _partition(chosen: Component, dataset: Dataset, rows: Ints) -> tuple[Partiti
             raise ValueError(
                 f"partition.name = 'natural' needs the clients of {dataset.name}: name their column with --client"
             )
-        for option in chosen.options:
-            raise ValueError(
-                f"partition.{option} is not an option of 'natural': the data says who the clients are"
-            )
+        _refuse_options(chosen)
         return Natural(client_ids=dataset.client_ids[rows]), Component(name)
     known = {field.name for field in fields(PARTITIONS[name])} if name in PARTITIONS else set()
     defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in known}
@@ -189,14 +243,20 @@ def _partition(chosen: Component, dataset: Dataset, rows: Ints) -> tuple[Partiti
     return make_partition(name, **options), Component(name, options)
 
 
-def _model(config: Config, source: RunData) -> torch.nn.Module:
-    seed = model_seed(config.run.seed)
-    return build_model(config.model.name, source.input_shape, len(source.classes), seed, **config.model.options)
+def _refuse_options(chosen: Component) -> None:
+    for option in chosen.options:
+        raise ValueError(f"partition.{option} is not an option of 'natural': the data says who the clients are")
 
 
-def _loaded(config: Config, device: torch.device) -> RunData:
+def _embeds(config: Config, objects: Objects, dataset: Dataset, trusted: bool) -> bool:
+    """Whether the model looks integers up in an embedding, which takes a model to see."""
+    shape, classes = dataset.input_shape, dataset.num_classes
+    return has_embedding(chosen_model(config.model, objects.model, shape, classes, 0, trusted=trusted)[0])
+
+
+def _loaded(config: Config, objects: Objects, trusted: bool, device: torch.device) -> RunData:
     """Samples of a data set that is loaded and divided."""
-    data = divide(config)
+    data = divide(config, objects, trusted=trusted)
     dataset = data.dataset
     inputs = torch.from_numpy(data.normalizer(dataset.x_train[data.train_rows])).to(device)
     return RunData(
@@ -207,6 +267,7 @@ def _loaded(config: Config, device: torch.device) -> RunData:
         _tensors(data, dataset.x_test, dataset.y_test, device),
         _validation(data, device),
         data.normalizer,
+        dataset,
     )
 
 
@@ -249,22 +310,30 @@ def _population(config: Config, federation: Federation) -> Population:
 def _class_totals(federation: Federation, privacy: str) -> Ints:
     """Samples of each class over all clients: summed plainly, or as the server learns them under encryption."""
     if privacy == "he":
-        from fedwcm.privacy import gather
+        from fedwcm.privacy import sum_counts
 
-        return gather(federation.counts).totals
+        return sum_counts(federation.counts).totals
     totals: Ints = federation.counts.sum(axis=0)
     return totals
 
 
-def _simulation(config: Config, training: ClientTrainer, federation: Federation, choice: ExecutionPlan) -> Rounds:
+def _rounds(config: Config, trainer: ClientTrainer, federation: Federation, choice: ExecutionPlan) -> Rounds:
     first = np.array([0])
-    network = training.forward.network
-    template = training.initial_state(training.clients(first, [federation.shard(0)]), network.initial()[0])
-    store = ClientStore(training.population.clients, template)
-    inner = InProcess(training, federation, store, choice.block)
+    network = trainer.forward.network
+    template = trainer.initial_state(trainer.clients(first, [federation.shard(0)]), network.initial()[0])
+    require_possible(config.aggregation, trainer.method, any(not key.startswith(LOSS) for key in template))
+    store = ClientStore(trainer.population.clients, template)
+    inner = InProcess(trainer, federation, store, choice.block, config.run.reject_nonfinite)
     backend: Backend = Processes(inner, choice.workers) if choice.workers > 1 else inner
     return Rounds(
-        training, federation, config.participation, backend, store, config.local.lr, config.local.lr_decay
+        trainer=trainer,
+        federation=federation,
+        participation=config.participation,
+        backend=backend,
+        store=store,
+        lr=config.local.lr,
+        lr_decay=config.local.lr_decay,
+        aggregation=config.aggregation,
     )
 
 
@@ -275,6 +344,9 @@ def _tensors(data: PartitionedData, inputs: NDArray[Any], labels: Ints, device: 
 
 
 def _validation(data: PartitionedData, device: torch.device) -> LabelledTensors | None:
+    """The data's own validation part or, if it has none, what was held out of the training part."""
+    if data.dataset.x_val is not None and data.dataset.y_val is not None:
+        return _tensors(data, data.dataset.x_val, data.dataset.y_val, device)
     if not len(data.val_rows):
         return None
     rows = data.val_rows
@@ -282,7 +354,7 @@ def _validation(data: PartitionedData, device: torch.device) -> LabelledTensors 
 
 
 def _largest_cohort(config: Config, population: Population) -> int:
-    return max(1, round(config.participation.participation * population.clients))
+    return max(1, round(config.participation.fraction * population.clients))
 
 
 def chosen_device(name: str) -> torch.device:

@@ -1,19 +1,25 @@
-"""The chosen method, objective and sampler, and the local training that they make: for any engine."""
+"""The chosen method, loss and sampler, and the local training that they make: for any engine."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
-from fedwcm.config.options import make, plain
+from fedwcm.config.objects import NO_OBJECTS, Objects, options_of, with_options
+from fedwcm.config.options import make
+from fedwcm.config.resolve import resolve_class
 from fedwcm.config.schema import Component, Config
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
+from fedwcm.core.sampler import Sampler
 from fedwcm.core.types import Population
 from fedwcm.data.augment import FlipCrop
-from fedwcm.engine.batches import Sampler
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.forward import Forward
 from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
 from fedwcm.samplers import SAMPLERS
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -21,32 +27,32 @@ class Parts:
     """What a configuration names, with its options checked."""
 
     method: Method
-    objective: Loss
+    loss: Loss
     sampler: Sampler
 
     @classmethod
-    def of(cls, config: Config) -> "Parts":
-        """Those of this configuration."""
+    def of(cls, config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> "Parts":
+        """Those of this configuration; `trusted` as in `fedwcm.config.resolve`."""
         return cls(
-            make(METHODS[config.method.name], config.method.options, "method"),
-            make(LOSSES[config.loss.name], config.loss.options, "loss"),
-            make(SAMPLERS[config.sampler.name], config.sampler.options, "sampler"),
+            _chosen("method", config.method, objects.method, METHODS, Method, trusted),
+            _chosen("loss", config.loss, objects.loss, LOSSES, Loss, trusted),
+            _chosen("sampler", config.sampler, objects.sampler, SAMPLERS, Sampler, trusted),
         )
 
     def resolved(self, config: Config) -> Config:
         """The configuration with every option of its parts, also those that were left to their defaults."""
         return replace(
             config,
-            method=Component(config.method.name, plain(self.method)),
-            loss=Component(config.loss.name, plain(self.objective)),
-            sampler=Component(config.sampler.name, plain(self.sampler)),
+            method=Component(config.method.name, options_of(self.method)),
+            loss=Component(config.loss.name, options_of(self.loss)),
+            sampler=Component(config.sampler.name, options_of(self.sampler)),
         )
 
-    def training(self, config: Config, forward: Forward, population: Population) -> ClientTrainer:
+    def trainer(self, config: Config, forward: Forward, population: Population) -> ClientTrainer:
         """How the clients of a run train."""
         return ClientTrainer(
             method=self.method,
-            objective=self.objective,
+            loss=self.loss,
             sampler=self.sampler,
             augmentation=FlipCrop() if config.data.augment else None,
             forward=forward,
@@ -55,3 +61,13 @@ class Parts:
             clip=config.local.clip,
             seed=config.run.seed,
         )
+
+
+def _chosen(kind: str, chosen: Component, given: Any, known: Mapping[str, type[T]], base: Any, trusted: bool) -> T:
+    """The component that was named, or given as a class or an instance; the options go on top."""
+    if given is not None and not isinstance(given, type):
+        instance: T = with_options(given, chosen.options, kind)
+        return instance
+    cls = given or resolve_class(kind, chosen.name, known, base, trusted=trusted)
+    made: T = make(cls, chosen.options, kind)
+    return made

@@ -4,7 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwcm.config.schema import Config, Settings, from_settings, method_settings, overlay, read_toml, to_settings
+from fedwcm.config.schema import (
+    Component,
+    Config,
+    Settings,
+    component_settings,
+    from_settings,
+    method_settings,
+    overlay,
+    read_toml,
+    to_settings,
+)
 from fedwcm.core.checks import unknown
 
 
@@ -17,25 +27,31 @@ class Flag:
 
 
 FLAGS: dict[str, Flag] = {
-    "dataset": Flag("data.dataset", "a named data set, a .npz/.csv/.parquet file, an image folder, or hub:ID"),
+    "dataset": Flag("data.dataset", "a named data set, a table, a .npz file, an image folder, or hub:ID"),
     "data_dir": Flag("data.data_dir", "folder in which named data sets are looked for first"),
     "label": Flag("data.label", "label column of a table"),
-    "client": Flag("data.client", "client column of a table: the natural partition"),
-    "split": Flag("data.split", "column that says train or test"),
+    "client": Flag("data.client", "client column of a table; of an image folder: folder, or a table file,client"),
+    "split": Flag("data.split", "column that says train, val or test"),
+    "features": Flag("data.features", "columns to use, by name or pattern: age,pixel_*"),
+    "drop": Flag("data.drop", "columns to leave out, by name or pattern"),
+    "impute": Flag("data.impute", "median: fill in missing values"),
+    "encoding": Flag("data.encoding", "encoding of a text file, such as latin-1"),
+    "image_size": Flag("data.image_size", "side of the square that images are scaled and cut to"),
+    "normalize": Flag("data.normalize", "auto, standard, none, or mean,std"),
     "test_fraction": Flag("data.test_fraction", "share held out for testing where the data has no test part"),
     "val_fraction": Flag("data.val_fraction", "share of the training data held out for validation"),
     "augment": Flag("data.augment", "flip and crop images at random: true or false"),
     "imbalance": Flag("data.imbalance", "rarest over most frequent class, in (0, 1]; none for the data as it is"),
-    "partition": Flag("partition.name", "how samples are divided among clients"),
+    "partition": Flag("partition.name", "how samples are divided among clients; options in brackets"),
     "clients": Flag("partition.clients", "number of clients"),
     "beta": Flag("partition.beta", "Dirichlet concentration: smaller is more heterogeneous"),
-    "model": Flag("model.name", "a model's name, or package.module:factory"),
-    "loss": Flag("loss.name", "the clients' objective"),
-    "sampler": Flag("sampler.name", "how clients draw their batches"),
+    "model": Flag("model.name", "a model's name, or package.module:factory; options in brackets"),
+    "loss": Flag("loss.name", "the clients' loss, or package.module:Name; options in brackets"),
+    "sampler": Flag("sampler.name", "how clients draw their batches, or package.module:Name; options in brackets"),
     "epochs": Flag("local.epochs", "local epochs a round"),
     "batch_size": Flag("local.batch_size", "samples in a mini-batch"),
     "lr": Flag("local.lr", "local learning rate"),
-    "participation": Flag("participation.participation", "share of the clients sampled each round"),
+    "participation": Flag("participation.fraction", "share of the clients sampled each round"),
     "rounds": Flag("run.rounds", "communication rounds"),
     "seed": Flag("run.seed", "seed of all randomness"),
     "eval_every": Flag("run.eval_every", "rounds between evaluations"),
@@ -47,8 +63,19 @@ FLAGS: dict[str, Flag] = {
 }
 
 
+PARTITION_FLAGS = tuple(
+    name
+    for name, flag in FLAGS.items()
+    if (flag.key.split(".")[0] in ("data", "partition") and name not in ("augment", "normalize")) or name == "seed"
+)
+"""What matters for a division of the data."""
+
+COMPARE_FLAGS = tuple(name for name in FLAGS if name != "seed")
+"""A comparison has seeds of its own."""
+
+
 def settings_from(
-    method: str | None,
+    method: str | Component | None,
     config: str | Path | Config | None,
     settings: Mapping[str, object] | None,
     flags: Mapping[str, object],
@@ -59,19 +86,31 @@ def settings_from(
         merged = to_settings(config)
     elif config is not None:
         merged = read_toml(Path(config))
-    if method is not None:
-        merged = overlay(merged, method_settings(method))
+    if isinstance(method, Component):
+        merged = overlay(merged, component_settings("method", method))
+    elif method is not None:
+        merged = overlay(merged, {**method_settings(method), "run.name": method})
+    return overlay(overlay(merged, _short(flags)), settings or {})
+
+
+def _short(flags: Mapping[str, object]) -> Settings:
+    """The dotted options of the flags that were given; a component may bring options in brackets."""
     short: Settings = {}
     for name, value in flags.items():
         if name not in FLAGS:
             raise unknown("option", name, FLAGS)
-        if value is not None:
+        if value is None:
+            continue
+        section, _, option = FLAGS[name].key.partition(".")
+        if option == "name" and isinstance(value, (str, Component)):
+            short |= component_settings(section, value)
+        else:
             short[FLAGS[name].key] = value
-    return overlay(overlay(merged, short), settings or {})
+    return short
 
 
 def config_from(
-    method: str | None = None,
+    method: str | Component | None = None,
     config: str | Path | Config | None = None,
     settings: Mapping[str, object] | None = None,
     **flags: object,

@@ -23,7 +23,9 @@ def parse_value(text: str) -> object:
 def make(cls: type[T], values: Mapping[str, object], where: str) -> T:
     """Build a dataclass from plain values; an error names the option as `where.field`."""
     fields = typing.get_type_hints(cls)
-    known = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
+    known = (
+        [field.name for field in dataclasses.fields(cls) if field.init] if dataclasses.is_dataclass(cls) else []
+    )
     checked = {}
     for key, value in values.items():
         if key not in known:
@@ -33,6 +35,8 @@ def make(cls: type[T], values: Mapping[str, object], where: str) -> T:
         return cls(**checked)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
+    except TypeError as error:  # a class of the user's own with a field that has no default
+        raise ValueError(f"{where}: {cls.__name__} cannot be made from {checked}: {error}") from error
 
 
 def convert(value: object, kind: Any, where: str) -> Any:
@@ -45,7 +49,8 @@ def convert(value: object, kind: Any, where: str) -> Any:
             return value
         raise unknown(f"value for {where}:", str(value), [str(a) for a in arguments])
     if origin is tuple and isinstance(value, str):  # `a,b`, as flags and Flower's run-config write lists
-        value = [parse_value(item.strip()) for item in value.split(",") if item.strip()]
+        items = [item.strip() for item in value.split(",") if item.strip()]
+        value = items if arguments[0] is str else [parse_value(item) for item in items]
     if origin is tuple and isinstance(value, (list, tuple)):
         return tuple(convert(item, arguments[0], f"{where}[{i}]") for i, item in enumerate(value))
     if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -15,6 +15,7 @@ import tomli_w
 from fedwcm.config.options import make, parse_value, plain
 from fedwcm.config.recipes import RECIPES
 from fedwcm.core.checks import require, unknown
+from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.participation import Participation
 
 Settings = dict[str, object]
@@ -26,14 +27,23 @@ class DataOptions:
     """Which samples are trained and tested on.
 
     Args:
-        dataset: a name (`fedwcm list datasets`), a `.npz`, `.csv` or `.parquet` file, a folder of images, or
-            `hub:ID`.
+        dataset: a name (`fedwcm list datasets`), a table (`.csv`, `.tsv`, `.jsonl`, `.parquet`), a `.npz` file, a
+            folder of images, or `hub:ID`.
         data_dir: where named data sets are looked for first.
         label: the label's column in a table.
-        client: the column that says whose row it is; the natural partition.
-        split: the column that says `train` or `test`.
+        client: the column that says whose row it is, which makes the natural partition; for a folder of images
+            `folder` (CLIENT/CLASS/*) or a table with the columns `file` and `client`.
+        split: the column that says `train`, `val` or `test`.
+        features: names or patterns (`pixel_*`) of the columns to use; by default all.
+        drop: names or patterns of columns to leave out.
+        impute: `median` fills in missing values, which are refused otherwise (`none`).
+        encoding: the encoding of a text file, such as `latin-1`; by default utf-8.
+        image_size: side of the square that images are brought to; `none` for images as they are, all of one size.
+        normalize: `standard` (by mean and standard deviation of the training samples), `none`, `[mean, std]`, or
+            `auto`: integers stay as they are for a model with an embedding, everything else is `standard`.
         test_fraction: share of each class held out where the data has no test part.
-        val_fraction: share of each class of the training data held out to choose a round or a rate on.
+        val_fraction: share of each class of the training data held out to choose a round or a rate on, where the
+            data has no validation part.
         imbalance: samples of the rarest class over those of the most frequent, made by leaving samples out;
             0.1 for named data sets, and one's own data as it is (`none`).
         profile: `exponential` or `step` decay of the class sizes.
@@ -46,6 +56,12 @@ class DataOptions:
     label: str | None = None
     client: str | None = None
     split: str | None = None
+    features: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    impute: Literal["median"] | None = None
+    encoding: str | None = None
+    image_size: int | None = None
+    normalize: Literal["auto", "standard", "none"] | tuple[float, ...] | tuple[tuple[float, ...], ...] = "auto"
     test_fraction: float = 0.2
     val_fraction: float = 0.0
     imbalance: float | None = None
@@ -58,6 +74,11 @@ class DataOptions:
         require(
             self.imbalance is None or 0 < self.imbalance <= 1, "imbalance", self.imbalance, "in (0, 1] or none"
         )
+
+    @property
+    def title(self) -> str:
+        """What the data are called: an object's name without its digest."""
+        return self.dataset.removeprefix("object:").partition("#")[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +115,7 @@ class RunOptions:
     """How long, from which seed, on what.
 
     Args:
+        name: what the run is called: the method or recipe as it was typed; by default the method's name.
         rounds: communication rounds.
         seed: address of all randomness of the run.
         eval_every: rounds between evaluations; the last round is always evaluated.
@@ -104,9 +126,11 @@ class RunOptions:
         privacy: how the class distribution is gathered: plainly (`none`) or under homomorphic encryption (`he`).
         diagnostics: what else to measure at every evaluation: `concentration`.
         track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
+        reject_nonfinite: leave a client out whose update has a NaN or an infinity; `false` lets it end the run.
         profile: record where the time goes: seconds of each phase since the last evaluated round.
     """
 
+    name: str | None = None
     rounds: int = 100
     seed: int = 0
     eval_every: int = 1
@@ -117,6 +141,7 @@ class RunOptions:
     privacy: Literal["none", "he"] = "none"
     diagnostics: tuple[Literal["concentration"], ...] = ()
     track: tuple[str, ...] = ()
+    reject_nonfinite: bool = True
     profile: bool = False
 
     def __post_init__(self) -> None:
@@ -146,7 +171,14 @@ class Config:
     sampler: Component = Component("uniform")
     local: LocalOptions = field(default_factory=LocalOptions)
     participation: Participation = field(default_factory=Participation)
+    aggregation: Aggregation = field(default_factory=Aggregation)
     run: RunOptions = field(default_factory=RunOptions)
+
+    @property
+    def title(self) -> str:
+        """What the run is called."""
+        name = self.method.name
+        return self.run.name or (name.replace(":", ".").rpartition(".")[2] if ":" in name else name)
 
 
 COMPONENTS = ("partition", "model", "method", "loss", "sampler")
@@ -154,10 +186,12 @@ SECTIONS: dict[str, type] = {
     "data": DataOptions,
     "local": LocalOptions,
     "participation": Participation,
+    "aggregation": Aggregation,
     "run": RunOptions,
 }
 INCIDENTAL = (
     "data.data_dir",
+    "run.name",
     "run.device",
     "run.backend",
     "run.workers",
@@ -227,7 +261,18 @@ def overlay(below: Mapping[str, object], above: Mapping[str, object]) -> Setting
         name = f"{section}.name"
         if name in above and above[name] != below.get(name):
             merged = {key: value for key, value in merged.items() if not key.startswith(f"{section}.")}
+            if section == "method":
+                merged.pop("run.name", None)  # it told of the old one
     return {**merged, **above}
+
+
+def component_settings(section: str, chosen: "str | Component") -> Settings:
+    """The settings of a component: `NAME`, `NAME[option=value, …]`, or its name and options."""
+    if isinstance(chosen, Component):
+        name, options = chosen.name, chosen.options
+    else:
+        name, options = named_options(chosen)
+    return {f"{section}.name": name, **{f"{section}.{key}": value for key, value in options.items()}}
 
 
 def method_settings(spec: str) -> Settings:

@@ -1,64 +1,55 @@
-"""The interface of a local objective: what a mini-batch costs, as a function of the model's outputs.
+"""The interface of a loss: what a mini-batch costs, as a function of the model's outputs.
 
-Like a method, an objective is a frozen dataclass with pure hooks that see a block of K clients. It may keep
-client state (the engine stores it beside the method's) and may look at the client's data once a round.
+Like a method, a loss is a frozen dataclass with pure hooks that see a block of K clients. It may keep client state
+(the engine stores it beside the method's) and may look at the client's data once a round.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
-from fedwcm.core.types import Clients, Context, Population, State, Vec
-from fedwcm.engine.batches import Batch
-
-if TYPE_CHECKING:
-    from fedwcm.engine.local_data import LocalData
-
-
-@dataclass(frozen=True, eq=False)
-class Outputs:
-    """The models at one point, on one batch: logits `(K, b, C)` and what leads to them.
-
-    `features` is the input of the final linear layer, `head(features)` applies that layer to other features,
-    and `at(x)` is the view of another model, such as the received one, on the same batch, without gradient.
-    """
-
-    logits: Tensor
-    features: Tensor
-    head: Callable[[Tensor], Tensor]
-    at: Callable[[Vec], "Outputs"]
+from fedwcm.core.batch import Batch, Outputs
+from fedwcm.core.local_data import LocalData
+from fedwcm.core.types import Clients, Context, Population, State
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loss(ABC):
-    """Hooks of an objective. A subclass defines `loss`."""
+    """Hooks of a loss. A subclass defines `__call__`."""
 
     name: ClassVar[str] = ""
 
     def init_client(self, clients: Clients, population: Population) -> State:
-        """The clients' own state at their first participation, one row a client."""
+        """Return the clients' own state at their first participation, one row per client."""
         return {}
 
-    def prepare(self, local: "LocalData", ctx: Context) -> State:
-        """Once a round, before the first step: what `loss` finds in `ctx.prepared`, one row a client."""
+    def prepare(self, local: LocalData, ctx: Context) -> State:
+        """Return what `__call__` finds in `ctx.prepared`, one row per client; called once a round."""
         return {}
-
-    def __init_subclass__(cls) -> None:
-        """Whoever changes the loss loses an inherited closed form, which would be that of another loss."""
-        super().__init_subclass__()
-        if "loss" in vars(cls) and "closed_form" not in vars(cls):
-            cls.closed_form = Loss.closed_form  # type: ignore[method-assign]
-
-    def closed_form(self, view: Outputs, batch: Batch, ctx: Context) -> tuple[Tensor, Tensor] | None:
-        """For objectives of the logits alone that know it: `loss`, and its gradient with respect to the logits.
-
-        Saves the way through autograd, and changes nothing else.
-        """
-        return None
 
     @abstractmethod
-    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
-        """Each client's loss `(K,)` on its batch, and the client state after this step."""
+    def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        """Return each client's loss `(K,)` on its batch, and the client state after this step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogitLoss(Loss):
+    """A loss of the logits alone that knows its own gradient, which saves the engine a pass through autograd.
+
+    A subclass defines `with_gradient`, from which everything else follows.
+    """
+
+    @abstractmethod
+    def with_gradient(self, logits: Tensor, batch: Batch, ctx: Context) -> tuple[Tensor, Tensor]:
+        """Return each client's loss `(K,)`, and its gradient with respect to the logits `(K, b, C)`.
+
+        Neither is part of an autograd graph. The gradient is new: the caller may change it in place.
+        """
+
+    def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        """Return the loss as a term that autograd can differentiate once: its first-order expansion."""
+        logits = outputs.logits
+        loss, gradient = self.with_gradient(logits.detach(), batch, ctx)
+        return loss + (gradient * (logits - logits.detach())).sum(dim=(-2, -1)), o

@@ -21,7 +21,7 @@ class Purpose(IntEnum):
     ANSWERS = 5
     BATCHES = 6
     AUGMENT = 7
-    OBJECTIVE = 8
+    LOSS = 8
     SERVER = 9
     DROPOUT_LAYERS = 10
     SYNTHETIC_CLASSES = 11

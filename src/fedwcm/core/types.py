@@ -1,25 +1,21 @@
 """The vocabulary: what travels, what a client knows, what the server knows.
 
 A vector of parameters is flat. Hooks see a *block* of K clients at once: a local model `w` is `(K, P)`, one
-row a client, and what everybody received, such as `x`, is `(P,)` and broadcasts. Code that works on the last
+row per client, and what everybody received, such as `x`, is `(P,)` and broadcasts. Code that works on the last
 axis reads as if written for one client and serves any number of them; an engine may choose K = 1.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
+from typing import Protocol, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedwcm.core.layout import Layout
 from fedwcm.core.rng import Purpose, generator
-from fedwcm.engine.fast.affine_step import Blend
-
-if TYPE_CHECKING:
-    from fedwcm.engine.fast.ascent import AscendedModels
-    from fedwcm.engine.network import Network
 
 Vec = Tensor
 """Flat parameters: `(P,)` where all share them, `(K, P)` where each client has its own."""
@@ -28,21 +24,34 @@ State = dict[str, Tensor]
 """What persists or travels: it is checkpointed, sent, counted in bytes."""
 
 Report = dict[str, NDArray[np.float64]]
-"""Small plain numbers that clients tell the server, one entry a client."""
-
-Point: TypeAlias = "Tensor | AscendedModels"
-"""Where a gradient is taken: models `(K, P)`, or models moved up their gradient that nobody has written out."""
+"""Small plain numbers that clients report to the server, one entry per client."""
 
 
 class GradientOracle(Protocol):
-    """Gradients of the current mini-batch objective, each client's on its own batch."""
+    """Gradients of the current mini-batch loss, each client's on its own batch.
 
-    def __call__(self, w: Point, /) -> Vec:
-        """The gradient at `w`. It is new every time: whoever asked for it may change it in place."""
+    The first evaluation of a local step is the one that counts for BatchNorm's statistics, the loss's client state
+    and the training loss.
+    """
+
+    def __call__(self, w: Vec, /) -> Vec:
+        """Return the gradient at `w`. It is new every time: the caller may change it in place."""
         ...
 
-    def uphill(self, w: Vec, rho: float) -> Point:
-        """The models `w` moved by rho along their gradients."""
+    def shifted(self, e: Vec) -> "GradientOracle":
+        """Return the oracle whose gradient at `w` is this one's at `w + e`."""
+        ...
+
+    def ascended(self, rho: float) -> "GradientOracle":
+        """Return the oracle whose gradient at `w` is this one's a step of length rho up the gradient from `w`."""
+        ...
+
+
+class Uploads(Protocol):
+    """What the clients of a round uploaded. The server learns sums over clients, and nothing else."""
+
+    def sum(self, key: str, weights: "Floats") -> Tensor:
+        """Return Σ_k weights_k · upload_k of one key; with weights `(m, K)` m such sums, in one pass."""
         ...
 
 
@@ -104,7 +113,6 @@ class Context:
     base_lr: float
     learning_rates: Floats
     prepared: State
-    blend: Blend = field(default_factory=Blend)
 
     def first(self, k: int) -> Self:
         """The context of the first k clients of the block."""
@@ -115,7 +123,6 @@ class Context:
             clients=self.clients.first(k),
             learning_rates=self.learning_rates[:k],
             prepared={key: value[:k] for key, value in self.prepared.items()},
-            blend=self.blend.first(k),
         )
 
     def generators(self, purpose: Purpose) -> list[np.random.Generator]:
@@ -137,14 +144,6 @@ class Context:
 
 
 @dataclass(frozen=True, eq=False)
-class Combination:
-    """A linear combination over clients of one uploaded key. Several may read the same upload."""
-
-    key: str
-    weights: Floats
-
-
-@dataclass(frozen=True, eq=False)
 class Cohort:
     """The clients that answered this round, as the server knows them, ordered by id."""
 
@@ -156,7 +155,7 @@ class Cohort:
     learning_rates: Floats
     report: Report
     population: Population
-    network: "Network"
+    layout: Layout
     rng: np.random.Generator
 
     def __len__(self) -> int:

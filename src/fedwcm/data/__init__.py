@@ -1,8 +1,21 @@
 """Data: loading, long tails and the division among clients."""
 
 from fedwcm.data.dataset import Dataset
-from fedwcm.data.load import load_dataset
+from fedwcm.data.load import load_dataset, load_rows
 from fedwcm.data.named import DATASETS, NamedDataset
+from fedwcm.data.samples import Rows
+from fedwcm.data.schema import Column, DatasetSchema, Encoding
 from fedwcm.data.split import stratified_split
 
-__all__ = ["DATASETS", "Dataset", "NamedDataset", "load_dataset", "stratified_split"]
+__all__ = [
+    "DATASETS",
+    "Column",
+    "Dataset",
+    "DatasetSchema",
+    "Encoding",
+    "NamedDataset",
+    "Rows",
+    "load_dataset",
+    "load_rows",
+    "stratified_split",
+]

@@ -1,26 +1,38 @@
 """The one form in which every dataset reaches the rest of the package."""
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwcm.data.schema import DatasetSchema, Encoding
+
+MAX_CHANNELS = 4
+SEPARATORS = "|;"
+
+CHUNK = 2**20
+"""Values looked at at a time: bounds memory."""
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A classification dataset with a training and a test part, checked when it is made.
+    """A classification dataset with a training and a test part, and perhaps a validation part; checked when made.
 
-    Images are uint8 of shape (n, height, width, channels), grey ones with one channel; tables are float32
-    of shape (n, features). Labels are int64 from 0 to the number of classes minus 1, and `classes[label]`
-    is the name of a class.
+    Images are uint8 or float32 of shape (n, height, width, channels), grey ones with one channel; sequences are
+    float32 or integers of shape (n, steps, channels); tables float32 or integers of shape (n, features). Labels
+    are int64 from 0 to the number of classes minus 1, and `classes[label]` is the name of a class.
 
     `client_ids` tells who holds each *training* sample, as int64 from 0 to K-1 with `client_names[id]` the
     name; it is None (and `client_names` empty) where the data comes without clients.
 
-    A class that has test samples but no training samples is an error, since it could never be learnt.
-    A class without test samples is allowed, with a warning: its accuracy cannot be measured.
+    `encoding` tells how the samples were made from columns or images; `schema` is all that is needed to read other
+    data in the same way.
+
+    A class that has test or validation samples but no training samples is an error, since it could never be
+    learnt. A class without test samples is allowed, with a warning: its accuracy cannot be measured.
     """
 
     name: str
@@ -31,23 +43,38 @@ class Dataset:
     classes: tuple[str, ...]
     client_ids: NDArray[np.int64] | None = None
     client_names: tuple[str, ...] = ()
+    x_val: NDArray[Any] | None = None
+    y_val: NDArray[np.int64] | None = None
+    encoding: Encoding = field(default_factory=Encoding)
 
     def __post_init__(self) -> None:
         """Refuse data that is not as the class promises."""
         if len(set(self.classes)) != len(self.classes):
-            raise ValueError(f"{self.name}: classes {self.classes} holds a name twice")
-        for part, x, y in (("train", self.x_train, self.y_train), ("test", self.x_test, self.y_test)):
+            raise ValueError(f"{self.name}: classes {self.classes!s:.500} holds a name twice")
+        for part, x, y in self._parts():
             _check_features(f"{self.name}: x_{part}", x)
             _check_codes(f"{self.name}: y_{part}", y, f"x_{part}", len(x), self.num_classes)
+            if x.shape[1:] != self.x_train.shape[1:]:
+                raise ValueError(
+                    f"{self.name}: samples of x_train have shape {self.x_train.shape[1:]}, "
+                    f"those of x_{part} {x.shape[1:]}"
+                )
         if len(self.x_train) == 0:
             raise ValueError(f"{self.name}: x_train is empty: there is nothing to train on")
-        if self.x_train.shape[1:] != self.x_test.shape[1:]:
-            raise ValueError(
-                f"{self.name}: samples of x_train have shape {self.x_train.shape[1:]}, "
-                f"those of x_test {self.x_test.shape[1:]}"
-            )
+        names = self.feature_names
+        if names and self.x_train.shape[1:] != (len(names),):
+            raise ValueError(f"{self.name}: {len(names)} feature names for samples of {self.x_train.shape[1:]}")
         _check_clients(self)
         _check_class_cover(self)
+        _check_class_names(self)
+
+    def _parts(self) -> list[tuple[str, NDArray[Any], NDArray[np.int64]]]:
+        if (self.x_val is None) != (self.y_val is None):
+            raise ValueError(f"{self.name}: x_val and y_val must be given together")
+        parts = [("train", self.x_train, self.y_train), ("test", self.x_test, self.y_test)]
+        if self.x_val is not None and self.y_val is not None:
+            parts.append(("val", self.x_val, self.y_val))
+        return parts
 
     @property
     def num_classes(self) -> int:
@@ -56,31 +83,64 @@ class Dataset:
 
     @property
     def is_image(self) -> bool:
-        """Whether samples are images (otherwise they are rows of a table)."""
+        """Whether samples are images."""
         return self.x_train.ndim == 4
 
     @property
+    def is_integer(self) -> bool:
+        """Whether samples are integers that are not pixels, such as token ids or counts."""
+        return not self.is_image and self.x_train.dtype.kind in "iu"
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of one sample as a model takes it: (channels, height, width) or (features,)."""
-        if self.is_image:
-            height, width, channels = self.x_train.shape[1:]
-            return (channels, height, width)
-        return (self.x_train.shape[1],)
+        """Shape of one sample as a model takes it: (channels, height, width), (steps, channels) or (features,)."""
+        return model_shape(self.x_train)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """What the inputs of a table are called, in their order; empty for arrays and images."""
+        return self.encoding.feature_names
+
+    @property
+    def schema(self) -> DatasetSchema:
+        """What it takes to read other data for a model that is trained on this."""
+        return DatasetSchema(self.classes, self.input_shape, self.x_train.dtype.name, self.encoding)
+
+
+def model_shape(x: NDArray[Any]) -> tuple[int, ...]:
+    """Shape of a sample of this array as a model takes it: images with the channels first."""
+    if x.ndim == 4:
+        height, width, channels = x.shape[1:]
+        return (channels, height, width)
+    return x.shape[1:]
 
 
 def _check_features(where: str, x: NDArray[Any]) -> None:
-    is_image = x.ndim == 4 and x.dtype == np.uint8
-    is_table = x.ndim == 2 and x.dtype == np.float32
-    if not (is_image or is_table):
+    is_image = x.ndim == 4 and x.dtype in (np.uint8, np.float32)
+    is_array = x.ndim in (2, 3) and (x.dtype == np.float32 or x.dtype.kind in "iu")
+    if not (is_image or is_array):
         raise ValueError(
-            f"{where} is {x.dtype} of shape {x.shape}: images are uint8 of shape "
-            "(n, height, width, channels), tables float32 of shape (n, features)"
+            f"{where} is {x.dtype} of shape {x.shape}: images are uint8 or float32 of shape "
+            "(n, height, width, channels), sequences float32 or integers of shape (n, steps, channels), tables "
+            "float32 or integers of shape (n, features)"
         )
     if 0 in x.shape[1:]:
         raise ValueError(f"{where} has shape {x.shape}: its samples hold no values")
-    if is_table and not (finite := np.isfinite(x)).all():
-        row, column = np.argwhere(~finite)[0]
-        raise ValueError(f"{where}[{row}, {column}] is {x[row, column]}: every feature must be a finite number")
+    if x.dtype == np.float32:
+        _check_finite(where, x)
+
+
+def _check_finite(where: str, x: NDArray[Any]) -> None:
+    rows = max(1, CHUNK // x[:1].size) if len(x) else 1
+    for start in range(0, len(x), rows):
+        finite = np.isfinite(x[start : start + rows])
+        if not finite.all():
+            place = np.argwhere(~finite)[0]
+            place[0] += start
+            raise ValueError(
+                f"{where}[{', '.join(map(str, place))}] is {x[tuple(place)]}: every feature must be a finite "
+                f"number"
+            )
 
 
 def _check_codes(where: str, codes: NDArray[np.int64], of: str, count: int, limit: int) -> None:
@@ -105,15 +165,43 @@ def _check_clients(data: Dataset) -> None:
 def _check_class_cover(data: Dataset) -> None:
     trained = np.bincount(data.y_train, minlength=data.num_classes) > 0
     tested = np.bincount(data.y_test, minlength=data.num_classes) > 0
-    if (tested & ~trained).any():
-        names = _named(data.classes, tested & ~trained)
-        raise ValueError(f"{data.name}: no training sample, only test samples, of class {names}")
+    held_out = {"test": tested}
+    if data.y_val is not None:
+        held_out["validation"] = np.bincount(data.y_val, minlength=data.num_classes) > 0
+    for part, present in held_out.items():
+        if (present & ~trained).any():
+            names = listed(data.classes[i] for i in np.flatnonzero(present & ~trained))
+            raise ValueError(f"{data.name}: no training sample, only {part} samples, of class {names}")
     if not tested.all():
-        names = _named(data.classes, ~tested)
+        names = listed(data.classes[i] for i in np.flatnonzero(~tested))
         text = f"{data.name}: no test sample of class {names}; its accuracy cannot be measured"
         warnings.warn(text, stacklevel=4)
 
 
-def _named(classes: tuple[str, ...], chosen: NDArray[np.bool_]) -> str:
-    names = [repr(classes[i]) for i in np.flatnonzero(chosen)]
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+def _check_class_names(data: Dataset) -> None:
+    """Point out labels that are probably not meant as classes."""
+    if data.num_classes == 1:
+        text = f"{data.name} has one class only, {data.classes[0]!r}: every model is right about it"
+        warnings.warn(text, stacklevel=4)
+    joined = [name for name in data.classes if _is_list(name, set(data.classes))]
+    if joined:
+        warnings.warn(
+            f"{data.name}: {listed(joined)} may be several labels in one; each such text is taken as a class of "
+            "its own, since a sample has one class here",
+            stacklevel=4,
+        )
+
+
+def _is_list(name: str, classes: set[str]) -> bool:
+    """Whether a name looks like a list: `a|b` or `a;b`, or `a,b` where `a` and `b` are classes as well."""
+    for separator in SEPARATORS:
+        if len([part for part in name.split(separator) if part.strip()]) > 1:
+            return True
+    pieces = [part.strip() for part in name.split(",")]
+    return len(pieces) > 1 and all(piece in classes for piece in pieces)
+
+
+def listed(names: Iterable[object]) -> str:
+    """Up to ten names in quotes, and how many more there are."""
+    quoted = [repr(str(name)) for name in names]
+    return ", ".join(quoted[:10]) + (f" and {len(quoted) - 10} more" if len(quoted) > 10 else "")

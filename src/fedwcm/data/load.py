@@ -1,93 +1,192 @@
 """Load any dataset: one known by name, a file or folder of one's own, or one of the Hugging Face hub."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal
+
+from numpy.typing import NDArray
 
 from fedwcm.data.dataset import Dataset
 from fedwcm.data.formats.hub import read_hub
 from fedwcm.data.formats.image_folder import read_image_folder
 from fedwcm.data.formats.npz import read_npz
+from fedwcm.data.formats.safety import reading
 from fedwcm.data.formats.table import read_table
+from fedwcm.data.formats.table_file import SUFFIXES as TABLE_SUFFIXES
+from fedwcm.data.formats.table_file import table_suffix
 from fedwcm.data.hint import did_you_mean
 from fedwcm.data.locate import data_folders, user_cache
 from fedwcm.data.named import DATASETS, read_named
-from fedwcm.data.samples import Parts, build_dataset
+from fedwcm.data.read_options import Impute, ReadOptions
+from fedwcm.data.samples import Parts, Rows, build_dataset, build_rows, encode
+from fedwcm.data.schema import DatasetSchema
 
 HUB = "hub:"
-TABLE_SUFFIXES = (".csv", ".parquet")
+TABLE_OPTIONS = ("label", "client", "split", "features", "drop", "impute", "encoding", "image_size")
+HUB_OPTIONS = ("label", "client", "features", "drop", "impute", "image_size")
+FOLDER_OPTIONS = ("client", "image_size")
 
 
 def load_dataset(
-    source: str | Path,
+    source: Any,
     *,
     data_dir: str | Path | None = None,
     label: str | None = None,
     client: str | None = None,
     split: str | None = None,
+    features: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    impute: Impute | None = None,
+    encoding: str | None = None,
+    image_size: int | None = None,
+    client_ids: object = None,
     test_fraction: float = 0.2,
     seed: int = 0,
     download: bool = True,
+    schema: DatasetSchema | None = None,
 ) -> Dataset:
-    """Load a dataset.
+    """Load a dataset to train on.
 
-    `source` is a name in `DATASETS`, the path of a `.npz`, `.csv` or `.parquet` file or of a folder of
-    images, or `hub:ID` for the Hugging Face hub (`hub:PATH` for a folder made with `save_to_disk`). To load
-    a folder that is called like a named dataset, write `./NAME`.
+    `source` is a name in `DATASETS`, the path of a table (`.csv`, `.tsv`, `.jsonl`, each perhaps with `.gz`, or
+    `.parquet`), of a `.npz` file or of a folder of images, or `hub:ID` for the Hugging Face hub (`hub:PATH` for a
+    folder made with `save_to_disk`). To load a folder that is called like a named dataset, write `./NAME`.
 
     A named dataset is looked for in `data_dir`, in the folder that the environment variable FEDWCM_DATA
     names, in the user's cache and in the folder of Debian's dataset packages; if it is in none and
     `download` is true, it is downloaded to `data_dir`, or else to the user's cache.
 
-    `label`, `client` and `split` name columns of a table: the class, who holds the row, and `train` or
-    `test`. The hub takes `label` and `client`; other sources have no columns.
-
     If the data has no test part, `test_fraction` of every class is drawn for it with `seed`; see
     `stratified_split` for the rounding. The classes are the sorted unique labels, and so are the clients; a
     client left without training samples is dropped with a warning.
+
+    Args:
+        source: where the data is, or the data itself: a `Dataset`, arrays and the like (`fedwcm.data.objects`).
+        data_dir: the folder in which a named dataset is looked for first.
+        label: the column that holds the class.
+        client: the column that tells who holds the row. For image folders: `folder` if the layout is
+            CLIENT/CLASS/*, or a table with the columns `file` and `client`.
+        split: the column of a table that says `train`, `val` or `test`.
+        features: names or patterns (`pixel_*`) of the columns to use; by default all.
+        drop: names or patterns of columns to leave out.
+        impute: `median` fills in missing values: the median of a number, the most frequent one of a category,
+            both of the training rows. By default they are refused.
+        encoding: the encoding of a text file; by default utf-8.
+        image_size: the side to bring images to: scaled until the shorter side fits, cut to a square at the centre.
+        client_ids: the client of every training sample, in the order of the source.
+        test_fraction: the share of each class to draw where there is no test part.
+        seed: of that draw.
+        download: whether a named dataset may be downloaded.
+        schema: read the data as this schema says, that of another `Dataset`: columns and classes by name,
+            categories and filled-in values as there.
     """
-    if not 0 < test_fraction < 1:
-        raise ValueError(f"test_fraction is {test_fraction}: it must be above 0 and below 1")
-    columns = {"label": label, "client": client, "split": split}
+    options = ReadOptions(
+        label=label,
+        client=client,
+        split=split,
+        features=tuple(features),
+        drop=tuple(drop),
+        impute=impute,
+        encoding=encoding,
+        image_size=image_size,
+        test_fraction=test_fraction,
+        seed=seed,
+        schema=schema,
+    )
+    if isinstance(source, Dataset) and schema is None:
+        return source if client_ids is None else _with_clients(source, client_ids)
+    name, parts = _read(source, options, data_dir, download)
+    if client_ids is not None:
+        parts = replace(parts, train=replace(parts.train, client=_ids(client_ids)))
+    return build_dataset(name, parts, options)
+
+
+def _with_clients(dataset: Dataset, client_ids: object) -> Dataset:
+    names, ids = encode(_ids(client_ids))
+    return replace(dataset, client_ids=ids, client_names=names)
+
+
+def _ids(client_ids: object) -> NDArray[Any]:
+    from fedwcm.data.objects import as_array  # needs torch, which a file does not
+
+    return as_array(client_ids)
+
+
+def load_rows(
+    source: Any,
+    schema: DatasetSchema,
+    *,
+    labelled: bool = True,
+    part: Literal["auto", "all"] = "auto",
+    data_dir: str | Path | None = None,
+    label: str | None = None,
+    client: str | None = None,
+    split: str | None = None,
+    drop: Sequence[str] = (),
+    encoding: str | None = None,
+    download: bool = True,
+) -> Rows:
+    """Load samples for a model that is trained already, by the schema of its training data. Nothing is drawn.
+
+    Columns and classes are matched by name, whatever their order; missing, unknown and perhaps renamed ones are
+    named in the error. Of a source with a test part that part is taken, of any other everything; with
+    `part="all"` always everything. Without labels (`labelled=False`) none are needed, and rows stay in the order
+    of the source.
+
+    The other options are those of `load_dataset`; the label's column is the training data's unless it is named.
+    """
+    options = ReadOptions(
+        label=label,
+        client=client,
+        split=split,
+        drop=tuple(drop),
+        encoding=encoding,
+        schema=schema,
+        labelled=labelled,
+        whole=part == "all",
+    )
+    name, parts = _read(source, options, data_dir, download)
+    return build_rows(name, parts, options)
+
+
+def _read(source: Any, options: ReadOptions, data_dir: str | Path | None, download: bool) -> tuple[str, Parts]:
     folder = None if data_dir is None else Path(data_dir).expanduser()
-    name, parts = _read(source, columns, folder, download)
-    return build_dataset(name, parts, test_fraction, seed)
-
-
-def _read(
-    source: str | Path, columns: dict[str, str | None], data_dir: Path | None, download: bool
-) -> tuple[str, Parts]:
     if isinstance(source, str) and source in DATASETS:
-        _refuse_columns(source, columns, ())
-        download_to = (data_dir or user_cache()) if download else None
-        return source, read_named(source, DATASETS[source], data_folders(data_dir), download_to)
+        options.refuse(source, "a named dataset", ())
+        download_to = (folder or user_cache()) if download else None
+        return source, read_named(source, DATASETS[source], data_folders(folder), download_to)
     if isinstance(source, str) and source.startswith(HUB):
-        _refuse_columns(source, columns, ("label", "client"))
+        options.refuse(source, "a dataset of the hub", HUB_OPTIONS)
         hub_id = source.removeprefix(HUB)
-        return Path(hub_id).name, read_hub(hub_id, label=columns["label"], client=columns["client"])
-    return _read_path(Path(source).expanduser(), columns)
+        return Path(hub_id).name, read_hub(hub_id, options)
+    if isinstance(source, (str, Path)):
+        return _read_path(Path(source).expanduser(), options)
+    from fedwcm.data.objects import as_parts, read_object  # needs torch, which a file does not
+
+    if isinstance(source, Dataset):
+        options.refuse(source.name, "a fedwcm.Dataset", ())
+        return source.name, as_parts(source, options)
+    return read_object(source, options)
 
 
-def _read_path(path: Path, columns: dict[str, str | None]) -> tuple[str, Parts]:
+def _read_path(path: Path, options: ReadOptions) -> tuple[str, Parts]:
     if not path.exists():
         raise FileNotFoundError(
             f"{path} is neither a file or folder nor a known dataset{did_you_mean(str(path), DATASETS)}; "
             f"known are {', '.join(DATASETS)}"
         )
-    if path.suffix.lower() in TABLE_SUFFIXES and path.is_file():
-        return path.stem, read_table(path, **columns)
-    _refuse_columns(str(path), columns, ())
-    if path.is_dir():
-        return path.resolve().name, read_image_folder(path)
-    if path.suffix.lower() == ".npz":
-        return path.stem, read_npz(path)
+    suffix = table_suffix(path)
+    with reading(path):
+        if path.is_dir():
+            options.refuse(str(path), "a folder of images", FOLDER_OPTIONS)
+            return path.resolve().name, read_image_folder(path, options)
+        if suffix is not None and path.is_file():
+            options.refuse(str(path), "a table", TABLE_OPTIONS)
+            return path.name[: -len(suffix)], read_table(path, options)
+        if path.suffix.lower() == ".npz" and path.is_file():
+            options.refuse(str(path), "a .npz file", ())
+            return path.stem, read_npz(path, options)
     raise ValueError(
         f"{path}: unknown extension {path.suffix!r}; supported are {', '.join(('.npz', *TABLE_SUFFIXES))}, "
         f"a folder of images, {HUB}ID, and the names {', '.join(DATASETS)}"
     )
-
-
-def _refuse_columns(source: str, columns: dict[str, str | None], allowed: tuple[str, ...]) -> None:
-    for option, value in columns.items():
-        if value is not None and option not in allowed:
-            raise ValueError(
-                f"--{option} {value} ({option}={value!r}) names a column, which {source} does not have"
-            )

@@ -1,9 +1,5 @@
 """The named datasets: what they are, which files hold them, where those are published."""
 
-import gzip
-import tarfile
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,10 +11,9 @@ from fedwcm.data.formats.cifar_binary import read_cifar_binary
 from fedwcm.data.formats.cifar_python import read_cifar_python
 from fedwcm.data.formats.digits import read_digits
 from fedwcm.data.formats.npz import read_npz
+from fedwcm.data.formats.safety import reading
 from fedwcm.data.locate import ENVIRONMENT, RemoteFile, fetch
 from fedwcm.data.samples import Parts, as_features
-
-_DAMAGE = (KeyError, EOFError, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -58,10 +53,8 @@ def read_named(name: str, entry: NamedDataset, folders: Sequence[Path], download
         return _checked(name, entry, entry.embedded())
     layouts = (Layout(f"{name}.npz", read_npz), *entry.layouts)
     layout, path = _find(layouts, folders) or _download(name, entry, layouts, folders, download_to)
-    try:
+    with reading(path):
         parts = layout.read(path)
-    except _DAMAGE as error:
-        raise ValueError(f"{path} is damaged ({error!r}): remove it or put a good one in its place") from error
     return _checked(f"{name} ({path})", entry, parts)
 
 

@@ -1,85 +1,182 @@
-"""From what a reader found in a file to a checked `Dataset`."""
+"""From what a reader found in a file to a checked `Dataset`, or to rows for a trained model."""
 
 import warnings
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.dataset import Dataset
+from fedwcm.data.dataset import MAX_CHANNELS, Dataset, listed, model_shape
+from fedwcm.data.parts import PARTS
+from fedwcm.data.read_options import ReadOptions
+from fedwcm.data.schema import DatasetSchema, Encoding
 from fedwcm.data.split import stratified_split
 
-MAX_CHANNELS = 4
+Codes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Samples as a reader found them: features, labels of any kind and, where known, who holds each."""
+    """Samples as a reader found them: features and, where known, labels of any kind, who holds each, and names."""
 
     x: NDArray[Any]
-    y: NDArray[Any]
+    y: NDArray[Any] | None = None
     client: NDArray[Any] | None = None
+    ids: NDArray[Any] | None = None
 
-    def take(self, rows: NDArray[Any]) -> "Samples":
-        """Return the chosen rows (indices or a mask)."""
-        return Samples(self.x[rows], self.y[rows], None if self.client is None else self.client[rows])
+    def take(self, rows: NDArray[Any] | slice) -> "Samples":
+        """Return the chosen rows (indices or a slice, which copies nothing)."""
+        others = (None if values is None else values[rows] for values in (self.y, self.client, self.ids))
+        return Samples(self.x[rows], *others)
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """The labels, which must be there."""
+        if self.y is None:
+            raise ValueError("there are no labels")
+        return self.y
 
 
 @dataclass(frozen=True, eq=False)
 class Parts:
     """What a reader returns.
 
-    Without `test`, a test part is drawn from `train`. With `classes`, integer labels are positions in it;
-    without, the classes are the sorted unique labels.
+    Without `test`, a test part is drawn from `train`, which may have no rows where the source has no training
+    part. With `classes`, integer labels are positions in it; without, the classes are the sorted unique labels.
     """
 
     train: Samples
     test: Samples | None = None
     classes: tuple[str, ...] | None = None
+    val: Samples | None = None
+    encoding: Encoding = field(default_factory=Encoding)
+
+    def present(self) -> dict[str, Samples]:
+        """The parts that there are, by name."""
+        parts = {part: getattr(self, part) for part in PARTS}
+        return {part: samples for part, samples in parts.items() if samples is not None}
 
 
-def build_dataset(name: str, parts: Parts, test_fraction: float, seed: int) -> Dataset:
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Samples for a trained model, read by its schema.
+
+    Args:
+        name: what the source is called.
+        part: which part they are: `test`, or `all`.
+        x: the samples, in the form in which the training samples were before they were normalised.
+        y: the model's class of each; None where labels were not asked for.
+        ids: what the source calls each, such as the path of an image; None where they are the rows of a table.
+    """
+
+    name: str
+    part: Literal["test", "all"]
+    x: NDArray[Any]
+    y: Codes | None
+    ids: tuple[str, ...] | None
+
+
+def build_dataset(name: str, parts: Parts, options: ReadOptions) -> Dataset:
     """Draw a test part if there is none, number classes and clients from 0, and check the result."""
-    train, test = parts.train, parts.test
-    for part, samples in (("train", train), ("test", test)):
-        if samples is not None:
-            _check_lengths(f"{name}: {part} part", samples)
-    if test is None:
-        train, test = _draw_test(train, test_fraction, seed)
-    if len(test.y) == 0:
+    for part, samples in parts.present().items():
+        _check_lengths(f"{name}: {part} part", samples)
+    parts = parts if parts.test is not None else draw_test(name, parts, options)
+    train, val, test = parts.train, parts.val, parts.test
+    assert test is not None
+    if len(test.x) == 0:
         raise ValueError(f"{name}: the test part is empty: give more samples or a larger test fraction")
-    classes, y_train, y_test = _encode_labels(name, train.y, test.y, parts.classes)
+    present = parts.present()
+    classes, codes = _encode_labels(name, present, parts.classes, options.schema)
     client_names, client_ids = _encode_clients(name, train.client, test.client)
+    x = {part: matched(f"{name}: {part} features", held.x, options.schema) for part, held in present.items()}
     return Dataset(
         name,
-        as_features(f"{name}: training features", train.x),
-        y_train,
-        as_features(f"{name}: test features", test.x),
-        y_test,
+        x["train"],
+        codes["train"],
+        x["test"],
+        codes["test"],
         classes,
         client_ids,
         client_names,
+        None if val is None else x["val"],
+        None if val is None else codes["val"],
+        parts.encoding,
     )
+
+
+def build_rows(name: str, parts: Parts, options: ReadOptions) -> Rows:
+    """The test part, if there is one and everything was not asked for; else all samples."""
+    schema, present = options.schema, parts.present()
+    assert schema is not None
+    for part, samples in present.items():
+        _check_lengths(f"{name}: {part} part", samples)
+    only_test = "test" in present and not options.whole
+    chosen = {part: held for part, held in present.items() if part == "test" or not only_test}
+    x = np.concatenate([matched(f"{name}: {part} features", held.x, schema) for part, held in chosen.items()])
+    if len(x) == 0:
+        raise ValueError(f"{name} holds no samples")
+    y = None
+    if options.labelled:
+        y = np.concatenate([*_encode_labels(name, chosen, parts.classes, schema)[1].values()])
+    ids = [held.ids for held in chosen.values() if held.ids is not None]
+    names = tuple(str(each) for each in np.concatenate(ids)) if len(ids) == len(chosen) else None
+    return Rows(name, "test" if only_test else "all", x, y, names)
+
+
+def draw_test(name: str, parts: Parts, options: ReadOptions) -> Parts:
+    """Draw a test part from the training part. The validation part never becomes the test."""
+    if parts.val is not None:
+        text = f"{name} has no test part: {options.test_fraction:.0%} of each class of train is drawn for it"
+        warnings.warn(f"{text}; its validation part is for validation only", stacklevel=4)
+    keep, held_out = draw_rows(parts.train.labels, options)
+    return replace(parts, train=parts.train.take(keep), test=parts.train.take(held_out))
+
+
+def draw_rows(labels: NDArray[Any], options: ReadOptions) -> tuple[Codes, Codes]:
+    """The rows that stay for training and those drawn for the test."""
+    return stratified_split(labels, options.test_fraction, np.random.default_rng(options.seed))
 
 
 def as_features(where: str, x: NDArray[Any]) -> NDArray[Any]:
-    """Return images as uint8 (n, height, width, channels) and everything else as a float32 table."""
+    """Return samples as a `Dataset` takes them: images as bytes or float32, other floats as float32, integers as
+    is.
+
+    Arrays of three dimensions are grey images if they are of unsigned bytes, otherwise sequences (n, steps,
+    channels).
+    """
     if x.ndim == 3 and x.dtype == np.uint8:
         x = x[..., np.newaxis]
-    if x.ndim == 4 and x.dtype == np.uint8 and x.shape[3] <= MAX_CHANNELS:
-        return np.ascontiguousarray(x)
-    if x.ndim == 2 and x.dtype.kind in "buif":
-        with np.errstate(over="ignore"):  # what overflows becomes infinite, which the Dataset refuses
-            return np.ascontiguousarray(x, dtype=np.float32)
-    raise ValueError(
-        f"{where} are {x.dtype} of shape {x.shape}: images must be uint8 of shape (n, height, width) or "
-        f"(n, height, width, channels) with at most {MAX_CHANNELS} channels, tables numbers of shape "
-        "(n, features)"
-    )
+    is_image = x.ndim == 4 and x.shape[3] <= MAX_CHANNELS
+    if x.dtype.kind not in "buif" or not (is_image or x.ndim in (2, 3)):
+        raise ValueError(
+            f"{where} are {x.dtype} of shape {x.shape}: images must be numbers of shape (n, height, width, "
+            f"channels) "
+            f"with at most {MAX_CHANNELS} channels, or uint8 of shape (n, height, width); sequences numbers of "
+            f"shape "
+            "(n, steps, channels), tables numbers of shape (n, features)"
+        )
+    keeps = x.dtype == np.uint8 if is_image else x.dtype.kind in "iu"
+    dtype = x.dtype if keeps else np.uint8 if x.dtype.kind == "b" else np.float32
+    with np.errstate(over="ignore"):  # what overflows becomes infinite, which the Dataset refuses
+        return np.ascontiguousarray(x, dtype=dtype.newbyteorder("=") if isinstance(dtype, np.dtype) else dtype)
 
 
-def encode(values: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+def matched(where: str, x: NDArray[Any], schema: DatasetSchema | None) -> NDArray[Any]:
+    """The samples as a `Dataset` takes them and, with a schema, as its model does: of its shape and type."""
+    x = as_features(where, x)
+    if schema is None:
+        return x
+    if x.ndim == 4 and x.shape[3] == 1 and schema.input_shape[:1] == (3,):
+        x = np.repeat(x, 3, axis=3)  # grey images among coloured ones, as in training
+    if model_shape(x) != schema.input_shape:
+        raise ValueError(f"{where} have the shape {model_shape(x)}, those of the model {schema.input_shape}")
+    if x.ndim == 4 and x.dtype.name != schema.dtype:
+        raise ValueError(f"{where} are images of {x.dtype}, those of the model of {schema.dtype}")
+    return x
+
+
+def encode(values: NDArray[Any]) -> tuple[tuple[str, ...], Codes]:
     """Number the unique values from 0 and return their names and the number of each value.
 
     Integers, and text that is all whole numbers, are put in numeric order, other text by alphabet.
@@ -95,59 +192,77 @@ def encode(values: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
 
 def _is_whole_number(text: str) -> bool:
     digits = text.removeprefix("-")
-    return digits.isascii() and digits.isdigit() and str(int(text)) == text
+    return len(digits) < 1000 and digits.isascii() and digits.isdigit() and str(int(text)) == text
 
 
 def _check_lengths(where: str, samples: Samples) -> None:
-    for field, values in (("labels", samples.y), ("clients", samples.client)):
+    for name, values in (("labels", samples.y), ("clients", samples.client)):
         if values is None:
             continue
         if values.ndim != 1 or values.dtype.kind not in "biuU":
             raise ValueError(
-                f"{where}: {field} are {values.dtype} of shape {values.shape}: "
+                f"{where}: {name} are {values.dtype} of shape {values.shape}: "
                 "they must be integers or text of shape (n,)"
             )
-        if len(values) != len(samples.x):
-            raise ValueError(f"{where}: {len(samples.x)} samples but {len(values)} {field}")
-
-
-def _draw_test(samples: Samples, fraction: float, seed: int) -> tuple[Samples, Samples]:
-    keep, held_out = stratified_split(samples.y, fraction, np.random.default_rng(seed))
-    return samples.take(keep), samples.take(held_out)
+        if len(values) != (count := len(np.atleast_1d(samples.x))):
+            raise ValueError(f"{where}: {count} samples but {len(values)} {name}")
 
 
 def _encode_labels(
-    name: str, train: NDArray[Any], test: NDArray[Any], classes: tuple[str, ...] | None
-) -> tuple[tuple[str, ...], NDArray[np.int64], NDArray[np.int64]]:
-    if (train.dtype.kind == "U") != (test.dtype.kind == "U"):
-        raise ValueError(f"{name}: training labels are {train.dtype} but test labels are {test.dtype}")
-    labels = np.concatenate([train, test])
+    name: str, parts: dict[str, Samples], classes: tuple[str, ...] | None, schema: DatasetSchema | None
+) -> tuple[tuple[str, ...], dict[str, Codes]]:
+    """The classes, and the labels of each part as positions in them."""
+    kinds = {part: held.labels.dtype for part, held in parts.items() if len(held.labels)}
+    if len({kind.kind == "U" for kind in kinds.values()}) > 1:
+        text = ", ".join(f"{part} labels are {kind}" for part, kind in kinds.items())
+        raise ValueError(f"{name}: {text}: they must all be integers, or all text")
+    labels = np.concatenate([held.labels for held in parts.values()])
+    classes, codes = _class_codes(name, labels, classes)
+    if schema is not None:
+        classes, codes = schema.classes, _renumbered(name, codes, classes, schema.classes)
+    cuts = np.cumsum([len(held.x) for held in parts.values()])[:-1]
+    return classes, dict(zip(parts, np.split(codes, cuts), strict=True))
+
+
+def _class_codes(
+    name: str, labels: NDArray[Any], classes: tuple[str, ...] | None
+) -> tuple[tuple[str, ...], Codes]:
     if classes is None:
-        classes, codes = encode(labels)
-    elif labels.dtype.kind == "U":
-        codes = _positions(name, labels, classes)
-    else:
-        codes = labels.astype(np.int64)
-    return classes, codes[: len(train)], codes[len(train) :]
-
-
-def _positions(name: str, labels: NDArray[Any], classes: tuple[str, ...]) -> NDArray[np.int64]:
+        return encode(labels)
+    if labels.dtype.kind != "U":
+        return classes, labels.astype(np.int64)
+    found, codes = encode(labels)
     index = {text: i for i, text in enumerate(classes)}
-    for label in np.unique(labels):
-        if str(label) not in index:
-            raise ValueError(f"{name}: label {str(label)!r} is not among the classes {classes}")
-    return np.array([index[str(label)] for label in labels], dtype=np.int64)
+    for label in found:
+        if label not in index:
+            raise ValueError(f"{name}: label {label!r:.100} is not among the classes {classes!s:.500}")
+    return classes, np.array([index[label] for label in found], dtype=np.int64)[codes]
+
+
+def _renumbered(name: str, codes: Codes, classes: tuple[str, ...], known: tuple[str, ...]) -> Codes:
+    """The codes as positions in the classes of a model, matched by name."""
+    wrong = np.flatnonzero((codes < 0) | (codes >= len(classes)))
+    if len(wrong):
+        raise ValueError(f"{name}: a label is {codes[wrong[0]]}: it must be from 0 to {len(classes) - 1}")
+    used = [classes[code] for code in np.unique(codes)]
+    strange = [each for each in used if each not in known]
+    if strange:
+        raise ValueError(
+            f"{name} has classes that the model does not know: {listed(strange)}; it knows {listed(known)}"
+        )
+    positions = {each: i for i, each in enumerate(known)}
+    return np.array([positions.get(each, -1) for each in classes], dtype=np.int64)[codes]
 
 
 def _encode_clients(
     name: str, train: NDArray[Any] | None, test: NDArray[Any] | None
-) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:
+) -> tuple[tuple[str, ...], Codes | None]:
     """Number the clients that hold training samples; the others cannot take part and are dropped."""
     if train is None:
         return (), None
     names, ids = encode(train)
-    lost = [] if test is None else [repr(str(c)) for c in np.setdiff1d(test, train)]
+    lost = [] if test is None else list(np.setdiff1d(test, train))
     if lost:
-        text = f"{name}: no training sample, only test samples, of client {', '.join(lost)}; dropped as client"
+        text = f"{name}: no training sample, only test samples, of client {listed(lost)}; dropped as client"
         warnings.warn(text, stacklevel=4)
     return names, ids

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedwcm.core.batch import SampleStore, Shard
 from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Floats, Ints
-from fedwcm.engine.batches import SampleStore, Shard
 
 NAME = "synthetic"
 DESCRIPTION = "clients of 40 samples drawn on demand, however many; 64 features, 10 classes"
@@ -39,13 +39,13 @@ class SyntheticFederation:
     def shard(self, client: int) -> Shard:
         labels = np.repeat(np.arange(CLASSES), self.counts[client])
         rng = generator(self._seed, Purpose.SYNTHETIC_CLIENT, client=client)
-        resident = SampleStore(
+        store = SampleStore(
             torch.from_numpy(self._around(labels, rng)).to(self._device),
             torch.from_numpy(labels).to(self._device),
             torch.arange(client * SAMPLES, (client + 1) * SAMPLES, device=self._device),
             labels,
         )
-        return Shard(resident, np.arange(SAMPLES))
+        return Shard(store, np.arange(SAMPLES))
 
     def held_out(self) -> tuple[NDArray[np.float32], Ints]:
         """Samples to test on, equally many of each class."""

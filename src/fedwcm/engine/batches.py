@@ -1,92 +1,14 @@
 """Which samples a client visits at which local step, and the mini-batch tensors made of them."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedwcm.core.batch import Batch, SampleStore, Shard
 from fedwcm.core.types import Ints
-
-
-@dataclass(frozen=True, eq=False)
-class SampleStore:
-    """Samples that stay in memory, from which batches are gathered by row."""
-
-    inputs: Tensor
-    labels: Tensor
-    sample_ids: Tensor
-    host_labels: Ints
-
-
-@dataclass(frozen=True, eq=False)
-class Shard:
-    """One client's data: rows of resident samples."""
-
-    resident: SampleStore
-    rows: Ints
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def labels(self) -> Ints:
-        return self.resident.host_labels[self.rows]
-
-
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """One mini-batch of each client of a block; `weight` is 0 where a shorter batch was padded."""
-
-    inputs: Tensor
-    labels: Tensor
-    weight: Tensor | None
-    rows: Tensor
-    resident: SampleStore
-
-    @property
-    def sample_ids(self) -> Tensor:
-        """The number of each sample in the data set that it was taken from."""
-        return self.resident.sample_ids[self.rows]
-
-    def mean(self, values: Tensor) -> Tensor:
-        """Mean over the samples of each client's batch: `(K, b)` to `(K,)`."""
-        return mean_over(values, self.weight)
-
-    def share(self, values: Tensor) -> Tensor:
-        """What each sample contributes to the mean, in place: the gradient of `mean`, times `(K, b, …)`."""
-        if self.weight is None:
-            return values.div_(self.labels.shape[1])
-        return values.mul_((self.weight / self.sizes[:, None])[..., None])
-
-    @property
-    def sizes(self) -> Tensor:
-        """How many samples each client really has in this batch, at least 1: `(K,)`."""
-        if self.weight is None:
-            return self.labels.new_full(self.labels.shape[:1], self.labels.shape[1])
-        return _sizes(self.weight)
-
-
-def mean_over(values: Tensor, weight: Tensor | None) -> Tensor:
-    """Mean over the samples of batches `(…, b)`, of which those count whose weight is 1."""
-    return values.mean(dim=-1) if weight is None else (values * weight).sum(dim=-1) / _sizes(weight)
-
-
-def _sizes(weight: Tensor) -> Tensor:
-    return weight.sum(dim=-1).clamp(min=1)
-
-
-class Sampler(ABC):
-    """The order in which a client visits its samples in one epoch."""
-
-    name: ClassVar[str] = ""
-
-    @abstractmethod
-    def epoch(self, labels: Ints, rng: np.random.Generator) -> Ints:
-        """Positions into the client's samples, as many as it has samples."""
 
 
 class Augmentation(Protocol):
@@ -118,7 +40,7 @@ class Schedule:
         augmentation: Augmentation | None = None,
     ) -> None:
         """`orders[k]` holds, for each epoch of client k, the positions that it visits."""
-        self._resident, rows = _together(shards)
+        self._store, rows = _together(shards)
         self._sizes = _batch_sizes([[len(order) for order in epochs] for epochs in orders], batch_size)
         width = int(self._sizes.max())
         padded = np.zeros((*self._sizes.T.shape, width), dtype=np.int64)  # the batches of a step side by side
@@ -130,7 +52,7 @@ class Schedule:
                 filled[: len(order)] = rows[k][order]
                 padded[step : step + steps, k] = filled.reshape(steps, width)
                 step += steps
-        self._rows = torch.from_numpy(padded).to(self._resident.inputs.device)
+        self._rows = torch.from_numpy(padded).to(self._store.inputs.device)
         self._steps = [(int(np.count_nonzero(sizes)), int(sizes.max())) for sizes in self._sizes.T]
         self._augmentation = augmentation
         if augmentation is not None:
@@ -146,16 +68,16 @@ class Schedule:
 
     def _batch(self, active: int, width: int, step: int) -> Batch:
         rows = self._rows[step, :active, :width]
-        batch = gather(self._resident, rows, self._sizes[:active, step])
+        batch = gather(self._store, rows, self._sizes[:active, step])
         if self._augmentation is None:
             return batch
         inputs = self._augmentation.apply(batch.inputs, self._draws[step, :active, :width])
-        return Batch(inputs, batch.labels, batch.weight, rows, self._resident)
+        return Batch(inputs, batch.labels, batch.weight, rows, self._store)
 
 
 def whole(shards: Sequence[Shard], chunk: int) -> Iterator[Batch]:
     """Every sample of every client once, in order, in chunks; a client that ran out is padded throughout."""
-    resident, rows = _together(shards)
+    store, rows = _together(shards)
     longest = max(len(r) for r in rows)
     for start in range(0, longest, chunk):
         pieces = [r[start : start + chunk] for r in rows]
@@ -163,26 +85,26 @@ def whole(shards: Sequence[Shard], chunk: int) -> Iterator[Batch]:
         padded = np.zeros((len(pieces), sizes.max()), dtype=np.int64)
         for k, piece in enumerate(pieces):
             padded[k, : len(piece)] = piece
-        yield gather(resident, torch.from_numpy(padded).to(resident.inputs.device), sizes)
+        yield gather(store, torch.from_numpy(padded).to(store.inputs.device), sizes)
 
 
-def gather(resident: SampleStore, rows: Tensor, sizes: Ints) -> Batch:
+def gather(store: SampleStore, rows: Tensor, sizes: Ints) -> Batch:
     """The batch at these rows `(K, b)`, of which the first `sizes[k]` count for client k."""
     weight = None
     if sizes.min() < rows.shape[1]:
         lengths = torch.from_numpy(np.asarray(sizes)).to(rows.device)[:, None]
-        weight = (torch.arange(rows.shape[1], device=rows.device) < lengths).to(resident.inputs.dtype)
+        weight = (torch.arange(rows.shape[1], device=rows.device) < lengths).to(store.inputs.dtype)
     flat = rows.reshape(-1)  # index_select is several times faster than indexing by a matrix
-    inputs = resident.inputs.index_select(0, flat).view(*rows.shape, *resident.inputs.shape[1:])
-    return Batch(inputs, resident.labels.index_select(0, flat).view(rows.shape), weight, rows, resident)
+    inputs = store.inputs.index_select(0, flat).view(*rows.shape, *store.inputs.shape[1:])
+    return Batch(inputs, store.labels.index_select(0, flat).view(rows.shape), weight, rows, store)
 
 
 def _together(shards: Sequence[Shard]) -> tuple[SampleStore, list[Ints]]:
-    """One resident set for the whole block: the shared one, or the clients' own joined."""
-    first = shards[0].resident
-    if all(shard.resident is first for shard in shards):
+    """One store for the whole block: the shared one, or the clients' own joined."""
+    first = shards[0].store
+    if all(shard.store is first for shard in shards):
         return first, [shard.rows for shard in shards]
-    own = [shard.resident for shard in shards]
+    own = [shard.store for shard in shards]
     offsets = np.cumsum([0] + [len(r.host_labels) for r in own[:-1]])
     joined = SampleStore(
         torch.cat([r.inputs for r in own]),

@@ -1,29 +1,31 @@
 """The local training loop: the only one in the package. The simulator and real clients both run it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from fedwcm.core.batch import Shard
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
+from fedwcm.core.mixins import LocalRates, TwoPhase
 from fedwcm.core.rng import Purpose, generator
-from fedwcm.core.types import Clients, Context, Floats, Ints, Point, Population, Report, State, Vec
-from fedwcm.engine.batches import Augmentation, Batch, Sampler, Schedule, Shard, local_steps
-from fedwcm.engine.fast.affine_step import Gradient, Move
-from fedwcm.engine.fast.ascent import AscendedModels
+from fedwcm.core.sampler import Sampler
+from fedwcm.core.types import Clients, Context, Floats, Ints, Population, Report, State, Vec
+from fedwcm.engine.batches import Augmentation, Schedule, local_steps
 from fedwcm.engine.forward import Forward
-from fedwcm.engine.local_data import LocalData
+from fedwcm.engine.local_data import BlockData
+from fedwcm.engine.oracle import MiniBatchOracle
+from fedwcm.engine.step import local_step
 from fedwcm.engine.training_metrics import TrainingMetrics
 
 Task = Literal["probe", "train"]
 
-OBJECTIVE = "objective/"
-"""Prefix of the objective's keys in a client's state, beside the method's own."""
+LOSS = "loss/"
+"""Prefix of the loss's keys in a client's state, beside the method's own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,48 +50,21 @@ class ClientUpdates:
     learning_rates: Floats
     loss: Floats
     accuracy: Floats
+    left_out: Mapping[int, str] = field(default_factory=dict)
+    """Clients whose answer is missing or cannot be used, and why."""
 
-
-class MiniBatchOracle:
-    """The oracle of one local step. Its first evaluation is the one that statistics and state come from.
-
-    A method may ask for several gradients in a step (SAM, Mime): only the first one updates BatchNorm's
-    statistics and the objective's state, and counts as the training loss.
-    """
-
-    def __init__(
-        self, forward: Forward, objective: Loss, batch: Batch, o: State, ctx: Context, tally: TrainingMetrics
-    ) -> None:
-        self._forward, self._objective, self._batch, self._ctx = forward, objective, batch, ctx
-        self._tally = tally
-        self.state = o
-        self._before = o
-        self._asked = False
-
-    def __call__(self, w: Point) -> Vec:
-        return self._slopes(w).vector()
-
-    def uphill(self, w: Vec, rho: float) -> Point:
-        return self._forward.uphill(w, self._slopes(w), rho)
-
-    def _slopes(self, w: Point) -> Gradient:
-        return self.times(torch.ones_like(self._ctx.lr), w)
-
-    def times(self, rate: Tensor, w: Point) -> Gradient:
-        """The gradient at `w`, each client's times its own rate `(K, 1)`."""
-        first, self._asked = not self._asked, True
-        view = w.view() if isinstance(w, AscendedModels) else self._forward(w, self._batch.inputs, track=first)
-        known = self._objective.closed_form(view, self._batch, self._ctx)
-        if known is None:
-            loss, o = self._objective.loss(view, self._batch, self._before, self._ctx)
-            slopes = self._forward.backward(loss, rate[:, 0])
-        else:
-            (loss, by_logits), o = known, self._before
-            slopes = self._forward.backward(view.logits, by_logits.mul_(rate[..., None]))
-        if first:
-            self.state = {key: value.detach() for key, value in o.items()}
-            self._tally.add(loss, view.logits, self._batch)
-        return slopes
+    def select(self, rows: Ints) -> "ClientUpdates":
+        """Return these rows alone."""
+        return replace(
+            self,
+            ids=self.ids[rows],
+            upload={key: value[torch.from_numpy(rows)] for key, value in self.upload.items()},
+            report={key: values[rows] for key, values in self.report.items()},
+            state={key: value[torch.from_numpy(rows)] for key, value in self.state.items()},
+            learning_rates=self.learning_rates[rows],
+            loss=self.loss[rows],
+            accuracy=self.accuracy[rows],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +72,7 @@ class ClientTrainer:
     """How clients train: everything about it that stays the same over a run."""
 
     method: Method
-    objective: Loss
+    loss: Loss
     sampler: Sampler
     augmentation: Augmentation | None
     forward: Forward
@@ -118,8 +93,8 @@ class ClientTrainer:
 
     def initial_state(self, clients: Clients, x: Vec) -> State:
         """The state of clients that take part for the first time."""
-        own = self.objective.init_client(clients, self.population)
-        state = {**self.method.init_client(x, clients), **{OBJECTIVE + k: v for k, v in own.items()}}
+        own = self.loss.init_client(clients, self.population)
+        state = {**self.method.init_client(x, clients), **{LOSS + k: v for k, v in own.items()}}
         return {key: value.to(x if value.is_floating_point() else x.device) for key, value in state.items()}
 
     def run(self, task: Task, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> ClientUpdates:
@@ -128,67 +103,46 @@ class ClientTrainer:
         return work(ids, shards, state, sent)
 
     def probe(self, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> ClientUpdates:
-        """The first phase of a round, for methods that have one: an upload from all local data at `x`."""
+        """Run the first phase of a round, for methods that have one: an upload from all local data at `x`."""
+        assert isinstance(self.method, TwoPhase)
         ctx = self._context(self.clients(ids, shards), sent)
         self.forward.start(sent.x, sent.buffers)
         _, o = _split(state)
         with self._torch_rng(ctx):
-            upload = self.method.probe(LocalData(shards, self.forward, self.objective, o, ctx), ctx)
+            upload = self.method.probe(BlockData(shards, self.forward, self.loss, o, ctx), ctx)
         nothing = np.zeros(len(ids))
         return ClientUpdates(ids, upload, {}, state, ctx.learning_rates, nothing, nothing)
 
     def train(self, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> ClientUpdates:
         """Train a block of clients, ordered longest first, from the same received model."""
         ctx = self._context(self.clients(ids, shards), sent)
-        ctx = replace(ctx, learning_rates=self.method.local_lr(ctx))
+        if isinstance(self.method, LocalRates):
+            ctx = replace(ctx, learning_rates=self.method.local_lr(ctx))
         c, o = _split(state)
         self.forward.start(sent.x, sent.buffers)
         with self._torch_rng(ctx):
-            local = LocalData(shards, self.forward, self.objective, o, ctx)
-            prepared = {**self.objective.prepare(local, ctx), **self.method.prepare(c, ctx)}
-            ctx = replace(ctx, prepared=prepared)
-            ctx = replace(ctx, blend=self.method.blend(c, ctx))
+            local = BlockData(shards, self.forward, self.loss, o, ctx)
+            ctx = replace(ctx, prepared=self.loss.prepare(local, ctx))
             w = sent.x.repeat(len(ids), 1)
-            tally = TrainingMetrics(len(ids))
-            c, o = self._descend(w, c, o, ctx, self._schedule(shards, ctx), tally)
+            metrics = TrainingMetrics(len(ids))
+            c, o = self._descend(w, c, o, ctx, self._schedule(shards, ctx), metrics)
         upload, report, c = self.method.finish(w, c, ctx)
         if len(sent.buffers):
             upload = {**upload, "buffers": self.forward.buffers()}
-        kept = {**c, **{OBJECTIVE + key: value for key, value in o.items()}}
-        return ClientUpdates(ids, upload, report, kept, ctx.learning_rates, *tally.means(ctx.clients.steps))
+        kept = {**c, **{LOSS + key: value for key, value in o.items()}}
+        return ClientUpdates(ids, upload, report, kept, ctx.learning_rates, *metrics.means(ctx.clients.steps))
 
     def _descend(
-        self, w: Vec, c: State, o: State, ctx: Context, schedule: Schedule, tally: TrainingMetrics
+        self, w: Vec, c: State, o: State, ctx: Context, schedule: Schedule, metrics: TrainingMetrics
     ) -> tuple[State, State]:
-        """Take every local step, changing `w` in place; the method's and the objective's state after it."""
-        move = Move.along(ctx.blend, ctx.lr, self.weight_decay) if self._linear else None
+        """Take every local step, changing `w` in place; return the method's and the loss's state after it."""
+        step = local_step(self.method, c, ctx, self.weight_decay, self.clip)
         for active, batch in schedule:
             now, here = ctx.first(active), w[:active]
-            grad = MiniBatchOracle(self.forward, self.objective, batch, _rows(o, active), now, tally)
-            if move is None:
-                c = _replace_rows(c, self._step(here, grad, _rows(c, active), now))
-            else:
-                at = self.method.gradient_at(here, grad, _rows(c, active), now)
-                move.first(active)(here, grad.times(move.rate[:active], at))
+            grad = MiniBatchOracle(self.forward, self.loss, batch, _rows(o, active), now, metrics)
+            c = _replace_rows(c, step(here, grad, _rows(c, active), now))
             o = _replace_rows(o, grad.state)
         return c, o
-
-    @property
-    def _linear(self) -> bool:
-        """Whether a step is linear in its gradient, which can then be added to the models at once."""
-        return self.clip is None and type(self.method).direction is Method.direction
-
-    def _step(self, w: Vec, grad: MiniBatchOracle, c: State, ctx: Context) -> State:
-        """w ← w − lr·(clip(v) + decay·w), in place: the block's models belong to this loop alone."""
-        v, c = self.method.direction(w, grad, c, ctx)
-        rate = ctx.lr
-        if self.weight_decay:
-            w.mul_(1.0 - self.weight_decay * rate)
-        if self.clip is not None:
-            norm = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
-            rate = rate * (self.clip / norm.clamp(min=self.clip))
-        w.addcmul_(v, rate, value=-1.0)
-        return c
 
     def _schedule(self, shards: Sequence[Shard], ctx: Context) -> Schedule:
         epochs, size = self.population.epochs, self.population.batch_size
@@ -224,9 +178,9 @@ class ClientTrainer:
 
 
 def _split(state: State) -> tuple[State, State]:
-    """The method's and the objective's part of a client's state."""
-    c = {key: value for key, value in state.items() if not key.startswith(OBJECTIVE)}
-    o = {key.removeprefix(OBJECTIVE): value for key, value in state.items() if key.startswith(OBJECTIVE)}
+    """The method's and the loss's part of a client's state."""
+    c = {key: value for key, value in state.items() if not key.startswith(LOSS)}
+    o = {key.removeprefix(LOSS): value for key, value in state.items() if key.startswith(LOSS)}
     return c, o
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedwcm.core.batch import SampleStore, Shard
 from fedwcm.core.types import Ints
-from fedwcm.engine.batches import SampleStore, Shard
 
 
 class Federation(Protocol):
@@ -24,14 +24,14 @@ class Federation(Protocol):
 
 
 class InMemoryFederation:
-    """A federation over one resident data set, divided among clients by row."""
+    """A federation over one data set in memory, divided among clients by row."""
 
     def __init__(
         self, inputs: Tensor, labels: Ints, parts: list[Ints], classes: int, sample_ids: Ints | None = None
     ) -> None:
         ids = np.arange(len(labels)) if sample_ids is None else sample_ids
         device = inputs.device
-        self._resident = SampleStore(
+        self._store = SampleStore(
             inputs, torch.from_numpy(labels).to(device), torch.from_numpy(ids).to(device), labels
         )
         self._parts = parts
@@ -41,4 +41,4 @@ class InMemoryFederation:
         self.counts = np.bincount(cells, minlength=len(parts) * classes).reshape(-1, classes)
 
     def shard(self, client: int) -> Shard:
-        return Shard(self._resident, self._parts[client])
+        return Shard(self._store, self._parts[client])

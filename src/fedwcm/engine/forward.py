@@ -5,17 +5,22 @@ rounding. One module at a time has the least overhead per operation; stacking wi
 that the overhead of each operation is what costs.
 """
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
-from fedwcm.core.loss import Outputs
-from fedwcm.core.types import Point, State, Vec
-from fedwcm.engine.fast.affine_step import Gradient
-from fedwcm.engine.fast.ascent import perturbation_scale
+from fedwcm.core.batch import Outputs
+from fedwcm.core.perturbation import perturbation_scale
+from fedwcm.core.types import State, Vec
+from fedwcm.engine.gradient import DenseGradient, Gradient
 from fedwcm.engine.network import Network
+
+if TYPE_CHECKING:
+    from fedwcm.engine.fast.ascent import AscendedModels
+
+Point: TypeAlias = "Tensor | AscendedModels"
+"""Where a gradient is taken: models `(K, P)`, or models moved up their gradient that are never written out."""
 
 
 class Forward(Protocol):
@@ -28,18 +33,18 @@ class Forward(Protocol):
         ...
 
     def __call__(self, w: Vec, inputs: Tensor, track: bool) -> Outputs:
-        """The models' view of the inputs; `track` says whether buffers take note of this batch."""
+        """The models' outputs of the inputs; `track` says whether buffers take note of this batch."""
         ...
 
-    def backward(self, outputs: Tensor, by_outputs: Tensor) -> Gradient:
-        """Gradient with respect to the `w` of the last call, given that with respect to outputs computed from it.
+    def backward(self, values: Tensor, by_values: Tensor) -> Gradient:
+        """Return the gradient with respect to the `w` of the last call, given that with respect to values.
 
-        Outputs are the clients' losses `(K,)`, or the very logits of the view.
+        The values are computed from the last outputs: the clients' losses `(K,)`, or the very logits.
         """
         ...
 
-    def uphill(self, w: Vec, slopes: Gradient, rho: float) -> Point:
-        """The models moved by rho along their gradients, which `backward` gave after the last call, at `w`."""
+    def ascend(self, w: Vec, gradient: Gradient, rho: float) -> Point:
+        """Return the models moved by rho up their gradient, which `backward` gave after the last call, at `w`."""
         ...
 
     def buffers(self) -> Tensor:
@@ -47,24 +52,11 @@ class Forward(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class DenseGradient:
-    """A gradient that is a vector already."""
-
-    gradient: Vec
-
-    def vector(self) -> Vec:
-        return self.gradient
-
-    def add_to(self, w: Vec) -> None:
-        w.add_(self.gradient)
-
-
 class DenseAscent:
-    """Models are moved by writing them out."""
+    """Ascended models as dense vectors."""
 
-    def uphill(self, w: Vec, slopes: Gradient, rho: float) -> Point:
-        g = slopes.vector()
+    def ascend(self, w: Vec, gradient: Gradient, rho: float) -> Point:
+        g = gradient.vector()
         return torch.addcmul(w, g, perturbation_scale(g, rho), out=g)
 
 
@@ -95,17 +87,17 @@ class SequentialForward(DenseAscent):
 
         def at(x: Vec) -> Outputs:
             with torch.no_grad():
-                view = self(x[None], inputs, track=False)
+                outputs = self(x[None], inputs, track=False)
             # Back at once: the graph of the present model is differentiated through these very parameters.
             self.network.point_parameters(w[0])
-            return view
+            return outputs
 
         return Outputs(logits[None], features[None], head, at)
 
-    def backward(self, outputs: Tensor, by_outputs: Tensor) -> Gradient:
+    def backward(self, values: Tensor, by_values: Tensor) -> Gradient:
         parameters = [p for _, p in self.network.parameters]
-        gradients = torch.autograd.grad(outputs, parameters, by_outputs, materialize_grads=True)
-        return DenseGradient(self.network.flatten(gradients)[None])
+        gradients = torch.autograd.grad(values, parameters, by_values, materialize_grads=True)
+        return DenseGradient(self.network.layout.flatten(gradients)[None])
 
     def buffers(self) -> Tensor:
         return self._buffers.clone()[None]
@@ -130,26 +122,26 @@ class VmapForward(DenseAscent):
 
     def __call__(self, w: Vec, inputs: Tensor, track: bool) -> Outputs:
         self._leaf = w.detach().requires_grad_(torch.is_grad_enabled())
-        parameters = self.network.unflatten(self._leaf)
+        parameters = self.network.layout.unflatten(self._leaf)
         logits, features = self._run(parameters, inputs)
 
         def at(x: Vec) -> Outputs:
             leaf = self._leaf
             with torch.no_grad():
-                view = self(x.expand(len(inputs), -1), inputs, track=False)
+                outputs = self(x.expand(len(inputs), -1), inputs, track=False)
             self._leaf = leaf
-            return view
+            return outputs
 
         return Outputs(logits, features, lambda other: self._head(parameters, other), at)
 
     def _head(self, parameters: State, features: Tensor) -> Tensor:
-        weight, *bias = (parameters[slot.name] for slot in self.network.head_slots)
+        weight, *bias = (parameters[part.name] for part in self.network.layout.head_slices)
         logits = features @ weight.transpose(-1, -2)
         return logits + bias[0][:, None] if bias else logits
 
-    def backward(self, outputs: Tensor, by_outputs: Tensor) -> Gradient:
+    def backward(self, values: Tensor, by_values: Tensor) -> Gradient:
         assert self._leaf is not None
-        return DenseGradient(torch.autograd.grad(outputs, self._leaf, by_outputs)[0])
+        return DenseGradient(torch.autograd.grad(values, self._leaf, by_values)[0])
 
     def buffers(self) -> Tensor:
         raise AssertionError("stacked clients have no buffers")

@@ -1,46 +1,40 @@
-"""A client's whole data, as a method or an objective may look at it once a round."""
+"""All samples of a block of clients, and the models on them: `core.LocalData` for methods and losses."""
 
 from collections.abc import Iterator, Sequence
 
 import torch
 
-from fedwcm.core.loss import Loss, Outputs
+from fedwcm.core.batch import Batch, Outputs, Shard
+from fedwcm.core.loss import Loss
 from fedwcm.core.types import Context, State, Vec
-from fedwcm.engine.batches import Batch, Shard, whole
+from fedwcm.engine.batches import whole
 from fedwcm.engine.forward import Forward
+from fedwcm.engine.oracle import differentiate
 
 CHUNK = 256
 """Samples of one client in a forward pass over all of its data: bounds memory, changes nothing else."""
 
 
-class LocalData:
-    """All samples of a block of clients, and the models on them; nothing here trains or updates buffers."""
+class BlockData:
+    """The data of a block of clients; nothing here trains or updates buffers."""
 
-    def __init__(
-        self, shards: Sequence[Shard], forward: Forward, objective: Loss, state: State, ctx: Context
-    ) -> None:
-        self._shards = shards
-        self._forward = forward
-        self._objective = objective
-        self._state = state
-        self._ctx = ctx
+    def __init__(self, shards: Sequence[Shard], forward: Forward, loss: Loss, state: State, ctx: Context) -> None:
+        self._shards, self._forward, self._loss, self._state, self._ctx = shards, forward, loss, state, ctx
 
     def batches(self) -> Iterator[Batch]:
-        """Every sample once, in order, without augmentation."""
         return whole(self._shards, CHUNK)
 
-    def view(self, w: Vec, batch: Batch) -> Outputs:
-        """The models `w (K, P)` on a batch, without gradient."""
+    def outputs(self, w: Vec, batch: Batch) -> Outputs:
         with torch.no_grad():
             return self._forward(w, batch.inputs, track=False)
 
     def gradient(self, w: Vec) -> Vec:
-        """Gradient of the mean loss over all local samples, at `w (K, P)`."""
         total = torch.zeros_like(w)
         for batch in self.batches():
-            view = self._forward(w, batch.inputs, track=False)
-            loss, _ = self._objective.loss(view, batch, self._state, self._ctx)
+            outputs = self._forward(w, batch.inputs, track=False)
             present = batch.sizes if batch.weight is None else batch.weight.sum(dim=-1)
-            self._forward.backward(loss, present.to(loss.dtype)).add_to(total)
+            rate = present.to(w.dtype)[:, None]
+            _, _, gradient = differentiate(self._loss, self._forward, outputs, batch, self._state, self._ctx, rate)
+            gradient.add_to(total)
         sizes = torch.as_tensor(self._ctx.clients.samples, dtype=w.dtype, device=w.device)
         return total / sizes[:, None]

@@ -20,28 +20,28 @@ class Participation:
     """Who takes part in a round.
 
     Args:
-        participation: share of the clients sampled each round.
+        fraction: share of the clients sampled each round.
         sampling: `fixed` draws the same number every round; `bernoulli` lets each client in by itself with
             this probability (drawn again while nobody is in).
         dropout: probability that a sampled client never answers.
     """
 
-    participation: float = 0.1
+    fraction: float = 0.1
     sampling: Literal["fixed", "bernoulli"] = "fixed"
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        require(0 < self.participation <= 1, "participation", self.participation, "in (0, 1]")
+        require(0 < self.fraction <= 1, "fraction", self.fraction, "in (0, 1]")
         require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
 
     def sampled(self, clients: int, seed: int, round_: int) -> Ints:
         """The clients asked to train, by ascending id; never none."""
         rng = generator(seed, Purpose.COHORT, round_)
         if self.sampling == "fixed":
-            size = max(1, round(self.participation * clients))
+            size = max(1, round(self.fraction * clients))
             return np.sort(rng.choice(clients, size, replace=False, shuffle=False))
         for _ in range(TRIES):
-            chosen = np.flatnonzero(rng.random(clients) < self.participation)
+            chosen = np.flatnonzero(rng.random(clients) < self.fraction)
             if len(chosen):
                 return chosen
         return rng.integers(clients, size=1)  # so small a share would let in one client at most

@@ -5,15 +5,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
+from fedwcm.core.mixins import ClientStatistics, TwoPhase
 from fedwcm.core.rng import Purpose, generator
-from fedwcm.core.types import Cohort, Floats, Ints, State, Vec, bytes_of
-from fedwcm.engine.backends.in_process import Backend
-from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates
+from fedwcm.core.types import Cohort, Floats, Ints, Report, State, Vec, bytes_of
+from fedwcm.engine.aggregation import Aggregation
+from fedwcm.engine.backends.in_process import NOT_FINITE, Backend
+from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.clock import Clock
 from fedwcm.engine.federation import Federation
 from fedwcm.engine.participation import Participation
-from fedwcm.engine.server import RoundResult, combine, update
+from fedwcm.engine.server import RoundResult, update
 from fedwcm.engine.store import ClientStore
+from fedwcm.engine.uploads import UploadRows, receive
 
 LISTED_CLIENTS = 200
 """Clients of a round up to which each one's weight is recorded."""
@@ -35,94 +38,123 @@ class ServerState:
 
 @dataclass(frozen=True, eq=False)
 class Rounds:
-    """Plays rounds: sample clients, let them train, update the model. State comes in and goes out."""
+    """Steps through rounds: sample clients, let them train, update the model. State comes in and goes out.
 
-    training: ClientTrainer
+    `statistics` is what the clients reported once, for methods with `ClientStatistics`; without it, it is computed
+    from the counts of the federation, which only a simulator has.
+    """
+
+    trainer: ClientTrainer
     federation: Federation
     participation: Participation
     backend: Backend
     store: ClientStore
     lr: float
     lr_decay: float
+    statistics: Report | None = None
+    aggregation: Aggregation = field(default_factory=Aggregation)
     clock: Clock = field(default_factory=Clock, kw_only=True)
 
     def start(self, x: Vec, buffers: Vec) -> ServerState:
-        """The state before the first round; every client is surveyed once."""
-        method, population = self.training.method, self.training.population
-        survey = method.survey(self.federation.counts, population)
-        return ServerState(0, x, buffers, method.init(x, population, survey))
+        """Return the state before the first round."""
+        method, population = self.trainer.method, self.trainer.population
+        s = method.init(x, population)
+        if isinstance(method, ClientStatistics):
+            reported = self.statistics
+            if reported is None:
+                reported = method.client_statistics(self.federation.counts, population)
+            s = method.with_statistics(s, reported)
+        return ServerState(0, x, buffers, s)
 
-    def play(self, before: ServerState) -> tuple[ServerState, dict[str, object]]:
-        """One round: the state after it, and what is worth recording. A round without answers changes nothing."""
-        method, seed, r = self.training.method, self.training.seed, before.round
-        sampled = self.participation.sampled(self.training.population.clients, seed, r)
+    def step(self, before: ServerState) -> tuple[ServerState, dict[str, object]]:
+        """Run one round; return the state after it and what to record. Without answers, nothing changes."""
+        method, seed, r = self.trainer.method, self.trainer.seed, before.round
+        sampled = self.participation.sampled(self.trainer.population.clients, seed, r)
         asked = self.participation.answering(sampled, seed, r)
-        lr = self.lr * self.lr_decay**r
-        traffic = Traffic(len(sampled))
-        probed = self._probe(before, asked, lr, traffic) if method.probes else {}
-        result = None
-        if probed is not None:
-            sent = Broadcast(r, before.x, before.buffers, method.message(before.method, probed), lr)
-            traffic.sent(sent)
-            if len(asked):
-                with self.clock.phase("clients"):
-                    result = self.backend.run("train", asked, sent)
-                traffic.answered(result)
-        if result is None or not len(result.ids):
-            return replace(before, round=r + 1), {"participants": 0, **traffic.record()}
-        cohort = self._cohort(r, lr, result)
+        exchange = Exchange(len(sampled))
+        s = self._probe(before, asked, exchange) if isinstance(method, TwoPhase) else before.method
+        result = None if s is None else self._ask("train", before, method.broadcast(s), asked, exchange)
+        _require_a_finite_update(result, r)
+        if s is None or result is None or not len(result.ids):
+            return replace(before, round=r + 1), {"participants": 0, **exchange.record()}
+        cohort = self._cohort(r, result)
         with self.clock.phase("server"):
-            after = update(method, before.x, before.buffers, before.method, probed or {}, result.upload, cohort)
+            uploads, clipped = receive(self.aggregation, result.upload)
+            after = update(method, before.x, before.buffers, s, uploads, cohort)
         if not _finite(after.x):
             raise DivergedError(f"the model has a NaN or an infinity after round {r + 1}")
-        told = {**traffic.record(), **_measures(result, after), **_listed(result, after)}
-        return ServerState(r + 1, after.x, after.buffers, after.state), {"participants": len(cohort), **told}
+        record = {"participants": len(cohort), **exchange.record(), **_measures(result, after)}
+        if self.aggregation.max_norm is not None:
+            record["clipped_clients"] = clipped
+        after_round = ServerState(r + 1, after.x, after.buffers, after.state)
+        return after_round, {**record, **_listed(result, after)}
 
-    def _probe(self, before: ServerState, asked: Ints, lr: float, traffic: "Traffic") -> State | None:
-        """The first phase, of methods that have one, combined; None if nobody answered."""
-        method = self.training.method
-        sent = Broadcast(before.round, before.x, before.buffers, method.probe_message(before.method), lr)
-        traffic.sent(sent)
+    def _probe(self, before: ServerState, asked: Ints, exchange: "Exchange") -> State | None:
+        """Run the first phase; return the server state with which the round goes on, None if nobody answered."""
+        method = self.trainer.method
+        assert isinstance(method, TwoPhase)
+        result = self._ask("probe", before, method.probe_broadcast(before.method), asked, exchange)
+        if result is None or not len(result.ids):
+            return None
+        return method.after_probe(before.method, UploadRows(result.upload), self._cohort(before.round, result))
+
+    def _ask(
+        self, task: Task, before: ServerState, message: State, asked: Ints, exchange: "Exchange"
+    ) -> ClientUpdates | None:
+        """Send the model and a message to the sampled clients, and let those that answer do their task."""
+        sent = Broadcast(before.round, before.x, before.buffers, message, self._lr(before.round))
+        exchange.sent(sent)
         if not len(asked):
             return None
         with self.clock.phase("clients"):
-            result = self.backend.run("probe", asked, sent)
-        traffic.answered(result)
-        if not len(result.ids):
-            return None
-        return combine(result.upload, method.combine_probe(before.method, self._cohort(before.round, lr, result)))
+            result = self.backend.run(task, asked, sent)
+        exchange.answered(result)
+        return result
 
-    def _cohort(self, r: int, lr: float, result: ClientUpdates) -> Cohort:
+    def _lr(self, r: int) -> float:
+        return self.lr * self.lr_decay**r
+
+    def _cohort(self, r: int, result: ClientUpdates) -> Cohort:
         samples = self.federation.samples[result.ids]
         return Cohort(
             round=r,
             ids=result.ids,
             samples=samples,
-            steps=self.training.steps(samples),
-            base_lr=lr,
+            steps=self.trainer.steps(samples),
+            base_lr=self._lr(r),
             learning_rates=result.learning_rates,
             report=result.report,
-            population=self.training.population,
-            network=self.training.forward.network,
-            rng=generator(self.training.seed, Purpose.SERVER, r),
+            population=self.trainer.population,
+            layout=self.trainer.forward.network.layout,
+            rng=generator(self.trainer.seed, Purpose.SERVER, r),
         )
 
 
-class Traffic:
-    """Bytes of a round: what every sampled client is sent, and what those that answer send back."""
+class Exchange:
+    """What a round sends and gets back: bytes, and the clients that it goes on without."""
 
     def __init__(self, sampled: int) -> None:
         self._sampled, self._down, self._up = sampled, 0, 0
+        self._left_out: dict[int, str] = {}
 
     def sent(self, sent: Broadcast) -> None:
+        """Count what every sampled client is sent."""
         self._down += self._sampled * (bytes_of({"x": sent.x, "buffers": sent.buffers}) + bytes_of(sent.message))
 
     def answered(self, result: ClientUpdates) -> None:
-        """A number of the report takes 8 bytes."""
+        """Count what those that answered sent back; a number of the report takes 8 bytes."""
         self._up += bytes_of(result.upload) + 8 * len(result.ids) * len(result.report)
+        self._left_out |= result.left_out
 
     def record(self) -> dict[str, object]:
-        return {"bytes_down": self._down, "bytes_up": self._up}
+        left_out = {"left_out": {str(client): why for client, why in self._left_out.items()}}
+        return {"bytes_down": self._down, "bytes_up": self._up, **(left_out if self._left_out else {})}
+
+
+def _require_a_finite_update(result: ClientUpdates | None, r: int) -> None:
+    """Raise if the updates of all clients were refused because they are not finite."""
+    if result is not None and not len(result.ids) and set(result.left_out.values()) == {NOT_FINITE}:
+        raise DivergedError(f"the update of every client has a NaN or an infinity in round {r + 1}")
 
 
 def _finite(x: Vec) -> bool:
@@ -135,7 +167,7 @@ def _measures(result: ClientUpdates, after: RoundResult) -> dict[str, object]:
         "train_loss": float(np.mean(result.loss)),
         "train_accuracy": float(np.mean(result.accuracy)),
         "weights_entropy": _entropy(after.weights),
-        **after.diagnostics,
+        **after.metrics,
     }
 
 

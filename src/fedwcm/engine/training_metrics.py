@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedwcm.core.batch import Batch, mean_over
 from fedwcm.core.types import Floats, Ints
-from fedwcm.engine.batches import Batch, mean_over
 
 HELD = 2**20
 """Logits that may wait to be looked at."""

@@ -1,4 +1,4 @@
-"""Real clients as one more backend of the round: requests go out, answers that can be used come back as rows."""
+"""Real clients as one more backend: it sends requests and returns the usable answers as rows."""
 
 import logging
 from dataclasses import replace
@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from fedwcm.config.build import LabelledTensors
+from fedwcm.core.batch import Shard
 from fedwcm.core.types import Ints
-from fedwcm.engine.backends.in_process import BlockCollector
-from fedwcm.engine.batches import Shard
+from fedwcm.engine.backends.in_process import BlockCollector, nobody
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.store import ClientStore
 from fedwcm.flower.checks import Fault, UnusableError, checked
@@ -25,25 +25,24 @@ LOG = logging.getLogger("flwr.fedwcm")
 class FlowerBackend:
     """Clients on the other side of Flower's grid.
 
-    Their own state stays with them. The server's store holds, for each, the last round for which its answer was
-    used: it is part of every checkpoint, so that a client always goes on from the state that the server knows of.
+    Their own state stays with them. The server's store holds, for each client, the last round for which its answer
+    was used. It is part of every checkpoint, so that a client always continues from the state the server expects.
     """
 
-    def __init__(self, roster: ClientDirectory, training: ClientTrainer, series: str, min_clients: int) -> None:
-        self._roster, self._training = roster, training
+    def __init__(self, directory: ClientDirectory, trainer: ClientTrainer, series: str, min_clients: int) -> None:
+        self._directory, self._trainer = directory, trainer
         self._series, self._min_clients = series, min_clients
         self._like: dict[Task, ClientUpdates] = {}
-        self._faults: list[Fault] = []
-        self.store = ClientStore(training.population.clients, {"counted": torch.zeros(1, dtype=torch.int64)})
+        self.store = ClientStore(trainer.population.clients, {"counted": torch.zeros(1, dtype=torch.int64)})
 
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> ClientUpdates:
-        """Let these clients work; those without a usable answer are left out and noted down."""
+        """Let these clients work; those without a usable answer are left out and recorded as faults."""
         like = self._example(task, sent)
         asked = {int(c): RequestId(task, sent.round + 1, int(c), self._series) for c in ids}
         counted = dict(zip(asked, self.store.read(ids, torch.device("cpu"))["counted"].tolist(), strict=True))
-        shared = broadcast_records(sent, self._training.population)
+        shared = broadcast_records(sent, self._trainer.population)
         contents = {c: request(shared, question, sent.base_lr, counted[c]) for c, question in asked.items()}
-        answers = self._roster.ask(f"train.{task}", contents, sent.round + 1)
+        answers = self._directory.ask(f"train.{task}", contents, sent.round + 1)
         faults, results = list(answers.faults), []
         for client, reply in answers.replies.items():
             try:
@@ -51,58 +50,45 @@ class FlowerBackend:
             except UnusableError as error:
                 faults.append(Fault(client, str(error)))
             else:
-                self._roster.samples[client] = samples
+                self._directory.samples[client] = samples
                 results.append(result)
-        self._note(sent.round + 1, faults)
-        return self._gathered(task, sent.round + 1, results)
-
-    def take_faults(self) -> list[Fault]:
-        """The clients left out since the last call."""
-        faults, self._faults = self._faults, []
-        return faults
+        for fault in faults:
+            LOG.warning("round %d: client %d is left out: %s", sent.round + 1, fault.client, fault.reason)
+        left_out = {fault.client: fault.reason for fault in faults}
+        return replace(self._collected(task, sent.round + 1, results), left_out=left_out)
 
     def close(self) -> None:
         pass
 
-    def _gathered(self, task: Task, round_: int, results: list[ClientUpdates]) -> ClientUpdates:
+    def _collected(self, task: Task, round_: int, results: list[ClientUpdates]) -> ClientUpdates:
         if len(results) < self._min_clients:
             LOG.warning("round %d: %d answers, %d are needed: no step", round_, len(results), self._min_clients)
-            return _nobody()
+            return nobody({})
         ids = np.concatenate([result.ids for result in results])
-        gathered = BlockCollector(ids)
-        for position, result in enumerate(results):
-            gathered.put(np.array([position]), result)
+        collector = BlockCollector(ids)
+        for result in results:
+            collector.put(result)
         if task == "train":
             self.store.write(ids, {"counted": torch.full((len(ids),), round_)})
-        return gathered.result()
-
-    def _note(self, round_: int, faults: list[Fault]) -> None:
-        for fault in faults:
-            LOG.warning("round %d: client %d is left out: %s", round_, fault.client, fault.reason)
-        self._faults += faults
+        return collector.result()
 
     def _example(self, task: Task, sent: Broadcast) -> ClientUpdates:
-        """What an answer looks like, from playing a client here once, on made-up samples.
+        """An example of an answer, made by running a client here once on dummy samples.
 
-        The form of an upload is the method's matter, so any objective will do; the run's own may need more than
-        the server has, such as a teacher's opinion of a client's samples.
+        The form of an upload depends on the method only, so any loss will do; the run's own may need more than the
+        server has, such as a teacher's logits for a client's samples.
         """
         if task not in self._like:
-            training = replace(self._training, objective=CrossEntropy(), augmentation=None)
-            ids, shards = np.array([0]), [_made_up(self._roster.introduction, sent.x.device)]
-            state = training.initial_state(training.clients(ids, shards), sent.x)
-            self._like[task] = training.run(task, ids, shards, state, sent)
+            trainer = replace(self._trainer, loss=CrossEntropy(), augmentation=None)
+            ids, shards = np.array([0]), [_dummy_shard(self._directory.info, sent.x.device)]
+            state = trainer.initial_state(trainer.clients(ids, shards), sent.x)
+            self._like[task] = trainer.run(task, ids, shards, state, sent)
         return self._like[task]
 
 
-def _made_up(like: ClientInfo | None, device: torch.device) -> Shard:
-    """Two samples of nothing: BatchNorm needs more than one."""
-    assert like is not None, "clients are asked after they were met"
+def _dummy_shard(like: ClientInfo | None, device: torch.device) -> Shard:
+    """Two samples of zeros: BatchNorm needs more than one."""
+    assert like is not None, "clients are asked after they have sent their info"
     inputs = torch.zeros(2, *like.input_shape, dtype=getattr(torch, like.input_dtype), device=device)
     labels = torch.zeros(2, dtype=torch.int64, device=device)
     return shard(LabelledTensors(inputs, labels), like.classes)
-
-
-def _nobody() -> ClientUpdates:
-    none = np.zeros(0)
-    return ClientUpdates(np.zeros(0, dtype=np.int64), {}, {}, {}, none, none, none)

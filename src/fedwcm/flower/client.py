@@ -1,4 +1,4 @@
-"""The client app: a model, the client's data, and the local loop that the simulator runs too."""
+"""The client app: a model, the client's data, and the local loop that the simulator runs as well."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,16 +9,24 @@ from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedwcm.config.components import Parts
+from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Ints
 from fedwcm.engine.client import Task
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.flower.client_info import ClientInfo
-from fedwcm.flower.encrypted import reply as sealed_reply
+from fedwcm.flower.encrypted import reply as encrypted_reply
 from fedwcm.flower.model import ModelFactory, network
-from fedwcm.flower.records import answer, read_population, read_request, report_record, sealed, unsealed
+from fedwcm.flower.records import (
+    answer,
+    from_bytes_record,
+    read_population,
+    read_request,
+    report_record,
+    to_bytes_record,
+)
 from fedwcm.flower.run_config import read
 from fedwcm.flower.samples import Samples, shard, tensors
-from fedwcm.flower.state import memory, state_after, with_next
+from fedwcm.flower.state import state_after, state_store, with_next
 
 DataLoader = Callable[[Mapping[str, Any]], Samples | tuple[Any, Any, Any]]
 """Gives this client's inputs and labels, from the node's config."""
@@ -44,9 +52,9 @@ def client_app(*, model: ModelFactory, data: DataLoader) -> ClientApp:
 
         return handler
 
-    app.query("hello")(handle(lambda client, _: client.introduction().records()))
-    app.query("counts")(handle(lambda client, _: client.counted()))
-    app.query("sealed")(handle(Client.counted_sealed))
+    app.query("info")(handle(lambda client, _: client.info().records()))
+    app.query("counts")(handle(lambda client, _: client.plain_counts()))
+    app.query("encrypted")(handle(Client.encrypted_counts))
     app.query("survey")(handle(Client.survey))
     app.train("probe")(handle(lambda client, content: client.work("probe", content)))
     app.train("train")(handle(lambda client, content: client.work("train", content)))
@@ -69,37 +77,41 @@ class Client:
         self._classes = self._scores(samples.inputs[:1]).shape[-1]
         self._shard = shard(samples, self._classes, *numbers)
 
-    def introduction(self) -> ClientInfo:
-        """Who this is."""
+    def info(self) -> ClientInfo:
+        """The client's number and the form of its data."""
         shape, dtype = tuple(self._inputs.shape[1:]), str(self._inputs.dtype).removeprefix("torch.")
         return ClientInfo(self.id, len(self._shard), self._classes, shape, dtype)
 
-    def counted(self) -> RecordDict:
-        """How many samples of each class it has."""
+    def plain_counts(self) -> RecordDict:
+        """The number of samples of each class."""
         return RecordDict({"counts": MetricRecord({"counts": self.counts.tolist()})})
 
-    def counted_sealed(self, content: RecordDict) -> RecordDict:
-        """Its part in counting without showing anybody its counts."""
-        return sealed(sealed_reply(unsealed(content), self.id, self.counts, self._context))
+    def encrypted_counts(self, content: RecordDict) -> RecordDict:
+        """Answer a message of the protocol that sums counts under encryption."""
+        reply = encrypted_reply(from_bytes_record(content), self.id, self.counts, self._context)
+        return to_bytes_record(reply)
 
     def survey(self, content: RecordDict) -> RecordDict:
         """What the method wants to know of these counts; the counts themselves stay here."""
         population = read_population(content.config_records["population"])
-        return RecordDict({"survey": report_record(self._parts.method.survey(self.counts[None], population))})
+        method = self._parts.method
+        if not isinstance(method, ClientStatistics):
+            raise ValueError(f"the method {method.name} asks nothing of its clients before the first round")
+        return RecordDict({"survey": report_record(method.client_statistics(self.counts[None], population))})
 
     def work(self, task: Task, content: RecordDict) -> RecordDict:
-        """Its part of a phase of a round."""
+        """Run this client's part of a phase of a round."""
         asked, sent, population, counted = read_request(content, self._network.device)
         if asked.client != self.id:
             raise ValueError(f"this is client {self.id}, and the message is for client {asked.client}")
         if len(sent.x) != self._network.size:
             raise ValueError(f"the server's model has {len(sent.x)} parameters, this one {self._network.size}")
-        training = self._parts.training(self._config, SequentialForward(self._network), population)
-        ids, shards, store = np.array([self.id]), [self._shard], memory(self._context, asked)
-        fresh = training.initial_state(training.clients(ids, shards), sent.x)
+        trainer = self._parts.trainer(self._config, SequentialForward(self._network), population)
+        ids, shards, store = np.array([self.id]), [self._shard], state_store(self._context, asked)
+        fresh = trainer.initial_state(trainer.clients(ids, shards), sent.x)
         kept = store.read(sent.x.device) if fresh else {}
         state = state_after(kept, counted, fresh, self.id)
-        result = training.run(task, ids, shards, state, sent)
+        result = trainer.run(task, ids, shards, state, sent)
         if task == "train" and result.state:
             store.write(with_next(kept, counted, asked.round, result.state))
         return answer(asked, len(self._shard), result)
@@ -116,7 +128,7 @@ class Client:
 
 
 def client_id(node_config: Mapping[str, Any]) -> int:
-    """The client's number, which stays the same over restarts."""
+    """The client's number, which is the same after a restart."""
     for key in ("client-id", "partition-id"):
         if key in node_config:
             number = node_config[key]

@@ -1,4 +1,4 @@
-"""A client's part in counting under encryption: bytes in, bytes out; a secret key waits on the node in between."""
+"""A client's part in counting under encryption. Its secret key stays on the node between messages."""
 
 from typing import cast
 
@@ -10,10 +10,10 @@ KEY = "fedwcm-key-holder"
 
 
 def reply(request: bytes, client: int, counts: Ints, context: Context) -> bytes:
-    """The answer to one message of the protocol of `fedwcm.privacy`.
+    """Answer one message of the protocol of `fedwcm.privacy`.
 
-    A key that waits for its sum is kept in Flower's context: it never leaves the node, and is gone once it has
-    answered or the SuperNode stops.
+    A key that waits for its sum is kept in Flower's context: it never leaves the node, and is deleted once it was
+    used or the SuperNode stops.
     """
     from fedwcm.privacy import Client, KeyHolder
 
@@ -21,8 +21,8 @@ def reply(request: bytes, client: int, counts: Ints, context: Context) -> bytes:
     if KEY in context.state:
         kept = context.state.config_records.pop(KEY)
         holder = KeyHolder.from_secret_bytes(name, cast(bytes, kept["secret"]))
-    role = Client(name, counts, key_holder=holder)
-    answer = role.answer(request)
-    if role.key_holder is not None:
-        context.state[KEY] = ConfigRecord({"secret": role.key_holder.secret_bytes()})
+    participant = Client(name, counts, key_holder=holder)
+    answer = participant.answer(request)
+    if participant.key_holder is not None:
+        context.state[KEY] = ConfigRecord({"secret": participant.key_holder.secret_bytes()})
     return answer

@@ -1,10 +1,9 @@
-"""What is gathered once, before round 1: the class distribution, and what the method asks every client.
+"""Facts that are collected once, before round 1: the class distribution, and the method's client statistics.
 
-It is kept in the run's folder. A server that is started again goes on with it and asks nobody twice.
+They are kept in the run's folder: a restarted server reads them instead of asking the clients again.
 """
 
 import json
-import os
 import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,13 +13,14 @@ from flwr.app import RecordDict
 
 from fedwcm.config.schema import Config
 from fedwcm.core.method import Method
+from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Ints, Population, Report
 from fedwcm.flower.client_directory import ClientDirectory, usable
-from fedwcm.flower.counting import COUNTINGS
+from fedwcm.flower.counting import COUNTING_PROTOCOLS
 from fedwcm.flower.records import population_record, read_reports
 from fedwcm.flower.run_config import AppOptions
-
-FILE = "census.json"
+from fedwcm.runs.files import replace_file
+from fedwcm.runs.folder import RunFolder
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class FederationSetup:
     survey: Report
 
     def population(self, config: Config) -> Population:
-        """What everybody may know."""
+        """The public facts about the federation."""
         return Population(
             clients=self.clients,
             classes=len(self.totals),
@@ -46,37 +46,36 @@ class FederationSetup:
         )
 
     def write(self, folder: Path) -> None:
-        """Keep it in a run's folder."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write `federation.json` into a run's folder."""
         survey = {key: values.tolist() for key, values in self.survey.items()}
         facts = {**vars(self), "totals": self.totals.tolist(), "survey": survey}
-        draft = folder / f"{FILE}.tmp"
-        draft.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-        os.replace(draft, folder / FILE)
+        replace_file(RunFolder(folder).federation_file, json.dumps(facts, indent=2) + "\n")
 
     @classmethod
     def read(cls, folder: Path) -> "FederationSetup":
-        """The other way round."""
-        facts = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        """Read `federation.json` from a run's folder."""
+        facts = json.loads(RunFolder(folder).federation_file.read_text(encoding="utf-8"))
         survey = {key: np.array(values) for key, values in facts["survey"].items()}
         return cls(**{**facts, "totals": np.array(facts["totals"]), "survey": survey})
 
 
-def take(roster: ClientDirectory, options: AppOptions, method: Method) -> FederationSetup:
-    """Ask all clients that are here; those that do not answer are not counted."""
-    assert roster.introduction is not None, "the census follows the introductions"
+def collect_setup(directory: ClientDirectory, options: AppOptions, method: Method) -> FederationSetup:
+    """Ask all connected clients; those that do not answer are left out."""
+    assert directory.info is not None, "clients are asked after they have sent their info"
     needed = options.federation.min_clients
-    counted, totals = COUNTINGS[options.federation.privacy](roster, roster.met, roster.introduction.classes)
+    counted, totals = COUNTING_PROTOCOLS[options.federation.privacy](
+        directory, directory.known, directory.info.classes
+    )
     _require_enough(len(counted), needed, "counted their samples")
-    mean = float(roster.samples[counted].mean())
-    census = FederationSetup(uuid.uuid4().hex[:16], len(roster.samples), mean, totals, {})
-    population = census.population(options.config)
-    if not method.survey(totals[None], population):  # who asks nothing of these counts asks nothing of any
-        return census
+    mean = float(directory.samples[counted].mean())
+    setup = FederationSetup(uuid.uuid4().hex[:16], len(directory.samples), mean, totals, {})
+    population = setup.population(options.config)
+    if not isinstance(method, ClientStatistics):
+        return setup
     question = RecordDict({"population": population_record(population)})
-    answers = usable(roster.ask("query.survey", dict.fromkeys(counted, question)), "survey")
+    answers = usable(directory.ask("query.survey", dict.fromkeys(counted, question)), "survey")
     _require_enough(len(answers), needed, "answered the method's survey")
-    return replace(census, survey=read_reports([m.content.metric_records["survey"] for m in answers.values()]))
+    return replace(setup, survey=read_reports([m.content.metric_records["survey"] for m in answers.values()]))
 
 
 def _require_enough(clients: int, needed: int, what: str) -> None:

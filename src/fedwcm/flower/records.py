@@ -1,4 +1,4 @@
-"""What travels, as Flower's records: tensors as named arrays in their own precision, numbers as they are."""
+"""Messages as Flower's records: tensors as named arrays in their own precision, numbers as they are."""
 
 from dataclasses import dataclass, fields
 from typing import Any, cast
@@ -16,14 +16,14 @@ REPORT = "report/"
 
 @dataclass(frozen=True)
 class RequestId:
-    """What an answer must be an answer to."""
+    """Identifies a request; an answer repeats it."""
 
     task: Task
     round: int
     """From 1, as users count."""
     client: int
     series: str
-    """The run that the client's state belongs to, however often its server was restarted."""
+    """The run that the client's state belongs to, the same after a restart of the server."""
 
 
 def to_arrays(state: State) -> ArrayRecord:
@@ -37,19 +37,19 @@ def to_tensors(record: ArrayRecord, device: torch.device) -> State:
 
 
 def population_record(population: Population) -> ConfigRecord:
-    """What everybody may know of the federation, for a message."""
+    """The public facts about the federation as a record."""
     values = {field.name: getattr(population, field.name) for field in fields(population)}
     return ConfigRecord({**values, "prior": population.prior.tolist()})
 
 
 def read_population(record: ConfigRecord) -> Population:
-    """The other way round."""
+    """A record as the public facts about the federation."""
     values: dict[str, Any] = dict(record)
     return Population(**{**values, "prior": np.array(values["prior"], dtype=np.float64)})
 
 
 def broadcast_records(sent: Broadcast, population: Population) -> RecordDict:
-    """What all clients of a phase are sent alike; on the wire, equal records travel once to the SuperLink."""
+    """What all clients of a phase receive; equal records are sent to the SuperLink only once."""
     return RecordDict(
         {
             "model": to_arrays({"x": sent.x, "buffers": sent.buffers}),
@@ -66,7 +66,7 @@ def request(shared: RecordDict, asked: RequestId, lr: float, counted: int) -> Re
 
 
 def read_request(content: RecordDict, device: torch.device) -> tuple[RequestId, Broadcast, Population, int]:
-    """What a client is asked, what it is sent, and the last of its answers that was used."""
+    """The request's id, the broadcast, the population, and the round of the client's last used answer."""
     facts: dict[str, Any] = dict(content.config_records["asked"])
     asked = RequestId(facts["task"], facts["round"], facts["client"], facts["series"])
     model = to_tensors(content.array_records["model"], device)
@@ -76,7 +76,7 @@ def read_request(content: RecordDict, device: torch.device) -> tuple[RequestId, 
 
 
 def answer(asked: RequestId, samples: int, result: ClientUpdates) -> RecordDict:
-    """What one client sends back: its result has one row."""
+    """One client's answer; its result has one row."""
     numbers = {REPORT + key: float(values[0]) for key, values in result.report.items()}
     own = {"lr": result.learning_rates, "loss": result.loss, "accuracy": result.accuracy}
     facts = {"task": asked.task, "round": asked.round, "client": asked.client, "series": asked.series}
@@ -90,7 +90,7 @@ def answer(asked: RequestId, samples: int, result: ClientUpdates) -> RecordDict:
 
 
 def read_answer(content: RecordDict, device: torch.device) -> tuple[RequestId, int, ClientUpdates]:
-    """What an answer says it answers, the client's samples, and its result as one row."""
+    """The request that an answer is for, the client's number of samples, and its result as one row."""
     facts: dict[str, Any] = dict(content.config_records["answers"])
     numbers: dict[str, Any] = dict(content.metric_records["numbers"])
     upload = to_tensors(content.array_records["upload"], device)
@@ -117,14 +117,14 @@ def read_reports(records: list[MetricRecord]) -> Report:
     return {key: np.array([cast(float, record[key]) for record in records]) for key in keys}
 
 
-def sealed(data: bytes) -> RecordDict:
-    """A message of the encrypted protocol."""
-    return RecordDict({"sealed": ConfigRecord({"data": data})})
+def to_bytes_record(data: bytes) -> RecordDict:
+    """A message of the encrypted protocol as a record."""
+    return RecordDict({"encrypted": ConfigRecord({"data": data})})
 
 
-def unsealed(content: RecordDict) -> bytes:
-    """The bytes in it."""
-    return cast(bytes, content.config_records["sealed"]["data"])
+def from_bytes_record(content: RecordDict) -> bytes:
+    """A record as a message of the encrypted protocol."""
+    return cast(bytes, content.config_records["encrypted"]["data"])
 
 
 def _rows(numbers: dict[str, float]) -> Report:

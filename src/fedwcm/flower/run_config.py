@@ -62,7 +62,8 @@ def read(run_config: Mapping[str, object]) -> AppOptions:
     federation = {k.removeprefix("flower."): v for k, v in given.items() if k.startswith("flower.")}
     settings = {k: v for k, v in given.items() if not k.startswith("flower.")}
     _refuse_sections(settings)
-    chosen = method_settings(str(settings.get("method.name", Config().method.name)))
+    typed = str(settings.get("method.name", Config().method.name))
+    chosen = {"run.name": typed, **method_settings(typed)}
     below: Settings = {"run.checkpoint_every": 1, **settings, "method.name": chosen["method.name"]}
     return AppOptions(from_settings(overlay(below, chosen)), make(FlowerOptions, federation, "flower"))
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from fedwcm.config.build import LabelledTensors
-from fedwcm.engine.batches import SampleStore, Shard
+from fedwcm.core.batch import SampleStore, Shard
 
 Samples = tuple[Any, Any]
 """Inputs and labels: arrays or tensors, the inputs as the model takes them."""

@@ -1,4 +1,4 @@
-"""The server app: the round of the simulator, played with real clients, in a run folder like any other."""
+"""The server app: the simulator's rounds with real clients, in a run folder like any other."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -14,11 +14,13 @@ from fedwcm.config.schema import Component, Config, DataOptions, differences
 from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.forward import SequentialForward
+from fedwcm.engine.rounds import Rounds
 from fedwcm.flower.backend import FlowerBackend
 from fedwcm.flower.client_directory import ClientDirectory
-from fedwcm.flower.deployment import Deployment, Logged, RemoteFederation
-from fedwcm.flower.federation_setup import FederationSetup, take
+from fedwcm.flower.federation_setup import FederationSetup, collect_setup
 from fedwcm.flower.model import ModelFactory, network
+from fedwcm.flower.progress import LogProgress
+from fedwcm.flower.remote_federation import RemoteFederation
 from fedwcm.flower.run_config import AppOptions, read
 from fedwcm.flower.samples import Samples, tensors
 from fedwcm.runs.folder import RunFolder
@@ -50,7 +52,7 @@ def server_app(*, model: ModelFactory, evaluate: TestData | None = None) -> Serv
 def serve(
     grid: Grid, run_config: Mapping[str, object], model: ModelFactory, evaluate: TestData | None = None
 ) -> RunResult | None:
-    """Play a run to its end, from its start or from where its folder has it; None if it was finished before."""
+    """Run to the end, from the start or from the checkpoint in its folder; None if it was finished before."""
     options = read(run_config)
     parts = Parts.of(options.config)
     options = replace(options, config=_resolved(options.config, parts, model))
@@ -62,15 +64,15 @@ def serve(
             LOG.info("%s holds a finished run: there is nothing to do", folder.path)
             return None
     made = network(model, options.config)
-    roster = ClientDirectory(grid, options.federation)
-    roster.wait()
-    census = _census(folder, roster, options, parts)
-    training = parts.training(options.config, SequentialForward(made), census.population(options.config))
-    return Runner(_deployed(options, roster, census, training, evaluate), folder, Logged()).run()
+    directory = ClientDirectory(grid, options.federation)
+    directory.wait()
+    setup = _setup(folder, directory, options, parts)
+    trainer = parts.trainer(options.config, SequentialForward(made), setup.population(options.config))
+    return Runner(_deployed(options, directory, setup, trainer, evaluate), folder, LogProgress()).run()
 
 
 def _resolved(config: Config, parts: Parts, model: ModelFactory) -> Config:
-    """The configuration with every option of its parts, as a run folder keeps it."""
+    """The configuration with all options of its components, as a run folder keeps it."""
     origin = f"{model.__module__}:{getattr(model, '__qualname__', type(model).__name__)}"
     return replace(
         parts.resolved(config),
@@ -86,49 +88,50 @@ def _require_same(folder: RunFolder, config: Config) -> None:
         raise ValueError(f"{folder.path} cannot be continued with another configuration: " + "; ".join(changed))
 
 
-def _census(
-    folder: RunFolder | None, roster: ClientDirectory, options: AppOptions, parts: Parts
+def _setup(
+    folder: RunFolder | None, directory: ClientDirectory, options: AppOptions, parts: Parts
 ) -> FederationSetup:
-    """The census of the run in the folder; a new one, written there, for a new run."""
+    """The setup of the run in the folder; a new run collects it and writes it there."""
     if folder is not None and folder.holds_run:
         return FederationSetup.read(folder.path)
-    census = take(roster, options, parts.method)
+    setup = collect_setup(directory, options, parts.method)
     if folder is not None:
-        census.write(folder.path)
-    return census
+        setup.write(folder.path)
+    return setup
 
 
 def _deployed(
     options: AppOptions,
-    roster: ClientDirectory,
-    census: FederationSetup,
-    training: ClientTrainer,
+    directory: ClientDirectory,
+    setup: FederationSetup,
+    trainer: ClientTrainer,
     evaluate: TestData | None,
 ) -> Experiment:
-    assert roster.introduction is not None, "clients were met before"
-    config, made = options.config, training.forward.network
-    backend = FlowerBackend(roster, training, census.series, options.federation.min_clients)
-    classes = len(census.totals)
-    deployment = Deployment(
-        training=training,
-        federation=RemoteFederation(roster.samples, classes),
+    assert directory.info is not None, "clients have sent their info before"
+    config, made = options.config, trainer.forward.network
+    backend = FlowerBackend(directory, trainer, setup.series, options.federation.min_clients)
+    classes = len(setup.totals)
+    rounds = Rounds(
+        trainer=trainer,
+        federation=RemoteFederation(directory.samples, classes),
         participation=config.participation,
         backend=backend,
         store=backend.store,
         lr=config.local.lr,
         lr_decay=config.local.lr_decay,
-        survey=census.survey,
+        aggregation=config.aggregation,
+        statistics=setup.survey,
     )
     x, buffers = made.initial()
     return Experiment(
         config=config,
-        simulation=deployment,
+        rounds=rounds,
         network=made,
         x=x,
         buffers=buffers,
-        train_counts=census.totals,
+        train_counts=setup.totals,
         test=None if evaluate is None else tensors(evaluate(), made.device),
         val=None,
         choice=ExecutionPlan("flower", block=1, workers=1),
-        facts=model_facts(roster.introduction.input_shape, [str(c) for c in range(classes)], normalizer=None),
+        facts=model_facts(directory.info.input_shape, [str(c) for c in range(classes)], normalizer=None),
     )

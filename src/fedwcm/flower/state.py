@@ -1,9 +1,9 @@
 """A client's own state (control variates, duals, …), kept on the client between rounds.
 
-A client that trains cannot know whether its answer will be used: it may come too late, or the server may be
+A client that trains cannot know whether its answer will be used: it may arrive too late, or the server may be
 killed before it has saved the round. So it keeps its state after the last round *and* the one that it started
-from, and the server says with each request which round of this client it last used. Both sides then agree at all
-times, and a round that is played again after a crash starts from what it started from the first time.
+from, and the server says with each request which round of this client it last used. Both sides then always agree,
+and a round that is repeated after a crash starts from the same state as the first time.
 """
 
 import logging
@@ -20,31 +20,31 @@ from fedwcm.flower.records import RequestId, to_arrays, to_tensors
 
 LOG = logging.getLogger("flwr.fedwcm")
 
-Kept = dict[int, State]
+StatesByRound = dict[int, State]
 """States by the round after which the client had them."""
 
 
-class Memory(Protocol):
+class StateStore(Protocol):
     """Where a client keeps its states."""
 
-    def read(self, device: torch.device) -> Kept: ...
+    def read(self, device: torch.device) -> StatesByRound: ...
 
-    def write(self, kept: Kept) -> None: ...
+    def write(self, kept: StatesByRound) -> None: ...
 
 
 class FolderState:
-    """A file for each client and run in a folder of the node: it survives everything but the disk."""
+    """One file per client and run in a folder of the node, which survives restarts."""
 
     def __init__(self, folder: Path, asked: RequestId) -> None:
         self._path = folder / f"client-{asked.client}-{asked.series}.safetensors"
 
-    def read(self, device: torch.device) -> Kept:
+    def read(self, device: torch.device) -> StatesByRound:
         if not self._path.exists():
             return {}
         return _nested({key: value.to(device) for key, value in load_file(self._path).items()})
 
-    def write(self, kept: Kept) -> None:
-        """Replace the file in one step, on disk before its name is."""
+    def write(self, kept: StatesByRound) -> None:
+        """Replace the file in one step, flushed to disk first."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         draft = self._path.with_suffix(".tmp")
         save_file({key: value.cpu().contiguous() for key, value in _flat(kept).items()}, draft)
@@ -54,28 +54,28 @@ class FolderState:
 
 
 class ContextState:
-    """Flower's own state of a node in a run: gone with the SuperNode's process and with the run."""
+    """Flower's state of a node in a run, lost when the SuperNode stops or the run ends."""
 
     def __init__(self, context: Context, asked: RequestId) -> None:
         self._context, self._name = context, f"fedwcm-{asked.series}"
 
-    def read(self, device: torch.device) -> Kept:
+    def read(self, device: torch.device) -> StatesByRound:
         if self._name not in self._context.state:
             return {}
         return _nested(to_tensors(self._context.state.array_records[self._name], device))
 
-    def write(self, kept: Kept) -> None:
+    def write(self, kept: StatesByRound) -> None:
         self._context.state[self._name] = to_arrays(_flat(kept))
 
 
-def memory(context: Context, asked: RequestId) -> Memory:
+def state_store(context: Context, asked: RequestId) -> StateStore:
     """The folder that the node's config names as `state-dir`, else Flower's context."""
     folder = context.node_config.get("state-dir")
     return FolderState(Path(str(folder)), asked) if folder else ContextState(context, asked)
 
 
-def state_after(kept: Kept, counted: int, fresh: State, client: int) -> State:
-    """The state that goes with the last answer that the server used; a fresh one if none was, or all is lost."""
+def state_after(kept: StatesByRound, counted: int, fresh: State, client: int) -> State:
+    """The state after the last answer that the server used; a fresh one if there is none, or it is lost."""
     if counted == 0 or not fresh:
         return fresh
     if counted in kept:
@@ -88,18 +88,18 @@ def state_after(kept: Kept, counted: int, fresh: State, client: int) -> State:
     return kept[nearest]
 
 
-def with_next(kept: Kept, counted: int, round_: int, after: State) -> Kept:
+def with_next(kept: StatesByRound, counted: int, round_: int, after: State) -> StatesByRound:
     """What to keep after training a round: its state, and the one that it started from."""
     before = {counted: kept[counted]} if counted in kept else {}
     return {**before, round_: after}
 
 
-def _flat(kept: Kept) -> State:
+def _flat(kept: StatesByRound) -> State:
     return {f"{round_}/{key}": value for round_, state in kept.items() for key, value in state.items()}
 
 
-def _nested(tensors: State) -> Kept:
-    kept: Kept = {}
+def _nested(tensors: State) -> StatesByRound:
+    kept: StatesByRound = {}
     for name, value in tensors.items():
         round_, _, key = name.partition("/")
         kept.setdefault(int(round_), {})[key] = value

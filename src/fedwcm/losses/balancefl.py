@@ -28,12 +28,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, one_hot
 
+from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.checks import require
-from fedwcm.core.loss import Loss, Outputs
+from fedwcm.core.local_data import LocalData
+from fedwcm.core.loss import Loss
 from fedwcm.core.rng import Purpose
 from fedwcm.core.types import Clients, Context, Population, State
-from fedwcm.engine.batches import Batch
-from fedwcm.engine.local_data import LocalData
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,29 +68,29 @@ class BalanceFL(Loss):
             return {}
         spread = _spread(*_features(local, ctx))
         noise, chance = [], []
-        for rows, samples, rng in zip(spread, ctx.clients.samples, ctx.generators(Purpose.OBJECTIVE), strict=True):
+        for rows, samples, rng in zip(spread, ctx.clients.samples, ctx.generators(Purpose.LOSS), strict=True):
             mix = torch.from_numpy(rng.standard_normal((self.draws, samples)))
             noise.append(mix.to(rows) @ rows[:samples])
             chance.append(torch.from_numpy(rng.random(self.draws)).to(rows))
         return {"noise": torch.stack(noise), "chance": torch.stack(chance)}
 
-    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
-        present = _present(batch, view.logits.shape[-1])
-        augmented, o = self._augmented(view, batch, o, ctx)
+    def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        present = _present(batch, outputs.logits.shape[-1])
+        augmented, o = self._augmented(outputs, batch, o, ctx)
         fit = _log_softmax(augmented, present).gather(-1, batch.labels[..., None])[..., 0]
         loss = -batch.mean(fit)
         if self.lambda_:
-            loss = loss + self.lambda_ * batch.mean(self._distillation(view, ~present, ctx))
+            loss = loss + self.lambda_ * batch.mean(self._distillation(outputs, ~present, ctx))
         if self.entropy:
-            own = _log_softmax(view.logits, present)
+            own = _log_softmax(outputs.logits, present)
             surprise = _sum_over(present, own.exp() * own)
             loss = loss + self.entropy * batch.mean(surprise) * batch.sizes
         return loss, o
 
-    def _augmented(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+    def _augmented(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         """Logits with noise on the features of minority classes, and where the ring then stands."""
         if "noise" not in ctx.prepared:  # no augmentation, or a pass over all data outside of training
-            return view.logits, o
+            return outputs.logits, o
         noise, chance = ctx.prepared["noise"], ctx.prepared["chance"]
         ring = (o["position"][:, None] + torch.arange(batch.labels.shape[1], device=noise.device)) % self.draws
         vectors = noise.gather(1, ring[..., None].expand(-1, -1, noise.shape[-1]))
@@ -98,11 +98,11 @@ class BalanceFL(Loss):
         share = (counts / counts.amax(dim=1, keepdim=True)).gather(1, batch.labels)
         used = chance.gather(1, ring) < 1.0 - share
         position = (o["position"] + batch.sizes.long()) % self.draws
-        return view.head(view.features + vectors * used[..., None]), {**o, "position": position}
+        return outputs.head(outputs.features + vectors * used[..., None]), {**o, "position": position}
 
-    def _distillation(self, view: Outputs, absent: Tensor, ctx: Context) -> Tensor:
-        received = _log_softmax(view.at(ctx.x).logits / self.temperature, absent)
-        own = _log_softmax(view.logits / self.temperature, absent)
+    def _distillation(self, outputs: Outputs, absent: Tensor, ctx: Context) -> Tensor:
+        received = _log_softmax(outputs.at(ctx.x).logits / self.temperature, absent)
+        own = _log_softmax(outputs.logits / self.temperature, absent)
         return -_sum_over(absent, received.exp() * own)
 
 
@@ -128,11 +128,11 @@ def _features(local: LocalData, ctx: Context) -> tuple[Tensor, Tensor]:
     received = ctx.x.expand(len(ctx.clients), -1)
     features, classes = [], []
     for batch in local.batches():
-        view = local.view(received, batch)
-        if not view.features.numel():
+        outputs = local.outputs(received, batch)
+        if not outputs.features.numel():
             raise ValueError("loss balancefl with draws > 0 needs a model with a final linear layer")
-        hits = one_hot(batch.labels, view.logits.shape[-1]).to(view.features)
-        features.append(view.features)
+        hits = one_hot(batch.labels, outputs.logits.shape[-1]).to(outputs.features)
+        features.append(outputs.features)
         classes.append(hits if batch.weight is None else hits * batch.weight[..., None])
     return torch.cat(features, dim=1), torch.cat(classes, dim=1)
 

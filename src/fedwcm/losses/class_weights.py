@@ -23,12 +23,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.checks import require
-from fedwcm.core.loss import Loss, Outputs
+from fedwcm.core.loss import Loss
 from fedwcm.core.types import Context, Floats, State
-from fedwcm.engine.batches import Batch
 
-RunData = Literal["client", "global"]
+CountsOf = Literal["client", "global"]
 Scheme = Literal["inverse", "effective"]
 
 
@@ -45,19 +45,19 @@ class ClassWeights(Loss):
     name: ClassVar[str] = "class_weights"
 
     scheme: Scheme = "inverse"
-    prior: RunData = "client"
+    prior: CountsOf = "client"
     beta: float = 0.9999
 
     def __post_init__(self) -> None:
         require(0 <= self.beta < 1, "beta", self.beta, "in [0, 1)")
 
-    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
-        surprise = cross_entropy(view.logits.mT, batch.labels, reduction="none")
+    def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        surprise = cross_entropy(outputs.logits.mT, batch.labels, reduction="none")
         weights = balancing_weights(class_counts(self.prior, ctx), self.scheme, self.beta)
         return batch.mean(of_labels(weights, batch.labels, ctx) * surprise), o
 
 
-def class_counts(source: RunData, ctx: Context) -> Floats:
+def class_counts(source: CountsOf, ctx: Context) -> Floats:
     """Samples of each class: one row a client, or one row for all of them together."""
     if source == "client":
         return ctx.clients.counts.astype(np.float64)

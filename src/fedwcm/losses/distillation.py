@@ -21,11 +21,10 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
+from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.checks import require
-from fedwcm.core.loss import Outputs
+from fedwcm.core.local_data import LocalData
 from fedwcm.core.types import Clients, Context, Population, State
-from fedwcm.engine.batches import Batch
-from fedwcm.engine.local_data import LocalData
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.teacher import TEACHER_FILE, Teacher
 
@@ -61,13 +60,13 @@ class Distillation(CrossEntropy):
                 self._taught.require_samples(batch.sample_ids, batch.labels, self.teacher)
         return {}
 
-    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
-        loss, o = super().loss(view, batch, o, ctx)
+    def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        loss, o = super().__call__(outputs, batch, o, ctx)
         if not self.alpha:
             return loss, o
-        said = self._taught.logits[batch.sample_ids.cpu()].to(view.logits)
+        said = self._taught.logits[batch.sample_ids.cpu()].to(outputs.logits)
         theirs = log_softmax(said / self.temperature, dim=-1)
-        ours = log_softmax(view.logits / self.temperature, dim=-1)
+        ours = log_softmax(outputs.logits / self.temperature, dim=-1)
         divergence = (theirs.exp() * (theirs - ours)).sum(dim=-1)
         return loss + self.alpha * self.temperature**2 * batch.mean(divergence), o
 

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.checks import require
-from fedwcm.core.loss import Loss, Outputs
+from fedwcm.core.loss import Loss
 from fedwcm.core.types import Context, State
-from fedwcm.engine.batches import Batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +37,8 @@ class Focal(Loss):
     def __post_init__(self) -> None:
         require(self.gamma >= 0, "gamma", self.gamma, "non-negative")
 
-    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
-        surprise = cross_entropy(view.logits.mT, batch.labels, reduction="none")
+    def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+        surprise = cross_entropy(outputs.logits.mT, batch.labels, reduction="none")
         # The slope of (1 − p)^gamma is infinite at p = 1 for gamma < 1: a clamped value has slope 0 there.
         missed = -torch.expm1(-surprise).clamp(max=-torch.finfo(surprise.dtype).tiny)
         return batch.mean(missed**self.gamma * surprise), o

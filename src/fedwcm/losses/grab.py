@@ -29,10 +29,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, one_hot
 
+from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.checks import require
-from fedwcm.core.loss import Loss, Outputs
+from fedwcm.core.loss import Loss
 from fedwcm.core.types import Clients, Context, Population, State
-from fedwcm.engine.batches import Batch
 
 EXPONENT_LIMIT = 50.0
 """Beyond e^±50 a weight does not change any more, except that float32 would round it to 0."""
@@ -64,14 +64,14 @@ class GraB(Loss):
         shape = len(clients), population.classes
         return {"output": torch.zeros(shape), "errors": torch.zeros(shape[0], 3, shape[1])}
 
-    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+    def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         now, before, earlier = o["errors"].unbind(dim=1)
         tail = ctx.message.get("tail", torch.ones_like(now[0]))
         output = tail * (o["output"] + self._increment(now, before, earlier))
-        target = one_hot(batch.labels, view.logits.shape[-1]).to(view.logits.dtype)
+        target = one_hot(batch.labels, outputs.logits.shape[-1]).to(outputs.logits.dtype)
         weights = torch.where(target > 0, self.balance(output)[:, None], self.balance(-output)[:, None])
-        costs = weights * binary_cross_entropy_with_logits(view.logits, target, reduction="none")
-        slopes = weights * (view.logits.detach().sigmoid() - target)
+        costs = weights * binary_cross_entropy_with_logits(outputs.logits, target, reduction="none")
+        slopes = weights * (outputs.logits.detach().sigmoid() - target)
         # ∂loss/∂z is negative for the own class and positive for the others: its sum is the change of e.
         errors = torch.stack([now + _mean_per_class(slopes, batch), now, before], dim=1)
         return batch.mean(costs.sum(dim=-1)), {"output": output, "errors": tail * errors}

@@ -25,11 +25,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
+from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.checks import require
-from fedwcm.core.loss import Loss, Outputs
+from fedwcm.core.loss import Loss
 from fedwcm.core.types import Context, Floats, State
-from fedwcm.engine.batches import Batch
-from fedwcm.losses.class_weights import RunData, balancing_weights, class_counts, of_labels
+from fedwcm.losses.class_weights import CountsOf, balancing_weights, class_counts, of_labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class LDAM(Loss):
 
     max_margin: float = 0.5
     scale: float = 30.0
-    prior: RunData = "client"
+    prior: CountsOf = "client"
     drw: float = 0.8
     beta: float = 0.9999
     normalize: bool = True
@@ -60,9 +60,9 @@ class LDAM(Loss):
         require(0 <= self.drw <= 1, "drw", self.drw, "in [0, 1]")
         require(0 <= self.beta < 1, "beta", self.beta, "in [0, 1)")
 
-    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+    def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         counts = class_counts(self.prior, ctx)
-        logits = _normalized(view) if self.normalize else view.logits
+        logits = _normalized(outputs) if self.normalize else outputs.logits
         margin = of_labels(margins(counts, self.max_margin), batch.labels, ctx)
         logits = logits - margin[..., None] * one_hot(batch.labels, logits.shape[-1])
         surprise = cross_entropy(self.scale * logits.mT, batch.labels, reduction="none")
@@ -79,7 +79,7 @@ def margins(counts: Floats, largest: float) -> Floats:
     return rows
 
 
-def _normalized(view: Outputs) -> Tensor:
-    if not view.features.numel():
+def _normalized(outputs: Outputs) -> Tensor:
+    if not outputs.features.numel():
         raise ValueError("loss ldam with normalize = true needs a model with a final linear layer")
-    return view.logits / torch.sqrt(1.0 + view.features.square().sum(dim=-1, keepdim=True))
+    return outputs.logits / torch.sqrt(1.0 + outputs.features.square().sum(dim=-1, keepdim=True))

@@ -12,17 +12,16 @@ even. A class that a client does not have is out of its softmax (its logit is sh
 does not push it down. A uniform pi is cross-entropy. Departures: none.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedwcm.core.loss import Outputs
-from fedwcm.core.types import Context, State
-from fedwcm.engine.batches import Batch
-from fedwcm.losses.class_weights import RunData, class_counts
+from fedwcm.core.batch import Batch
+from fedwcm.core.types import Context
+from fedwcm.losses.class_weights import CountsOf, class_counts
 from fedwcm.losses.cross_entropy import CrossEntropy
 
 SMALLEST_SHARE = 1e-9
@@ -39,10 +38,11 @@ class PriorCE(CrossEntropy):
 
     name: ClassVar[str] = "prior_ce"
 
-    prior: RunData = "client"
+    prior: CountsOf = "client"
 
-    def loss(self, view: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+    def with_gradient(self, logits: Tensor, batch: Batch, ctx: Context) -> tuple[Tensor, Tensor]:
         counts = class_counts(self.prior, ctx)
         shift = np.log(counts / counts.sum(axis=1, keepdims=True) + SMALLEST_SHARE)[:, None]
-        shifted = view.logits + torch.as_tensor(shift, dtype=ctx.x.dtype, device=ctx.x.device)
-        return super().loss(replace(view, logits=shifted), batch, o, ctx)
+        return super().with_gradient(
+            logits + torch.as_tensor(shift, dtype=ctx.x.dtype, device=ctx.x.device), batch, ctx
+        )

@@ -10,7 +10,7 @@ from typing import Any
 from fedwcm.core.method import Method
 from fedwcm.core.registry import Registry
 from fedwcm.methods.fedcm import FedCM
-from fedwcm.methods.wcm import WCM
+from fedwcm.methods.fedwcm import WCM
 
 SUFFIX = "+wcm"
 
@@ -28,11 +28,15 @@ class MethodRegistry(Registry[Method]):
 
 
 def with_wcm(base: type[Method]) -> type[Method]:
-    """A momentum method with FedWCM's client weights and adaptive alpha."""
+    """Compose a momentum method with FedWCM's client weights and adaptive alpha."""
     if not issubclass(base, FedCM):
         raise ValueError(
             f"{base.name}{SUFFIX} does not exist: {base.name} has no momentum of FedCM's kind to adapt"
         )
+    if issubclass(base, WCM):
+        raise ValueError(f"{base.name}{SUFFIX} does not exist: {base.name} has FedWCM's two parts already")
+    if base.next_alpha is not FedCM.next_alpha:
+        raise ValueError(f"{base.name}{SUFFIX} does not exist: {base.name} adapts alpha by a rule of its own")
     defaults = {field.name: field.default for field in fields(base)}  # the base's, where it changed FedCM's
     members: dict[str, Any] = {
         **defaults,

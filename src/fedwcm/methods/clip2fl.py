@@ -31,8 +31,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from fedwcm.core.checks import require
-from fedwcm.core.types import Population, Report, State, Vec
-from fedwcm.engine.network import Network
+from fedwcm.core.layout import Layout
+from fedwcm.core.types import Population, State, Vec
 from fedwcm.methods.creff import CReFF
 from fedwcm.teacher import TEACHER_FILE, Teacher
 
@@ -58,21 +58,21 @@ class CLIP2FL(CReFF):
         require(self.contrast >= 0, "contrast", self.contrast, "non-negative")
         require(self.temperature > 0, "temperature", self.temperature, "positive")
 
-    def init(self, x: Vec, population: Population, survey: Report) -> State:
+    def init(self, x: Vec, population: Population) -> State:
         if not self.contrast:
             return {}
         teacher = Teacher.read(self.teacher)
         teacher.require_classes(population.classes, self.teacher)
         return {"embeddings": normalize(teacher.embeddings.to(x), dim=-1)}
 
-    def first_state(self, x: Vec, s: State, network: Network, rng: torch.Generator) -> State:
-        s = super().first_state(x, s, network, rng)
+    def first_state(self, x: Vec, s: State, layout: Layout, rng: torch.Generator) -> State:
+        s = super().first_state(x, s, layout, rng)
         if not self.contrast:
             return s
         return {**s, "embeddings": turned(s["embeddings"], s["features"].shape[-1], rng)}
 
-    def feature_loss(self, features: Tensor, s: State, agg: State) -> Tensor:
-        loss = super().feature_loss(features, s, agg)
+    def feature_loss(self, features: Tensor, s: State, probed: State) -> Tensor:
+        loss = super().feature_loss(features, s, probed)
         if not self.contrast:
             return loss
         likeness = features @ s["embeddings"].T / self.temperature

@@ -36,19 +36,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, one_hot, pad, softmax
 
+from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.checks import require
-from fedwcm.core.loss import Outputs
-from fedwcm.core.types import Cohort, Combination, Context, State, Vec
-from fedwcm.engine.batches import Batch
-from fedwcm.engine.local_data import LocalData
-from fedwcm.engine.network import Network
+from fedwcm.core.layout import Layout
+from fedwcm.core.local_data import LocalData
+from fedwcm.core.mixins import TwoPhase
+from fedwcm.core.types import Cohort, Context, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 
 NO_HEAD = "federated features (methods creff, clip2fl) need a model with a final linear layer that is trained"
 
 
 @dataclass(frozen=True, kw_only=True)
-class CReFF(FedAvg):
+class CReFF(TwoPhase, FedAvg):
     """FedAvg with a head re-trained on federated features.
 
     Args:
@@ -61,7 +61,6 @@ class CReFF(FedAvg):
     """
 
     name: ClassVar[str] = "creff"
-    probes: ClassVar[bool] = True
 
     features: int = 100
     feature_lr: float = 0.1
@@ -77,7 +76,7 @@ class CReFF(FedAvg):
         for field in ("feature_lr", "retrain_lr"):
             require(getattr(self, field) > 0, field, getattr(self, field), "positive")
 
-    def probe_message(self, s: State) -> State:
+    def probe_broadcast(self, s: State) -> State:
         return {"head": s["head"]} if "head" in s else {}
 
     def probe(self, local: LocalData, ctx: Context) -> State:
@@ -85,19 +84,21 @@ class CReFF(FedAvg):
         counts = torch.as_tensor(ctx.clients.counts, dtype=ctx.x.dtype, device=ctx.x.device)
         sums: Tensor | float = 0.0
         for batch in local.batches():
-            sums = sums + gradient_sums(local.view(received, batch), batch, ctx.message.get("head"))
+            sums = sums + gradient_sums(local.outputs(received, batch), batch, ctx.message.get("head"))
         return {"gradients": sums / counts.clamp(min=1)[..., None, None], "holders": counts.clamp(max=1)}
 
-    def combine_probe(self, s: State, cohort: Cohort) -> dict[str, Combination]:
+    def after_probe(self, s: State, uploads: Uploads, cohort: Cohort) -> State:
         everybody = np.ones(len(cohort))
-        return {key: Combination(key, everybody) for key in ("gradients", "holders")}
+        return {**s, **{key: uploads.sum(key, everybody) for key in ("gradients", "holders")}}
 
-    def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
+    def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
         rng = torch.Generator().manual_seed(int(cohort.rng.integers(2**63)))
-        s = s if "head" in s else self.first_state(x, s, cohort.network, rng)
-        features = self.matched(s, agg)
+        probed = {key: s[key] for key in ("gradients", "holders")}
+        s = {key: value for key, value in s.items() if key not in probed}
+        s = s if "head" in s else self.first_state(x, s, cohort.layout, rng)
+        features = self.matched(s, probed)
         head = self.retrained(features, s["head"].shape[-1], rng)
-        x, s = super().update(x, s, agg, cohort)
+        x, s = super().update(x, s, uploads, cohort)
         return x, {**s, "features": features, "head": head}
 
     def eval_params(self, x: Vec, s: State) -> Vec:
@@ -108,25 +109,25 @@ class CReFF(FedAvg):
         start = int(s["head_start"])
         return torch.cat([x[:start], head, x[start + len(head) :]])
 
-    def first_state(self, x: Vec, s: State, network: Network, rng: torch.Generator) -> State:
+    def first_state(self, x: Vec, s: State, layout: Layout, rng: torch.Generator) -> State:
         """The state with the head of `x`, where it stands in `x`, and random features."""
-        head, width = head_of(x, network)
+        head, width = head_of(x, layout)
         features = torch.randn(len(head), self.features, width, generator=rng, dtype=x.dtype).to(x.device)
-        return {**s, "head": head, "head_start": torch.tensor(network.head_slots[0].start), "features": features}
+        return {**s, "head": head, "head_start": torch.tensor(layout.head_slices[0].start), "features": features}
 
-    def feature_loss(self, features: Tensor, s: State, agg: State) -> Tensor:
+    def feature_loss(self, features: Tensor, s: State, probed: State) -> Tensor:
         """What the federated features `(C, features, d)` are to make small: Σ_c D."""
-        real = agg["gradients"][..., : s["head"].shape[-1]]  # sums do for means: D sees directions alone
+        real = probed["gradients"][..., : s["head"].shape[-1]]  # sums do for means: D sees directions alone
         distances = gradient_distances(class_gradients(features, s["head"]), real, features.shape[-1])
-        return torch.where(agg["holders"] > 0, distances, 0.0).sum()
+        return torch.where(probed["holders"] > 0, distances, 0.0).sum()
 
-    def matched(self, s: State, agg: State) -> Tensor:
+    def matched(self, s: State, probed: State) -> Tensor:
         """The federated features after this round's steps."""
         features = s["features"]
         for _ in range(self.match_steps):
             leaf = features.detach().requires_grad_()
             with torch.enable_grad():
-                (slope,) = torch.autograd.grad(self.feature_loss(leaf, s, agg), leaf)
+                (slope,) = torch.autograd.grad(self.feature_loss(leaf, s, probed), leaf)
             features = torch.add(features, slope, alpha=-self.feature_lr)
         return features
 
@@ -146,25 +147,25 @@ class CReFF(FedAvg):
         return head
 
 
-def head_of(x: Vec, network: Network) -> tuple[Tensor, int]:
+def head_of(x: Vec, layout: Layout) -> tuple[Tensor, int]:
     """The head in `x`, a row a class with the bias (if any) as last column, and the number of features."""
-    weight, bias = f"{network.head_name}.weight", f"{network.head_name}.bias"
-    parameters = network.unflatten(x)
+    weight, bias = f"{layout.head}.weight", f"{layout.head}.bias"
+    parameters = layout.unflatten(x)
     if weight not in parameters:
         raise ValueError(NO_HEAD)
     columns = [parameters[weight], *([parameters[bias][:, None]] if bias in parameters else [])]
     return torch.cat(columns, dim=-1), columns[0].shape[-1]
 
 
-def gradient_sums(view: Outputs, batch: Batch, head: Tensor | None) -> Tensor:
+def gradient_sums(outputs: Outputs, batch: Batch, head: Tensor | None) -> Tensor:
     """Σ over samples of each class of ∂CE/∂head, `(K, C, C, d + 1)`, the bias as last column, used or not.
 
-    Without a head, that of the view's model is meant.
+    Without a head, that of the model that gave the outputs is meant.
     """
-    if not view.features.numel():
+    if not outputs.features.numel():
         raise ValueError(NO_HEAD)
-    inputs = pad(view.features, (0, 1), value=1.0)
-    logits = view.logits if head is None else inputs[..., : head.shape[-1]] @ head.T
+    inputs = pad(outputs.features, (0, 1), value=1.0)
+    logits = outputs.logits if head is None else inputs[..., : head.shape[-1]] @ head.T
     target = one_hot(batch.labels, logits.shape[-1]).to(logits.dtype)
     slopes = softmax(logits, dim=-1) - target
     belongs = target if batch.weight is None else target * batch.weight[..., None]

@@ -20,12 +20,13 @@ from typing import ClassVar
 import torch
 
 from fedwcm.core.checks import require
-from fedwcm.core.types import Cohort, Ints, Population, Report, State, Vec
+from fedwcm.core.mixins import Momentum
+from fedwcm.core.types import Cohort, Ints, Population, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAdam(FedAvg):
+class FedAdam(Momentum, FedAvg):
     """FedAvg with Adam on the server.
 
     Args:
@@ -48,14 +49,15 @@ class FedAdam(FedAvg):
         require(0 <= self.beta2 < 1, "beta2", self.beta2, "in [0, 1)")
         require(self.epsilon > 0, "epsilon", self.epsilon, "positive")
 
-    def init(self, x: Vec, population: Population, survey: Report) -> State:
+    def init(self, x: Vec, population: Population) -> State:
         return {"mean": torch.zeros_like(x), "square": torch.zeros_like(x)}
 
-    def starting_gain(self, population: Population, samples: Ints) -> float | None:
+    def starting_gain(self, population: Population, samples: Ints) -> float:
         return self.beta1
 
-    def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
-        mean = torch.lerp(s["mean"], agg["delta"], 1.0 - self.beta1)
-        square = torch.lerp(s["square"], agg["delta"].square(), 1.0 - self.beta2)
-        step = torch.div(mean, square.sqrt() + self.epsilon)
+    def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
+        delta = uploads.sum("delta", self.weights(s, cohort))
+        mean = self.beta1 * s["mean"] + (1.0 - self.beta1) * delta
+        square = self.beta2 * s["square"] + (1.0 - self.beta2) * delta.square()
+        step = mean / (square.sqrt() + self.epsilon)
         return x + self.server_lr * step, {**s, "mean": mean, "square": square}

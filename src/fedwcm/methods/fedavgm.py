@@ -18,12 +18,13 @@ from typing import ClassVar
 import torch
 
 from fedwcm.core.checks import require
-from fedwcm.core.types import Cohort, Ints, Population, Report, State, Vec
+from fedwcm.core.mixins import Momentum
+from fedwcm.core.types import Cohort, Ints, Population, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvgM(FedAvg):
+class FedAvgM(Momentum, FedAvg):
     """FedAvg with server momentum.
 
     Args:
@@ -38,12 +39,12 @@ class FedAvgM(FedAvg):
         super().__post_init__()
         require(0 <= self.beta < 1, "beta", self.beta, "in [0, 1)")
 
-    def init(self, x: Vec, population: Population, survey: Report) -> State:
+    def init(self, x: Vec, population: Population) -> State:
         return {"momentum": torch.zeros_like(x)}
 
-    def starting_gain(self, population: Population, samples: Ints) -> float | None:
+    def starting_gain(self, population: Population, samples: Ints) -> float:
         return self.beta
 
-    def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
-        momentum = self.beta * s["momentum"] - agg["delta"]
+    def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
+        momentum = self.beta * s["momentum"] - uploads.sum("delta", self.weights(s, cohort))
         return x - self.server_lr * momentum, {**s, "momentum": momentum}

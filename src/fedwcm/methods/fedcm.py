@@ -23,22 +23,22 @@ import torch
 from fedwcm.balance import momentum_gain
 from fedwcm.core.checks import require
 from fedwcm.core.method import Method
+from fedwcm.core.mixins import Momentum, RoundMetrics
 from fedwcm.core.types import (
     Cohort,
-    Combination,
     Context,
     Floats,
+    GradientOracle,
     Ints,
     Population,
-    Report,
     State,
+    Uploads,
     Vec,
 )
-from fedwcm.engine.fast.affine_step import Blend
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedCM(Method):
+class FedCM(Momentum, RoundMetrics, Method):
     """Client-level momentum.
 
     Args:
@@ -58,43 +58,39 @@ class FedCM(Method):
         super().__post_init__()
         require(0 < self.alpha <= 1, "alpha", self.alpha, "in (0, 1]")
 
-    def init(self, x: Vec, population: Population, survey: Report) -> State:
+    def init(self, x: Vec, population: Population) -> State:
         return {"momentum": torch.zeros_like(x), "alpha": torch.tensor(self.alpha, dtype=torch.float64)}
 
-    def starting_gain(self, population: Population, samples: Ints) -> float | None:
+    def starting_gain(self, population: Population, samples: Ints) -> float:
         if self.momentum_norm == "exact":
             return 1.0 - self.alpha
         return momentum_gain(self.alpha, samples, population.batch_size)
 
-    def message(self, s: State, probed: State) -> State:
+    def broadcast(self, s: State) -> State:
         return {"momentum": s["momentum"], "alpha": s["alpha"]}
 
-    def blend(self, c: State, ctx: Context) -> Blend:
-        alpha = float(ctx.message["alpha"])
-        return Blend(alpha, (1.0 - alpha) * ctx.message["momentum"])
+    def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        a = float(ctx.message["alpha"])
+        return a * grad(w) + (1.0 - a) * ctx.message["momentum"], c
 
-    def combine(self, s: State, cohort: Cohort) -> dict[str, Combination]:
-        weights = self.weights(s, cohort)
-        return {
-            "delta": Combination("delta", weights),
-            "momentum": Combination("delta", -weights / self._normaliser(cohort)),
-        }
-
-    def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
-        step = agg["delta"] if self.server_step == "average" else -agg["momentum"]
+    def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
+        p = self.weights(s, cohort)
+        delta, momentum = uploads.sum("delta", np.stack([p, -p / self.path_length(cohort)]))
+        step = delta if self.server_step == "average" else -momentum
         alpha = torch.tensor(self.next_alpha(s, cohort), dtype=torch.float64)
-        return x + self.server_lr * step, {**s, "momentum": agg["momentum"], "alpha": alpha}
+        return x + self.server_lr * step, {**s, "momentum": momentum, "alpha": alpha}
 
     def next_alpha(self, s: State, cohort: Cohort) -> float:
-        """The share of the fresh gradient in the next round."""
+        """Return the share of the fresh gradient in the next round."""
         return self.alpha
 
-    def diagnostics(self, s: State, cohort: Cohort) -> dict[str, float]:
-        alpha = float(s["alpha"])
-        path = cohort.learning_rates * cohort.steps / self._normaliser(cohort)
-        return {"alpha": alpha, "gain": (1.0 - alpha) * float(np.dot(self.weights(s, cohort), path))}
-
-    def _normaliser(self, cohort: Cohort) -> Floats:
+    def path_length(self, cohort: Cohort) -> Floats:
+        """Return N_k, by which a client's increment is divided to make a gradient of it."""
         if self.momentum_norm == "exact":
             return cohort.learning_rates * cohort.steps
         return np.full(len(cohort), cohort.base_lr * cohort.population.nominal_steps)
+
+    def metrics(self, s: State, cohort: Cohort) -> dict[str, float]:
+        alpha = float(s["alpha"])
+        ratio = cohort.learning_rates * cohort.steps / self.path_length(cohort)
+        return {"alpha": alpha, "gain": (1.0 - alpha) * float(np.dot(self.weights(s, cohort), ratio))}

@@ -33,15 +33,15 @@ from fedwcm.core.method import Method, mean_weights
 from fedwcm.core.types import (
     Clients,
     Cohort,
-    Combination,
     Context,
     Floats,
+    GradientOracle,
     Population,
     Report,
     State,
+    Uploads,
     Vec,
 )
-from fedwcm.engine.fast.affine_step import Blend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,15 +64,14 @@ class FedDyn(Method):
         super().__post_init__()
         require(self.lam >= 0, "lam", self.lam, "non-negative")
 
-    def init(self, x: Vec, population: Population, survey: Report) -> State:
+    def init(self, x: Vec, population: Population) -> State:
         return {"dual": x.new_zeros(x.shape)}
 
     def init_client(self, x: Vec, clients: Clients) -> State:
         return {"dual": x.new_zeros(len(clients), len(x))}
 
-    def blend(self, c: State, ctx: Context) -> Blend:
-        penalty = self._penalty(ctx)
-        return Blend(shift=(c["dual"] - ctx.x).mul_(penalty), pull=penalty)
+    def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        return grad(w) + self._penalty(ctx) * (c["dual"] + w - ctx.x), c
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         delta = w - ctx.x
@@ -81,23 +80,18 @@ class FedDyn(Method):
     def weights(self, s: State, cohort: Cohort) -> Floats:
         return mean_weights("uniform", cohort)
 
-    def combine(self, s: State, cohort: Cohort) -> dict[str, Combination]:
+    def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
         share = 1.0 / cohort.population.clients if self.lam else 0.0
-        return {
-            "delta": Combination("delta", self.weights(s, cohort)),
-            "dual": Combination("delta", np.full(len(cohort), share)),
-        }
-
-    def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
-        dual = s["dual"] + agg["dual"]
-        return x + self.server_lr * agg["delta"] + dual, {**s, "dual": dual}
+        delta, duals = uploads.sum("delta", np.stack([self.weights(s, cohort), np.full(len(cohort), share)]))
+        dual = s["dual"] + duals
+        return x + self.server_lr * delta + dual, {**s, "dual": dual}
 
     def eval_params(self, x: Vec, s: State) -> Vec:
         return x - s["dual"] if self.eval_model == "average" else x
 
-    def _penalty(self, ctx: Context) -> Tensor:
-        """λ_k, `(K, 1)`."""
+    def _penalty(self, ctx: Context) -> float | Tensor:
+        """Return λ_k: one number, or one per client `(K, 1)`."""
         if self.average == "uniform":
-            return ctx.x.new_full((len(ctx.clients), 1), self.lam)
+            return self.lam
         relative = ctx.clients.samples[:, None] / ctx.population.mean_samples
         return torch.as_tensor(self.lam / relative, dtype=ctx.x.dtype, device=ctx.x.device)

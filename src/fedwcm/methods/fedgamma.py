@@ -14,12 +14,12 @@ Departures: none. Trap avoided: control variates divided by E·n/b of client 0 i
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedwcm.methods.sam import Ascent
+from fedwcm.methods.sam import SharpnessAware
 from fedwcm.methods.scaffold import SCAFFOLD
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedGamma(Ascent, SCAFFOLD):
+class FedGamma(SharpnessAware, SCAFFOLD):
     """SCAFFOLD with gradients at the ascended point.
 
     Args:

@@ -26,13 +26,14 @@ from typing import ClassVar
 import torch
 
 from fedwcm.core.checks import require
-from fedwcm.core.types import Cohort, Population, Report, State, Vec
-from fedwcm.engine.network import Network
+from fedwcm.core.layout import Layout
+from fedwcm.core.mixins import RoundMetrics
+from fedwcm.core.types import Cohort, Population, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedGraB(FedAvg):
+class FedGraB(RoundMetrics, FedAvg):
     """FedAvg with the Direct Prior Analyzer.
 
     Args:
@@ -47,20 +48,20 @@ class FedGraB(FedAvg):
         super().__post_init__()
         require(0 <= self.head_share <= 1, "head_share", self.head_share, "in [0, 1]")
 
-    def init(self, x: Vec, population: Population, survey: Report) -> State:
+    def init(self, x: Vec, population: Population) -> State:
         return {"shares": x.new_zeros(population.classes), "estimates": x.new_zeros(())}
 
-    def message(self, s: State, probed: State) -> State:
+    def broadcast(self, s: State) -> State:
         return {"tail": self.tail(s["shares"])}
 
-    def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
-        x, s = super().update(x, s, agg, cohort)
+    def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
+        x, s = super().update(x, s, uploads, cohort)
         estimates = s["estimates"] + 1
-        shares = torch.lerp(s["shares"], class_shares(x, cohort.network), 1 / estimates)
+        shares = torch.lerp(s["shares"], class_shares(x, cohort.layout), 1 / estimates)
         return x, {"shares": shares, "estimates": estimates}
 
-    def diagnostics(self, s: State, cohort: Cohort) -> dict[str, float]:
-        return {"tail_classes": float(self.message(s, {})["tail"].sum())}
+    def metrics(self, s: State, cohort: Cohort) -> dict[str, float]:
+        return {"tail_classes": float(self.broadcast(s)["tail"].sum())}
 
     def tail(self, shares: Vec) -> Vec:
         """1 for the classes behind those that hold the share `head_share`, 0 for these."""
@@ -69,9 +70,9 @@ class FedGraB(FedAvg):
         return torch.zeros_like(shares).scatter(0, order, (in_front >= self.head_share).to(shares.dtype))
 
 
-def class_shares(x: Vec, network: Network) -> Vec:
+def class_shares(x: Vec, layout: Layout) -> Vec:
     """How the data is spread over the classes, guessed from the lengths of the classifier's rows."""
-    weight = next((slot for slot in network.head_slots if len(slot.shape) == 2), None)
+    weight = next((part for part in layout.head_slices if len(part.shape) == 2), None)
     if weight is None:
         raise ValueError("method fedgrab needs a model whose final linear layer is trained")
     norms = torch.linalg.vector_norm(x[weight.start : weight.stop].view(weight.shape), dim=-1)

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from fedwcm.core.checks import require
-from fedwcm.core.types import Clients, Cohort, Context, GradientOracle, Population, Report, State, Vec
+from fedwcm.core.perturbation import perturbation
+from fedwcm.core.types import Clients, Cohort, Context, GradientOracle, Population, Report, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
-from fedwcm.methods.sam import perturbation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,30 +47,29 @@ class FedLESAM(FedAvg):
         super().__post_init__()
         require(self.rho >= 0, "rho", self.rho, "non-negative")
 
-    def init(self, x: Vec, population: Population, survey: Report) -> State:
-        return {**super().init(x, population, survey), **self._server_memory(x.new_zeros(x.shape))}
+    def init(self, x: Vec, population: Population) -> State:
+        return {**super().init(x, population), **self._server_memory(x.new_zeros(x.shape))}
 
     def init_client(self, x: Vec, clients: Clients) -> State:
         return {**super().init_client(x, clients), **self._client_memory(x, len(clients))}
 
-    def message(self, s: State, probed: State) -> State:
+    def broadcast(self, s: State) -> State:
         own = {"perturbation": s["perturbation"]} if self.memory == "server" else {}
-        return {**super().message(s, probed), **own}
+        return {**super().broadcast(s), **own}
 
-    def prepare(self, c: State, ctx: Context) -> State:
+    def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
         if self.memory == "server":
-            return super().prepare(c, ctx)
-        return {**super().prepare(c, ctx), "perturbation": perturbation(c["previous"] - ctx.x, self.rho)}
-
-    def gradient_at(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> Vec:
-        return w + (ctx.message if self.memory == "server" else ctx.prepared)["perturbation"]
+            e = ctx.message["perturbation"]
+        else:
+            e = perturbation(c["previous"] - ctx.x, self.rho)
+        return super().direction(w, grad.shifted(e), c, ctx)
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         upload, report, c = super().finish(w, c, ctx)
         return upload, report, {**c, **self._client_memory(ctx.x, len(w))}
 
-    def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
-        x_next, s = super().update(x, s, agg, cohort)
+    def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
+        x_next, s = super().update(x, s, uploads, cohort)
         return x_next, {**s, **self._server_memory(perturbation(x - x_next, self.rho))}
 
     def _client_memory(self, x: Vec, clients: int) -> State:

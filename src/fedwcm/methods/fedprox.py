@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedwcm.core.checks import require
-from fedwcm.core.types import Context, State
-from fedwcm.engine.fast.affine_step import Blend
+from fedwcm.core.types import Context, GradientOracle, State, Vec
 from fedwcm.methods.fedavg import FedAvg
 
 
@@ -36,5 +35,5 @@ class FedProx(FedAvg):
         super().__post_init__()
         require(self.mu >= 0, "mu", self.mu, "non-negative")
 
-    def blend(self, c: State, ctx: Context) -> Blend:
-        return Blend(shift=-self.mu * ctx.x, pull=ctx.x.new_full((len(ctx.clients), 1), self.mu))
+    def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        return grad(w) + self.mu * (w - ctx.x), c

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedwcm.methods.fedavg import FedAvg
-from fedwcm.methods.sam import Ascent
+from fedwcm.methods.sam import SharpnessAware
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedSAM(Ascent, FedAvg):
+class FedSAM(SharpnessAware, FedAvg):
     """FedAvg with gradients at the ascended point.
 
     Args:

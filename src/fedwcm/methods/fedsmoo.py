@@ -19,19 +19,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedwcm.core.checks import require
-from fedwcm.core.types import (
-    Clients,
-    Cohort,
-    Combination,
-    Context,
-    GradientOracle,
-    Population,
-    Report,
-    State,
-    Vec,
-)
+from fedwcm.core.perturbation import perturbation
+from fedwcm.core.types import Clients, Cohort, Context, GradientOracle, Population, Report, State, Uploads, Vec
 from fedwcm.methods.feddyn import FedDyn
-from fedwcm.methods.sam import perturbation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,27 +40,26 @@ class FedSMOO(FedDyn):
         super().__post_init__()
         require(self.rho >= 0, "rho", self.rho, "non-negative")
 
-    def init(self, x: Vec, population: Population, survey: Report) -> State:
-        return {**super().init(x, population, survey), "perturbation": x.new_zeros(x.shape)}
+    def init(self, x: Vec, population: Population) -> State:
+        return {**super().init(x, population), "perturbation": x.new_zeros(x.shape)}
 
     def init_client(self, x: Vec, clients: Clients) -> State:
         return {**super().init_client(x, clients), "mu": x.new_zeros(len(clients), len(x))}
 
-    def message(self, s: State, probed: State) -> State:
-        return {**super().message(s, probed), "perturbation": s["perturbation"]}
+    def broadcast(self, s: State) -> State:
+        return {**super().broadcast(s), "perturbation": s["perturbation"]}
 
     def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
         shared = ctx.message["perturbation"]
         e = perturbation(grad(w) - c["mu"] - shared, self.rho)
-        return ctx.blend.of(grad(w + e), w), {**c, "mu": c["mu"] + e - shared}
+        v, c = super().direction(w, grad.shifted(e), c, ctx)
+        return v, {**c, "mu": c["mu"] + e - shared}
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         upload, report, c = super().finish(w, c, ctx)
         return {**upload, "mu": c["mu"]}, report, c
 
-    def combine(self, s: State, cohort: Cohort) -> dict[str, Combination]:
-        return {**super().combine(s, cohort), "mu": Combination("mu", self.weights(s, cohort))}
-
-    def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
-        x_next, s = super().update(x, s, agg, cohort)
-        return x_next, {**s, "perturbation": perturbation(agg["mu"], self.rho)}
+    def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
+        x_next, s_next = super().update(x, s, uploads, cohort)
+        mean = uploads.sum("mu", self.weights(s, cohort))
+        return x_next, {**s_next, "perturbation": perturbation(mean, self.rho)}

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedwcm.methods.feddyn import FedDyn
-from fedwcm.methods.sam import Ascent
+from fedwcm.methods.sam import SharpnessAware
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedSpeed(Ascent, FedDyn):
+class FedSpeed(SharpnessAware, FedDyn):
     """FedDyn with gradients at the ascended point.
 
     Args:

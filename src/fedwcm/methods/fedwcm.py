@@ -1,21 +1,165 @@
-"""FedWCM: FedCM with client weights by scarcity and an adaptive alpha (Algorithm 1).
+"""FedWCM (Algorithm 1) and FedWCM-X (Algorithm 2): momentum that knows the class distribution.
 
 Li, Huang, Jiang, Xie, Liu, Du, Wang, Wu. FedWCM: Unleashing the Potential of Momentum-based Federated
-Learning in Long-Tailed Scenarios. ICPP 2025. (Read: the paper.)
+Learning in Long-Tailed Scenarios. ICPP 2025. Sources: the paper.
 
-The local step and the momentum are FedCM's (`fedcm.py`), the weights w_k and α_r those of `wcm.py`; each of
-the two files names the options under which the printed text runs instead. On balanced data with clients of
-equal size FedWCM is FedCM.
+    s_k = Σ_c d_c n_kc / n_k                                Eq. 3: how much scarce data client k has
+    v   = α_r g + (1 − α_r) Δ_r                             each local step, x_k ← x_k − η_l v
+    w_k = softmax_k(s_k / T),   T = temperature_scale / (C · D)        Eq. 4
+    α_{r+1} = α₀ + (1 − α₀)(1 − e^(−D)) q_r,   q_r = ŝ_round / ŝ       Eq. 5
+    Δ_{r+1} = Σ_k w_k (x_r − x_k) / (η_l B_k)
+    x_{r+1} = x_r + η_g Σ_k w_k (x_k − x_r)
+
+D is the distance of the class distribution from the target. Every client computes its own score from the gathered
+distribution and reports that one number; the server never sees a client's counts. Scores, weights and q_r are
+over the clients that answered. On balanced data with clients of equal size FedWCM is FedCM.
+
+Where the paper contradicts itself, the default is the reading that the text describes, and the printed form is an
+option: d_c = max(p̂_c − p_c, 0) (`score="absolute"`: |p̂_c − p_c|, which favours head classes), exponent D
+(`alpha_rule="temperature"`: T/C, under which more imbalance means more stale momentum), q as printed
+(`q="inverse"`, `q="off"`); the step of the server and the normaliser are FedCM's options (`fedcm.py`).
+
+FedWCM-X is for clients of unequal size:
+
+    η'_l = η_l · B̂ / B_k           B̂ = E·⌈n̄/b⌉, the steps of a client of mean size
+    w'_k ∝ w_k · n_k               renormalised to sum to 1; `normalize=false` is the text, w_k n_k / Σ n_j
+
+Every client's path then has the length η_l·B̂, and with `momentum_norm="exact"` the normaliser is the 1/(η_l B̂) of
+the algorithm box and the gain exactly 1 − α. The printed weights sum to about 1/m for m clients, which shrinks the
+step by the number of clients sampled.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from fedwcm.methods.wcm import WCM
+import numpy as np
+import torch
+
+from fedwcm.balance import adaptive_alpha, client_scores, client_weights, discrepancy, temperature
+from fedwcm.core.checks import require
+from fedwcm.core.method import mean_weights
+from fedwcm.core.mixins import ClientStatistics, LocalRates
+from fedwcm.core.types import (
+    Cohort,
+    Context,
+    Floats,
+    GradientOracle,
+    Ints,
+    Population,
+    Report,
+    State,
+    Uploads,
+    Vec,
+)
+from fedwcm.methods.fedcm import FedCM
+
+
+@dataclass(frozen=True, kw_only=True)
+class WCM(ClientStatistics, FedCM):
+    """FedWCM's two parts, client weights and an adaptive alpha: mix in before a method with FedCM's momentum.
+
+    Args:
+        score: count only what is scarcer than the target (`scarcity`), or every deviation (`absolute`).
+        temperature_scale: scale of the softmax temperature; smaller sets the clients further apart.
+        alpha_rule: exponent of Eq. 5: the discrepancy D, or T/C as printed (`temperature`).
+        q: the ratio of Eq. 5 as printed (`ratio`), upside down (`inverse`), or 1 (`off`).
+        weighting: use the weights; `false` leaves the base method's (for an ablation).
+        adaptive: adapt alpha; `false` keeps the base method's (for an ablation).
+        target: the class distribution to steer towards, one share per class; uniform if not given.
+    """
+
+    score: Literal["scarcity", "absolute"] = "scarcity"
+    temperature_scale: float = 0.25
+    alpha_rule: Literal["discrepancy", "temperature"] = "discrepancy"
+    q: Literal["ratio", "inverse", "off"] = "ratio"
+    weighting: bool = True
+    adaptive: bool = True
+    target: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.temperature_scale > 0, "temperature_scale", self.temperature_scale, "positive")
+
+    def client_statistics(self, counts: Ints, population: Population) -> Report:
+        """Eq. 3: s_k."""
+        return {"score": client_scores(counts, self.target, self.score, prior=population.prior)}
+
+    def with_statistics(self, s: State, statistics: Report) -> State:
+        """Keep ŝ, the mean score of all clients."""
+        return {**s, "mean_score": torch.tensor(float(np.mean(statistics["score"])), dtype=torch.float64)}
+
+    def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
+        upload, report, c = super().finish(w, c, ctx)
+        return upload, {**report, **self.client_statistics(ctx.clients.counts, ctx.population)}, c
+
+    def weights(self, s: State, cohort: Cohort) -> Floats:
+        """Eq. 4: w_k."""
+        if not self.weighting:
+            return super().weights(s, cohort)
+        return client_weights(cohort.report["score"], self._temperature(cohort.population))
+
+    def next_alpha(self, s: State, cohort: Cohort) -> float:
+        """Eq. 5: α_{r+1}."""
+        if not self.adaptive:
+            return super().next_alpha(s, cohort)
+        overall, this_round = float(s["mean_score"]), float(np.mean(cohort.report["score"]))
+        if self.q == "off":
+            this_round, overall = 1.0, 1.0
+        elif self.q == "inverse":
+            this_round, overall = overall, this_round
+        return adaptive_alpha(self._exponent(cohort.population), this_round, overall, self.alpha)
+
+    def _temperature(self, population: Population) -> float:
+        return temperature(population.prior[None], self.target, self.temperature_scale)
+
+    def _exponent(self, population: Population) -> float:
+        if self.alpha_rule == "temperature":
+            return self._temperature(population) / population.classes
+        return discrepancy(population.prior[None], self.target)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedWCM(WCM):
-    """FedCM with both parts of `wcm`."""
+    """Algorithm 1. Its loop is FedCM's, written out here to be read beside the box; the rest is `WCM`."""
 
     name: ClassVar[str] = "fedwcm"
+
+    def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        alpha = float(ctx.message["alpha"])
+        return alpha * grad(w) + (1.0 - alpha) * ctx.message["momentum"], c
+
+    def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
+        weights = self.weights(s, cohort)
+        alpha = self.next_alpha(s, cohort)
+        delta, momentum = uploads.sum("delta", np.stack([weights, -weights / self.path_length(cohort)]))
+        step = delta if self.server_step == "average" else -momentum
+        s = {**s, "momentum": momentum, "alpha": torch.tensor(alpha, dtype=torch.float64)}
+        return x + self.server_lr * step, s
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedWCMX(LocalRates, FedWCM):
+    """Algorithm 2: FedWCM with sample weights, and rates scaled to a common path length.
+
+    Args:
+        normalize: let the weights sum to 1; `false` is the printed text.
+    """
+
+    name: ClassVar[str] = "fedwcm-x"
+
+    normalize: bool = True
+
+    def starting_gain(self, population: Population, samples: Ints) -> float:
+        if self.momentum_norm == "exact":
+            return 1.0 - self.alpha
+        return (1.0 - self.alpha) * population.reference_steps / population.nominal_steps
+
+    def local_lr(self, ctx: Context) -> Floats:
+        return ctx.learning_rates * ctx.population.reference_steps / ctx.clients.steps
+
+    def weights(self, s: State, cohort: Cohort) -> Floats:
+        share = mean_weights("samples", cohort)
+        if not self.weighting:
+            return share
+        weights = super().weights(s, cohort) * share
+        return weights / weights.sum() if self.normalize else weights

@@ -31,21 +31,20 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from fedwcm.core.checks import require
+from fedwcm.core.perturbation import perturbation
 from fedwcm.core.types import (
     Clients,
     Cohort,
-    Combination,
     Context,
     Floats,
     GradientOracle,
     Population,
     Report,
     State,
+    Uploads,
     Vec,
 )
-from fedwcm.engine.fast.affine_step import Blend
 from fedwcm.methods.fedcm import FedCM
-from fedwcm.methods.sam import perturbation
 from fedwcm.methods.scaffold import SCAFFOLD
 
 LOWEST, HIGHEST = 0.1, 0.9
@@ -73,28 +72,21 @@ class FedWMSAM(FedCM, SCAFFOLD):
         require(self.rho >= 0, "rho", self.rho, "non-negative")
         require(0 <= self.alpha_rate <= 1, "alpha_rate", self.alpha_rate, "in [0, 1]")
 
-    def init(self, x: Vec, population: Population, survey: Report) -> State:
-        return {**FedCM.init(self, x, population, survey), **SCAFFOLD.init(self, x, population, survey)}
+    def init(self, x: Vec, population: Population) -> State:
+        return {**FedCM.init(self, x, population), **SCAFFOLD.init(self, x, population)}
 
     def init_client(self, x: Vec, clients: Clients) -> State:
         return {**super().init_client(x, clients), "step": x.new_zeros(len(clients), 1)}
 
-    def message(self, s: State, probed: State) -> State:
-        return {**FedCM.message(self, s, probed), **SCAFFOLD.message(self, s, probed)}
-
-    def prepare(self, c: State, ctx: Context) -> State:
-        alpha = float(ctx.message["alpha"])
-        correction = ctx.message["control"] - c["control"]
-        return {"momentum": torch.add(ctx.message["momentum"], correction, alpha=alpha / (1.0 - alpha))}
-
-    def blend(self, c: State, ctx: Context) -> Blend:
-        alpha = float(ctx.message["alpha"])
-        return Blend(alpha, (1.0 - alpha) * ctx.prepared["momentum"])
+    def broadcast(self, s: State) -> State:
+        return {**FedCM.broadcast(self, s), **SCAFFOLD.broadcast(self, s)}
 
     def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        ahead = torch.addcmul(ctx.x, ctx.prepared["momentum"], c["step"]).sub_(w)
-        g = grad(w + perturbation(ahead, self.rho))
-        return ctx.blend.of(g, w), {**c, "step": c["step"] + 1}
+        a = float(ctx.message["alpha"])
+        correction = ctx.message["control"] - c["control"]
+        momentum = torch.add(ctx.message["momentum"], correction, alpha=a / (1.0 - a))
+        e = perturbation(torch.addcmul(ctx.x, momentum, c["step"]).sub_(w), self.rho)
+        return a * grad(w + e) + (1.0 - a) * momentum, {**c, "step": c["step"] + 1}
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         upload, report, c = super().finish(w, c, ctx)
@@ -103,12 +95,9 @@ class FedWMSAM(FedCM, SCAFFOLD):
         disagreement = 1.0 - cosine if bool(momentum.any()) else np.zeros(len(w))
         return upload, {**report, "disagreement": disagreement}, {**c, "step": torch.zeros_like(c["step"])}
 
-    def combine(self, s: State, cohort: Cohort) -> dict[str, Combination]:
-        return {**FedCM.combine(self, s, cohort), **SCAFFOLD.combine(self, s, cohort)}
-
-    def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
-        _, s = SCAFFOLD.update(self, x, s, agg, cohort)
-        return FedCM.update(self, x, s, agg, cohort)
+    def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
+        _, s = SCAFFOLD.update(self, x, s, uploads, cohort)
+        return FedCM.update(self, x, s, uploads, cohort)
 
     def next_alpha(self, s: State, cohort: Cohort) -> float:
         seen: Floats = cohort.report["disagreement"]

@@ -30,10 +30,10 @@ class Mime(MimeLite):
 
     name: ClassVar[str] = "mime"
 
-    def message(self, s: State, probed: State) -> State:
-        return {"momentum": self._moved(s, probed)}
+    def broadcast(self, s: State) -> State:
+        return {"momentum": s["next"]}
 
     def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        here = grad(w)  # first, so that the training loss and BatchNorm's statistics are those at w
-        there = grad(ctx.x.expand(len(w), -1))
-        return here.sub_(there).mul_(1.0 - self.beta).add_(ctx.message["momentum"]), c
+        # g(w) comes first, so that the training loss and BatchNorm's statistics are those at w.
+        difference = grad(w) - grad(ctx.x.expand_as(w))
+        return (1.0 - self.beta) * difference + ctx.message["momentum"], c

@@ -19,14 +19,14 @@ from typing import ClassVar
 import torch
 
 from fedwcm.core.checks import require
+from fedwcm.core.local_data import LocalData
 from fedwcm.core.method import Method
-from fedwcm.core.types import Cohort, Combination, Context, Ints, Population, Report, State, Vec
-from fedwcm.engine.fast.affine_step import Blend
-from fedwcm.engine.local_data import LocalData
+from fedwcm.core.mixins import Momentum, TwoPhase
+from fedwcm.core.types import Cohort, Context, GradientOracle, Ints, Population, State, Uploads, Vec
 
 
 @dataclass(frozen=True, kw_only=True)
-class MimeLite(Method):
+class MimeLite(TwoPhase, Momentum, Method):
     """Server momentum, made of full gradients, in every local step.
 
     Args:
@@ -34,7 +34,6 @@ class MimeLite(Method):
     """
 
     name: ClassVar[str] = "mimelite"
-    probes: ClassVar[bool] = True
 
     beta: float = 0.9
 
@@ -42,27 +41,25 @@ class MimeLite(Method):
         super().__post_init__()
         require(0 <= self.beta < 1, "beta", self.beta, "in [0, 1)")
 
-    def init(self, x: Vec, population: Population, survey: Report) -> State:
+    def init(self, x: Vec, population: Population) -> State:
         return {"momentum": torch.zeros_like(x)}
 
-    def starting_gain(self, population: Population, samples: Ints) -> float | None:
+    def starting_gain(self, population: Population, samples: Ints) -> float:
         return self.beta
 
     def probe(self, local: LocalData, ctx: Context) -> State:
         return {"gradient": local.gradient(ctx.x.expand(len(ctx.clients), -1))}
 
-    def combine_probe(self, s: State, cohort: Cohort) -> dict[str, Combination]:
-        return {"gradient": Combination("gradient", self.weights(s, cohort))}
+    def after_probe(self, s: State, uploads: Uploads, cohort: Cohort) -> State:
+        gradient = uploads.sum("gradient", self.weights(s, cohort))
+        return {**s, "next": (1.0 - self.beta) * gradient + self.beta * s["momentum"]}
 
-    def message(self, s: State, probed: State) -> State:
+    def broadcast(self, s: State) -> State:
         return {"momentum": s["momentum"]}
 
-    def blend(self, c: State, ctx: Context) -> Blend:
-        return Blend(1.0 - self.beta, self.beta * ctx.message["momentum"])
+    def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        return (1.0 - self.beta) * grad(w) + self.beta * ctx.message["momentum"], c
 
-    def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
-        return x + self.server_lr * agg["delta"], {**s, "momentum": self._moved(s, agg)}
-
-    def _moved(self, s: State, probed: State) -> Vec:
-        """The momentum after the round's gradient."""
-        return torch.lerp(s["momentum"], probed["gradient"], 1.0 - self.beta)
+    def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
+        x, _ = super().update(x, s, uploads, cohort)
+        return x, {"momentum": s["next"]}

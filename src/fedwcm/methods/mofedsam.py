@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedwcm.methods.fedcm import FedCM
-from fedwcm.methods.sam import Ascent
+from fedwcm.methods.sam import SharpnessAware
 
 
 @dataclass(frozen=True, kw_only=True)
-class MoFedSAM(Ascent, FedCM):
+class MoFedSAM(SharpnessAware, FedCM):
     """FedCM with gradients at the ascended point.
 
     Args:

@@ -29,15 +29,15 @@ from fedwcm.core.method import Method
 from fedwcm.core.types import (
     Clients,
     Cohort,
-    Combination,
     Context,
     Floats,
+    GradientOracle,
     Population,
     Report,
     State,
+    Uploads,
     Vec,
 )
-from fedwcm.engine.fast.affine_step import Blend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,37 +52,32 @@ class SCAFFOLD(Method):
 
     average: Literal["samples", "uniform"] = "uniform"
 
-    def init(self, x: Vec, population: Population, survey: Report) -> State:
+    def init(self, x: Vec, population: Population) -> State:
         return {"control": x.new_zeros(x.shape)}
 
     def init_client(self, x: Vec, clients: Clients) -> State:
         return {"control": x.new_zeros(len(clients), len(x))}
 
-    def message(self, s: State, probed: State) -> State:
+    def broadcast(self, s: State) -> State:
         return {"control": s["control"]}
 
-    def blend(self, c: State, ctx: Context) -> Blend:
-        return Blend(shift=ctx.message["control"] - c["control"])
+    def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        return grad(w) - c["control"] + ctx.message["control"], c
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         delta = w - ctx.x
         control = c["control"] - ctx.message["control"] - delta / (ctx.lr * ctx.steps)
         return {"delta": delta}, {}, {**c, "control": control}
 
-    def combine(self, s: State, cohort: Cohort) -> dict[str, Combination]:
+    def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
+        q = self._shares(cohort)
         path = cohort.learning_rates * cohort.steps
-        return {
-            "delta": Combination("delta", self.weights(s, cohort)),
-            "gradient": Combination("delta", -self._shares(cohort) / path),
-        }
-
-    def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
-        present = float(self._shares(cohort).sum())
-        control = (1.0 - present) * s["control"] + agg["gradient"]
-        return x + self.server_lr * agg["delta"], {**s, "control": control}
+        delta, gradient = uploads.sum("delta", np.stack([self.weights(s, cohort), -q / path]))
+        control = (1.0 - float(q.sum())) * s["control"] + gradient
+        return x + self.server_lr * delta, {**s, "control": control}
 
     def _shares(self, cohort: Cohort) -> Floats:
-        """q_k of the clients present: what each counts among all clients, so that all together make 1."""
+        """Return q_k of the clients present: what each counts among all clients, which together make 1."""
         clients = cohort.population.clients
         if self.average == "uniform":
             return np.full(len(cohort), 1.0 / clients)

@@ -14,9 +14,7 @@ at today's smaller rate. Trap avoided: a momentum rescaled when the rate changes
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
-from fedwcm.core.types import Cohort, State, Vec
+from fedwcm.core.types import Cohort, State, Uploads, Vec
 from fedwcm.methods.fedavgm import FedAvgM
 
 
@@ -32,7 +30,7 @@ class SlowMo(FedAvgM):
 
     beta: float = 0.5
 
-    def update(self, x: Vec, s: State, agg: State, cohort: Cohort) -> tuple[Vec, State]:
+    def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
         lr = cohort.base_lr
-        momentum = torch.add(self.beta * s["momentum"], agg["delta"], alpha=-1.0 / lr)
+        momentum = self.beta * s["momentum"] - uploads.sum("delta", self.weights(s, cohort)) / lr
         return x - self.server_lr * lr * momentum, {**s, "momentum": momentum}

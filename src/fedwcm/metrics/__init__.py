@@ -1,1 +1,1 @@
-"""What is measured: accuracy per class and per shot, and the history of a run."""
+"""Metrics of a model: accuracy per class and per shot, neuron concentration, classifier angles."""

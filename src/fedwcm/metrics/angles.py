@@ -1,8 +1,10 @@
-"""Angles between the rows of a classifier, where minority collapse shows.
+"""Angles between the rows of a classifier, which reveal minority collapse.
 
-On balanced data the rows of a well trained classifier point away from each other as far as they can, each pair at
-an angle of arccos(−1 / (C − 1)). On a long tail the rows of rare classes draw together and may end up parallel:
-minority collapse (Fang et al., "Exploring deep neural networks via layer-peeled model", 2021).
+On balanced data the rows of a well trained classifier are as far apart as possible, each pair at an angle of
+arccos(−1 / (C − 1)). On a long tail the rows of rare classes move together and may end up parallel: minority
+collapse.
+
+Sources: Fang et al., "Exploring deep neural networks via layer-peeled model", 2021.
 """
 
 import numpy as np
@@ -12,7 +14,7 @@ from fedwcm.core.types import Floats
 
 
 def mean_angle(rows: Floats) -> float | None:
-    """The mean angle in degrees over all pairs of rows; None without a pair. A row of zeros has no angle."""
+    """The mean angle in degrees over all pairs of rows, without rows of zeros; None if there is no pair."""
     directed = rows[np.abs(rows).max(axis=1, initial=0) > 0]
     if len(directed) < 2:
         return None

@@ -1,10 +1,10 @@
-"""Neuron concentration: how much each neuron of a network belongs to one class.
+"""Neuron concentration: how specific each neuron of a network is to one class.
 
 For neuron j, a_jc ≥ 0 is its mean activation on class c and π_jc = a_jc / Σ_c a_jc the share of the class. The
-concentration of the neuron is 1 − H(π_j) / log C: 1 if it fires for one class only, 0 if it fires for all alike.
+concentration of the neuron is 1 − H(π_j) / log C: 1 if it fires for one class only, 0 if it fires equally for all.
 That of a layer is the mean over the neurons that fire at all, that of the network the mean over its layers.
 
-It is measured during passes that are made anyway: `ActivationRecorder` records their activations.
+It is measured during passes that are needed anyway: `ActivationRecorder` records their activations.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,15 +26,15 @@ from fedwcm.core.types import Floats, Ints
 from fedwcm.engine.network import Network
 
 PER_CLASS = 100
-"""Samples of each class that are listened to: the first ones, whatever the size of a pass."""
+"""Samples of each class whose activations are recorded: the first ones, whatever the size of a pass."""
 
 _RECTIFIERS = ("celu", "elu", "gelu", "hardswish", "leaky_relu", "mish", "prelu", "relu", "relu6", "selu", "silu")
 _OTHERS = ("glu", "rrelu", "hardtanh", "sigmoid", "softplus", "tanh")
 ACTIVATIONS = frozenset({*_RECTIFIERS, *_OTHERS})
-"""Functions of torch that make activations, called as a module, as a function or as a tensor's method."""
+"""Activation functions of torch, whether called as a module, a function or a method of a tensor."""
 
 FEATURES = "features"
-"""The name under which the input of the classifier is a layer."""
+"""The layer name of the input of the classifier."""
 
 
 def layer_concentration(means: Floats) -> float | None:
@@ -55,16 +55,16 @@ def mean_concentration(layers: Mapping[str, float | None]) -> float | None:
 
 
 class ActivationRecorder:
-    """Hears the activations of a network as samples with these labels pass through it, in this order.
+    """Records the activations of a network while samples with these labels pass through it, in this order.
 
-    with Listening(network, labels, classes) as heard:
+    with ActivationRecorder(network, labels, classes) as recorder:
         evaluate(network, x, buffers, inputs, labels, classes)
-    {layer: layer_concentration(means) for layer, means in heard.means().items()}
+    {layer: layer_concentration(means) for layer, means in recorder.means().items()}
 
     Layers are the outputs of the functions in `ACTIVATIONS`, each named after the linear or convolutional layer
-    whose neurons it shows, and what enters the classifier, unless that is the last activation once more. Neurons
-    stand where that layer puts them: a linear one on the last axis, a convolution on the second. The other axes
-    are positions, over which the mean is taken. Only the positive part of an activation counts: GELU has another.
+    before it, and the input of the classifier, unless that repeats the last activation. Neurons are on the axis of
+    that layer's outputs: the last for a linear layer, the second for a convolution. The other axes are positions,
+    over which the mean is taken. Only the positive part of an activation counts: GELU also has a negative one.
     """
 
     def __init__(self, network: Network, labels: Tensor, classes: int) -> None:
@@ -87,7 +87,7 @@ class ActivationRecorder:
                 hooks.append(layer.register_forward_hook(self._name_layer(name)))
         for hook in hooks:
             self._hooks.callback(hook.remove)
-        self._hooks.enter_context(_ActivationMode(self._hear))
+        self._hooks.enter_context(_ActivationMode(self._record))
         return self
 
     def __exit__(
@@ -116,24 +116,24 @@ class ActivationRecorder:
     def _enter_head(self, _: nn.Module, arguments: tuple[Tensor, ...]) -> None:
         self._add(FEATURES, arguments[0], -1)
 
-    def _hear(self, output: Tensor) -> None:
+    def _record(self, output: Tensor) -> None:
         self._add(self._pass.layer, output, self._pass.axis)
 
     def _add(self, layer: str, output: Tensor, axis: int) -> None:
-        heard = self._pass
-        if not len(heard.rows) or output.dim() < 2 or len(output) != heard.size:
+        current = self._pass
+        if not len(current.rows) or output.dim() < 2 or len(output) != current.size:
             return
-        name = heard.numbered(layer)
-        values = output.detach()[heard.rows.to(output.device)].clamp_(min=0)
+        name = current.numbered(layer)
+        values = output.detach()[current.rows.to(output.device)].clamp_(min=0)
         positions = [other for other in range(1, output.dim()) if other != axis % output.dim()]
         means = values.mean(dim=positions) if positions else values
-        sums = one_hot(heard.labels, self._classes).double().T @ means.cpu().double()
+        sums = one_hot(current.labels, self._classes).double().T @ means.cpu().double()
         self._sums[name] = self._sums[name] + sums if name in self._sums else sums
 
 
 @dataclass(eq=False)
 class _Pass:
-    """One pass through the network: its size, the rows that count and their labels, the layer that ran last."""
+    """One pass through the network: its size, the recorded rows and their labels, the layer that ran last."""
 
     size: int = 0
     rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
@@ -143,27 +143,27 @@ class _Pass:
     uses: dict[str, int] = field(default_factory=dict)
 
     def numbered(self, layer: str) -> str:
-        """The layer's name, with a number from its second activation in a pass on."""
+        """The name of the layer, numbered from its second activation in a pass."""
         self.uses[layer] = self.uses.get(layer, 0) + 1
         return layer if self.uses[layer] == 1 else f"{layer}#{self.uses[layer]}"
 
 
 class _ActivationMode(TorchFunctionMode):
-    """Passes on what activation functions return, however a model calls them."""
+    """Calls a function with the output of every activation function, however the model calls it."""
 
-    def __init__(self, hear: Callable[[Tensor], None]) -> None:
+    def __init__(self, record: Callable[[Tensor], None]) -> None:
         super().__init__()
-        self._hear = hear
+        self._record = record
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = function(*args, **(kwargs or {}))
         if getattr(function, "__name__", "").rstrip("_") in ACTIVATIONS:
-            self._hear(output)
+            self._record(output)
         return output
 
 
 def _first_of_each(labels: Ints, limit: int) -> NDArray[np.bool_]:
-    """Which samples are among the first so many of their class."""
+    """A mask of the first `limit` samples of each class."""
     order = np.argsort(labels, kind="stable")
     firsts = np.searchsorted(labels[order], labels[order])
     chosen = np.empty(len(labels), dtype=bool)
@@ -172,7 +172,7 @@ def _first_of_each(labels: Ints, limit: int) -> NDArray[np.bool_]:
 
 
 def _without_repeated_features(means: Mapping[str, Floats]) -> dict[str, Floats]:
-    """The layers; not what enters the classifier if that is the last activation, or its mean over positions."""
+    """The layers without the input of the classifier, if it is the last activation or its mean over positions."""
     names = list(means)
     if FEATURES in names and len(names) > 1:
         last, features = means[names[names.index(FEATURES) - 1]], means[FEATURES]

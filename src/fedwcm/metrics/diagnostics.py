@@ -1,4 +1,4 @@
-"""What can be measured beside accuracy while a model is tested: see docs/diagnostics.md."""
+"""Diagnostics that are measured while a model is tested: see docs/diagnostics.md."""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -16,21 +16,21 @@ from fedwcm.metrics.concentration import ActivationRecorder, layer_concentration
 def diagnosing(
     wanted: Collection[str], network: Network, labels: Tensor, train_counts: Ints
 ) -> Iterator[dict[str, object]]:
-    """A record that is filled from the evaluation inside the block, which must pass the samples in their order."""
+    """Yield a record that is filled from the evaluation inside the block, which must keep the order of samples."""
     record: dict[str, object] = {}
     if "concentration" not in wanted:
         yield record
         return
-    with ActivationRecorder(network, labels, len(train_counts)) as heard:
+    with ActivationRecorder(network, labels, len(train_counts)) as recorder:
         yield record
-    layers = {name: layer_concentration(means) for name, means in heard.means().items()}
+    layers = {name: layer_concentration(means) for name, means in recorder.means().items()}
     record["concentration"] = mean_concentration(layers)
     record["concentration_layers"] = layers
     record.update(_angles(network, train_counts))
 
 
 def _angles(network: Network, train_counts: Ints) -> dict[str, object]:
-    """Mean angles of the classifier's rows, over all classes and over those with few samples."""
+    """Mean angles between the classifier's rows, over all classes and over those with few samples."""
     if network.head is None or network.head.out_features != len(train_counts):
         return {"classifier_angle": None, "minority_angle": None}
     rows: Floats = network.head.weight.detach().cpu().double().numpy()

@@ -2,15 +2,18 @@
 
     model = build_model("resnet18", input_shape=(3, 32, 32), classes=10, seed=0, norm="group")
 
-A model of your own is named as `package.module:factory`, where `factory` is a function or a class that
-gives an `nn.Module` from inputs (batch, *input_shape) to scores (batch, classes). The current directory is
-searched too. If its signature names `input_shape` or `classes`, it is called with them; the options come
-on top:
+A model of your own is a function or a class that gives an `nn.Module` from inputs (batch, *input_shape) to
+scores (batch, classes). If its signature names `input_shape`, `classes` or `num_classes`, it is called with
+them; the options come on top:
 
     def factory(input_shape, classes, depth=3): ...   # factory(input_shape=..., classes=..., depth=...)
-    def factory(num_classes): ...                     # factory(num_classes=...), from the options alone
+    def factory(num_classes): ...                     # factory(num_classes=...)
+    lambda shape, n: nn.Linear(shape[0], n)           # factory(input_shape, classes)
+
+A module that is built already is copied, and starts from the weights that it has.
 """
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -18,13 +21,19 @@ import torch
 from torch import nn
 
 from fedwcm.models.base import Classifier
-from fedwcm.models.checks import require_input_shape, require_known, require_positive, require_scores
+from fedwcm.models.checks import (
+    has_embedding,
+    require_input_shape,
+    require_known,
+    require_positive,
+    require_scores,
+)
 from fedwcm.models.cnn import CNN
-from fedwcm.models.factory import arguments, importable_current_directory, load_factory
+from fedwcm.models.factory import call
 from fedwcm.models.mlp import MLP
 from fedwcm.models.resnet import resnet8, resnet18, resnet34
 
-__all__ = ["MODELS", "Classifier", "build_model", "default_model"]
+__all__ = ["MODELS", "Classifier", "build_model", "default_model", "has_embedding"]
 
 MODELS: dict[str, Callable[..., Classifier]] = {
     "mlp": MLP,
@@ -35,26 +44,44 @@ MODELS: dict[str, Callable[..., Classifier]] = {
 }
 
 
-def build_model(name: str, input_shape: tuple[int, ...], classes: int, seed: int, **options: Any) -> nn.Module:
-    """Return the model `name` for samples of `input_shape`, on the CPU and in the mode it was built in.
+def build_model(
+    model: str | nn.Module | Callable[..., object],
+    input_shape: tuple[int, ...],
+    classes: int,
+    seed: int,
+    **options: Any,
+) -> nn.Module:
+    """Return the model for samples of `input_shape`, on the CPU and in the mode it was built in.
 
-    `name` is a key of `MODELS` or `package.module:factory` (see the module docstring). The initial weights
-    depend on `seed` only, and the global random state of torch stays as it was. A wrong name, option or
-    value, or a model that does not give `classes` scores, is a ValueError.
+    `model` is a key of `MODELS`, a function or class (see the module docstring), or a module to copy. The initial
+    weights of a model that is built here depend on `seed` only, and the global random state of torch stays as it
+    was. A wrong name, option or value, or a model that does not give `classes` scores, is a ValueError.
     """
     require_input_shape(input_shape)
     require_positive("classes", classes)
+    if isinstance(model, nn.Module):
+        return _copied(model, input_shape, classes, options)
+    name = model if isinstance(model, str) else str(getattr(model, "__qualname__", type(model).__name__))
+    if isinstance(model, str):
+        require_known("model", model, [*MODELS, "package.module:factory"])
+        model = MODELS[model]
     # Only the CPU generator is forked and seeded: weights are made there, and CUDA stays uninitialised.
-    with importable_current_directory(), torch.random.fork_rng(devices=[]):
-        builder = _builder(name)
-        keywords = arguments(name, builder, {"input_shape": input_shape, "classes": classes}, options)
-        # Seeded after the import above, which may draw random numbers the first time but not the second.
+    with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        model = builder(**keywords)
-        if not isinstance(model, nn.Module):
-            raise ValueError(f"model {name!r} gives the type {type(model).__name__}: allowed is a torch.nn.Module")
-        require_scores(name, model, input_shape, classes)
-    return model
+        made = call(name, model, input_shape, classes, options)
+        if not isinstance(made, nn.Module):
+            raise ValueError(f"model {name!r} gives the type {type(made).__name__}: allowed is a torch.nn.Module")
+        require_scores(name, made, input_shape, classes)
+    return made
+
+
+def _copied(module: nn.Module, input_shape: tuple[int, ...], classes: int, options: dict[str, Any]) -> nn.Module:
+    name = type(module).__name__
+    for option in options:
+        raise ValueError(f"model.{option} is not an option of {name}: this model is built already")
+    module = copy.deepcopy(module).cpu()
+    require_scores(name, module, input_shape, classes)
+    return module
 
 
 def default_model(input_shape: tuple[int, ...]) -> str:
@@ -67,10 +94,3 @@ def default_model(input_shape: tuple[int, ...]) -> str:
         return "mlp"
     channels, *sides = input_shape
     return "cnn" if channels > 1 or max(sides) > 28 else "mlp"
-
-
-def _builder(name: str) -> Callable[..., object]:
-    if ":" in name:
-        return load_factory(name)
-    require_known("model", name, [*MODELS, "package.module:factory"])
-    return MODELS[name]

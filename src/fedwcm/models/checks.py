@@ -48,6 +48,7 @@ def image_shape(input_shape: tuple[int, ...]) -> tuple[int, int, int]:
 def require_scores(name: str, model: nn.Module, input_shape: tuple[int, ...], classes: int) -> None:
     """Raise ValueError unless `model` maps a batch of inputs to one score per class.
 
+    A model with an embedding may take integers: it is tried on these if numbers are not to its taste.
     The trial batch runs in eval mode, so BatchNorm statistics stay as they are. Each module then gets its
     own mode back: a user's model may hold some of its modules in eval mode on purpose.
     """
@@ -55,7 +56,7 @@ def require_scores(name: str, model: nn.Module, input_shape: tuple[int, ...], cl
     model.eval()
     try:
         with torch.no_grad():
-            scores = model(torch.zeros(2, *input_shape))
+            scores = _trial_scores(model, input_shape)
     except Exception as error:
         raise ValueError(f"model {name!r} fails on an input of shape {input_shape!r}: {error}") from error
     finally:
@@ -67,3 +68,17 @@ def require_scores(name: str, model: nn.Module, input_shape: tuple[int, ...], cl
             f"model {name!r} gives {shape} for a batch of 2 inputs of shape {input_shape!r}: "
             f"allowed is (2, {classes}), one score for each of the classes={classes}"
         )
+
+
+def has_embedding(model: nn.Module) -> bool:
+    """Whether the model looks anything up in an embedding."""
+    return any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in model.modules())
+
+
+def _trial_scores(model: nn.Module, input_shape: tuple[int, ...]) -> object:
+    try:
+        return model(torch.zeros(2, *input_shape))
+    except Exception:
+        if not has_embedding(model):
+            raise
+        return model(torch.zeros(2, *input_shape, dtype=torch.int64))

@@ -1,11 +1,7 @@
-"""Models that are not part of this package: named as `package.module:factory`."""
+"""Models that are not part of this package: made by a function or class of the user's own."""
 
 import inspect
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from pkgutil import resolve_name
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedwcm.models.checks import require_known
@@ -13,56 +9,41 @@ from fedwcm.models.checks import require_known
 BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-@contextmanager
-def importable_current_directory() -> Iterator[None]:
-    """Let imports find modules of the current directory, as `python -m` does, and leave no trace.
+def call(
+    name: str,
+    factory: Callable[..., object],
+    input_shape: tuple[int, ...],
+    classes: int,
+    options: Mapping[str, Any],
+) -> object:
+    """Call a factory with what its signature asks for, and all `options` as keywords.
 
-    A console script, unlike `python -m`, does not search the current directory by itself.
+    `input_shape`, and `classes` or `num_classes`, are given if the signature names them: `**kwargs` takes any
+    option but none of these, because a factory that passes its keywords on need not know them. A factory that
+    names none of them and cannot be called without two arguments gets the shape and the number of classes.
     """
-    here = str(Path.cwd())
-    if here in sys.path or "" in sys.path:
-        yield
-        return
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        with suppress(ValueError):  # the imported module may have removed the entry itself
-            sys.path.remove(here)
-
-
-def load_factory(name: str) -> Callable[..., object]:
-    """Return the callable at `package.module:factory`."""
-    try:
-        factory: object = resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"model {name!r} cannot be loaded: {error}; allowed is package.module:factory, "
-            "from the current directory or an installed package"
-        ) from error
-    if not callable(factory):
-        raise ValueError(f"model {name!r} is of type {type(factory).__name__}: allowed are functions and classes")
-    return factory
-
-
-def arguments(
-    name: str, factory: Callable[..., object], offered: Mapping[str, object], options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the keywords to call `factory` with: those of `offered` that it names, and all `options`.
-
-    A parameter counts as named if it stands in the signature: `**kwargs` takes any option but nothing
-    of `offered`, because a factory that passes its keywords on need not know those two.
-    """
-    signature = inspect.signature(factory)
-    kinds = {key: parameter.kind for key, parameter in signature.parameters.items()}
-    named = [key for key, kind in kinds.items() if kind in BY_KEYWORD]
-    if inspect.Parameter.VAR_KEYWORD not in kinds.values():
-        allowed = [key for key in named if key not in offered]
+    offered = {"input_shape": input_shape, "classes": classes, "num_classes": classes}
+    parameters = inspect.signature(factory).parameters
+    named = [key for key, parameter in parameters.items() if parameter.kind in BY_KEYWORD]
+    positional = () if set(named) & set(offered) else _nameless(parameters, options)
+    if inspect.Parameter.VAR_KEYWORD not in [parameter.kind for parameter in parameters.values()]:
         for option in options:
-            require_known(f"model {name!r}: option", option, allowed)
+            require_known(f"model {name!r}: option", option, [key for key in named if key not in offered])
+    values = (input_shape, classes)[: len(positional)]
     keywords = {key: value for key, value in offered.items() if key in named} | dict(options)
     try:
-        signature.bind(**keywords)
+        inspect.signature(factory).bind(*values, **keywords)
     except TypeError as error:
         raise ValueError(f"model {name!r} cannot be built from the options {dict(options)!r}: {error}") from error
-    return keywords
+    return factory(*values, **keywords)
+
+
+def _nameless(parameters: Mapping[str, inspect.Parameter], options: Mapping[str, Any]) -> tuple[str, ...]:
+    """The two positional parameters without which the factory cannot be called; none if there are not two."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = tuple(
+        key
+        for key, parameter in parameters.items()
+        if parameter.kind in kinds and parameter.default is inspect.Parameter.empty and key not in options
+    )
+    return needed if len(needed) == 2 else ()

@@ -1,4 +1,4 @@
-"""What the protocol costs, beside what the paper reports (its Appendix C)."""
+"""Measure the cost of the protocol, next to the figures of the paper's Appendix C."""
 
 import sys
 import time
@@ -9,7 +9,7 @@ import numpy as np
 
 from fedwcm.privacy.bfv import PublicContext, SecretKey
 from fedwcm.privacy.encoding import to_slots
-from fedwcm.privacy.gathering import gather
+from fedwcm.privacy.in_process import sum_counts
 
 PAPER_PLAINTEXT_BYTES = {10: 136, 20: 216, 50: 456, 100: 856}
 PAPER_CIPHERTEXT_BYTES = {10: 88_556, 20: 88_554, 50: 88_631, 100: 88_548}
@@ -23,7 +23,7 @@ _SAMPLES_PER_CLASS = 500
 
 @dataclass(frozen=True)
 class BenchmarkRow:
-    """One number of classes: what one client sends, what a gathering of all costs. Seconds are processor time."""
+    """Costs for one number of classes: of one client's message, and of a session. Seconds are CPU time."""
 
     classes: int
     clients: int
@@ -35,7 +35,7 @@ class BenchmarkRow:
     seconds: float
 
     def scaled(self, clients: int) -> "BenchmarkRow":
-        """The same for another number of clients, in proportion: bytes and seconds are spent per client."""
+        """The costs scaled to another number of clients: bytes and seconds are proportional to it."""
         factor = clients / self.clients
         return BenchmarkRow(
             self.classes,
@@ -52,13 +52,13 @@ class BenchmarkRow:
 def benchmark(
     classes: Sequence[int] = (10, 20, 50, 100, 1000), clients: int = 100, *, seed: int = 0
 ) -> list[BenchmarkRow]:
-    """Measure a row for each number of classes: one client's encryption, then a gathering of all clients."""
+    """Measure one row per number of classes: one client's encryption, then a session of all clients."""
     rng = np.random.default_rng(seed)
     return [_measure(number, clients, rng) for number in classes]
 
 
 def format_benchmark(rows: Sequence[BenchmarkRow], more_clients: int = 10_000) -> str:
-    """Two tables: what one client sends, with the paper's figures, and what all of them cost."""
+    """Two tables: the cost of one client next to the paper's figures, and the cost of all clients."""
     each = [["classes", "plaintext B", "paper", "ciphertext B", "paper", "encryption CPU s", "paper"]]
     total = [["classes", "clients", "up MB", "down MB", "total MB", "paper", "CPU s", ""]]
     for row in rows:
@@ -88,18 +88,18 @@ def _measure(classes: int, clients: int, rng: np.random.Generator) -> BenchmarkR
         ciphertexts = [context.encrypt(part) for part in slots]
         seconds.append(time.process_time() - started)
     started = time.process_time()
-    gathered = gather(counts, rng=rng)
-    gathering = time.process_time() - started
+    result = sum_counts(counts, rng=rng)
+    session = time.process_time() - started
     return BenchmarkRow(
         classes=classes,
         clients=clients,
-        # The paper counts a plaintext as Python's own size of the list: 56 bytes and 8 a class.
+        # The paper measures a plaintext as the size of Python's list: 56 bytes and 8 per class.
         plaintext_bytes=sys.getsizeof([0] * classes),
         ciphertext_bytes=sum(map(len, ciphertexts)),
         seconds_per_client=float(np.median(seconds)),
-        bytes_up=gathered.bytes_up,
-        bytes_down=gathered.bytes_down,
-        seconds=gathering,
+        bytes_up=result.bytes_up,
+        bytes_down=result.bytes_down,
+        seconds=session,
     )
 
 

@@ -1,9 +1,9 @@
-"""The BFV scheme, through TenSEAL: make keys, encrypt, add, decrypt, all over bytes.
+"""The BFV scheme, through TenSEAL: generate keys, encrypt, add and decrypt, all on bytes.
 
 Polynomials of degree 4,096 and the plain modulus 1,032,193 give the ciphertext size that the paper reports.
 The coefficient modulus is SEAL's own for this degree: 109 bits, rated at 128 bits of security.
 
-Bytes from others are bounded and checked here before a result is used: TenSEAL believes the lengths that a
+Bytes from other parties are bounded and checked here before a result is used: TenSEAL trusts the lengths that a
 serialised vector claims.
 """
 
@@ -23,12 +23,12 @@ MAX_CONTEXT_BYTES = 2 * 3 * SLOTS * 8 + _HEADERS_BYTES
 """A public key: two polynomials over three primes, uncompressed."""
 
 _FAILURES = (ValueError, RuntimeError, TypeError, IndexError, OverflowError, MemoryError)
-"""What TenSEAL and SEAL raise on bytes that they cannot use."""
+"""Exceptions of TenSEAL and SEAL for bytes that they cannot read."""
 
 
 @lru_cache(maxsize=1)
 def tenseal() -> Any:
-    """The library; ImportError with the command that installs it where it cannot be loaded."""
+    """The library; raises an ImportError that names the command to install it."""
     try:
         return importlib.import_module("tenseal")
     except (ImportError, OSError) as error:
@@ -38,14 +38,14 @@ def tenseal() -> Any:
 
 
 class SecretKey:
-    """A key pair of which the secret half decrypts. Its bytes never leave the key holder."""
+    """The secret half of a key pair. Its bytes never leave the key holder."""
 
     def __init__(self, data: bytes) -> None:
         self._context = tenseal().context_from(data, n_threads=1)
 
     @staticmethod
     def generate() -> tuple[bytes, bytes]:
-        """A new pair as bytes: the secret key, and the public context that travels."""
+        """A new key pair as bytes: the secret key, and the public context to send."""
         context = _new_context()
         secret = context.serialize(
             save_public_key=False, save_secret_key=True, save_galois_keys=False, save_relin_keys=False
@@ -62,12 +62,12 @@ class SecretKey:
             signed = vector.decrypt()
         except _FAILURES as error:
             raise ProtocolError(f"the ciphertext cannot be decrypted: {error}") from error
-        # TenSEAL opens the upper half of the slot values as negative numbers.
+        # TenSEAL returns the upper half of the slot values as negative numbers.
         return np.asarray(signed, dtype=np.int64) % PLAIN_MODULUS
 
 
 class PublicContext:
-    """What encrypts and adds: the parameters and a public key, nothing that decrypts."""
+    """Encrypts and adds: the parameters and a public key, without the secret key."""
 
     def __init__(self, data: bytes) -> None:
         if len(data) > MAX_CONTEXT_BYTES:
@@ -78,19 +78,19 @@ class PublicContext:
         except _FAILURES as error:
             raise ProtocolError(f"the context cannot be read: {error}") from error
         if self._context.has_secret_key():
-            raise ProtocolError("the context holds a secret key, which must not travel")
+            raise ProtocolError("the context holds a secret key, which must not be sent")
         if not self._context.has_public_key():
             raise ProtocolError("the context holds no public key")
         if _parameters(self._context) != _own_parameters():
             raise ProtocolError("the context has other encryption parameters")
 
     def encrypt(self, slots: Ints) -> bytes:
-        """These slots as a ciphertext; twice the same slots are two different ciphertexts."""
+        """Encrypt slots; encrypting the same slots twice gives two different ciphertexts."""
         data: bytes = tenseal().bfv_vector(self._context, slots.tolist()).serialize()
         return data
 
     def add(self, total: Any, data: bytes, slots: int) -> Any:
-        """`total` plus a ciphertext that arrived; a total of None is the empty sum."""
+        """Add a received ciphertext to `total`; None is the empty sum."""
         vector = _read(self._context, data, slots)
         if total is None:
             return vector
@@ -108,7 +108,7 @@ def _new_context() -> Any:
 
 
 def _read(context: Any, data: bytes, slots: int) -> Any:
-    """A ciphertext of exactly this many slots. Neither number that a vector claims of itself is believed."""
+    """Read a ciphertext of exactly this many slots, without trusting the sizes that it claims."""
     if len(data) > MAX_CIPHERTEXT_BYTES:
         raise ProtocolError(f"a ciphertext of {len(data):,} bytes; at most {MAX_CIPHERTEXT_BYTES:,} are allowed")
     try:

@@ -1,6 +1,6 @@
-"""The client's side: a contributor encrypts its counts, a key holder opens one sum.
+"""The client's side: a contributor encrypts its counts, a key holder decrypts one sum.
 
-`Client` is both, and speaks bytes: a request in, a reply out. It is all that an engine needs to connect.
+`Client` is both. It takes a request and returns a reply, both in bytes: all that an engine has to connect.
 """
 
 import secrets
@@ -23,9 +23,9 @@ from fedwcm.privacy.messages import (
     Contribution,
     CountRequest,
     Declined,
+    Decrypted,
+    DecryptRequest,
     KeyRequest,
-    Opened,
-    OpenRequest,
     PublicKey,
     Reply,
     Unreadable,
@@ -34,28 +34,28 @@ from fedwcm.privacy.messages import (
 from fedwcm.privacy.wire import SESSION_BYTES, Message, ProtocolError
 
 MIN_CONTRIBUTORS = 3
-"""By default no smaller sum is opened: of two, either client could subtract itself and read the other."""
+"""By default no smaller sum is decrypted: of two clients, either could subtract its own counts."""
 
 _KEY_ID_BYTES = 16
 _NO_SESSION = bytes(SESSION_BYTES)
 
 
 def checked_name(name: str) -> str:
-    """A client's name as it fits in a message."""
+    """The name, if it fits into a message."""
     if not 1 <= len(name.encode()) <= MAX_NAME_BYTES:
         raise ValueError(f"name must have 1 to {MAX_NAME_BYTES} bytes, not {len(name.encode())}")
     return name
 
 
 def checked_minimum(min_contributors: int) -> int:
-    """The smallest sum that is opened: two at least, or it would be one client's counts."""
+    """The smallest sum to decrypt: at least two contributors, or it would be one client's counts."""
     if not 2 <= min_contributors <= MAX_CONTRIBUTORS:
         raise ValueError(f"min_contributors must be from 2 to {MAX_CONTRIBUTORS:,}, not {min_contributors}")
     return min_contributors
 
 
 class Contributor:
-    """Holds one client's class counts and gives them away only encrypted."""
+    """Holds one client's class counts and reveals them only encrypted."""
 
     def __init__(self, name: str, counts: ArrayLike) -> None:
         self.name = checked_name(name)
@@ -63,20 +63,20 @@ class Contributor:
 
     @property
     def classes(self) -> int:
-        """How many classes the counts are over."""
+        """The number of classes."""
         return len(self._counts)
 
     def contribute(self, request: CountRequest) -> Contribution:
-        """The counts under the key of the request."""
+        """The counts, encrypted under the key of the request."""
         if request.classes != self.classes:
-            raise ProtocolError(f"{request.classes} classes are asked for where {self.classes} are counted")
+            raise ProtocolError(f"{request.classes} classes are requested, {self.classes} are counted")
         context = PublicContext(request.context)
         ciphertexts = tuple(context.encrypt(slots) for slots in to_slots(self._counts))
         return Contribution(request.session, self.name, request.key_id, ciphertexts)
 
 
 class KeyHolder:
-    """Holds a secret key that opens one sum, once, and only a sum of enough contributors."""
+    """Holds a secret key that decrypts one sum, once, and only a sum of enough contributors."""
 
     _LAYOUT = struct.Struct(f">4s{SESSION_BYTES}s{_KEY_ID_BYTES}sI")
     _MAGIC = b"FWSK"
@@ -90,7 +90,7 @@ class KeyHolder:
 
     @classmethod
     def generate(cls, name: str, session: bytes, min_contributors: int) -> tuple[Self, PublicKey]:
-        """A new key pair: the half that stays and the half that travels."""
+        """A new key pair: the holder of the secret key, and the public key to send."""
         secret, public = SecretKey.generate()
         key_id = secrets.token_bytes(_KEY_ID_BYTES)
         holder = cls(name, session, key_id, min_contributors, secret)
@@ -98,46 +98,46 @@ class KeyHolder:
 
     @property
     def spent(self) -> bool:
-        """Whether the key has decrypted, and is gone."""
+        """Whether the key was used and deleted."""
         return self._secret is None
 
-    def open(self, request: OpenRequest) -> Opened | Unreadable:
-        """The totals of a sum. How many contributors are in it is read inside it, not believed.
+    def decrypt(self, request: DecryptRequest) -> Decrypted | Unreadable:
+        """Decrypt the totals of a sum. The number of its contributors is read from the sum itself, not trusted.
 
-        The key answers once, readable or not: a second answer could be subtracted from the first.
+        The key is used once, whether the sum is valid or not: a second answer could be subtracted from the first.
         """
         if (request.session, request.key_id) != (self.session, self.key_id):
             raise ProtocolError("the sum is under another key")
         if request.contributors < self.min_contributors:
             raise ProtocolError(
-                f"a sum of {request.contributors} contributors stays closed; "
-                f"at least {self.min_contributors} must be in it"
+                f"a sum of {request.contributors} contributors is not decrypted: "
+                f"it must have at least {self.min_contributors}"
             )
         if self._secret is None:
-            raise ProtocolError("this key has answered already")
+            raise ProtocolError("this key was used already")
         key, self._secret = SecretKey(self._secret), None
         try:
             totals = _totals(key, request)
         except ProtocolError:
             return Unreadable(self.session, self.name, self.key_id)
-        return Opened(self.session, self.name, self.key_id, request.contributors, totals)
+        return Decrypted(self.session, self.name, self.key_id, request.contributors, totals)
 
     def secret_bytes(self) -> bytes:
-        """The key holder itself, for its own client to keep between two requests. Never send this."""
+        """The key holder as bytes, for its own client to keep between two requests. Never send this."""
         if self._secret is None:
-            raise ProtocolError("this key has answered already; nothing of it is left to keep")
+            raise ProtocolError("this key was used already: there is nothing left to keep")
         return self._LAYOUT.pack(self._MAGIC, self.session, self.key_id, self.min_contributors) + self._secret
 
     @classmethod
     def from_secret_bytes(cls, name: str, data: bytes) -> Self:
-        """The key holder that `secret_bytes` put away."""
+        """The key holder from its `secret_bytes`."""
         if len(data) <= cls._LAYOUT.size or not data.startswith(cls._MAGIC):
-            raise ProtocolError("these bytes are no key holder")
+            raise ProtocolError("these bytes are not a key holder")
         _, session, key_id, min_contributors = cls._LAYOUT.unpack_from(data)
         return cls(name, session, key_id, min_contributors, data[cls._LAYOUT.size :])
 
 
-def _totals(key: SecretKey, request: OpenRequest) -> tuple[int, ...]:
+def _totals(key: SecretKey, request: DecryptRequest) -> tuple[int, ...]:
     if request.classes < 1 or len(request.ciphertexts) != ciphertexts_needed(request.classes):
         raise ProtocolError(f"{len(request.ciphertexts)} ciphertexts do not carry {request.classes} classes")
     if request.contributors > MAX_CONTRIBUTORS:
@@ -150,9 +150,9 @@ def _totals(key: SecretKey, request: OpenRequest) -> tuple[int, ...]:
 class Client:
     """One client: it contributes its counts, and holds a key if it is asked to.
 
-    `min_contributors` is its own rule: as a key holder it opens no smaller sum, whatever the server wants.
-    `key_holder` is None unless a key waits for its sum. Where a client does not live from one request to the
-    next, keep `key_holder.secret_bytes()` after each answer and hand the key holder in again.
+    `min_contributors` is its own rule: as a key holder it decrypts no smaller sum, whatever the server asks for.
+    `key_holder` is None unless a key is waiting for its sum. If the client object does not outlive a
+    request, keep `key_holder.secret_bytes()` after each answer and pass the key holder to the next object.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class Client:
         self._min_contributors = checked_minimum(min_contributors)
 
     def answer(self, request: bytes) -> bytes:
-        """The reply to a request. What cannot or may not be done is declined, with the reason."""
+        """Reply to a request. A request that cannot or must not be served is declined, with the reason."""
         session = _NO_SESSION
         try:
             message = Message.from_bytes(request, size_limit(self._contributor.classes))
@@ -185,13 +185,13 @@ class Client:
                 return public
             case CountRequest():
                 return self._contributor.contribute(message)
-            case OpenRequest():
-                return self._open(message)
+            case DecryptRequest():
+                return self._decrypt(message)
         raise ProtocolError(f"a client does not answer {type(message).__name__}")
 
-    def _open(self, request: OpenRequest) -> Reply:
+    def _decrypt(self, request: DecryptRequest) -> Reply:
         if self.key_holder is None:
-            raise ProtocolError("no key is held")
-        reply = self.key_holder.open(request)
+            raise ProtocolError("this client holds no key")
+        reply = self.key_holder.decrypt(request)
         self.key_holder = None
         return reply

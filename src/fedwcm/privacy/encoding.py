@@ -1,14 +1,14 @@
-"""Counts as slots of a ciphertext, so that their sums come back exact.
+"""Encode counts as slots of a ciphertext, so that their sums are exact.
 
-BFV adds each slot modulo t = 1,032,193, so a class total above that would wrap. A count therefore travels as
-five digits to base 64, each in a slot of its own. A sum of N contributors wraps in no slot as long as
+BFV adds each slot modulo t = 1,032,193, so a class total above that would wrap. A count is therefore sent as
+five digits in base 64, each in its own slot. A sum of N contributors does not wrap in any slot as long as
 N · 63 < t, that is for N ≤ 16,384: the bound on the contributors of one key holder. Five digits hold counts up
 to 2³⁰ − 1, so totals of 10⁹ are exact, and so are sums far above.
 
-    slot 0             1, the contributor itself: the sum says how many are in it
+    slot 0             1: its sum is the number of contributors
     slot 1 + 5c + d    digit d of class c, the lowest first
 
-One ciphertext has 4,096 slots and so takes 819 classes; more classes take more ciphertexts, each with its own
+One ciphertext has 4,096 slots and so holds 819 classes; more classes take more ciphertexts, each with its own
 slot 0.
 """
 
@@ -24,19 +24,19 @@ Ints = NDArray[np.int64]
 SLOTS = 4096
 PLAIN_MODULUS = 1_032_193
 BASE = 64
-LIMBS = 5
-CLASSES_PER_CIPHERTEXT = (SLOTS - 1) // LIMBS
-MAX_COUNT = BASE**LIMBS - 1
+DIGITS = 5
+CLASSES_PER_CIPHERTEXT = (SLOTS - 1) // DIGITS
+MAX_COUNT = BASE**DIGITS - 1
 MAX_CONTRIBUTORS = (PLAIN_MODULUS - 1) // (BASE - 1)
 
-_WEIGHTS = BASE ** np.arange(LIMBS, dtype=np.int64)
+_WEIGHTS = BASE ** np.arange(DIGITS, dtype=np.int64)
 
 
 def checked_counts(counts: ArrayLike) -> Ints:
-    """One client's class counts as integers; ValueError where one cannot travel."""
+    """One client's class counts as integers; ValueError if one cannot be encoded."""
     given = np.asarray(counts)
     if given.ndim != 1 or given.size == 0:
-        raise ValueError(f"counts must be one number a class, not an array of shape {given.shape}")
+        raise ValueError(f"counts must be one number per class, not an array of shape {given.shape}")
     if given.dtype.kind not in "iuf":
         raise ValueError(f"counts must be numbers, not {given.dtype}")
     bad = ~((given >= 0) & (given <= MAX_COUNT) & (given == np.floor(given)))
@@ -47,14 +47,14 @@ def checked_counts(counts: ArrayLike) -> Ints:
 
 
 def ciphertexts_needed(classes: int) -> int:
-    """How many ciphertexts carry this many classes."""
+    """The number of ciphertexts for this many classes."""
     return -(-classes // CLASSES_PER_CIPHERTEXT)
 
 
 def slots_used(classes: int) -> tuple[int, ...]:
-    """How many slots each ciphertext uses for this many classes."""
+    """The number of slots that each ciphertext uses for this many classes."""
     starts = range(0, classes, CLASSES_PER_CIPHERTEXT)
-    return tuple(1 + LIMBS * min(CLASSES_PER_CIPHERTEXT, classes - start) for start in starts)
+    return tuple(1 + DIGITS * min(CLASSES_PER_CIPHERTEXT, classes - start) for start in starts)
 
 
 def to_slots(counts: Ints) -> tuple[Ints, ...]:
@@ -65,13 +65,14 @@ def to_slots(counts: Ints) -> tuple[Ints, ...]:
 
 
 def from_slots(sums: Sequence[Ints], contributors: int) -> Ints:
-    """The class totals in the opened sums of this many contributors.
+    """The class totals from the decrypted sums of this many contributors.
 
-    ProtocolError if the slots cannot be such a sum: then something else was added, or under another key.
+    Raises:
+        ProtocolError: the slots cannot be such a sum; something else was added, or under another key.
     """
     for slots in sums:
         if slots[0] != contributors or slots.max() > contributors * (BASE - 1):
-            raise ProtocolError(f"the slots are no sum of {contributors:,} contributions")
-    digits = np.concatenate([slots[1:] for slots in sums]).reshape(-1, LIMBS)
+            raise ProtocolError(f"the slots are not a sum of {contributors:,} contributions")
+    digits = np.concatenate([slots[1:] for slots in sums]).reshape(-1, DIGITS)
     totals: Ints = digits @ _WEIGHTS
     return totals

@@ -1,4 +1,4 @@
-"""What the server knows of one key: who contributes under it, and the encrypted sum so far."""
+"""The server's state for one key: who contributes under it, and the encrypted sum so far."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -6,13 +6,13 @@ from typing import Any
 
 from fedwcm.privacy.bfv import PublicContext
 from fedwcm.privacy.encoding import MAX_CONTRIBUTORS, MAX_COUNT, slots_used
-from fedwcm.privacy.messages import Contribution, CountRequest, Opened, OpenRequest, PublicKey, Unreadable
+from fedwcm.privacy.messages import Contribution, CountRequest, Decrypted, DecryptRequest, PublicKey, Unreadable
 from fedwcm.privacy.wire import ProtocolError
 
 
 @dataclass
 class Key:
-    """A public key and the sum under it, one ciphertext for every 819 classes."""
+    """A public key and the sum under it, one ciphertext per 819 classes."""
 
     public: PublicKey
     context: PublicContext
@@ -21,52 +21,52 @@ class Key:
 
 @dataclass(eq=False)
 class Group:
-    """Clients that share a key holder. A group whose key is lost starts anew, as another group."""
+    """Clients that share a key holder. If its key is lost, the group is replaced by a new one."""
 
     waiting: list[str]
     classes: int
     min_contributors: int
     contributors: list[str] = field(default_factory=list)
     key: Key | None = None
-    opened: Opened | None = None
+    decrypted: Decrypted | None = None
     unreadable: bool = False
 
     @property
     def members(self) -> list[str]:
-        """Who has contributed or still may."""
+        """Clients that have contributed or still may."""
         return self.contributors + self.waiting
 
     @property
     def minimum(self) -> int:
-        """The smallest sum to be opened: the server's rule or the key holder's, whichever is stricter."""
-        return max(self.min_contributors, self._held().public.min_contributors)
+        """The smallest sum to decrypt: the server's rule or the key holder's, whichever is stricter."""
+        return max(self.min_contributors, self._current_key().public.min_contributors)
 
     @property
     def holder(self) -> str:
         """The key holder's name."""
-        return self._held().public.sender
+        return self._current_key().public.sender
 
     def has_room_for(self, others: int) -> bool:
-        """Whether so many more contributors still fit under the key."""
+        """Whether this many more contributors fit under the key."""
         return len(self.members) + others <= MAX_CONTRIBUTORS
 
     def take_key(self, public: PublicKey) -> None:
-        """Use this key, if its holder would open the sum of this group."""
+        """Use this key, if its holder would decrypt the sum of this group."""
         if self.key is not None:
             raise ProtocolError("a second key for the same group")
         size, least = len(self.members), public.min_contributors
         if least > size:
-            raise ProtocolError(f"opens no sum of fewer than {least} contributors; the group has {size}")
+            raise ProtocolError(f"decrypts no sum of fewer than {least} contributors; the group has {size}")
         self.key = Key(public, PublicContext(public.context), [None for _ in slots_used(self.classes)])
 
     def count_request(self) -> CountRequest:
-        """What every contributor is asked, the same for all."""
-        public = self._held().public
+        """The request to the contributors, the same for all."""
+        public = self._current_key().public
         return CountRequest(public.session, public.key_id, self.classes, public.context)
 
     def take_contribution(self, contribution: Contribution) -> None:
         """Add a contribution to the sum, whole or not at all."""
-        key, sender = self._held(), contribution.sender
+        key, sender = self._current_key(), contribution.sender
         if sender not in self.waiting:
             raise ProtocolError("has contributed already")
         if contribution.key_id != key.public.key_id:
@@ -79,18 +79,18 @@ class Group:
         self.waiting.remove(sender)
         self.contributors.append(sender)
 
-    def open_request(self) -> OpenRequest:
-        """What the key holder is asked."""
-        key = self._held()
+    def decrypt_request(self) -> DecryptRequest:
+        """The request to the key holder."""
+        key = self._current_key()
         ciphertexts = tuple(total.serialize() for total in key.sums)
-        return OpenRequest(
+        return DecryptRequest(
             key.public.session, key.public.key_id, self.classes, len(self.contributors), ciphertexts
         )
 
-    def take_opening(self, reply: Opened | Unreadable) -> None:
-        """Keep what the key holder opened, if it can be the total of this group."""
-        if reply.key_id != self._held().public.key_id:
-            raise ProtocolError("opens another key")
+    def take_decrypted(self, reply: Decrypted | Unreadable) -> None:
+        """Keep what the key holder decrypted, if it can be the total of this group."""
+        if reply.key_id != self._current_key().public.key_id:
+            raise ProtocolError("answers for another key")
         if isinstance(reply, Unreadable):
             self.unreadable = True
             return
@@ -98,12 +98,12 @@ class Group:
             raise ProtocolError(f"{len(reply.totals)} totals of {reply.contributors} contributors")
         if max(reply.totals) > reply.contributors * MAX_COUNT:
             raise ProtocolError(f"a total of {max(reply.totals):,} is more than was encrypted")
-        self.opened = reply
+        self.decrypted = reply
 
-    def anew(self, members: Iterable[str]) -> "Group":
-        """These members as a group that has no key yet."""
+    def regrouped(self, members: Iterable[str]) -> "Group":
+        """A new group of these members, without a key yet."""
         return Group(list(members), self.classes, self.min_contributors)
 
-    def _held(self) -> Key:
+    def _current_key(self) -> Key:
         assert self.key is not None, "the group has no key yet"
         return self.key

@@ -1,4 +1,4 @@
-"""The messages of the protocol. The server asks, a client answers; every reply names its sender."""
+"""The messages of the protocol. The server sends requests, clients reply; every reply names its sender."""
 
 from dataclasses import dataclass
 
@@ -8,11 +8,11 @@ from fedwcm.privacy.wire import Message
 
 MAX_NAME_BYTES = 256
 _SMALL_FIELDS_BYTES = 4096
-"""Room for a frame, the ids, a name and a reason."""
+"""Space for the frame, the ids, a name and a reason."""
 
 
 def size_limit(classes: int) -> int:
-    """No message of a session over this many classes is longer."""
+    """The maximum size of a message in a session with this many classes."""
     ciphertexts = ciphertexts_needed(classes) * (MAX_CIPHERTEXT_BYTES + 4)
     return max(MAX_CONTEXT_BYTES, ciphertexts, 8 * classes) + _SMALL_FIELDS_BYTES
 
@@ -26,12 +26,12 @@ class Reply(Message):
 
 @dataclass(frozen=True)
 class KeyRequest(Message, kind=1):
-    """Server to a future key holder: make a key pair for this session."""
+    """Server to a future key holder: generate a key pair for this session."""
 
 
 @dataclass(frozen=True)
 class PublicKey(Reply, kind=2):
-    """Key holder to server: the public half, and how many contributors a sum must have to be opened."""
+    """Key holder to server: the public key, and how many contributors a sum needs to be decrypted."""
 
     key_id: bytes
     min_contributors: int
@@ -56,8 +56,8 @@ class Contribution(Reply, kind=4):
 
 
 @dataclass(frozen=True)
-class OpenRequest(Message, kind=5):
-    """Server to key holder: open the sum of this many contributors."""
+class DecryptRequest(Message, kind=5):
+    """Server to key holder: decrypt the sum of this many contributors."""
 
     key_id: bytes
     classes: int
@@ -66,7 +66,7 @@ class OpenRequest(Message, kind=5):
 
 
 @dataclass(frozen=True)
-class Opened(Reply, kind=6):
+class Decrypted(Reply, kind=6):
     """Key holder to server: the class totals of the sum."""
 
     key_id: bytes
@@ -76,13 +76,13 @@ class Opened(Reply, kind=6):
 
 @dataclass(frozen=True)
 class Unreadable(Reply, kind=7):
-    """Key holder to server: what was opened is no sum of that many contributions. What it was stays unsaid."""
+    """Key holder to server: this is not a sum of that many contributions. What it was is not revealed."""
 
     key_id: bytes
 
 
 @dataclass(frozen=True)
 class Declined(Reply, kind=8):
-    """Client to server: I do not do that, and why."""
+    """Client to server: the request is declined, for this reason."""
 
     reason: str

@@ -1,11 +1,11 @@
-"""Local differential privacy: noise that a client adds itself, before anything leaves it.
+"""Local differential privacy: noise that a client adds itself, before it sends anything.
 
-For those to whom even an exact sum, or a client's reported score, says too much. Both functions draw from the
+For settings in which even an exact sum, or a client's score, reveals too much. Both functions draw from the
 discrete Laplace distribution, P(X = j) ∝ e^(−ε |j| / Δ), on whole numbers: it has none of the gaps between
-floating-point numbers through which a real-valued Laplace draw gives the value away.
+floating-point numbers through which a real-valued Laplace draw reveals the value.
 
-The promise holds for one report. Reports add up: the same client reporting n times spends n · ε. It also
-rests on noise that nobody can predict: outside of tests, draw it from a generator without a fixed seed.
+The guarantee holds for one report. Reports add up: a client that reports n times spends n · ε. It also
+requires noise that nobody can predict: outside of tests, draw it from a generator without a fixed seed.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from fedwcm.privacy.encoding import Ints, checked_counts
 SCORE_STEPS = 1 << 16
 """A score is rounded to this many steps of its bound: far finer than any useful noise."""
 MIN_EPSILON = 1e-6
-"""Below this nothing of the value is left, and the draws leave the range where they are exact."""
+"""Below this nothing is left of the value, and the draws are no longer exact."""
 
 
 def noisy_counts(counts: ArrayLike, epsilon: float, rng: np.random.Generator) -> Ints:

@@ -1,12 +1,11 @@
-"""The server's side: it deals clients to key holders, adds what it cannot read, and collects what they open.
+"""The server's side: it assigns clients to key holders, adds ciphertexts, and collects the decrypted sums.
 
-    ask one client a group for a key   →  ask the group for its counts under that key
-    →  add the ciphertexts             →  ask the key holder to open the sum
+    ask one client per group for a key  →  ask the group for its counts under that key
+    →  add the ciphertexts              →  ask the key holder to decrypt the sum
 
-The server keeps going when others fail. A key holder that vanishes is replaced and its group contributes
-anew; a group that has become too small joins another; a group whose sum does not open is split until the part
-with the bad ciphertext is too small to be split, and that part is left out. Whoever ends in no opened sum is
-named.
+The server tolerates failures. A key holder that vanishes is replaced, and its group contributes again; a group
+that has become too small joins another; a group whose sum cannot be decrypted is split until the part with the bad
+ciphertext is too small to split, and that part is left out. Clients that are in no decrypted sum are listed.
 """
 
 import hashlib
@@ -24,8 +23,8 @@ from fedwcm.privacy.groups import Group
 from fedwcm.privacy.messages import (
     Contribution,
     Declined,
+    Decrypted,
     KeyRequest,
-    Opened,
     PublicKey,
     Reply,
     Unreadable,
@@ -36,7 +35,7 @@ from fedwcm.privacy.wire import SESSION_BYTES, ProtocolError
 Transport = Callable[[Mapping[str, bytes]], Iterable[tuple[str, bytes]]]
 """Delivers requests by client name and yields (client name, reply) as they arrive.
 
-Whoever does not reply has vanished. The names that it yields must be those of the true senders: the transport
+A client that does not reply counts as gone. The names must be those of the true senders: the transport
 authenticates, the protocol does not.
 """
 
@@ -45,7 +44,7 @@ _R = TypeVar("_R", bound=Reply)
 
 @dataclass(frozen=True)
 class Refused:
-    """A reply that the server did not use, or not in the end."""
+    """A reply that the server did not use in the end, and why."""
 
     sender: str
     reason: str
@@ -53,7 +52,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class ClassTotals:
-    """The class totals of all contributors, and what it took."""
+    """The class totals of all contributors, and the cost of the session."""
 
     totals: Ints
     contributors: tuple[str, ...]
@@ -89,24 +88,24 @@ class Server:
         self._limit = size_limit(classes)
         self._session = secrets.token_bytes(SESSION_BYTES)
         self._seen: set[bytes] = set()
-        self._opened: list[Group] = []
+        self._decrypted: list[Group] = []
         self._refused: list[Refused] = []
         self._bytes_up = self._bytes_down = 0
 
     def run(self, transport: Transport) -> ClassTotals:
-        """Carry the session through. ProtocolError if no sum at all could be opened."""
+        """Run the session; raises a ProtocolError if no sum could be decrypted."""
         started = time.perf_counter()
         while self._groups:
             self._find_key_holders(transport)
             self._collect(transport)
             if not self._join_small_groups():
-                self._open(transport)
-        if not self._opened:
-            raise ProtocolError(f"no sum could be opened; {self._last_refusal()}")
-        return self._gathered(time.perf_counter() - started)
+                self._decrypt(transport)
+        if not self._decrypted:
+            raise ProtocolError(f"no sum could be decrypted; {self._last_refusal()}")
+        return self._result(time.perf_counter() - started)
 
     def _find_key_holders(self, transport: Transport) -> None:
-        """Ask for keys until every group has one; a group for which no client is left is given up."""
+        """Ask for keys until every group has one; a group without candidates is given up."""
         while keyless := [group for group in self._groups if group.key is None]:
             asked: dict[str, Group] = {}
             for group in keyless:
@@ -118,7 +117,7 @@ class Server:
             self._ask_for_keys(transport, asked)
 
     def _next_candidate(self, group: Group) -> str | None:
-        """Who is asked next to hold a key, each client at most once; if possible somebody outside the group."""
+        """The next client to ask for a key, each at most once; if possible one outside the group."""
         members = set(group.members)
         outsider = next((name for name in self._candidates if name not in members), None)
         chosen = outsider or next(iter(self._candidates), None)
@@ -133,7 +132,7 @@ class Server:
         self._exchange(transport, dict.fromkeys(asked, KeyRequest(self._session).to_bytes()), accept)
 
     def _collect(self, transport: Transport) -> None:
-        """Ask all who have not yet contributed; the silent are not asked again."""
+        """Ask all clients that have not contributed yet; those that do not reply are not asked again."""
         asked = {name: group for group in self._groups for name in group.waiting}
         requests: dict[str, bytes] = {}
         for group in self._groups:
@@ -149,7 +148,7 @@ class Server:
             group.waiting.clear()
 
     def _take_contribution(self, group: Group, contribution: Contribution) -> None:
-        """Add a contribution none of whose ciphertexts was here before."""
+        """Add a contribution, unless one of its ciphertexts was seen before."""
         digests = [hashlib.sha256(ciphertext).digest() for ciphertext in contribution.ciphertexts]
         if len(set(digests)) < len(digests) or not self._seen.isdisjoint(digests):
             raise ProtocolError("replays a ciphertext")
@@ -157,7 +156,7 @@ class Server:
         self._seen.update(digests)
 
     def _join_small_groups(self) -> bool:
-        """Move the contributors of a group too small to be opened to another; true if anybody moved."""
+        """Move the contributors of groups that are too small to others; true if any client moved."""
         moved = False
         while small := next((group for group in self._groups if len(group.members) < group.minimum), None):
             self._groups.remove(small)
@@ -166,33 +165,33 @@ class Server:
                 min(roomy, key=lambda group: len(group.members)).waiting += small.members
                 moved = True
             else:
-                self._give_up(small, f"its group of {len(small.members)} is too small to be opened")
+                self._give_up(small, f"its group of {len(small.members)} is too small to be decrypted")
         return moved
 
-    def _open(self, transport: Transport) -> None:
+    def _decrypt(self, transport: Transport) -> None:
         asked = {group.holder: group for group in self._groups}
 
         def accept(sender: str, data: bytes) -> None:
             reply = self._read(Reply, sender, data)
-            if not isinstance(reply, Opened | Unreadable):
-                raise ProtocolError(f"{type(reply).__name__} where a sum should be opened")
-            asked[sender].take_opening(reply)
+            if not isinstance(reply, Decrypted | Unreadable):
+                raise ProtocolError(f"{type(reply).__name__} where a decrypted sum is expected")
+            asked[sender].take_decrypted(reply)
 
-        requests = {holder: group.open_request().to_bytes() for holder, group in asked.items()}
+        requests = {holder: group.decrypt_request().to_bytes() for holder, group in asked.items()}
         self._exchange(transport, requests, accept)
-        closed = [group for group in self._groups if group.opened is None]
-        self._opened += [group for group in self._groups if group.opened is not None]
-        self._groups = [part for group in closed for part in self._try_again(group)]
+        failed = [group for group in self._groups if group.decrypted is None]
+        self._decrypted += [group for group in self._groups if group.decrypted is not None]
+        self._groups = [part for group in failed for part in self._try_again(group)]
 
     def _try_again(self, group: Group) -> list[Group]:
-        """A group whose sum stayed closed, ready for other key holders."""
+        """The groups to try next for one whose sum was not decrypted, with other key holders."""
         if not group.unreadable:
-            return [group.anew(group.contributors)]
+            return [group.regrouped(group.contributors)]
         half = len(group.contributors) // 2
         if half < group.min_contributors:
             self._give_up(group, f"is one of {len(group.contributors)} whose sum could not be read")
             return []
-        return [group.anew(group.contributors[:half]), group.anew(group.contributors[half:])]
+        return [group.regrouped(group.contributors[:half]), group.regrouped(group.contributors[half:])]
 
     def _give_up(self, group: Group, reason: str) -> None:
         self._refused += [Refused(name, reason) for name in group.members]
@@ -200,7 +199,7 @@ class Server:
     def _exchange(
         self, transport: Transport, requests: Mapping[str, bytes], accept: Callable[[str, bytes], None]
     ) -> None:
-        """Send requests and accept the replies one by one; one that is refused changes nothing else."""
+        """Send requests and accept the replies one by one; a refused reply changes nothing else."""
         if not requests:
             return
         self._bytes_down += sum(map(len, requests.values()))
@@ -225,15 +224,15 @@ class Server:
             raise ProtocolError("is of another session")
         return reply
 
-    def _gathered(self, seconds: float) -> ClassTotals:
-        openings = [group.opened.totals for group in self._opened if group.opened is not None]
-        present = {name for group in self._opened for name in group.contributors}
+    def _result(self, seconds: float) -> ClassTotals:
+        totals = [group.decrypted.totals for group in self._decrypted if group.decrypted is not None]
+        present = {name for group in self._decrypted for name in group.contributors}
         return ClassTotals(
-            totals=np.array(openings, dtype=np.int64).sum(axis=0),
+            totals=np.array(totals, dtype=np.int64).sum(axis=0),
             contributors=tuple(name for name in self._clients if name in present),
             left_out=tuple(name for name in self._clients if name not in present),
             refused=tuple(self._refused),
-            key_holders=tuple(group.holder for group in self._opened),
+            key_holders=tuple(group.holder for group in self._decrypted),
             bytes_up=self._bytes_up,
             bytes_down=self._bytes_down,
             seconds=seconds,

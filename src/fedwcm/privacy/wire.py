@@ -1,10 +1,10 @@
-"""How a message becomes bytes and back: a versioned, length-prefixed frame with a checksum.
+"""Serialisation of messages: a versioned, length-prefixed frame with a checksum.
 
     magic "FWPM" | version u8 | kind u8 | body length u32 | body | SHA-256 of all before
 
-The body is the message's fields in their order, big-endian: a number is a u64, text and bytes are a u32
-length and the data, a list is a u32 length and its items. Nothing in it is ever executed, and nothing is
-parsed before the length and the checksum hold. The checksum catches damage, it proves no sender: that is the
+The body is the message's fields in order, big-endian: a number is a u64, text and bytes are a u32 length and the
+data, a list is a u32 length and its items. Nothing in it is executed, and nothing is parsed before the length and
+the checksum are verified. The checksum detects damage; it does not authenticate the sender, which is the
 transport's task.
 """
 
@@ -29,7 +29,7 @@ class ProtocolError(ValueError):
 
 @dataclass(frozen=True)
 class Message:
-    """What one role sends to another: a frozen record of numbers, text, bytes and lists of them."""
+    """A message between server and client: numbers, text, bytes and lists of them."""
 
     session: bytes
 
@@ -47,14 +47,14 @@ class Message:
             raise ProtocolError(f"session must have {SESSION_BYTES} bytes, not {len(self.session)}")
 
     def to_bytes(self) -> bytes:
-        """The message as it travels."""
+        """Serialise the message."""
         body = b"".join(_encode(getattr(self, field.name)) for field in fields(self))
         framed = _HEAD.pack(MAGIC, VERSION, self.kind, len(body)) + body
         return framed + hashlib.sha256(framed).digest()
 
     @classmethod
     def from_bytes(cls, data: bytes, limit: int) -> Self:
-        """The message in these bytes; ProtocolError if they are damaged, over `limit`, or another kind."""
+        """Read a message; raises a ProtocolError if it is damaged, longer than `limit`, or of another kind."""
         kind, body = _unframe(data, limit)
         found = Message.kinds.get(kind)
         if found is None or not issubclass(found, cls):
@@ -70,7 +70,7 @@ def _unframe(data: bytes, limit: int) -> tuple[int, memoryview]:
     if len(data) > limit:
         raise ProtocolError(f"{len(data):,} bytes are more than the {limit:,} allowed")
     if len(data) < FRAME_BYTES:
-        raise ProtocolError(f"{len(data)} bytes are no message")
+        raise ProtocolError(f"{len(data)} bytes are not a message")
     magic, version, kind, length = _HEAD.unpack_from(data)
     if magic != MAGIC:
         raise ProtocolError(f"starts with {magic!r}, not with {MAGIC!r}")
@@ -80,7 +80,7 @@ def _unframe(data: bytes, limit: int) -> tuple[int, memoryview]:
         raise ProtocolError(f"{len(data)} bytes where the header says {length + FRAME_BYTES}")
     framed = memoryview(data)[:-_CHECKSUM_BYTES]
     if hashlib.sha256(framed).digest() != data[-_CHECKSUM_BYTES:]:
-        raise ProtocolError("the checksum does not hold")
+        raise ProtocolError("the checksum does not match")
     return kind, framed[_HEAD.size :]
 
 
@@ -95,7 +95,7 @@ def _encode(value: object) -> bytes:
 
 
 class _Reader:
-    """Takes values off the front of a body."""
+    """Reads values from the front of a body."""
 
     def __init__(self, body: memoryview) -> None:
         self._rest = body
@@ -113,7 +113,7 @@ class _Reader:
         return tuple(self.value(item) for _ in range(length))
 
     def finish(self) -> None:
-        """Nothing may follow the last field."""
+        """Raise an error if bytes follow the last field."""
         if len(self._rest):
             raise ProtocolError(f"{len(self._rest)} bytes follow the last field")
 

@@ -1,1 +1,1 @@
-"""What a run or a comparison shows: a page to look at, tables, and figures for a paper."""
+"""Reports about a run or a comparison: an HTML page, tables, and figures for a paper."""

@@ -1,4 +1,4 @@
-"""The figures of a comparison: a series a method, as mean and spread over its seeds."""
+"""The figures of a comparison: one series per method, mean and spread over its seeds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,10 +11,10 @@ from fedwcm.reports.series import (
     bar,
     class_share,
     curves,
-    field,
     head_to_tail,
     layers,
     megabytes,
+    metric,
     per_class,
     seconds_per_round,
     spread,
@@ -25,7 +25,7 @@ NARROW_BARS = 20
 
 
 def comparison_figures(groups: Sequence[MethodRuns], limit: int) -> list[Figure]:
-    """Everything that these runs have numbers for, curves with at most `limit` points."""
+    """The figures that these runs have numbers for, curves with at most `limit` points."""
     over_rounds = {figure.key: _filled(figure, groups, limit) for figure in OVER_ROUNDS}
     alike = len({group.runs[0].classes for group in groups}) == 1
     figures = [
@@ -112,7 +112,7 @@ OVER_ROUNDS = (
         y_label="degrees",
     ),
 )
-"""The figures over rounds, still without curves. A key is the field of the records, with dashes."""
+"""The figures over rounds, still without curves. The key names the metric of the records, with dashes."""
 
 
 def class_bars(groups: Sequence[MethodRuns]) -> Bars | None:
@@ -135,7 +135,7 @@ def class_bars(groups: Sequence[MethodRuns]) -> Bars | None:
 def shot_bars(groups: Sequence[MethodRuns]) -> Bars | None:
     return _bars(
         groups,
-        [field(shot) for shot in ("many", "medium", "few")],
+        [metric(shot) for shot in ("many", "medium", "few")],
         ["many", "medium", "few"],
         key="shots",
         title="Classes with many, medium and few samples",
@@ -149,7 +149,7 @@ def layer_bars(groups: Sequence[MethodRuns]) -> Bars | None:
     names = list(dict.fromkeys(name for group in groups for name in layers(group.runs[0])))
     return _bars(
         groups,
-        [field("concentration_layers", name) for name in names],
+        [metric("concentration_layers", name) for name in names],
         names,
         key="concentration-layers",
         title="Neuron concentration of each layer",
@@ -168,7 +168,7 @@ def _cost(
     unit: str,
     caption: str,
 ) -> Bars | None:
-    """One bar a method."""
+    """One bar per method."""
     made = []
     for group in groups:
         values = [value for run in group.runs if (value := measure(run)) is not None]
@@ -192,7 +192,7 @@ def _cost(
 
 
 def _filled(figure: Curves, groups: Sequence[MethodRuns], limit: int) -> Curves | None:
-    found = curves(groups, field(figure.key.replace("-", "_")), limit)
+    found = curves(groups, metric(figure.key.replace("-", "_")), limit)
     if not found:
         return None
     return replace(figure, curves=found, by_method=True)

@@ -1,4 +1,4 @@
-"""Clients × classes: how a data set is divided, in one way or in several, as a picture and as a table."""
+"""One partition of a data set or several, as a picture (clients × classes) and as a table."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ ABREAST = 2
 """Panels in a row."""
 
 NAMED_CLASSES = 20
-"""Classes up to which each is named at the side."""
+"""Classes up to which each is labelled."""
 
 SIZES = "#555555"
 SAMPLES, FAINTEST = "Blues", 0.3
-"""One hue from light to dark, for print and for all eyes. It starts below one sample, so that one is not white."""
+"""One hue from light to dark, for print and colour-blind readers, from below 1 so that 1 is not white."""
 
 COLUMNS = {
     "clients": "clients",
@@ -33,10 +33,12 @@ COLUMNS = {
 
 
 def draw_divisions(divisions: Mapping[str, Ints], classes: Sequence[str], title: str, path: Path) -> bool:
-    """Draw each division as a panel: the samples of each client and class, and above them the clients' sizes.
+    """Draw each partition as a panel: the samples of each client and class, and above them the clients' sizes.
 
-    All panels share their scales. The suffix of the path says which format (png, svg, pdf). False, with a word on
-    stderr, where matplotlib is not installed.
+    All panels share their scales. The suffix of the path sets the format (png, svg, pdf).
+
+    Returns:
+        False, after a message on stderr, if matplotlib is not installed.
     """
     try:
         from matplotlib.colors import LogNorm
@@ -87,7 +89,7 @@ def _draw_cells(axes: Any, counts: Ints, classes: Sequence[str], scale: Any) -> 
 
 
 def division_table(divisions: Mapping[str, PartitionStatistics]) -> str:
-    """A row for each division: sizes, classes a client, and the distance from the distribution of all data."""
+    """One row per partition: sizes, classes per client, and the distance from the overall class distribution."""
     lines = [["", *COLUMNS.values()]]
     for name, statistics in divisions.items():
         lines.append([name, *(f"{getattr(statistics, key):.4g}" for key in COLUMNS)])

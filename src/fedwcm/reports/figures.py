@@ -1,4 +1,4 @@
-"""The figures of a report as plain data: what the page, the files for a paper and the CSV are all made from."""
+"""The figures of a report as plain data, from which the page, the files for a paper and the CSV are made."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -9,12 +9,12 @@ Number = float | None
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """What every figure has.
+    """Fields that all figures share.
 
     Args:
-        key: name of its files, and its address in the page.
+        key: name of its files, and its anchor in the page.
         caption: how to read it.
-        by_method: whether its series are the compared methods, switched on and off for the whole page.
+        by_method: whether its series are the compared methods, which the page switches on and off.
         wide: whether it needs the whole width of a page.
     """
 
@@ -28,9 +28,7 @@ class Figure:
 
     def data(self) -> dict[str, object]:
         """The figure for JSON, with numbers of five digits."""
-        short = _short(asdict(self))
-        assert isinstance(short, dict)
-        return {"kind": self.kind, **short}
+        return {"kind": self.kind, **{key: _short(value) for key, value in asdict(self).items()}}
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,8 @@ class Curves(Figure):
     """Lines over rounds.
 
     Args:
-        bounds: what values cannot leave; None for no limit above.
-        mark: a value that matters, drawn as a line across.
+        bounds: the range of possible values; None for no upper limit.
+        mark: a reference value, drawn as a horizontal line.
     """
 
     kind: ClassVar[str] = "curves"
@@ -65,7 +63,7 @@ class Curves(Figure):
 
 @dataclass(frozen=True)
 class Bar:
-    """One series of bars, a value for each category."""
+    """One series of bars, one value per category."""
 
     name: str
     values: Sequence[Number]
@@ -74,7 +72,7 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True)
 class Bars(Figure):
-    """Bars side by side."""
+    """Grouped bars."""
 
     kind: ClassVar[str] = "bars"
 
@@ -86,8 +84,8 @@ class Bars(Figure):
 
 
 @dataclass(frozen=True)
-class Cloud:
-    """Named points that belong together."""
+class ScatterSeries:
+    """Labelled points of one colour."""
 
     name: str
     x: Sequence[float]
@@ -96,34 +94,34 @@ class Cloud:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Points(Figure):
+class Scatter(Figure):
     """Points over a logarithmic axis that runs from large to small."""
 
-    kind: ClassVar[str] = "points"
+    kind: ClassVar[str] = "scatter"
 
-    clouds: Sequence[Cloud]
+    series: Sequence[ScatterSeries]
     x_label: str
     y_label: str
     bounds: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
-class Cells:
-    """One matrix, row by row; None is an empty cell."""
+class Matrix:
+    """A matrix, row by row; None is an empty cell."""
 
     name: str
     rows: Sequence[Sequence[Number]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid(Figure):
-    """A matrix in colours. With several `choices` the reader picks one."""
+class Heatmap(Figure):
+    """A matrix in colours. The reader picks one of several `matrices`."""
 
-    kind: ClassVar[str] = "grid"
+    kind: ClassVar[str] = "heatmap"
 
-    columns: Sequence[str]
-    lines: Sequence[str]
-    choices: Sequence[Cells]
+    column_labels: Sequence[str]
+    row_labels: Sequence[str]
+    matrices: Sequence[Matrix]
     x_label: str
     y_label: str
     value_label: str
@@ -144,7 +142,7 @@ def _short(value: object) -> object:
 
 
 def thinned(length: int, limit: int) -> list[int]:
-    """At most `limit` indices of a sequence, evenly spaced, the first and the last among them."""
+    """At most `limit` indices of a sequence, evenly spaced, including the first and the last."""
     if length <= limit:
         return list(range(length))
     return [round(i * (length - 1) / (limit - 1)) for i in range(limit)]

@@ -1,20 +1,16 @@
-"""Read run folders for a report: which there are, what each holds, and which differ by their seed only."""
+"""Read run folders for a report, and group the runs that differ by their seed only."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from safetensors import safe_open
-
 from fedwcm.config.recipes import RECIPES
-from fedwcm.config.schema import COMPONENTS, INCIDENTAL, SECTIONS, Config, Settings, read_toml, to_settings
-from fedwcm.runs.folder import Record, RunFolder
-from fedwcm.runs.runner import outcome
-
-DEPTH = 3
-"""How many folders below a given one runs are looked for: a comparison, or a few of them, has two."""
-
+from fedwcm.config.schema import COMPONENTS, INCIDENTAL, SECTIONS, Config, Settings, to_settings
+from fedwcm.runs.comparison_folder import ComparisonFolder
+from fedwcm.runs.discovery import find_runs
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.model_file import read_facts
+from fedwcm.runs.records import Outcome, RoundRecord, SplitRecord, Summary, outcome_of
 
 DEFAULTS = {key: value for key, value in to_settings(Config()).items() if key.partition(".")[0] in SECTIONS}
 IGNORED = {"run.seed", "run.diagnostics", *INCIDENTAL}
@@ -23,31 +19,38 @@ IGNORED = {"run.seed", "run.diagnostics", *INCIDENTAL}
 
 @dataclass(frozen=True, eq=False)
 class LoadedRun:
-    """What a run folder says. `finished` is False while the run goes on, or where it was stopped."""
+    """What a run folder holds. `summary` is None while the run is in progress, or if it was stopped."""
 
     path: Path
     label: str
     settings: Settings
-    history: list[Record]
-    summary: Record
-    finished: bool
+    history: list[RoundRecord]
+    summary: Summary | None
     classes: tuple[str, ...]
     train_counts: tuple[int, ...]
-    split: Record | None
+    split: SplitRecord | None
 
     @property
     def seed(self) -> object:
         return self.settings.get("run.seed", 0)
 
     @property
+    def outcome(self) -> Outcome:
+        """The headline numbers, those so far for an unfinished run."""
+        return self.summary or outcome_of(self.history)
+
+    @property
+    def finished(self) -> bool:
+        return self.summary is not None
+
+    @property
     def diverged(self) -> str | None:
         """Why the run ended early; None if it did not."""
-        reason = self.summary.get("diverged")
-        return None if reason is None else str(reason)
+        return None if self.summary is None else self.summary.diverged
 
     @property
     def identity(self) -> tuple[tuple[str, str], ...]:
-        """What matters for the result but for the seed; an option that an older version lacked has its default."""
+        """The options that affect the result, but for the seed; defaults for those an older version lacked."""
         options = {**DEFAULTS, **self.settings}
         return tuple(sorted((key, str(value)) for key, value in options.items() if key not in IGNORED))
 
@@ -68,86 +71,64 @@ class MethodRuns:
         return self.runs[0].settings
 
 
-def gather(folders: Sequence[Path]) -> list[MethodRuns]:
-    """The runs in these folders, grouped: each may be a run's, a comparison's, or hold several of either."""
-    paths = list(dict.fromkeys(path.resolve() for folder in folders for path in _run_folders(folder)))
-    return _grouped(_with_class_names([read_run(path) for path in paths]))
+def load_runs(folders: Sequence[Path]) -> list[MethodRuns]:
+    """The runs in these folders, grouped. A folder may be a run's, a comparison's, or hold several of either."""
+    paths = list(dict.fromkeys(path.resolve() for folder in folders for path in _run_paths(folder)))
+    return _grouped(_with_class_names([load_run(path) for path in paths]))
 
 
-def read_run(path: Path) -> LoadedRun:
-    """What the folder of one run says; older runs lack some of it."""
+def load_run(path: Path) -> LoadedRun:
+    """The run in a folder; runs of older versions lack some of its parts."""
     folder = RunFolder(path)
-    if not folder.holds_run:
-        raise FileNotFoundError(f"{path} holds no run: there is no config.toml in it")
-    if not (path / "metrics.jsonl").exists():
-        raise FileNotFoundError(f"{path} holds no metrics: there is no metrics.jsonl in it")
-    settings, history = read_toml(path / "config.toml"), folder.metrics()
-    if any("round" not in record for record in history):
-        raise ValueError(f"{path / 'metrics.jsonl'} is not a run's: a record has no 'round'")
-    summary = folder.summary() if folder.finished else outcome(history)
-    split = folder.split()
-    counts = summary.get("train_counts") or (split or {}).get("totals") or []
-    assert isinstance(counts, list)
+    for file in (folder.config_file, folder.metrics_file):
+        if not file.exists():
+            raise FileNotFoundError(f"{path} holds no run: there is no {file.name} in it")
+    settings, split = folder.settings(), folder.split()
+    summary = folder.summary() if folder.finished else None
     return LoadedRun(
         path=path,
-        label=comparison_labels(path.parent.parent).get(path.name) or _recipe(settings),
+        label=ComparisonFolder.around(path).labels().get(path.name) or _title(settings),
         settings=settings,
-        history=history,
+        history=folder.metrics(),
         summary=summary,
-        finished=folder.finished,
-        classes=_classes(path, split),
-        train_counts=tuple(counts),
+        classes=_classes(folder, split),
+        train_counts=summary.train_counts if summary else split.totals if split else (),
         split=split,
     )
 
 
-def _run_folders(folder: Path) -> list[Path]:
+def _run_paths(folder: Path) -> list[Path]:
+    """The runs in a folder that have begun; if none has, those that are planned."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder")
-    if labels := comparison_labels(folder):
-        planned = [folder / "runs" / name for name in labels]  # written before the first run begins
-        return [path for path in planned if (path / "metrics.jsonl").exists()]
-    for depth in range(DEPTH + 1):
-        found = sorted(path.parent for path in folder.glob("*/" * depth + "config.toml"))
-        if found:
-            begun = [path for path in found if (path / "metrics.jsonl").exists()]
-            return begun or found
-    raise FileNotFoundError(f"{folder} holds no run: there is no config.toml in it or in a folder below it")
+    found = list(find_runs(folder))
+    if not found:
+        raise FileNotFoundError(f"{folder} holds no run: there is no config.toml in it or in a folder below it")
+    return [path for path in found if RunFolder(path).metrics_file.exists()] or found
 
 
-def comparison_labels(folder: Path) -> dict[str, str]:
-    """The runs of a comparison in the order in which it was asked for, and their names; none elsewhere."""
-    index = folder / "comparison.json"
-    labels: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["labels"] if index.exists() else {}
-    return labels
-
-
-def _recipe(settings: Settings) -> str:
-    """The recipe that says most of these settings, or the method's name."""
+def _title(settings: Settings) -> str:
+    """What the user called the method; else the recipe that fixes the most of these settings, or the method."""
+    if "run.name" in settings:
+        return str(settings["run.name"])
     fitting = [
         name
         for name, recipe in RECIPES.items()
         if all(settings.get(key) == value for key, value in recipe.settings.items())
     ]
-    method = str(settings.get("method.name", "run"))
+    method = str(settings.get("method.name", "run")).replace(":", ".").rpartition(".")[2]
     return max(fitting, key=lambda name: len(RECIPES[name].settings), default=method)
 
 
-def _classes(path: Path, split: Record | None) -> tuple[str, ...]:
-    """The names of the classes, from the split or the model; none where neither is there."""
+def _classes(folder: RunFolder, split: SplitRecord | None) -> tuple[str, ...]:
+    """The names of the classes, from the split or the model; empty if the folder has neither."""
     if split is not None:
-        named = split["classes"]
-        assert isinstance(named, list)
-        return tuple(map(str, named))
-    model = path / "model.safetensors"
-    if model.exists():
-        with safe_open(model, framework="numpy") as file:
-            return tuple(json.loads(file.metadata()["fedwcm"])["classes"])
-    return ()
+        return split.classes
+    return read_facts(folder).classes if folder.model_file.exists() else ()
 
 
 def _with_class_names(runs: list[LoadedRun]) -> list[LoadedRun]:
-    """The runs, classes without a name called as in another run on the same data, else by number."""
+    """The runs with names for all classes: those of another run on the same data, or numbers."""
     known = {(run.settings.get("data.dataset"), len(run.classes)): run.classes for run in runs if run.classes}
 
     def named(run: LoadedRun) -> LoadedRun:
@@ -159,7 +140,7 @@ def _with_class_names(runs: list[LoadedRun]) -> list[LoadedRun]:
 
 
 def _grouped(runs: Iterable[LoadedRun]) -> list[MethodRuns]:
-    """Groups in the order of their first run; equal names are told apart by the options that differ."""
+    """Groups in the order of their first run; equal names get the options that differ as a suffix."""
     by_identity: dict[tuple[object, ...], list[LoadedRun]] = {}
     for run in runs:
         by_identity.setdefault((run.label, run.identity), []).append(run)
@@ -174,9 +155,9 @@ def _grouped(runs: Iterable[LoadedRun]) -> list[MethodRuns]:
 
 
 def differing(groups: Sequence[MethodRuns]) -> list[str]:
-    """The options that matter and are not the same in all groups, by name.
+    """The names of the options that affect the result and differ between groups.
 
-    A part's option counts only among the parts that know it: no two methods have all options in common.
+    An option of a component is compared only among the components that have it: no two methods share all options.
     """
     settings = [dict(group.runs[0].identity) for group in groups]
     keys = sorted({key for options in settings for key in options})

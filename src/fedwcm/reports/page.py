@@ -1,4 +1,4 @@
-"""The page: a story as one HTML file that needs nothing else. Words and tables are there without scripts too."""
+"""The HTML page of a report: one self-contained file, whose text and tables do not need scripts."""
 
 import json
 from collections.abc import Sequence
@@ -7,27 +7,27 @@ from importlib.resources import files
 from string import Template
 
 from fedwcm import __version__
-from fedwcm.reports.figures import Figure, Grid
+from fedwcm.reports.figures import Figure, Heatmap
 from fedwcm.reports.report import ReportContent, Table
 from fedwcm.reports.table import Row, best_of
 
 DESCENDING_IS_BETTER = "descending"
 
 
-def page(story: ReportContent) -> str:
-    """The HTML. All that comes from the user is escaped."""
-    alone = story.table is None
+def page(content: ReportContent) -> str:
+    """Render the page. Everything that comes from the user is escaped."""
+    alone = content.table is None
     return Template(_asset("page.html")).substitute(
         kind="run" if alone else "comparison",
         version=__version__,
-        title=escape(story.title),
+        title=escape(content.title),
         style=_asset("page.css"),
-        opening=_opening(story),
-        sidebar=_sidebar(story),
-        main="\n".join([_results(story), _figures(story), _options(story)]),
-        story=_json(story),
+        opening=_opening(content),
+        sidebar=_sidebar(content),
+        main="\n".join([_results(content), _figures(content), _options(content)]),
+        report=_json(content),
         vendor=files("fedwcm.reports").joinpath("vendor", "echarts.min.js").read_text(encoding="utf-8"),
-        looks=_asset("looks.js"),
+        theme=_asset("theme.js"),
         shapes=_asset("shapes.js"),
         plots=_asset("plots.js"),
         script=_asset("page.js"),
@@ -38,63 +38,63 @@ def _asset(name: str) -> str:
     return files("fedwcm.reports").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def _json(story: ReportContent) -> str:
+def _json(content: ReportContent) -> str:
     data = {
-        "methods": story.methods,
-        "best": story.best,
-        "shown": story.best,
-        "styles": story.styles,
-        "figures": [figure.data() for figure in story.figures],
-        "milestones": story.table.milestones if story.table else [],
-        "target": story.table.target if story.table else None,
+        "methods": content.methods,
+        "best": content.best,
+        "shown": content.best,
+        "styles": content.styles,
+        "figures": [figure.data() for figure in content.figures],
+        "milestones": content.table.milestones if content.table else [],
+        "target": content.table.target if content.table else None,
     }
     # Inside a script element only "</" would end it; without "<" nothing can.
     return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _sidebar(story: ReportContent) -> str:
-    targets = [("results", "Results")] if story.table else []
-    targets += [(figure.key, figure.title) for figure in story.figures] + [("options", "Options")]
+def _sidebar(content: ReportContent) -> str:
+    targets = [("results", "Results")] if content.table else []
+    targets += [(figure.key, figure.title) for figure in content.figures] + [("options", "Options")]
     links = "".join(f'<li><a href="#{escape(key)}">{escape(title)}</a></li>' for key, title in targets)
     return f"""<aside class="sidebar">
 <details class="contents" open><summary>Contents</summary>
 <nav aria-label="Contents"><ul>{links}</ul></nav></details>
-{_switches(story) if story.table else ""}
+{_switches(content) if content.table else ""}
 <button type="button" id="theme" class="theme">Dark colours</button>
 </aside>"""
 
 
-def _switches(story: ReportContent) -> str:
+def _switches(content: ReportContent) -> str:
     boxes = "".join(
         f'<label><input type="checkbox" value="{escape(name)}" checked>'
         f'<svg data-swatch="{escape(name)}" width="34" height="10" aria-hidden="true">'
         '<line x1="1" y1="5" x2="33" y2="5" stroke-width="3"/></svg>'
         f"<span>{escape(name)}</span></label>"
-        for name in story.methods
+        for name in content.methods
     )
     best = ""
-    if len(story.best) < len(story.methods):
-        best = f'<button type="button" data-choose="best">Best {len(story.best)}</button>'
+    if len(content.best) < len(content.methods):
+        best = f'<button type="button" data-choose="best">Best {len(content.best)}</button>'
     return f"""<fieldset class="methods"><legend>Shown in the plots</legend>
 <div class="all"><button type="button" data-choose="all">All</button>
 <button type="button" data-choose="none">None</button>{best}</div>
 <div class="list">{boxes}</div></fieldset>"""
 
 
-def _opening(story: ReportContent) -> str:
+def _opening(content: ReportContent) -> str:
     parts = [
-        f"<h1>{escape(story.title)}</h1>",
-        f'<div class="lead">{_paragraphs([" ".join(story.headline)])}</div>',
+        f"<h1>{escape(content.title)}</h1>",
+        f'<div class="lead">{_paragraphs([" ".join(content.headline)])}</div>',
     ]
-    parts.append(f'<div class="facts">{_paragraphs(story.facts)}</div>')
-    if story.warnings:
-        items = "".join(f"<li>{escape(warning)}</li>" for warning in story.warnings)
+    parts.append(f'<div class="facts">{_paragraphs(content.facts)}</div>')
+    if content.warnings:
+        items = "".join(f"<li>{escape(warning)}</li>" for warning in content.warnings)
         parts.append(f'<div class="warnings" role="note"><strong>Worth knowing</strong><ul>{items}</ul></div>')
-    if story.tiles:
+    if content.tiles:
         tiles = "".join(
             f'<div class="tile"><dt>{escape(label)}</dt><dd><span class="number">{escape(number)}</span>'
             f'<span class="remark">{escape(remark)}</span></dd></div>'
-            for label, number, remark in story.tiles
+            for label, number, remark in content.tiles
         )
         parts.append(f'<dl class="tiles">{tiles}</dl>')
     return "\n".join(parts)
@@ -104,8 +104,8 @@ def _paragraphs(sentences: Sequence[str]) -> str:
     return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
 
 
-def _results(story: ReportContent) -> str:
-    table = story.table
+def _results(content: ReportContent) -> str:
+    table = content.table
     if table is None:
         return ""
     headings = [_heading(name, _first(key), "number") for key, name in table.columns.items()]
@@ -130,7 +130,7 @@ def _heading(name: str, first: str, kind: str, more: str = "") -> str:
 
 
 def _first(key: str) -> str:
-    """How a first click sorts: the better end on top."""
+    """How a first click sorts: the better end first."""
     return "ascending" if key.endswith("_per_round") else DESCENDING_IS_BETTER
 
 
@@ -152,9 +152,9 @@ def _row(number: int, row: Row, table: Table, best: dict[str, float]) -> str:
     return f'<tr data-method="{number}">{"".join(cells)}</tr>'
 
 
-def _figures(story: ReportContent) -> str:
-    notes = f'<p class="facts">{escape(" ".join(story.notes))}</p>' if story.notes else ""
-    placed = zip(story.figures, _wide(story.figures), strict=True)
+def _figures(content: ReportContent) -> str:
+    notes = f'<p class="facts">{escape(" ".join(content.notes))}</p>' if content.notes else ""
+    placed = zip(content.figures, _wide(content.figures), strict=True)
     drawn = (
         "\n".join(_figure(figure, wide) for figure, wide in placed)
         or "<p>No round was evaluated: there is nothing to draw.</p>"
@@ -165,7 +165,7 @@ def _figures(story: ReportContent) -> str:
 
 
 def _wide(figures: Sequence[Figure]) -> list[bool]:
-    """Which figures take the whole width: those that need it, and those that would stand beside a gap."""
+    """Which figures take the full width: those that need it, and those that would leave a gap beside them."""
     wide, beside = [], False
     for figure, following in zip(figures, [*figures[1:], None], strict=True):
         alone = not beside and (following is None or following.wide)
@@ -176,10 +176,10 @@ def _wide(figures: Sequence[Figure]) -> list[bool]:
 
 def _figure(figure: Figure, wide: bool) -> str:
     key, title = escape(figure.key), escape(figure.title)
-    square = " square" if isinstance(figure, Grid) and figure.square else ""
+    square = " square" if isinstance(figure, Heatmap) and figure.square else ""
     choice = ""
-    if isinstance(figure, Grid) and len(figure.choices) > 1:
-        names = "".join(f"<option>{escape(cells.name)}</option>" for cells in figure.choices)
+    if isinstance(figure, Heatmap) and len(figure.matrices) > 1:
+        names = "".join(f"<option>{escape(matrix.name)}</option>" for matrix in figure.matrices)
         choice = f'<label class="choice">of <select data-choice="{key}">{names}</select></label>'
     return f"""<figure id="{key}"{' class="wide"' if wide else ""}>
 <header><h3>{title}</h3><div class="tools"><button type="button" data-csv="{key}"
@@ -188,24 +188,24 @@ aria-label="Download the data of “{title}” as CSV">CSV</button></div></heade
 <div class="plot{square}" id="plot-{key}" data-figure="{key}" role="img" aria-label="{title}"></div></figure>"""
 
 
-def _options(story: ReportContent) -> str:
+def _options(content: ReportContent) -> str:
     common = "".join(
         f'<tr><th scope="row" class="mono">{escape(key)}</th><td class="mono">{escape(value)}</td></tr>'
-        for key, value in story.options.items()
+        for key, value in content.options.items()
     )
     differing = ""
-    if story.differences:
-        heads = "".join(f'<th scope="col" class="mono">{escape(key)}</th>' for key in story.differences)
+    if content.differences:
+        heads = "".join(f'<th scope="col" class="mono">{escape(key)}</th>' for key in content.differences)
         rows = "".join(
             f'<tr><th scope="row">{escape(method)}</th>'
-            + "".join(f'<td class="mono">{escape(values[i])}</td>' for values in story.differences.values())
+            + "".join(f'<td class="mono">{escape(values[i])}</td>' for values in content.differences.values())
             + "</tr>"
-            for i, method in enumerate(story.methods)
+            for i, method in enumerate(content.methods)
         )
         differing = f"""<h2>What differs between the configurations</h2>
 <div class="scroll" tabindex="0" role="region" aria-label="Options that differ"><table class="options">
 <thead><tr><th scope="col">method</th>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"""
-    title = "All options" if story.table is None else "Options that all have in common"
+    title = "All options" if content.table is None else "Options that all have in common"
     return f"""<section id="options">{differing}
 <details><summary>{title}</summary><div class="scroll" tabindex="0" role="region" aria-label="{title}">
 <table class="options"><tbody>{common}</tbody></table></div></details></section>"""

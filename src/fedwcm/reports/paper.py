@@ -1,4 +1,4 @@
-"""The figures of a report as files for a paper: PNG and SVG, for print in black and white too."""
+"""The figures of a report as files for a paper: PNG and SVG, legible in black and white."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from fedwcm.reports.figures import Bars, Curves, Figure, Grid, Points
+from fedwcm.reports.figures import Bars, Curves, Figure, Heatmap, Scatter
 from fedwcm.reports.report import ReportContent
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b0508a", "#e69f00", "#56b4e9", "#1b1f24")
-"""Okabe and Ito's, which colour-blind readers tell apart, in the order of the page."""
+"""Okabe and Ito's palette, which colour-blind readers can tell apart, in the order of the page."""
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)), (0, (3, 1.5, 3, 3)))
 MARKERS = ("o", "s", "^", "D", "v", "P")
 HATCHES = ("", "///", "...", "\\\\\\", "---")
@@ -30,21 +30,21 @@ STYLE: dict[str, Any] = {
     "savefig.dpi": 300,
     "svg.hashsalt": "fedwcm",
 }
-"""Letters of a size that survives a column; the salt gives the same SVG for the same data."""
+"""Letters large enough for one column; the salt makes the SVG reproducible."""
 
 NARROW, WIDE, HEIGHT = 4.2, 7.0, 2.9
-"""Inches: somewhat more than a column of a two-column paper, the width of its page, and a height for both."""
+"""Inches: a little more than a column of a two-column paper, the width of its page, and a height for both."""
 
 MARKERS_ON_A_CURVE = 8
 MOST_TICKS = 25
 FEW_LABELS, SHORT_LABEL = 5, 24
-"""A legend up to these, in names and in letters of a name, has room among the curves."""
+"""Names, and letters in a name, up to which the legend fits among the curves."""
 LETTERS_PER_INCH, ROW_HEIGHT = 16, 0.18
 """Of a legend."""
 
 
-def draw_figures(story: ReportContent, folder: Path) -> list[Path]:
-    """Draw every figure of the story as `KEY.png` and `KEY.svg`, with the methods that the page shows at first."""
+def draw_figures(content: ReportContent, folder: Path) -> list[Path]:
+    """Draw every figure of a report as `KEY.png` and `KEY.svg`, with the methods that the page shows at first."""
     try:
         import matplotlib as mpl
     except ImportError as error:
@@ -52,8 +52,8 @@ def draw_figures(story: ReportContent, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     with mpl.rc_context(cast(Any, STYLE)):
-        for figure in story.figures:
-            drawn = _drawn(figure, story)
+        for figure in content.figures:
+            drawn = _drawn(figure, content)
             for suffix, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
                 paths.append(folder / f"{figure.key}.{suffix}")
                 drawn.savefig(paths[-1], metadata=metadata)
@@ -61,32 +61,32 @@ def draw_figures(story: ReportContent, folder: Path) -> list[Path]:
     return paths
 
 
-def _drawn(figure: Figure, story: ReportContent) -> Any:
+def _drawn(figure: Figure, content: ReportContent) -> Any:
     from matplotlib.figure import Figure as Canvas
 
     canvas = Canvas(figsize=(WIDE if figure.wide else NARROW, HEIGHT), layout="constrained")
     axes = canvas.add_subplot()
     if isinstance(figure, Curves):
-        _curves(axes, figure, story)
+        _curves(axes, figure, content)
     elif isinstance(figure, Bars):
-        _bars(axes, figure, story)
-    elif isinstance(figure, Points):
-        _points(axes, figure)
-    elif isinstance(figure, Grid):
-        _grid(axes, figure)
+        _bars(axes, figure, content)
+    elif isinstance(figure, Scatter):
+        _scatter(axes, figure)
+    elif isinstance(figure, Heatmap):
+        _heatmap(axes, figure)
     return canvas
 
 
-def _shown(figure: Figure, story: ReportContent, names: Sequence[str]) -> list[tuple[int, int]]:
+def _shown(figure: Figure, content: ReportContent, names: Sequence[str]) -> list[tuple[int, int]]:
     """Which series to draw: their positions in the figure, and in the order of styles."""
     if not figure.by_method:
         return [(i, i) for i in range(len(names))]
-    return [(i, story.styles.index(name)) for i, name in enumerate(names) if name in story.best]
+    return [(i, content.styles.index(name)) for i, name in enumerate(names) if name in content.best]
 
 
-def _curves(axes: Any, figure: Curves, story: ReportContent) -> None:
+def _curves(axes: Any, figure: Curves, content: ReportContent) -> None:
     right = axes.twinx() if figure.right_label else None
-    for position, style in _shown(figure, story, [curve.name for curve in figure.curves]):
+    for position, style in _shown(figure, content, [curve.name for curve in figure.curves]):
         curve = figure.curves[position]
         x, y = np.array(curve.x), np.array(curve.y, dtype=float)
         target = right if curve.right and right is not None else axes
@@ -123,7 +123,7 @@ def _within(bounds: tuple[float, float | None] | None, values: Any) -> Any:
 
 
 def _legend(axes: Any, right: Any = None, *, inside: bool = True) -> None:
-    """Among the curves where it is short; else below, and the figure grows by as much."""
+    """Put a short legend among the curves, a long one below them, where it makes the figure taller."""
     handles, labels = axes.get_legend_handles_labels()
     if right is not None:
         more = right.get_legend_handles_labels()
@@ -141,8 +141,8 @@ def _legend(axes: Any, right: Any = None, *, inside: bool = True) -> None:
     canvas.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=3)
 
 
-def _bars(axes: Any, figure: Bars, story: ReportContent) -> None:
-    shown = _shown(figure, story, [bar.name for bar in figure.bars])
+def _bars(axes: Any, figure: Bars, content: ReportContent) -> None:
+    shown = _shown(figure, content, [bar.name for bar in figure.bars])
     places, width = np.arange(len(figure.categories)), 0.8 / max(1, len(shown))
     for order, (position, style) in enumerate(shown):
         bar = figure.bars[position]
@@ -169,13 +169,13 @@ def _bars(axes: Any, figure: Bars, story: ReportContent) -> None:
     _legend(axes, inside=False)
 
 
-def _points(axes: Any, figure: Points) -> None:
+def _scatter(axes: Any, figure: Scatter) -> None:
     from matplotlib.ticker import LogLocator, NullLocator
 
-    for order, cloud in enumerate(figure.clouds):
-        axes.scatter(cloud.x, cloud.y, 28, color=COLOURS[order], marker=MARKERS[order], label=cloud.name)
-        if len(cloud.labels) <= 15:
-            for x, y, label in zip(cloud.x, cloud.y, cloud.labels, strict=True):
+    for order, series in enumerate(figure.series):
+        axes.scatter(series.x, series.y, 28, color=COLOURS[order], marker=MARKERS[order], label=series.name)
+        if len(series.labels) <= 15:
+            for x, y, label in zip(series.x, series.y, series.labels, strict=True):
                 place = {"xytext": (0, 5), "textcoords": "offset points", "ha": "center"}
                 axes.annotate(_plain(label), (x, y), fontsize=7, **place)
     axes.set_xscale("log")
@@ -189,11 +189,11 @@ def _points(axes: Any, figure: Points) -> None:
     _legend(axes)
 
 
-def _grid(axes: Any, figure: Grid) -> None:
-    """Draw the first choice, as high as it needs."""
+def _heatmap(axes: Any, figure: Heatmap) -> None:
+    """Draw the first matrix, as high as it needs."""
     from matplotlib.colors import LogNorm
 
-    cells = np.array([[np.nan if v is None else v for v in row] for row in figure.choices[0].rows], dtype=float)
+    cells = np.array([[np.nan if v is None else v for v in row] for row in figure.matrices[0].rows], dtype=float)
     bounds = figure.bounds or (None, None)
     scale = {"norm": LogNorm()} if figure.log else {"vmin": bounds[0], "vmax": bounds[1]}
     image = axes.imshow(cells, cmap="Blues", aspect="equal" if figure.square else "auto", **scale)
@@ -201,14 +201,14 @@ def _grid(axes: Any, figure: Grid) -> None:
     canvas.colorbar(image, ax=axes, label=figure.value_label, pad=0.02)
     axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
     axes.grid(False)
-    for names, ticks in ((figure.columns, axes.set_xticks), (figure.lines, axes.set_yticks)):
+    for names, ticks in ((figure.column_labels, axes.set_xticks), (figure.row_labels, axes.set_yticks)):
         step = -(-len(names) // MOST_TICKS)
         ticks(range(0, len(names), step), [_plain(name) for name in names[::step]], fontsize=7)
     if figure.square:
-        axes.tick_params(axis="x", labelrotation=90 if max(map(len, figure.columns)) > 2 else 0)
-    canvas.set_figheight(NARROW * 0.85 if figure.square else min(6.0, 1.4 + 0.16 * len(figure.lines)))
+        axes.tick_params(axis="x", labelrotation=90 if max(map(len, figure.column_labels)) > 2 else 0)
+    canvas.set_figheight(NARROW * 0.85 if figure.square else min(6.0, 1.4 + 0.16 * len(figure.row_labels)))
 
 
 def _plain(text: str) -> str:
-    """A name as it is: a dollar sign does not start a formula."""
+    """A name with dollar signs escaped, which would start a formula."""
     return text.replace("$", r"\$")

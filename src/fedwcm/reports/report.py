@@ -1,4 +1,4 @@
-"""All that a report tells, as plain data: gathered from run folders, put on a page by `page.py`."""
+"""The content of a report as plain data: made from loaded runs, rendered by `page.py` and `paper.py`."""
 
 import math
 from collections.abc import Sequence
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from fedwcm.reports import text
 from fedwcm.reports.comparison_figures import comparison_figures
 from fedwcm.reports.figures import Figure
-from fedwcm.reports.load import MethodRuns, differing
+from fedwcm.reports.load import LoadedRun, MethodRuns, differing
 from fedwcm.reports.run_figures import run_figures
-from fedwcm.reports.series import field, megabytes, milestones, seconds_per_round
-from fedwcm.reports.table import COLUMNS, Row, rows_of
+from fedwcm.reports.series import megabytes, milestones, seconds_per_round
+from fedwcm.reports.table import COLUMNS, Row, RunNumbers, rows_of
 
 SHOWN = 10
-"""Methods up to which all are switched on at first; of more, the best."""
+"""Methods that are switched on at first: all if there are no more, otherwise the best."""
 
 COSTS = {"seconds_per_round": "s/round", "megabytes_per_round": "MB/round"}
 
 
 @dataclass(frozen=True)
 class Table:
-    """The results of a comparison: mean and spread, and for each run when it reached which accuracy."""
+    """The results of a comparison: mean and spread, and when each run first reached which accuracy."""
 
     columns: dict[str, str]
     rows: list[Row]
@@ -30,13 +30,14 @@ class Table:
 
 @dataclass(frozen=True)
 class ReportContent:
-    """A report.
+    """The content of a report.
 
     Args:
+        tiles: label, number and remark of the numbers on top of a single run's page.
         best: the methods that are switched on at first.
-        styles: the methods in the order in which they get colours: those that are seen together come first.
-        options: what all runs share.
-        differences: the other options, a value for each method.
+        styles: the methods in the order in which they get colours: those that are shown together come first.
+        options: the options that all runs share.
+        differences: the other options, with one value per method.
     """
 
     title: str
@@ -54,19 +55,19 @@ class ReportContent:
     differences: dict[str, list[str]]
 
 
-def story_of(groups: Sequence[MethodRuns], limit: int, target: float | None = None) -> ReportContent:
-    """The story of one run, or of several; curves have at most `limit` points."""
+def report_content(groups: Sequence[MethodRuns], limit: int, target: float | None = None) -> ReportContent:
+    """The report of one run, or of several; curves have at most `limit` points."""
     runs = [run for group in groups for run in group.runs]
     keys = differing(groups)
     settings = runs[0].settings
     alone, best = len(runs) == 1, _best(groups)
     return ReportContent(
         title=text.run_title(runs[0]) if alone else text.comparison_title(groups),
-        headline=text.what_came_of_it(runs[0]) if alone else text.who_is_ahead(groups),
-        facts=text.what_was_run(runs[0]) if alone else text.what_was_compared(groups),
-        warnings=text.warnings_of(groups),
+        headline=text.run_headline(runs[0]) if alone else text.comparison_headline(groups),
+        facts=text.run_setup(runs[0]) if alone else text.comparison_setup(groups),
+        warnings=text.warnings(groups),
         notes=_notes(groups, limit),
-        tiles=text.headlines(runs[0]) if alone else [],
+        tiles=text.tiles(runs[0]) if alone else [],
         methods=[group.label for group in groups],
         best=best,
         styles=[*best, *(group.label for group in groups if group.label not in best)],
@@ -82,7 +83,7 @@ def story_of(groups: Sequence[MethodRuns], limit: int, target: float | None = No
 
 
 def _notes(groups: Sequence[MethodRuns], limit: int) -> list[str]:
-    """How to read all figures, and what the page leaves out."""
+    """How to read the figures, and what the page leaves out."""
     longest = max(len(run.history) for group in groups for run in group.runs)
     said = []
     if any(len(group.runs) > 1 for group in groups):
@@ -100,26 +101,23 @@ def _notes(groups: Sequence[MethodRuns], limit: int) -> list[str]:
 
 def _table(groups: Sequence[MethodRuns], target: float | None) -> Table:
     columns = {key: name for key, name in COLUMNS.items() if key not in COSTS} | COSTS
-    costs = [
-        {"seconds_per_round": seconds_per_round(run), "megabytes_per_round": megabytes(run)}
-        for group in groups
-        for run in group.runs
-    ]
-    told = iter(costs)
-    summaries = {
-        group.label: [{"diverged": None, **run.summary, **next(told)} for run in group.runs] for group in groups
-    }
     return Table(
         columns=columns,
-        rows=rows_of(summaries, columns),
+        rows=rows_of({group.label: [_numbers(run) for run in group.runs] for group in groups}, columns),
         milestones=[[milestones(run) for run in group.runs] for group in groups],
         target=_default_target(groups) if target is None else target,
     )
 
 
+def _numbers(run: LoadedRun) -> RunNumbers:
+    costs = {"seconds_per_round": seconds_per_round(run), "megabytes_per_round": megabytes(run)}
+    headlines = {key: run.outcome.number(key) for key in COLUMNS if key not in COSTS}
+    return RunNumbers(run.diverged is not None, {**headlines, **costs})
+
+
 def _default_target(groups: Sequence[MethodRuns]) -> float:
     """Nine tenths of the best final accuracy, down to a multiple of 0.05."""
-    finals = [field("final_accuracy")(run.summary) or 0.0 for group in groups for run in group.runs]
+    finals = [run.outcome.final_accuracy or 0.0 for group in groups for run in group.runs]
     return round(max(0.05, math.floor(0.9 * max(finals) * 20) / 20), 2)
 
 
@@ -127,7 +125,7 @@ def _best(groups: Sequence[MethodRuns]) -> list[str]:
     """The methods with the highest final accuracy, in the order of the page."""
 
     def final(group: MethodRuns) -> float:
-        return max((field("final_accuracy")(run.summary) or 0.0 for run in group.runs), default=0.0)
+        return max((run.outcome.final_accuracy or 0.0 for run in group.runs), default=0.0)
 
     chosen = sorted(groups, key=final, reverse=True)[:SHOWN]
     return [group.label for group in groups if group in chosen]

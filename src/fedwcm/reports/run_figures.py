@@ -6,20 +6,20 @@ from dataclasses import replace
 import numpy as np
 
 from fedwcm.metrics.classification import shot_groups
-from fedwcm.reports.figures import Cloud, Curve, Curves, Figure, Points
+from fedwcm.reports.figures import Curve, Curves, Figure, Scatter, ScatterSeries
 from fedwcm.reports.load import LoadedRun, MethodRuns
 from fedwcm.reports.matrices import confusion, even_shares, split, weights
-from fedwcm.reports.series import Reader, class_share, curve, field, head_to_tail, last, layers
-from fedwcm.runs.folder import Record
+from fedwcm.reports.series import Reader, class_share, curve, head_to_tail, layers, metric
+from fedwcm.runs.records import RoundRecord
 
 
 def run_figures(run: LoadedRun, limit: int) -> list[Figure]:
-    """Everything that this run has numbers for, curves with at most `limit` points."""
+    """The figures that this run has numbers for, curves with at most `limit` points."""
     over_rounds = {figure.key: _filled(figure, run, fields, limit) for figure, fields in OVER_ROUNDS}
     figures = [
         over_rounds["accuracy"],
         over_rounds["loss"],
-        class_points(run),
+        class_scatter(run),
         confusion([MethodRuns(run.label, (run,))]),
         split([run]),
         over_rounds["shots"],
@@ -36,10 +36,10 @@ def run_figures(run: LoadedRun, limit: int) -> list[Figure]:
 
 
 def _weight(fraction: float) -> Reader:
-    """A quantile of the weights of a round."""
+    """A reader of a quantile of the weights of a round."""
 
-    def read(record: Record) -> float | None:
-        return float(np.quantile(even_shares(record), fraction)) if record.get("weights") else None
+    def read(record: RoundRecord) -> float | None:
+        return float(np.quantile(even_shares(record.weights), fraction)) if record.weights else None
 
     return read
 
@@ -55,9 +55,9 @@ OVER_ROUNDS: tuple[tuple[Curves, dict[str, Reader]], ...] = (
             bounds=(0, 1),
         ),
         {
-            "test": field("test_accuracy"),
-            "validation": field("val_accuracy"),
-            "training": field("train_accuracy"),
+            "test": metric("test_accuracy"),
+            "validation": metric("val_accuracy"),
+            "training": metric("train_accuracy"),
         },
     ),
     (
@@ -68,7 +68,7 @@ OVER_ROUNDS: tuple[tuple[Curves, dict[str, Reader]], ...] = (
             y_label="loss",
             bounds=(0, None),
         ),
-        {"test": field("test_loss"), "validation": field("val_loss"), "training": field("train_loss")},
+        {"test": metric("test_loss"), "validation": metric("val_loss"), "training": metric("train_loss")},
     ),
     (
         Curves(
@@ -79,7 +79,7 @@ OVER_ROUNDS: tuple[tuple[Curves, dict[str, Reader]], ...] = (
             y_label="accuracy",
             bounds=(0, 1),
         ),
-        {"many": field("many"), "medium": field("medium"), "few": field("few")},
+        {"many": metric("many"), "medium": metric("medium"), "few": metric("few")},
     ),
     (
         Curves(
@@ -90,7 +90,7 @@ OVER_ROUNDS: tuple[tuple[Curves, dict[str, Reader]], ...] = (
             y_label="alpha, gain",
             mark=1.0,
         ),
-        {"alpha": field("alpha"), "momentum gain": field("gain")},
+        {"alpha": metric("alpha"), "momentum gain": metric("gain")},
     ),
     (
         Curves(
@@ -110,7 +110,7 @@ OVER_ROUNDS: tuple[tuple[Curves, dict[str, Reader]], ...] = (
             "classes fall together.",
             y_label="degrees",
         ),
-        {"rare classes": field("minority_angle"), "all classes": field("classifier_angle")},
+        {"rare classes": metric("minority_angle"), "all classes": metric("classifier_angle")},
     ),
     (
         Curves(
@@ -120,7 +120,7 @@ OVER_ROUNDS: tuple[tuple[Curves, dict[str, Reader]], ...] = (
             y_label="MB",
             bounds=(0, None),
         ),
-        {"to the clients": field("bytes_down", scale=1e-6), "from the clients": field("bytes_up", scale=1e-6)},
+        {"to the clients": metric("bytes_down", scale=1e-6), "from the clients": metric("bytes_up", scale=1e-6)},
     ),
     (
         Curves(
@@ -130,30 +130,31 @@ OVER_ROUNDS: tuple[tuple[Curves, dict[str, Reader]], ...] = (
             y_label="seconds",
             bounds=(0, None),
         ),
-        {"since the start": field("seconds")},
+        {"since the start": metric("seconds")},
     ),
 )
-"""The figures over rounds, still without curves, and where each curve's numbers are in a record."""
+"""The figures over rounds, still without curves, and the metric that each curve shows."""
 
 
-def class_points(run: LoadedRun) -> Points | None:
+def class_scatter(run: LoadedRun) -> Scatter | None:
     """Accuracy of each class over its share of the training data."""
-    accuracies = last(run).get("per_class_accuracy")
-    if not isinstance(accuracies, list) or not any(run.train_counts):
+    accuracies = run.history[-1].per_class_accuracy if run.history else None
+    if accuracies is None or not any(run.train_counts):
         return None
-    clouds = []
+    tested = {i: accuracy for i, accuracy in enumerate(accuracies) if accuracy is not None}
+    series = []
     for shot, members in shot_groups(np.array(run.train_counts)).items():
-        chosen = [i for i in head_to_tail(run) if i in members and accuracies[i] is not None]
+        chosen = [i for i in head_to_tail(run) if i in members and i in tested]
         if chosen:
             shares = [class_share(run, i) for i in chosen]
             names = [run.classes[i] for i in chosen]
-            clouds.append(Cloud(shot, shares, [float(accuracies[i]) for i in chosen], names))
-    return Points(
+            series.append(ScatterSeries(shot, shares, [tested[i] for i in chosen], names))
+    return Scatter(
         key="classes",
         title="Accuracy per class, from head to tail",
-        caption="Each point is a class: frequent ones left, rare ones right. A cloud that falls to the right is a "
-        "model that neglects the rare classes.",
-        clouds=clouds,
+        caption="Each point is a class: frequent ones left, rare ones right. Points that fall to the right mean "
+        "that the model neglects the rare classes.",
+        series=series,
         x_label="share of the training data (%)",
         y_label="test accuracy of the class",
         bounds=(0, 1),
@@ -162,8 +163,8 @@ def class_points(run: LoadedRun) -> Points | None:
 
 def concentration(run: LoadedRun, limit: int) -> Curves | None:
     """Neuron concentration and test accuracy on two axes."""
-    tested = curve("test accuracy", [run], field("test_accuracy"), limit)
-    measured = curve("neuron concentration", [run], field("concentration"), limit)
+    tested = curve("test accuracy", [run], metric("test_accuracy"), limit)
+    measured = curve("neuron concentration", [run], metric("concentration"), limit)
     if measured is None:
         return None
     return Curves(
@@ -179,14 +180,14 @@ def concentration(run: LoadedRun, limit: int) -> Curves | None:
 
 
 def layer_curves(run: LoadedRun, limit: int) -> Curves | None:
-    """Neuron concentration, a curve a layer."""
+    """Neuron concentration, one curve per layer."""
     figure = Curves(
         key="concentration-layers",
         title="Neuron concentration of each layer",
         caption="Named from the first layer to the last; 1 is a layer whose neurons fire for one class each.",
         y_label="neuron concentration",
     )
-    return _filled(figure, run, {name: field("concentration_layers", name) for name in layers(run)}, limit)
+    return _filled(figure, run, {name: metric("concentration_layers", name) for name in layers(run)}, limit)
 
 
 def _filled(figure: Curves, run: LoadedRun, fields: Mapping[str, Reader], limit: int) -> Curves | None:

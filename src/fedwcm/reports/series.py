@@ -1,16 +1,16 @@
-"""Numbers over rounds, as mean and spread over the runs of a group."""
+"""Numbers over rounds: mean and spread over the runs of a group."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedwcm.reports.figures import Bar, Curve, Number, thinned
 from fedwcm.reports.load import LoadedRun, MethodRuns
-from fedwcm.runs.folder import Record
+from fedwcm.runs.records import RoundRecord
 
-Reader = Callable[[Record], float | None]
-"""Finds a number in the record of an evaluated round; None where it is not there."""
+Reader = Callable[[RoundRecord], float | None]
+"""Reads a number from the record of an evaluated round; None where there is none."""
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,12 @@ class Spread:
     runs: int
 
 
-def field(*path: str, scale: float = 1.0) -> Reader:
-    """The number under this key, or this path of keys."""
+def metric(*path: str, scale: float = 1.0) -> Reader:
+    """A reader of the number under this key, or this path of keys."""
 
-    def read(record: Record) -> float | None:
-        value: object = record
-        for key in path:
-            value = value.get(key) if isinstance(value, dict) else None
-        return float(value) * scale if isinstance(value, int | float) else None
+    def read(record: RoundRecord) -> float | None:
+        value = record.number(*path)
+        return None if value is None else value * scale
 
     return read
 
@@ -40,13 +38,13 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def curve(name: str, runs: Sequence[LoadedRun], read: Reader, limit: int) -> Curve | None:
-    """A number over rounds, each the mean of the runs that got there; None if no round has it."""
+    """A number over rounds, the mean of the runs that reached each round; None if no round has it."""
     values: dict[float, list[float]] = {}
     for run in runs:
         for record in run.history:
             value = read(record)
             if value is not None:
-                values.setdefault(float(str(record["round"])), []).append(value)
+                values.setdefault(float(record.round), []).append(value)
     if not values:
         return None
     rounds = sorted(values)
@@ -62,15 +60,10 @@ def curves(groups: Sequence[MethodRuns], read: Reader, limit: int) -> list[Curve
     return [line for line in found if line is not None]
 
 
-def last(run: LoadedRun) -> Record:
-    """The record of the last evaluated round; empty where there is none."""
-    return run.history[-1] if run.history else {}
-
-
 def layers(run: LoadedRun) -> list[str]:
     """The layers whose neuron concentration was measured, from first to last."""
-    measured = last(run).get("concentration_layers")
-    return list(measured) if isinstance(measured, dict) else []
+    measured = run.history[-1].extra.get("concentration_layers") if run.history else None
+    return list(measured) if isinstance(measured, Mapping) else []
 
 
 def bar(name: str, runs: Sequence[LoadedRun], readers: Sequence[Reader]) -> Bar:
@@ -78,52 +71,51 @@ def bar(name: str, runs: Sequence[LoadedRun], readers: Sequence[Reader]) -> Bar:
     means: list[Number] = []
     stds: list[Number] = []
     for read in readers:
-        values = [value for run in runs if (value := read(last(run))) is not None]
+        values = [value for run in runs if run.history and (value := read(run.history[-1])) is not None]
         means.append(spread(values).mean if values else None)
         stds.append(spread(values).std if values else None)
     return Bar(name, means, stds if len(runs) > 1 else None)
 
 
 def per_class(index: int) -> Reader:
-    """The accuracy of one class."""
+    """A reader of the accuracy of one class."""
 
-    def read(record: Record) -> float | None:
-        accuracies = record.get("per_class_accuracy")
-        return accuracies[index] if isinstance(accuracies, list) and index < len(accuracies) else None
+    def read(record: RoundRecord) -> float | None:
+        accuracies = record.per_class_accuracy or ()
+        return accuracies[index] if index < len(accuracies) else None
 
     return read
 
 
 def head_to_tail(run: LoadedRun) -> list[int]:
-    """The classes that the training data has, the most frequent first."""
+    """The classes present in the training data, the most frequent first."""
     present = [index for index, count in enumerate(run.train_counts) if count]
     return sorted(present, key=lambda index: -run.train_counts[index])
 
 
 def class_share(run: LoadedRun, index: int) -> float:
-    """The share of a class in the training data, in per cent."""
+    """The share of a class in the training data, in percent."""
     return 100.0 * run.train_counts[index] / sum(run.train_counts)
 
 
 def megabytes(run: LoadedRun) -> float | None:
-    """What a round sends and receives, in MB (10⁶ bytes): the mean of the evaluated rounds."""
-    totals = [float(str(r["bytes_down"])) + float(str(r["bytes_up"])) for r in run.history if "bytes_down" in r]
+    """Traffic of a round in MB (10⁶ bytes), both ways: the mean of the evaluated rounds."""
+    totals = [record.bytes_down + record.bytes_up for record in run.history]
     return float(np.mean(totals)) / 1e6 if totals else None
 
 
 def seconds_per_round(run: LoadedRun) -> float | None:
-    """As the summary has it; from the last record while a run goes on."""
-    value = field("seconds_per_round")(run.summary)
-    total = field("seconds")(last(run))
-    return total / float(str(last(run)["round"])) if value is None and total is not None else value
+    """From the summary, or from the last record of a run in progress."""
+    if run.summary is not None:
+        return run.summary.seconds_per_round
+    return run.history[-1].seconds / run.history[-1].round if run.history else None
 
 
 def milestones(run: LoadedRun) -> list[tuple[float, float]]:
-    """The rounds in which the test accuracy rose above all before, each with it: when any level was reached."""
+    """The rounds that set a new best test accuracy, with it: they tell when any level was first reached."""
     best, found = -1.0, []
     for record in run.history:
-        accuracy = field("test_accuracy")(record)
-        if accuracy is not None and accuracy > best:
-            best = accuracy
-            found.append((float(str(record["round"])), accuracy))
+        if record.test_accuracy is not None and record.test_accuracy > best:
+            best = record.test_accuracy
+            found.append((float(record.round), best))
     return found

@@ -1,4 +1,4 @@
-"""One table for a comparison: a row a method, mean ± standard deviation over its seeds."""
+"""The table of a comparison: one row per method, mean ± standard deviation over its seeds."""
 
 import csv
 import io
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedwcm.runs.folder import Record
+from fedwcm.runs.records import Summary
 
 COLUMNS = {
     "final_accuracy": "final",
-    "last_mean_accuracy": "last 10",
+    "last_mean_accuracy": "last 10 evaluations",
     "best_accuracy": "best",
     "many": "many",
     "medium": "medium",
@@ -23,7 +23,7 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Row:
-    """A method's runs: for each column the mean and the standard deviation (of a sample; 0 for one run)."""
+    """A method's runs: for each column the mean and the sample standard deviation (0 for one run)."""
 
     label: str
     runs: int
@@ -31,21 +31,34 @@ class Row:
     values: dict[str, tuple[float, float] | None]
 
 
-def rows_of(summaries: Mapping[str, Sequence[Record]], columns: Iterable[str] = COLUMNS) -> list[Row]:
-    """A row for every label, in the order given."""
+@dataclass(frozen=True)
+class RunNumbers:
+    """What one run adds to its row: a number per column, None where the run has none."""
+
+    diverged: bool
+    values: Mapping[str, float | None]
+
+
+def run_numbers(summary: Summary) -> RunNumbers:
+    """The numbers of a finished run."""
+    return RunNumbers(summary.diverged is not None, {column: summary.number(column) for column in COLUMNS})
+
+
+def rows_of(runs: Mapping[str, Sequence[RunNumbers]], columns: Iterable[str] = COLUMNS) -> list[Row]:
+    """One row per label, in the given order."""
     return [
         Row(
             label,
-            len(runs),
-            sum(bool(run["diverged"]) for run in runs),
-            {column: _spread([run.get(column) for run in runs]) for column in columns},
+            len(members),
+            sum(run.diverged for run in members),
+            {column: _spread([run.values.get(column) for run in members]) for column in columns},
         )
-        for label, runs in summaries.items()
+        for label, members in runs.items()
     ]
 
 
 def best_of(rows: Sequence[Row], columns: Iterable[str]) -> dict[str, float]:
-    """The best mean of each column over the rows without a diverged run; nothing to win for a single row."""
+    """The best mean of each column over the rows without a diverged run; empty for a single row."""
     best = {}
     for column in columns:
         means = [value[0] for row in rows if (value := row.values[column]) and not row.diverged]
@@ -55,7 +68,7 @@ def best_of(rows: Sequence[Row], columns: Iterable[str]) -> dict[str, float]:
 
 
 def markdown_table(rows: Sequence[Row]) -> str:
-    """The table as Markdown, aligned to be read as plain text too."""
+    """The table as Markdown, aligned so that it also reads well as plain text."""
     cells = [["method", *COLUMNS.values(), "runs"]]
     for row in rows:
         numbers = [_cell(row.values[column], row.runs > 1) for column in COLUMNS]
@@ -78,8 +91,8 @@ def csv_table(rows: Sequence[Row]) -> str:
     return text.getvalue()
 
 
-def _spread(values: Sequence[object]) -> tuple[float, float] | None:
-    numbers = [float(str(value)) for value in values if value is not None]
+def _spread(values: Sequence[float | None]) -> tuple[float, float] | None:
+    numbers = [value for value in values if value is not None]
     if not numbers:
         return None
     return float(np.mean(numbers)), float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0

@@ -1,16 +1,17 @@
-"""What was run and what came of it, in sentences."""
+"""The sentences of a report: the setup, the headline, the warnings."""
 
 from collections.abc import Sequence
 from pathlib import PurePath
 
 from fedwcm.config.schema import Settings
+from fedwcm.core.json_record import is_number
 from fedwcm.reports.load import LoadedRun, MethodRuns, differing
-from fedwcm.reports.series import Spread, field, megabytes, spread
+from fedwcm.reports.series import Spread, megabytes, metric, spread
 
 MOST_WARNINGS = 8
 
 METHOD_SECTIONS = ("method", "loss", "sampler")
-"""Sections of the options that make up a method."""
+"""Sections of the options that together define a method."""
 
 
 def run_title(run: LoadedRun) -> str:
@@ -23,51 +24,51 @@ def comparison_title(groups: Sequence[MethodRuns]) -> str:
 
 
 def _kind(groups: Sequence[MethodRuns]) -> str:
-    """Whether what is compared are methods, or methods under several settings."""
+    """Whether methods are compared, or methods under several settings."""
     return "setting" if any(key.split(".")[0] not in METHOD_SECTIONS for key in differing(groups)) else "method"
 
 
 def dataset_name(settings: Settings) -> str:
-    """The data set's name; of a file or folder, without where it lies."""
-    name = str(settings.get("data.dataset", "unknown data"))
+    """The name of the data set; of a file or folder, without its directory."""
+    name = str(settings.get("data.dataset", "unknown data")).removeprefix("object:").partition("#")[0]
     return name if ":" in name else PurePath(name).name
 
 
-def what_was_run(run: LoadedRun, differing_keys: Sequence[str] = ()) -> list[str]:
-    """One run's data, clients and training, a sentence each; of a part that differs between runs nothing."""
+def run_setup(run: LoadedRun, differing_keys: Sequence[str] = ()) -> list[str]:
+    """The data, clients and training of a run, one sentence each, without options that differ between runs."""
     return [_data(run), _clients(run), _training(run.settings, differing_keys)]
 
 
-def what_was_compared(groups: Sequence[MethodRuns]) -> list[str]:
-    """How many runs there are, and what they have in common: as the first has it, where they differ."""
+def comparison_setup(groups: Sequence[MethodRuns]) -> list[str]:
+    """How many runs there are, and the setup that they share; where they differ, that of the first."""
     runs = [run for group in groups for run in group.runs]
     seeds = len({str(run.seed) for run in runs})
     kind = _kind(groups)
     counted = f"{_number(len(groups), kind)}, {_number(seeds, 'seed')}, {_number(len(runs), 'run')}."
     if kind == "setting":
-        counted += f" What follows is as {runs[0].label} has it; what differs is listed below."
-    return [counted, *what_was_run(runs[0], differing(groups))]
+        counted += f" What follows holds for {runs[0].label}; the options that differ are listed below."
+    return [counted, *run_setup(runs[0], differing(groups))]
 
 
-def what_came_of_it(run: LoadedRun) -> list[str]:
-    """The headline of one run."""
+def run_headline(run: LoadedRun) -> list[str]:
+    """The result of one run."""
     if not run.history:
         return ["The run ended before it was evaluated." if run.diverged else "No round was evaluated yet."]
-    final, best = field("final_accuracy")(run.summary), field("best_accuracy")(run.summary)
+    final, best = run.outcome.final_accuracy, run.outcome.best_accuracy
     if final is None or best is None:
         return ["There was no data to test on: only the clients' own training is measured."]
     when = "The model ends" if run.finished else "So far the model is"
     if run.diverged:
         when = "Before it diverged the model was"
     said = [f"{when} at a test accuracy of {final:.3f}; the best evaluation had {best:.3f}."]
-    many, few = field("many")(run.summary), field("few")(run.summary)
+    many, few = run.outcome.many, run.outcome.few
     if many is not None and few is not None:
         said.append(f"Frequent classes reach {many:.3f}, rare ones {few:.3f}.")
     return said
 
 
-def who_is_ahead(groups: Sequence[MethodRuns]) -> list[str]:
-    """The best and the second, and whether the seeds' spread leaves room for doubt."""
+def comparison_headline(groups: Sequence[MethodRuns]) -> list[str]:
+    """The best and the second method, and how their difference compares with the spread over seeds."""
     finals = {group.label: accuracy for group in groups if (accuracy := _final(group)) and not group.diverged}
     ranked = sorted(finals.items(), key=lambda item: -item[1].mean)
     if not ranked:
@@ -80,35 +81,35 @@ def who_is_ahead(groups: Sequence[MethodRuns]) -> list[str]:
     return [said, _doubt(top, runner_up)]
 
 
-def warnings_of(groups: Sequence[MethodRuns]) -> list[str]:
-    """What a reader should know before believing a number."""
+def warnings(groups: Sequence[MethodRuns]) -> list[str]:
+    """Runs that diverged or did not finish, and momentum that grows by itself."""
     said = [warning for group in groups for run in group.runs for warning in _warnings(run)]
     more = len(said) - MOST_WARNINGS
-    return said if more <= 0 else [*said[:MOST_WARNINGS], f"And {more} more of the kind."]
+    return said if more <= 0 else [*said[:MOST_WARNINGS], f"And {more} more of this kind."]
 
 
-def headlines(run: LoadedRun) -> list[tuple[str, str, str]]:
-    """Label, number and remark of the figures that stand on top."""
-    summary = run.summary
+def tiles(run: LoadedRun) -> list[tuple[str, str, str]]:
+    """Label, number and remark of the headline numbers."""
+    outcome = run.outcome
     shown = [
         (label, f"{value:.3f}", remark)
         for label, key, remark in ACCURACIES
-        if (value := field(key)(summary)) is not None
+        if (value := outcome.number(key)) is not None
     ]
     rounds = f"of {run.settings.get('run.rounds', '?')}"
-    shown.append(("rounds", str(summary.get("rounds", 0)), rounds))
+    shown.append(("rounds", str(outcome.rounds), rounds))
     if (mb := megabytes(run)) is not None:
-        shown.append(("MB a round", f"{mb:,.3g}", "sent and received"))
-    if run.history and (seconds := field("seconds")(run.history[-1])) is not None:
-        per_round = seconds / max(1.0, float(str(run.history[-1]["round"])))
-        shown.append(("time", _duration(seconds), f"{per_round:.2g} s a round"))
+        shown.append(("MB per round", f"{mb:,.3g}", "sent and received"))
+    if run.history:
+        last = run.history[-1]
+        shown.append(("time", _duration(last.seconds), f"{last.seconds / max(1, last.round):.2g} s per round"))
     return shown
 
 
 ACCURACIES = (
     ("final accuracy", "final_accuracy", "on the test data"),
     ("best", "best_accuracy", "of all evaluations"),
-    ("last 10", "last_mean_accuracy", "mean of the last ten evaluations"),
+    ("last 10 evaluations", "last_mean_accuracy", "their mean accuracy"),
     ("many", "many", "frequent classes"),
     ("medium", "medium", "classes between"),
     ("few", "few", "rare classes"),
@@ -129,16 +130,15 @@ def _data(run: LoadedRun) -> str:
 
 def _clients(run: LoadedRun) -> str:
     settings = run.settings
-    number = (run.split or {}).get("clients") or settings.get("partition.clients")
+    number = run.split.clients if run.split else settings.get("partition.clients")
     options = [f"{key.removeprefix('partition.')} {value}" for key, value in settings.items() if _is_option(key)]
     said = f"Clients: {number if number is not None else 'the real ones'}"
     said += f", divided by “{settings.get('partition.name', 'natural')}”"
     said += f" ({', '.join(options)})" if options else ""
-    share = field("participation.participation")(settings)
-    if share is not None:
+    share, dropout = settings.get("participation.fraction"), settings.get("participation.dropout")
+    if is_number(share):
         said += f"; {100 * share:.3g} % of them are asked to train in a round"
-    dropout = field("participation.dropout")(settings)
-    return said + (f", of whom {100 * dropout:.3g} % never answer." if dropout else ".")
+    return said + (f", of whom {100 * dropout:.3g} % never answer." if is_number(dropout) and dropout else ".")
 
 
 def _is_option(key: str) -> bool:
@@ -163,11 +163,11 @@ def _warnings(run: LoadedRun) -> list[str]:
     who = f"{run.label}, seed {run.seed}"
     said = []
     if run.diverged:
-        said.append(f"{who}: diverged, {run.diverged}. Its numbers are of the last evaluation before.")
+        said.append(f"{who}: diverged, {run.diverged}. Its numbers are those of the last evaluation before.")
     elif not run.finished:
-        done = run.history[-1]["round"] if run.history else 0
+        done = run.history[-1].round if run.history else 0
         said.append(f"{who}: not finished, {done} of {run.settings.get('run.rounds', '?')} rounds so far.")
-    gains = [gain for record in run.history if (gain := field("gain")(record)) is not None]
+    gains = [gain for record in run.history if (gain := metric("gain")(record)) is not None]
     growing = sum(gain >= 1 for gain in gains)
     if growing:
         said.append(
@@ -178,14 +178,14 @@ def _warnings(run: LoadedRun) -> list[str]:
 
 
 def _final(group: MethodRuns) -> Spread | None:
-    values = [value for run in group.runs if (value := field("final_accuracy")(run.summary)) is not None]
+    values = [run.outcome.final_accuracy for run in group.runs if run.outcome.final_accuracy is not None]
     return spread(values) if values else None
 
 
 def _doubt(top: Spread, second: Spread) -> str:
     difference = top.mean - second.mean
     if top.runs < 2 or second.runs < 2:
-        return f"The difference is {difference:.3f}, of one seed each: more seeds would tell its worth."
+        return f"The difference is {difference:.3f}, from one seed each: more seeds would show whether it holds."
     size = "more" if difference > max(top.std, second.std) else "less"
     return f"The difference is {difference:.3f}, {size} than the seeds' standard deviation."
 

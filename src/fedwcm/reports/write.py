@@ -1,20 +1,21 @@
 """Write a report from run folders."""
 
-import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedwcm.core.checks import require
-from fedwcm.reports.load import gather
+from fedwcm.reports.load import load_runs
 from fedwcm.reports.page import page
-from fedwcm.reports.report import story_of
+from fedwcm.reports.report import report_content
+from fedwcm.runs.files import replace_file
+from fedwcm.runs.folder import REPORT
 
 MOST_BYTES = 2_000_000
-"""A page stays below this, so that it can be mailed and opened on a phone."""
+"""Size limit of a page, so that it can be mailed and opened on a phone."""
 
 CURVE_POINTS = (200, 100, 50, 25)
-"""Points of a curve, tried until the page is small enough."""
+"""Points per curve, tried in turn until the page is small enough."""
 
 
 def report(
@@ -27,42 +28,35 @@ def report(
     """Write one self-contained page about one run or several, and return its path.
 
     Args:
-        folders: folders of runs or comparisons, or such that hold some of either; runs that differ by their seed
-            only become one line with a band.
+        folders: folders of runs or comparisons, or folders that hold several of either; runs that differ by their
+            seed only become one line with a band.
         out: the file; by default `report.html` in the folder, or in the working directory for several.
         figures: a folder for the same figures as PNG and SVG; needs the extra `fedwcm[report]`.
-        target: the accuracy whose first round a comparison tells, until the reader chooses another.
+        target: the accuracy for which a comparison shows the first round, until the reader chooses another.
     """
     require(target is None or 0 < target <= 1, "target", target, "in (0, 1]")
     given = [Path(folder) for folder in ([folders] if isinstance(folders, str | Path) else folders)]
     if not given:
         raise ValueError("folders = [] is not allowed: a report needs at least one run")
-    groups = gather(given)
-    path = Path(out) if out is not None else (given[0] if len(given) == 1 else Path()) / "report.html"
+    groups = load_runs(given)
+    path = Path(out) if out is not None else (given[0] if len(given) == 1 else Path()) / REPORT
     for limit in CURVE_POINTS:
-        story = story_of(groups, limit, target)
-        text = page(story).encode()
+        content = report_content(groups, limit, target)
+        text = page(content).encode()
         if len(text) < MOST_BYTES:
             break
-    _replace(path, text)
+    replace_file(path, text)
     if figures is not None:
         from fedwcm.reports.paper import draw_figures
 
-        draw_figures(story, Path(figures))
+        draw_figures(content, Path(figures))
     return path
 
 
 def report_or_warn(folder: Path) -> Path | None:
-    """The report of a finished run or comparison. What goes wrong is a warning: the results are there."""
+    """Write the report of a finished run or comparison; a failure is only a warning, as the results are there."""
     try:
         return report(folder)
     except Exception as error:
         warnings.warn(f"the report of {folder} was not written: {type(error).__name__}: {error}", stacklevel=2)
         return None
-
-
-def _replace(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.tmp")
-    draft.write_bytes(content)
-    os.replace(draft, path)

@@ -1,1 +1,1 @@
-"""A run: its folder on disk, its records, its loop from the first round to the last."""
+"""A run: its folder and records, its loop, its checkpoints, progress and trackers."""

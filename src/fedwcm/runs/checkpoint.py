@@ -1,7 +1,8 @@
-"""Checkpoints: all that a run needs to go on as if it had never stopped, written atomically, without pickle.
+"""Checkpoints: everything that a run needs to resume as if it had never stopped, written atomically, no pickle.
 
-A checkpoint is one safetensors file: the model, its buffers, the method's state, the state of the clients that
-took part, and as metadata the round and the history so far. Random numbers need no saving: they have addresses.
+A checkpoint is one safetensors file with the model, its buffers, the method's state, the state of the clients that
+took part, and in the metadata the round and the history so far. Generators need no saving: random numbers are
+addressed by seed, purpose, round and client.
 """
 
 import hashlib
@@ -18,28 +19,29 @@ from safetensors.torch import save_file
 from fedwcm.core.types import State
 from fedwcm.engine.rounds import ServerState
 from fedwcm.engine.store import ClientStore
+from fedwcm.runs.records import RoundRecord
 
 KEPT = 2
-"""Checkpoints kept in a folder: the newest, and the one before in case the newest is damaged."""
+"""Checkpoints kept in a folder: the newest, and the previous one in case the newest is damaged."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds besides the tensors of the server and the clients."""
+    """The contents of a checkpoint, but for the state of the clients."""
 
     server: ServerState
-    history: list[dict[str, object]]
+    history: list[RoundRecord]
     seconds: float
 
 
 def save(folder: Path, saved: Checkpoint, store: ClientStore) -> None:
-    """Write a checkpoint of this round; a crash at any moment leaves the earlier ones whole."""
+    """Write a checkpoint of this round; a crash at any moment leaves the earlier ones intact."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = _tensors(saved.server, store)
     facts = {
         "round": saved.server.round,
         "seconds": saved.seconds,
-        "history": saved.history,
+        "history": [record.to_json() for record in saved.history],
         "digest": _digest(tensors),
     }
     target = folder / f"round-{saved.server.round:06d}.safetensors"
@@ -52,7 +54,11 @@ def save(folder: Path, saved: Checkpoint, store: ClientStore) -> None:
 
 
 def load(folder: Path, store: ClientStore, device: torch.device) -> tuple[Checkpoint | None, list[str]]:
-    """The newest whole checkpoint, its client state put into the store; and what was wrong with newer ones."""
+    """Load the newest intact checkpoint and put its client state into the store.
+
+    Returns:
+        The checkpoint, None if there is none, and a complaint for each newer one that is damaged.
+    """
     complaints: list[str] = []
     for path in _newest_first(folder):
         try:
@@ -74,7 +80,8 @@ def _read(path: Path, store: ClientStore, device: torch.device) -> Checkpoint:
     own = {key.removeprefix("server/"): value for key, value in tensors.items() if key.startswith("server/")}
     method = {key: value.to(device) if value.dim() else value for key, value in own.items()}
     server = ServerState(facts["round"], tensors["x"].to(device), tensors["buffers"].to(device), method)
-    return Checkpoint(server, facts["history"], facts["seconds"])
+    history = [RoundRecord.from_json(record, f"record {n}") for n, record in enumerate(facts["history"], 1)]
+    return Checkpoint(server, history, facts["seconds"])
 
 
 def _tensors(server: ServerState, store: ClientStore) -> State:

@@ -1,110 +1,102 @@
-"""A run's folder: its configuration, metrics, summary, checkpoints and model."""
+"""A run's folder: the names of its files, and strict reading and writing. Nothing here imports torch."""
 
 import json
-import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from fedwcm.config.schema import Config, Settings, from_settings, read_toml, write_toml
+from fedwcm.core.json_record import JsonRecord, RecordError
+from fedwcm.runs.files import replace_file
+from fedwcm.runs.records import RoundRecord, SplitRecord, Summary
 
-from fedwcm.config.schema import Config, from_settings, read_toml, write_toml
-from fedwcm.core.types import Ints, State
-
-Record = dict[str, object]
-
-LISTED_CLIENTS, LISTED_COUNTS = 2_000, 400_000
-"""Clients, and clients times classes, up to which the whole split is written; of more, every so many clients."""
+REPORT = "report.html"
+"""The page about a run or a comparison, in its folder."""
 
 
 class RunFolder:
-    """Paths and formats. Everything is written such that a crash leaves the old file or the new one."""
+    """The files of a run. Whatever cannot be read is an error that names the file, the line and the key."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.config_file = path / "config.toml"
+        self.metrics_file = path / "metrics.jsonl"
+        self.summary_file = path / "summary.json"
+        self.split_file = path / "split.json"
+        self.model_file = path / "model.safetensors"
+        self.federation_file = path / "federation.json"
+        self.report_file = path / REPORT
         self.checkpoints = path / "checkpoints"
 
     @property
     def holds_run(self) -> bool:
-        return (self.path / "config.toml").exists()
+        return self.config_file.exists()
 
     @property
     def finished(self) -> bool:
-        return (self.path / "summary.json").exists()
+        return self.summary_file.exists()
+
+    def settings(self) -> Settings:
+        """The dotted options as they were written, whichever version wrote them."""
+        return read_toml(self.config_file)
 
     def config(self) -> Config:
-        return from_settings(read_toml(self.path / "config.toml"))
+        return from_settings(self.settings())
 
     def write_config(self, config: Config) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        draft = self.path / "config.toml.tmp"
+        draft = self.config_file.with_name(f"{self.config_file.name}.tmp")
         write_toml(config, draft)
-        os.replace(draft, self.path / "config.toml")
+        os.replace(draft, self.config_file)
 
-    def metrics(self) -> list[Record]:
-        """The evaluated rounds so far; a line that a crash cut short is left out."""
-        path = self.path / "metrics.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        records = []
-        for line in lines:
-            try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
-        return records
+    def metrics(self) -> list[RoundRecord]:
+        """The evaluated rounds so far; a last line that a crash cut short is left out."""
+        if not self.metrics_file.exists():
+            return []
+        lines = self.metrics_file.read_text(encoding="utf-8").split("\n")
+        *whole, _cut_short = lines
+        return [read_round(line, f"{self.metrics_file}, line {n}") for n, line in enumerate(whole, 1)]
 
-    def write_metrics(self, records: list[Record]) -> None:
-        """Replace the metrics: a run starts with none, a resumed one with those of its checkpoint."""
-        self._replace("metrics.jsonl", "".join(map(_line, records)))
+    def write_metrics(self, records: Iterable[RoundRecord]) -> None:
+        """Replace the metrics: a new run starts with none, a resumed one with those of its checkpoint."""
+        replace_file(self.metrics_file, "".join(map(_line, records)))
 
-    def append_metrics(self, record: Record) -> None:
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+    def append_metrics(self, record: RoundRecord) -> None:
+        with self.metrics_file.open("a", encoding="utf-8") as file:
             file.write(_line(record))
 
-    def split(self) -> Record | None:
-        """Who holds how much of what; None in the folder of a run that did not know."""
-        path = self.path / "split.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    def split(self) -> SplitRecord | None:
+        """Who holds how many samples of which class; None if the run did not know."""
+        if not self.split_file.exists():
+            return None
+        return SplitRecord.from_json(read_json(self.split_file), str(self.split_file))
 
-    def write_split(self, counts: Ints, classes: Sequence[str]) -> None:
-        """Write the samples of each client and class: of every `every`-th client where there are very many."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        every = math.ceil(max(len(counts) / LISTED_CLIENTS, counts.size / LISTED_COUNTS, 1))
-        totals = counts.sum(axis=0).tolist()
-        split = {"classes": list(classes), "clients": len(counts), "totals": totals, "every": every}
-        self._replace("split.json", json.dumps({**split, "counts": counts[::every].tolist()}) + "\n")
+    def write_split(self, split: SplitRecord) -> None:
+        replace_file(self.split_file, json.dumps(split.to_json()) + "\n")
 
-    def summary(self) -> Record:
-        summary: Record = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
-        return summary
+    def summary(self) -> Summary:
+        return Summary.from_json(read_json(self.summary_file), str(self.summary_file))
 
-    def write_summary(self, summary: Record) -> None:
-        self._replace("summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
-
-    def model(self) -> tuple[State, Record]:
-        """The trained parameters, and what it takes to use them: input shape, classes, normalisation."""
-        path = self.path / "model.safetensors"
-        with safe_open(path, framework="pt") as file:
-            facts: Record = json.loads(file.metadata()["fedwcm"])
-        return load_file(path), facts
-
-    def write_model(self, state: State, facts: Record) -> None:
-        draft = self.path / "model.safetensors.tmp"
-        tensors = {key: value.cpu().contiguous() for key, value in state.items()}
-        save_file(tensors, draft, metadata={"fedwcm": json.dumps(facts)})
-        os.replace(draft, self.path / "model.safetensors")
-
-    def _replace(self, name: str, text: str) -> None:
-        draft = self.path / f"{name}.tmp"
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, self.path / name)
+    def write_summary(self, summary: Summary) -> None:
+        replace_file(self.summary_file, json.dumps(summary.to_json(), indent=2, allow_nan=False) + "\n")
 
 
-def _line(record: Record) -> str:
-    return json.dumps(record, allow_nan=False) + "\n"
+def read_json(path: Path) -> object:
+    """The value in a JSON file."""
+    return _parsed(path.read_text(encoding="utf-8"), str(path))
 
 
-def finite(record: Record) -> Record:
-    """The record with null in the place of numbers that JSON cannot hold."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
+def read_round(line: str | bytes, where: str) -> RoundRecord:
+    """The record on a line of `metrics.jsonl`."""
+    return RoundRecord.from_json(_parsed(line, where), where)
+
+
+def _parsed(text: str | bytes, where: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise RecordError(f"{where}: this is not JSON ({error})") from None
+
+
+def _line(record: JsonRecord) -> str:
+    return json.dumps(record.to_json(), allow_nan=False) + "\n"

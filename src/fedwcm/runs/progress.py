@@ -1,4 +1,4 @@
-"""What a user sees while a run goes on: a bar on a terminal, plain lines elsewhere, or nothing."""
+"""Progress of a run for the user: a bar on a terminal, plain lines elsewhere, or nothing."""
 
 import sys
 import time
@@ -6,24 +6,26 @@ from typing import Protocol
 
 from tqdm import tqdm
 
+from fedwcm.runs.records import RoundRecord
+
 
 class Progress(Protocol):
-    """Told of every round; `record` has a test accuracy when the round was evaluated."""
+    """Called for every round; `record` has a test accuracy if the round was evaluated."""
 
     def start(self, title: str, rounds: int, done: int) -> None: ...
 
-    def round(self, number: int, record: dict[str, object]) -> None: ...
+    def round(self, number: int, record: RoundRecord) -> None: ...
 
     def close(self) -> None: ...
 
 
 class Silent:
-    """Says nothing."""
+    """Shows nothing."""
 
     def start(self, title: str, rounds: int, done: int) -> None:
         pass
 
-    def round(self, number: int, record: dict[str, object]) -> None:
+    def round(self, number: int, record: RoundRecord) -> None:
         pass
 
     def close(self) -> None:
@@ -31,14 +33,14 @@ class Silent:
 
 
 class Bar:
-    """A bar with the latest accuracy and the time left."""
+    """A progress bar with the latest accuracy and the time left."""
 
     def start(self, title: str, rounds: int, done: int) -> None:
         self._bar = tqdm(total=rounds, initial=done, desc=title, unit="round", file=sys.stderr, leave=True)
 
-    def round(self, number: int, record: dict[str, object]) -> None:
-        if "test_accuracy" in record:
-            self._bar.set_postfix_str(f"accuracy {record['test_accuracy']:.3f}", refresh=False)
+    def round(self, number: int, record: RoundRecord) -> None:
+        if record.test_accuracy is not None:
+            self._bar.set_postfix_str(f"accuracy {record.test_accuracy:.3f}", refresh=False)
         self._bar.update()
 
     def close(self) -> None:
@@ -46,7 +48,7 @@ class Bar:
 
 
 class Lines:
-    """A line now and then: at most one every few seconds, and one for the last round."""
+    """Plain lines: at most one every few seconds, and one for the last round."""
 
     INTERVAL = 5.0
 
@@ -54,14 +56,14 @@ class Lines:
         self._title, self._rounds, self._done = title, rounds, done
         self._began = self._last = time.perf_counter()
 
-    def round(self, number: int, record: dict[str, object]) -> None:
+    def round(self, number: int, record: RoundRecord) -> None:
         now = time.perf_counter()
         due = now - self._last >= self.INTERVAL or number == self._rounds
-        if "test_accuracy" not in record or not due:
+        if record.test_accuracy is None or not due:
             return
         self._last = now
         left = (now - self._began) / (number - self._done) * (self._rounds - number)
-        accuracy = f"accuracy {record['test_accuracy']:.4f}"
+        accuracy = f"accuracy {record.test_accuracy:.4f}"
         print(f"{self._title}: round {number}/{self._rounds}, {accuracy}, {left:.0f} s left", file=sys.stderr)
 
     def close(self) -> None:
@@ -69,7 +71,7 @@ class Lines:
 
 
 def progress_for(quiet: bool) -> Progress:
-    """The right one for where standard error goes."""
+    """The progress that suits standard error: a bar on a terminal, lines elsewhere."""
     if quiet:
         return Silent()
     return Bar() if sys.stderr.isatty() else Lines()

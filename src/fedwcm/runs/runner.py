@@ -1,4 +1,4 @@
-"""Run an experiment to its end: evaluate, record, checkpoint, resume."""
+"""Run an experiment to the end: evaluate, record, checkpoint, resume."""
 
 import time
 import warnings
@@ -8,6 +8,8 @@ import numpy as np
 
 from fedwcm.config.build import Experiment, LabelledTensors
 from fedwcm.config.schema import to_settings
+from fedwcm.core.json_record import finite
+from fedwcm.core.mixins import Momentum
 from fedwcm.core.types import State
 from fedwcm.engine.backends.plan import threads
 from fedwcm.engine.evaluate import Evaluation, evaluate
@@ -15,28 +17,27 @@ from fedwcm.engine.rounds import DivergedError, ServerState
 from fedwcm.metrics.classification import summarise
 from fedwcm.metrics.diagnostics import diagnosing
 from fedwcm.runs import checkpoint
-from fedwcm.runs.folder import Record, RunFolder, finite
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.model_file import write_model
 from fedwcm.runs.progress import Progress
+from fedwcm.runs.records import RoundRecord, Summary, outcome_of, title_of
 from fedwcm.runs.trackers.tracking import Tracking
-
-LAST_ROUNDS = 10
-"""Evaluated rounds whose mean accuracy is reported beside the final one."""
 
 
 class MomentumGainWarning(UserWarning):
-    """The momentum feeds itself: it grows whatever the data."""
+    """The momentum has a gain of 1 or more: it grows whatever the data."""
 
 
 class StoppedError(KeyboardInterrupt):
-    """The user stopped the run; what was done is saved."""
+    """The user stopped the run; its progress is saved."""
 
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """A run that came to its end."""
+    """A finished run."""
 
-    history: list[Record]
-    summary: Record
+    history: list[RoundRecord]
+    summary: Summary
     model: State
 
 
@@ -45,47 +46,47 @@ class Runner:
 
     def __init__(self, experiment: Experiment, folder: RunFolder | None, progress: Progress) -> None:
         self.experiment, self.folder, self.progress = experiment, folder, progress
-        self.clock = experiment.simulation.clock
-        self.history: list[Record] = []
+        self.clock = experiment.rounds.clock
+        self.history: list[RoundRecord] = []
         self.seconds = 0.0
         self.confusion: Evaluation | None = None
         self.tracking = Tracking(experiment.config.run.track)
 
     def run(self) -> RunResult:
-        """Play the rounds that are left; on divergence the history is kept and the error passed on."""
+        """Run the remaining rounds; on divergence, write the summary and raise the error."""
         try:
             return self._run()
         finally:
             self.tracking.close()
 
     def _run(self) -> RunResult:
-        experiment, rounds = self.experiment, self.experiment.config.run.rounds
+        experiment, last = self.experiment, self.experiment.config.run.rounds
         state = self._start()
         self._warn_of_gain()
-        self.progress.start(experiment.config.method.name, rounds, state.round)
+        self.progress.start(experiment.config.title, last, state.round)
         try:
             if self.folder is not None:
                 self.tracking.start(self.folder.path, to_settings(experiment.config), state.round)
-            while state.round < rounds:
+            while state.round < last:
                 state = self._round(state)
         except DivergedError as error:
             self._write_summary(diverged=str(error))
             raise
         except KeyboardInterrupt:
-            if not experiment.simulation.store.keeps_anything:  # else a round cut short may have changed some
+            if not experiment.rounds.store.keeps_anything:  # else an interrupted round may have changed some
                 self._save(state)
             raise StoppedError from None
         finally:
             self.progress.close()
-            experiment.simulation.backend.close()
+            experiment.rounds.backend.close()
         return self._finish(state)
 
     def _start(self) -> ServerState:
         experiment = self.experiment
-        fresh = experiment.simulation.start(experiment.x, experiment.buffers)
+        fresh = experiment.rounds.start(experiment.x, experiment.buffers)
         if self.folder is None:
             return fresh
-        store, device = experiment.simulation.store, experiment.network.device
+        store, device = experiment.rounds.store, experiment.network.device
         saved, complaints = checkpoint.load(self.folder.checkpoints, store, device)
         for complaint in complaints:
             warnings.warn(complaint, stacklevel=2)
@@ -98,22 +99,26 @@ class Runner:
     def _round(self, before: ServerState) -> ServerState:
         began = time.perf_counter()
         with threads(self.experiment.choice.threads):
-            state, record = self.experiment.simulation.play(before)
+            state, played = self.experiment.rounds.step(before)
         options = self.experiment.config.run
-        if state.round % options.eval_every == 0 or state.round == options.rounds:
+        evaluated = state.round % options.eval_every == 0 or state.round == options.rounds
+        values: dict[str, object] = {"round": state.round, **played}
+        if evaluated:
             with self.clock.phase("evaluation"):
-                record = {"round": state.round, **self._evaluate(state), **record}
+                values |= self._evaluate(state)
         self.seconds += time.perf_counter() - began
-        if "round" in record:
-            profile = {"phase_seconds": self.clock.read()} if options.profile else {}
-            self._record(finite({**record, "seconds": self.seconds, **profile}))
+        if evaluated and options.profile:
+            values["phase_seconds"] = self.clock.read()
+        record = RoundRecord.from_json(finite({**values, "seconds": self.seconds}), f"round {state.round}")
+        if evaluated:
+            self._record(record)
         if state.round % options.checkpoint_every == 0 and state.round < options.rounds:
             with self.clock.phase("checkpoint"):
                 self._save(state)
         self.progress.round(state.round, record)
         return state
 
-    def _evaluate(self, state: ServerState) -> Record:
+    def _evaluate(self, state: ServerState) -> dict[str, object]:
         experiment = self.experiment
         if experiment.test is None:
             return {}
@@ -122,7 +127,7 @@ class Runner:
             experiment.config.run.diagnostics, experiment.network, experiment.test.labels, counts
         ) as diagnosed:
             self.confusion = tested = self._tested(state, experiment.test)
-        measures: Record = {"test_loss": tested.loss, **summarise(tested.confusion, counts), **diagnosed}
+        measures = {"test_loss": tested.loss, **vars(summarise(tested.confusion, counts)), **diagnosed}
         if experiment.val is not None:
             held_out = self._tested(state, experiment.val)
             correct = np.diag(held_out.confusion).sum() / held_out.confusion.sum()
@@ -131,11 +136,11 @@ class Runner:
 
     def _tested(self, state: ServerState, samples: LabelledTensors) -> Evaluation:
         experiment = self.experiment
-        x = experiment.simulation.training.method.eval_params(state.x, state.method)
+        x = experiment.rounds.trainer.method.eval_params(state.x, state.method)
         classes = len(experiment.train_counts)
         return evaluate(experiment.network, x, state.buffers, samples.inputs, samples.labels, classes)
 
-    def _record(self, record: Record) -> None:
+    def _record(self, record: RoundRecord) -> None:
         self.history.append(record)
         if self.folder is not None:
             self.folder.append_metrics(record)
@@ -143,69 +148,54 @@ class Runner:
 
     def _save(self, state: ServerState) -> None:
         if self.folder is not None and state.round:
-            history = [record for record in self.history if int(str(record["round"])) <= state.round]
+            history = [record for record in self.history if record.round <= state.round]
             saved = checkpoint.Checkpoint(state, history, self.seconds)
-            checkpoint.save(self.folder.checkpoints, saved, self.experiment.simulation.store)
+            checkpoint.save(self.folder.checkpoints, saved, self.experiment.rounds.store)
 
     def _finish(self, state: ServerState) -> RunResult:
         experiment = self.experiment
-        x = experiment.simulation.training.method.eval_params(state.x, state.method)
+        x = experiment.rounds.trainer.method.eval_params(state.x, state.method)
         model = experiment.network.state_dict(x, state.buffers)
         if self.folder is not None:
             self._save(state)
-            self.folder.write_model(model, experiment.facts)
+            write_model(self.folder, model, experiment.facts)
         return RunResult(self.history, self._write_summary(), model)
 
-    def _write_summary(self, diverged: str | None = None) -> Record:
-        config = self.experiment.config
-        summary: Record = {
-            "method": config.method.name,
-            "dataset": config.data.dataset,
-            "seed": config.run.seed,
-            **outcome(self.history),
-            "diverged": diverged,
-            "seconds_per_round": self.seconds / max(1, _rounds_played(self.history)),
-            "backend": self.experiment.choice.name,
-            "parameters": self.experiment.network.size,
-            "train_counts": self.experiment.train_counts.tolist(),
-            "confusion": None if self.confusion is None else self.confusion.confusion.tolist(),
-        }
+    def _write_summary(self, diverged: str | None = None) -> Summary:
+        config, reached = self.experiment.config, outcome_of(self.history)
+        summary = Summary(
+            **vars(reached),
+            name=config.title,
+            method=config.method.name,
+            loss=config.loss.name,
+            sampler=config.sampler.name,
+            dataset=config.data.title,
+            seed=config.run.seed,
+            diverged=diverged,
+            seconds_per_round=self.seconds / max(1, reached.rounds),
+            backend=self.experiment.choice.name,
+            parameters=self.experiment.network.size,
+            train_counts=tuple(self.experiment.train_counts.tolist()),
+            confusion=None if self.confusion is None else tuple(map(tuple, self.confusion.confusion.tolist())),
+        )
         if self.folder is not None:
             self.folder.write_summary(summary)
         self.tracking.finish(summary)
         return summary
 
+    def _title(self) -> str:
+        config = self.experiment.config
+        return title_of(config.title, config.method.name, config.loss.name, config.sampler.name)
+
     def _warn_of_gain(self) -> None:
-        simulation = self.experiment.simulation
-        training = simulation.training
-        gain = training.method.starting_gain(training.population, simulation.federation.samples)
-        if gain is not None and gain >= 1:
+        trainer = self.experiment.rounds.trainer
+        if not isinstance(trainer.method, Momentum):
+            return
+        gain = trainer.method.starting_gain(trainer.population, self.experiment.rounds.federation.samples)
+        if gain >= 1:
             warnings.warn(
-                f"the momentum of {training.method.name} starts with a gain of {gain:.3f}: at 1 or more it grows "
-                "round by round, whatever the data. Cure: method.momentum_norm=exact",
+                f"the momentum of {self._title()} starts with a gain of {gain:.3f}: at 1 or more it "
+                "grows round by round, whatever the data. To avoid it: method.momentum_norm=exact",
                 MomentumGainWarning,
                 stacklevel=2,
             )
-
-
-def outcome(history: list[Record]) -> Record:
-    """The headline numbers of a history; the best round is chosen on the validation data where there is any."""
-    if not history or "test_accuracy" not in history[-1]:
-        return {"rounds": _rounds_played(history), "final_accuracy": None, "best_accuracy": None, "few": None}
-    accuracies = [float(str(record["test_accuracy"])) for record in history]
-    last = history[-1]
-    summary: Record = {
-        "rounds": last["round"],
-        "final_accuracy": accuracies[-1],
-        "last_mean_accuracy": float(np.mean(accuracies[-LAST_ROUNDS:])),
-        "best_accuracy": max(accuracies),
-        **{key: last[key] for key in ("balanced_accuracy", "macro_f1", "many", "medium", "few", "test_loss")},
-    }
-    if "val_accuracy" in last:
-        best = int(np.argmax([float(str(record["val_accuracy"])) for record in history]))
-        summary |= {"selected_round": history[best]["round"], "selected_accuracy": accuracies[best]}
-    return summary
-
-
-def _rounds_played(history: list[Record]) -> int:
-    return int(str(history[-1]["round"])) if history else 0

@@ -1,6 +1,6 @@
 """Samplers, one file each, found like methods; entry point group `fedwcm.samplers`."""
 
 from fedwcm.core.registry import Registry
-from fedwcm.engine.batches import Sampler
+from fedwcm.core.sampler import Sampler
 
 SAMPLERS: Registry[Sampler] = Registry("sampler", Sampler, __name__, "fedwcm.samplers")

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedwcm.core.sampler import Sampler
 from fedwcm.core.types import Ints
-from fedwcm.engine.batches import Sampler
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""Runs in progress, as a terminal shows them: nothing here needs torch, and nothing writes to a run's folder."""
+"""Runs in progress in a terminal. Nothing here needs torch, and nothing writes to a run's folder."""

@@ -1,4 +1,4 @@
-"""One frame of the terminal view: a panel for each of a few runs, a row for each of many."""
+"""One frame of the terminal view: panels for a few runs, a table for many."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,34 +8,34 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from fedwcm.watch.follow import Snapshot, State, WatchedRun
-from fedwcm.watch.marks import bar, short, span_of, spark_line
+from fedwcm.watch.follow import RunState, Snapshot, WatchedRun
+from fedwcm.watch.formatting import bar, duration, short_number, sparkline
 
 PANELS = 4
-"""Runs up to which each has a panel, if the terminal is wide enough."""
+"""Runs up to which each gets a panel, if the terminal is wide enough."""
 
 NARROWEST = 44
-"""Columns that a panel takes at least."""
+"""Minimum width of a panel, in characters."""
 
-COLOURS: dict[State, str] = {
+COLOURS: dict[RunState, str] = {
     "waiting": "dim",
     "running": "cyan",
     "silent": "yellow",
     "finished": "green",
     "diverged": "red",
 }
-URGENCY: tuple[State, ...] = ("running", "silent", "diverged", "waiting", "finished")
-"""What is shown first where there is no room for all."""
+URGENCY: tuple[RunState, ...] = ("running", "silent", "diverged", "waiting", "finished")
+"""Which runs are shown first if there is no room for all."""
 
 
-def frame(glance: Snapshot, width: int, height: int | None) -> RenderableType:
-    """All runs, for a terminal of this size; without a height, all of them at any length."""
-    parts: list[RenderableType] = [_missing(path) for path in glance.missing]
-    begun = [run for run in glance.runs if run.records or run.over]
-    if begun and len(glance.runs) <= PANELS and width >= NARROWEST * len(glance.runs):
-        parts.append(_panels(glance.runs, width, height))
-    elif glance.runs:
-        parts.append(_rows(glance.runs, width, height))
+def frame(snapshot: Snapshot, width: int, height: int | None) -> RenderableType:
+    """Render all runs for a terminal of this size; without a height, at any length."""
+    parts: list[RenderableType] = [_missing(path) for path in snapshot.missing]
+    begun = [run for run in snapshot.runs if run.records or run.ended]
+    if begun and len(snapshot.runs) <= PANELS and width >= NARROWEST * len(snapshot.runs):
+        parts.append(_panels(snapshot.runs, width, height))
+    elif snapshot.runs:
+        parts.append(_rows(snapshot.runs, width, height))
     return Group(*parts)
 
 
@@ -45,11 +45,11 @@ def _missing(folder: Path) -> Text:
 
 
 def status(run: WatchedRun) -> str:
-    """How a run stands, in words."""
+    """The state of a run, in words."""
     if run.state == "running":
-        return f"{span_of(run.seconds_left)} left" if run.seconds_left is not None else "running"
+        return f"{duration(run.seconds_left)} left" if run.seconds_left is not None else "running"
     if run.state == "silent":
-        return f"no news for {span_of(run.age)}"
+        return f"no record for {duration(run.age)}"
     return str(run.state)
 
 
@@ -75,7 +75,7 @@ def _lines(run: WatchedRun, width: int, height: int | None) -> list[RenderableTy
         Text(bar(run.round / run.rounds if run.rounds else 0, width), style=COLOURS[run.state]),
     ]
     if run.state == "diverged" and run.summary is not None:
-        lines.append(Text(str(run.summary["diverged"]), style="red"))
+        lines.append(Text(run.summary.diverged or "", style="red"))
     if not run.records:
         return lines
     for name, key, low, high in _CURVES:
@@ -95,26 +95,26 @@ _CURVES = (
     ("gain", "gain", 0.0, None),
     ("concentr.", "concentration", 0.0, 1.0),
 )
-"""What a panel shows round by round: name, key of the record, and the ends of the scale where these are fixed."""
+"""The curves of a panel: name, key of the record, and the ends of the scale where they are fixed."""
 
 
 def _curve(name: str, key: str, values: list[float], width: int, low: float | None, high: float | None) -> Text:
     line = Text(f"{name:<10}")
     beyond = key == "gain" and values[-1] >= 1
-    line.append(f"{short(values[-1]):>7}", style="bold red" if beyond else "bold")
-    line.append(" " + spark_line(values, width - 18, low, high), style="cyan")
+    line.append(f"{short_number(values[-1]):>7}", style="bold red" if beyond else "bold")
+    line.append(" " + sparkline(values, width - 18, low, high), style="cyan")
     return line
 
 
 def _classes(run: WatchedRun, width: int, room: int | None) -> list[RenderableType]:
-    """A bar for each class where there is room, otherwise one line with a block for each."""
-    values = run.records[-1].get("per_class_accuracy")
-    if not isinstance(values, list) or not values:
+    """One bar per class if there is room, otherwise one line with a block per class."""
+    values = run.records[-1].per_class_accuracy
+    if not values:
         return []
-    shares = [0.0 if value is None else float(value) for value in values]
+    shares = [value or 0.0 for value in values]
     if room is not None and len(shares) > room:
         line = Text("by class  ")
-        return [line.append(spark_line(shares, width - 10, 0, 1), style="cyan")]
+        return [line.append(sparkline(shares, width - 10, 0, 1), style="cyan")]
     lines: list[RenderableType] = [Text("accuracy by class", style="dim")]
     for number, (value, share) in enumerate(zip(values, shares, strict=True)):
         shown = "     –" if value is None else f"{share:6.3f}"
@@ -137,7 +137,7 @@ def _rows(runs: Sequence[WatchedRun], width: int, height: int | None) -> Rendera
     table.add_column("", no_wrap=True, min_width=12)
     for run in shown:
         table.add_row(*_row(run, curve))
-    return Group(table, Text(_tally(runs, len(runs) - len(shown)), style="dim"))
+    return Group(table, Text(_totals(runs, len(runs) - len(shown)), style="dim"))
 
 
 def _row(run: WatchedRun, curve: int) -> list[RenderableType]:
@@ -151,7 +151,7 @@ def _row(run: WatchedRun, curve: int) -> list[RenderableType]:
         _last(run.series("few")),
         _last(run.series("alpha")),
         _last(run.series("gain"), limit=1.0),
-        Text(spark_line(accuracy, curve, 0, 1), style="cyan"),
+        Text(sparkline(accuracy, curve, 0, 1), style="cyan"),
         Text(status(run), style=COLOURS[run.state]),
     ]
 
@@ -159,10 +159,10 @@ def _row(run: WatchedRun, curve: int) -> list[RenderableType]:
 def _last(values: Sequence[float], limit: float = float("inf")) -> Text:
     if not values:
         return Text("–", style="dim")
-    return Text(short(values[-1]), style="bold red" if values[-1] >= limit else "")
+    return Text(short_number(values[-1]), style="bold red" if values[-1] >= limit else "")
 
 
-def _tally(runs: Sequence[WatchedRun], hidden: int) -> str:
+def _totals(runs: Sequence[WatchedRun], hidden: int) -> str:
     counts = {state: sum(run.state == state for run in runs) for state in URGENCY}
     said = f"{len(runs)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     return said + (f" ({hidden} not shown)" if hidden else "")

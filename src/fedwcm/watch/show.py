@@ -1,4 +1,4 @@
-"""The terminal view, frame after frame."""
+"""The live view in a terminal."""
 
 import time
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ INTERVAL = 0.5
 
 
 def show(folders: Sequence[Path], once: bool) -> None:
-    """Show the runs in these folders until all are over, or Ctrl-C; `once`, or without a terminal, as they are."""
+    """Show the runs until all have ended or Ctrl-C is pressed; one frame with `once`, or without a terminal."""
     console, watch = Console(), Watch(folders)
     if not once and console.is_terminal:
         with suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
-            while not (glance := watch.look()).over:
-                live.update(frame(glance, console.width, console.height), refresh=True)
+            while not (snapshot := watch.look()).ended:
+                live.update(frame(snapshot, console.width, console.height), refresh=True)
                 time.sleep(INTERVAL)
     console.print(frame(watch.look(), console.width, None))

@@ -11,6 +11,7 @@ import pytest
 
 import fedwcm
 from fedwcm.engine.rounds import DivergedError
+from fedwcm.runs.records import RoundRecord
 
 NAMES = [name for name in ("tensorboard", "mlflow", "wandb") if find_spec(name) is not None]
 SMALL = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 1, "batch_size": 10, "rounds": 5}
@@ -22,7 +23,7 @@ class Stopping:
 
     def start(self, title: str, rounds: int, done: int) -> None: ...
 
-    def round(self, number: int, record: dict[str, object]) -> None:
+    def round(self, number: int, record: RoundRecord) -> None:
         if number == 4:
             raise KeyboardInterrupt
 
@@ -59,7 +60,7 @@ def folder_of(result: fedwcm.Result, name: str) -> Path:
 
 
 def expected(result: fedwcm.Result, key: str) -> list[tuple[int, float]]:
-    return [(record["round"], pytest.approx(record[key], rel=1e-6)) for record in result.history]  # type: ignore[misc]
+    return [(record.round, pytest.approx(record.number(key), rel=1e-6)) for record in result.history]
 
 
 def test_tensorboard_holds_every_round_once_and_the_options(tracked: fedwcm.Result) -> None:
@@ -69,8 +70,8 @@ def test_tensorboard_holds_every_round_once_and_the_options(tracked: fedwcm.Resu
     events = EventAccumulator(str(folder / "tensorboard")).Reload()
     for key in ("test_accuracy", "few", "gain", "concentration"):
         assert [(event.step, event.value) for event in events.Scalars(key)] == expected(tracked, key)
-    last = tracked.history[-1]["per_class_accuracy"]
-    assert isinstance(last, list)
+    last = tracked.history[-1].per_class_accuracy
+    assert last is not None
     assert events.Scalars("per_class_accuracy/9")[-1].value == pytest.approx(last[9])
     texts = {tag: events.Tensors(tag)[0].tensor_proto.string_val[0].decode() for tag in events.Tags()["tensors"]}
     assert 'method.name = "fedwcm"' in texts["config/text_summary"]
@@ -96,8 +97,8 @@ def test_mlflow_holds_one_run_with_options_rounds_and_summary(in_mlflow: fedwcm.
     for key in ("test_accuracy", "concentration", "concentration_layers/body.1"):
         history = {metric.step: metric.value for metric in client.get_metric_history(run.info.run_id, key)}
         assert sorted(history) == [1, 2, 3, 4, 5]
-    assert history[5] == pytest.approx(in_mlflow.history[-1]["concentration_layers"]["body.1"])  # type: ignore[index]
-    assert run.data.metrics["summary/final_accuracy"] == pytest.approx(in_mlflow.summary["final_accuracy"])
+    assert history[5] == pytest.approx(in_mlflow.history[-1].extra["concentration_layers"]["body.1"])  # type: ignore[index]
+    assert run.data.metrics["summary/final_accuracy"] == pytest.approx(in_mlflow.summary.final_accuracy)
     assert run.data.tags["method"] == "fedwcm"
 
 
@@ -151,7 +152,7 @@ def test_wandb_holds_one_run_with_options_rounds_and_summary(tracked: fedwcm.Res
                 logged.append((items["round"], items["test_accuracy"]))
     assert sorted(set(logged)) == expected(tracked, "test_accuracy")
     summary = {u.key: json.loads(u.value_json) for r in records[1] for u in r.summary.update if u.key}
-    assert summary["final_accuracy"] == tracked.summary["final_accuracy"]
+    assert summary["final_accuracy"] == tracked.summary.final_accuracy
 
 
 @pytest.mark.slow

@@ -12,9 +12,11 @@ import pytest
 import fedwcm
 from fedwcm.cli import main
 from fedwcm.engine.rounds import DivergedError
+from fedwcm.runs.records import RoundRecord, Summary
 from fedwcm.runs.trackers import TRACKERS, tracking
-from fedwcm.runs.trackers.protocol import Record, TrackedRun, Tracker, remembered, scalars_of
+from fedwcm.runs.trackers.protocol import TrackedRun, Tracker, remembered, scalars_of
 from fedwcm.runs.trackers.tracking import TrackerWarning
+from tests.records import timeless
 
 SMALL = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 1, "batch_size": 10, "rounds": 3}
 
@@ -32,8 +34,8 @@ class Diary(Tracker):
     def log(self, number: int, scalars: Mapping[str, float]) -> None:
         self._hear("log", number, scalars["test_accuracy"])
 
-    def finish(self, summary: Record) -> None:
-        self._hear("finish", summary["final_accuracy"], summary["diverged"])
+    def finish(self, summary: Summary) -> None:
+        self._hear("finish", summary.final_accuracy, summary.diverged)
 
     def close(self) -> None:
         self._hear("close")
@@ -59,15 +61,11 @@ def _diaries(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(cls, "heard", [])
 
 
-def timeless(records: list[dict[str, object]]) -> list[dict[str, object]]:
-    return [{key: value for key, value in record.items() if "second" not in key} for record in records]
-
-
 def test_a_tracker_hears_of_the_start_every_evaluated_round_and_the_end(tmp_path: Path) -> None:
     result = fedwcm.run("fedcm", out=tmp_path / "run", track="diary", eval_every=2, **SMALL)
-    accuracies = [("log", record["round"], record["test_accuracy"]) for record in result.history]
+    accuracies = [("log", record.round, record.test_accuracy) for record in result.history]
     assert [entry[1] for entry in accuracies] == [2, 3]
-    end = ("finish", result.summary["final_accuracy"], None)
+    end = ("finish", result.summary.final_accuracy, None)
     assert Diary.heard == [("start", "run", "fedcm", 0), *accuracies, end, ("close",)]
 
 
@@ -75,7 +73,7 @@ def test_a_stopped_run_is_closed_and_goes_on_from_its_checkpoint(tmp_path: Path)
     class Stopping:
         def start(self, title: str, rounds: int, done: int) -> None: ...
 
-        def round(self, number: int, record: dict[str, object]) -> None:
+        def round(self, number: int, record: RoundRecord) -> None:
             if number == 2:
                 raise KeyboardInterrupt
 
@@ -109,7 +107,7 @@ def test_a_tracker_that_fails_is_named_once_and_switched_off_and_the_run_goes_on
         warnings.simplefilter("always")
         result = fedwcm.run("fedwcm", out=tmp_path / "run", track="diary,other", **SMALL)
     said = [str(w.message) for w in caught if issubclass(w.category, TrackerWarning)]
-    assert said == ["the tracker 'diary' failed and is switched off, the run goes on: OSError: no space left"]
+    assert said == ["the tracker 'diary' failed and is switched off, the run continues: OSError: no space left"]
     assert timeless(result.history) == timeless(plain.history)
     assert (tmp_path / "run" / "model.safetensors").exists()
     assert sum(entry[0] == moment for entry in Diary.heard) <= 2  # closed once more if it failed in closing

@@ -4,16 +4,21 @@ import tarfile
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
+from fedwcm.data.formats.safety import open_maybe_gzip
+
 
 def read_members(path: Path, names: Collection[str]) -> dict[str, bytes]:
-    """Return the content of each named file of a folder, or of a tar archive whatever its inner folder."""
+    """Return the content of each named file of a folder, or of a tar archive whatever its inner folder.
+
+    An archive may be gzipped. Links in it are passed over, and it is read once from end to end.
+    """
     if path.is_dir():
         return {name: (path / name).read_bytes() for name in names}
     found: dict[str, bytes] = {}
-    with tarfile.open(path, "r|*") as archive:  # as a stream: seeking back in a gzip file is slow
+    with open_maybe_gzip(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:  # type: ignore[call-overload]
         for member in archive:
             name = PurePosixPath(member.name).name
-            if name in names and (content := archive.extractfile(member)) is not None:
+            if name in names and member.isreg() and (content := archive.extractfile(member)) is not None:
                 found[name] = content.read()
     missing = [name for name in names if name not in found]
     if missing:

@@ -21,5 +21,5 @@ def read_digits() -> Parts:
     digits = load_digits()
     images = np.rint(digits.images * (255 / LEVELS)).astype(np.uint8)[..., np.newaxis]
     samples = Samples(images, digits.target.astype(np.int64))
-    keep, held_out = stratified_split(samples.y, TEST_FRACTION, np.random.default_rng(SPLIT_SEED))
+    keep, held_out = stratified_split(samples.labels, TEST_FRACTION, np.random.default_rng(SPLIT_SEED))
     return Parts(samples.take(keep), samples.take(held_out))

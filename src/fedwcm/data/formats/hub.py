@@ -1,47 +1,67 @@
 """Datasets of the Hugging Face hub, read with the package `datasets` (extra `hub`)."""
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedwcm.data.formats.columns import category_values, feature_matrix, find_column, find_label
+import numpy as np
+
+from fedwcm.data.dataset import listed
+from fedwcm.data.formats.columns import choose_features, find_column, find_label, match_columns
+from fedwcm.data.formats.encode import category_values, encode_columns, fit_columns
 from fedwcm.data.formats.images import stack_images
-from fedwcm.data.samples import Parts, Samples
+from fedwcm.data.parts import named_parts
+from fedwcm.data.read_options import ReadOptions
+from fedwcm.data.samples import Parts, Samples, draw_rows
+from fedwcm.data.schema import Encoding
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-TEST_SPLITS = ("test", "validation")
 
 
 @dataclass(frozen=True)
 class _Roles:
     """Which column holds what. With an image column there are no other features."""
 
-    label: str
+    label: str | None
     client: str | None
     image: str | None
     features: tuple[str, ...]
 
 
-def read_hub(source: str, *, label: str | None, client: str | None) -> Parts:
+def read_hub(source: str, options: ReadOptions) -> Parts:
     """Read a dataset by its id, or from a folder made with `save_to_disk` if there is one of that name.
 
-    The test part is the split `test`, else `validation`, else drawn from `train`. The label is the only
-    ClassLabel column unless it is named. If there is an image column, all others are passed over;
-    otherwise all others are features and must be numeric or boolean.
+    The parts are its splits by name; others are passed over with a warning. The label is the only ClassLabel
+    column unless it is named. If there is an image column, all others are passed over; otherwise all others are
+    features.
     """
-    splits = _open(source)
-    if "train" not in splits:
-        raise ValueError(f"hub:{source} has no split 'train'; its splits are {', '.join(splits)}")
-    columns = splits["train"].features
-    roles = _find_roles(f"hub:{source}", columns, label, client)
-    train = _read_split(f"hub:{source} (train)", splits["train"], roles)
-    test_name = next((name for name in TEST_SPLITS if name in splits), None)
-    test = None if test_name is None else _read_split(f"hub:{source} ({test_name})", splits[test_name], roles)
-    names = getattr(columns[roles.label], "names", None)
-    return Parts(train, test, None if names is None else tuple(names))
+    return split_parts(f"hub:{source}", _open(source), options)
+
+
+def split_parts(where: str, splits: Mapping[str, Any], options: ReadOptions) -> Parts:
+    """The parts of a set's splits, each a `datasets.Dataset`; see `read_hub`."""
+    names = named_parts(where, splits)
+    if "train" not in names and options.schema is None:
+        raise ValueError(f"{where} has no split 'train'; its splits are {', '.join(splits)}")
+    if not names:
+        raise ValueError(
+            f"{where} has no split 'train', 'validation' or 'test'; its splits are {', '.join(splits)}"
+        )
+    if others := [name for name in splits if name not in names.values()]:
+        warnings.warn(f"{where}: the splits {listed(others)} are passed over", stacklevel=4)
+    first = splits[next(iter(names.values()))]
+    roles = _find_roles(where, first.features, options)
+    encoding = options.known or _fit(where, first, roles, "test" not in names, options)
+    found = {
+        part: _read_split(f"{where} ({name})", splits[name], roles, encoding, options)
+        for part, name in names.items()
+    }
+    train = found.get("train") or next(iter(found.values())).take(slice(0))
+    classes = getattr(first.features[roles.label], "names", None) if roles.label else None
+    return Parts(train, found.get("test"), None if classes is None else tuple(classes), found.get("val"), encoding)
 
 
 def _open(source: str) -> Mapping[str, Any]:
@@ -56,15 +76,21 @@ def _open(source: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {"train": found}
 
 
-def _find_roles(where: str, columns: Mapping[str, Any], label: str | None, client: str | None) -> _Roles:
-    if label is None:
-        label = _only(where, columns, "ClassLabel", "pass --label NAME")
-    label = find_label(where, label, list(columns))
-    if client is not None:
-        find_column(where, client, list(columns))
-    image = _only(where, columns, "Image", "only one can be read")
-    others = tuple(name for name in columns if name not in (label, client))
-    return _Roles(label, client, image, () if image else others)
+def _find_roles(where: str, columns: Mapping[str, Any], options: ReadOptions) -> _Roles:
+    label, names = options.label, list(columns)
+    if label is None and options.known is not None:
+        label = options.known.label
+    if options.labelled:
+        label = find_label(where, label or _only(where, columns, "ClassLabel", "pass --label NAME"), names)
+    client = None if options.client is None else find_column(where, options.client, names)
+    held = label if options.labelled else None
+    if options.known is not None:
+        match_columns(where, names, options.known, options)
+        return _Roles(held, client, options.known.image, tuple(c.name for c in options.known.columns))
+    chosen = choose_features(where, [name for name in names if name not in (label, client)], options)
+    pictures = {name: columns[name] for name in chosen}
+    image = _only(where, pictures, "Image", "leave all but one out with --drop")
+    return _Roles(held, client, image, () if image else tuple(chosen))
 
 
 def _only(where: str, columns: Mapping[str, Any], kind: str, advice: str) -> str | None:
@@ -77,16 +103,35 @@ def _only(where: str, columns: Mapping[str, Any], kind: str, advice: str) -> str
     return names[0] if names else None
 
 
-def _read_split(where: str, rows: Any, roles: _Roles) -> Samples:
-    plain = [name for name in (roles.label, roles.client, *roles.features) if name is not None]
-    table = rows.select_columns(plain).with_format("arrow")[:]
-    x: Any = (
-        stack_images(_images(where, rows, roles.image), len(rows))
-        if roles.image is not None
-        else feature_matrix(where, table, roles.features)
+def _fit(where: str, rows: Any, roles: _Roles, draws: bool, options: ReadOptions) -> Encoding:
+    """How columns become inputs, learnt from the rows that are trained on."""
+    used = (*roles.features, roles.image, roles.label)
+    ignored = tuple(name for name in rows.column_names if name not in used)
+    if roles.image is not None:
+        return Encoding((), roles.image, roles.label, ignored, options.size)
+    table = _table(rows, [roles.label, *roles.features])
+    training = np.arange(table.num_rows)
+    if draws and roles.label is not None:
+        training = draw_rows(category_values(where, table, roles.label), options)[0]
+    columns = fit_columns(where, table, roles.features, training, options.impute)
+    return Encoding(columns, None, roles.label, ignored)
+
+
+def _read_split(where: str, rows: Any, roles: _Roles, encoding: Encoding, options: ReadOptions) -> Samples:
+    x: Any
+    table = _table(rows, [roles.label, roles.client, *roles.features])
+    if roles.image is not None:
+        x = stack_images(_images(where, rows, roles.image), len(rows), size=encoding.image_size)
+    else:
+        x = encode_columns(where, table, encoding.columns)
+    label, client = (
+        None if name is None else category_values(where, table, name) for name in (roles.label, roles.client)
     )
-    client = None if roles.client is None else category_values(where, table, roles.client)
-    return Samples(x, category_values(where, table, roles.label), client)
+    return Samples(x, label, client)
+
+
+def _table(rows: Any, columns: list[str | None]) -> Any:
+    return rows.select_columns([name for name in columns if name is not None]).with_format("arrow")[:]
 
 
 def _images(where: str, rows: Any, column: str) -> Iterator[tuple[str, "Image"]]:

@@ -1,6 +1,5 @@
 """The IDX format of MNIST and Fashion-MNIST: a short header, then raw bytes; often gzipped."""
 
-import gzip
 import math
 import struct
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwcm.data.formats.safety import open_maybe_gzip
 from fedwcm.data.samples import Parts, Samples
 
 UINT8_CODE = 0x08
@@ -30,7 +30,8 @@ def read_idx_folder(folder: Path) -> Parts:
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """Read one IDX file of unsigned bytes."""
-    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    with open_maybe_gzip(path) as stream:
+        data = stream.read()
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] != UINT8_CODE:
         raise ValueError(f"{path} is not an IDX file of unsigned bytes: it begins with {data[:4].hex()}")
     dims = data[3]

@@ -1,59 +1,159 @@
 """A folder of images with one folder per class."""
 
+import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedwcm.data.formats.images import stack_images
+from fedwcm.data.dataset import listed
+from fedwcm.data.formats.images import image_suffixes, open_image, stack_images
+from fedwcm.data.formats.safety import require_inside
+from fedwcm.data.formats.table_file import open_table, table_suffix
+from fedwcm.data.parts import named_parts
+from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.samples import Parts, Samples
+from fedwcm.data.schema import Encoding
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+CLIENT_FOLDERS = "folder"
+"""What `--client` says where clients are folders above those of the classes."""
 
 
-def read_image_folder(folder: Path) -> Parts:
-    """Read `train/CLASS/*` and `test/CLASS/*`, or `CLASS/*` from which a test part is drawn.
+@dataclass(frozen=True)
+class ImageFile:
+    """An image, its class and who holds it."""
 
-    All images must have one size. Files that are not images, by their extension, are passed over, and so
-    are other folders beside `train` and `test`.
+    path: Path
+    label: str
+    client: str | None = None
+
+
+def read_image_folder(folder: Path, options: ReadOptions) -> Parts:
+    """Read `train/CLASS/*`, `val/CLASS/*` and `test/CLASS/*`, or `CLASS/*` from which a test part is drawn.
+
+    With `client="folder"` there is a level more, `CLIENT/CLASS/*`; or `client` names a table with columns `file`
+    and `client`. Files that are not images, by their extension, are passed over. Without labels, every image
+    below the folder is taken.
     """
-    has_train, has_test = ((folder / part).is_dir() for part in ("train", "test"))
-    if has_train != has_test:
-        found, absent = ("train", "test") if has_train else ("test", "train")
-        raise ValueError(f"{folder} has a folder {found!r} but none called {absent!r}: give both or neither")
-    roots = [folder / "train", folder / "test"] if has_train else [folder]
-    listed = [_list_images(root) for root in roots]
-    files = [file for part in listed for file in part]
-    images = stack_images(_open(files), len(files))  # all at once, so that both parts agree in channels
-    labels = np.array([file.parent.name for file in files])
-    if not has_train:
-        return Parts(Samples(images, labels))
-    cut = len(listed[0])
-    return Parts(Samples(images[:cut], labels[:cut]), Samples(images[cut:], labels[cut:]))
+    if not options.labelled:
+        return Parts(_samples(folder, _every_image(folder), options), encoding=Encoding(image_size=options.size))
+    roots = _roots(folder)
+    nested = options.client == CLIENT_FOLDERS
+    listed_files = {part: _list_images(folder, root, nested) for part, root in roots.items()}
+    files = [file for part in listed_files.values() for file in part]
+    if options.client is not None and not nested:
+        files = _with_clients(folder, files, options.client)
+    whole = _samples(folder, files, options)  # all at once, so that the parts agree in channels
+    parts, start = {"train": whole.take(slice(0))}, 0
+    for part, found in listed_files.items():
+        parts[part] = whole.take(slice(start, start + len(found)))
+        start += len(found)
+    encoding = Encoding(image_size=options.size)
+    return Parts(parts["train"], parts.get("test"), val=parts.get("val"), encoding=encoding)
 
 
-def _list_images(root: Path) -> list[Path]:
-    files: list[Path] = []
-    for folder in sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")):
-        found = sorted(f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES and not f.name.startswith("."))
-        if not found:
-            raise ValueError(f"{folder} holds no image; image files end in {', '.join(SUFFIXES)}")
-        files.extend(found)
+def _roots(folder: Path) -> dict[str, Path]:
+    """The folder of each part; the folder itself where it has no parts."""
+    names = [path.name for path in _subfolders(folder, folder)]
+    found = named_parts(str(folder), names)
+    others = [name for name in names if name not in found.values()]
+    if not found:
+        return {"train": folder}
+    if "train" not in found and others:
+        raise ValueError(
+            f"{folder} has a folder {next(iter(found.values()))!r} but none called 'train', beside "
+            f"{listed(others)}: "
+            "name the folder of the training part 'train', or give the classes other names"
+        )
+    if others:
+        text = f"{folder}: {listed(others)} are passed over: beside 'train' only 'val' and 'test' are read"
+        warnings.warn(text, stacklevel=5)
+    return {part: folder / name for part, name in found.items()}
+
+
+def _list_images(top: Path, root: Path, nested: bool) -> list[ImageFile]:
+    files: list[ImageFile] = []
+    for holder in _subfolders(top, root) if nested else [root]:
+        for folder in _subfolders(top, holder):
+            found = sorted(file for file in folder.iterdir() if _is_image(file))
+            if not found:
+                raise ValueError(_without_images(top, folder, nested))
+            client = holder.name if nested else None
+            files.extend(ImageFile(require_inside(top, file), folder.name, client) for file in found)
     if not files:
-        raise ValueError(f"{root} holds no folders of images (one folder per class)")
+        levels = "one folder per client, in it one per class" if nested else "one folder per class"
+        raise ValueError(f"{root} holds no folders of images ({levels})")
     return files
 
 
-def _open(files: Sequence[Path]) -> Iterator[tuple[str, "Image"]]:
-    from PIL import Image, UnidentifiedImageError
+def _without_images(top: Path, folder: Path, nested: bool) -> str:
+    deeper = [path.name for path in _subfolders(top, folder)]
+    hint = (
+        f"; it holds the folders {listed(deeper)}: if {folder.name!r} is a client and these are classes, pass "
+        f"--client {CLIENT_FOLDERS} (client={CLIENT_FOLDERS!r})"
+        if deeper and not nested
+        else ""
+    )
+    return f"{folder} holds no image{hint}; image files end in {', '.join(image_suffixes())}"
 
+
+def _subfolders(top: Path, folder: Path) -> list[Path]:
+    found = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return [require_inside(top, path) for path in found]
+
+
+def _is_image(file: Path) -> bool:
+    return file.suffix.lower() in image_suffixes() and not file.name.startswith(".") and file.is_file()
+
+
+def _every_image(folder: Path) -> list[ImageFile]:
+    found = sorted(file for file in folder.rglob("*") if _is_image(file))
+    if not found:
+        raise ValueError(f"{folder} holds no image; image files end in {', '.join(image_suffixes())}")
+    return [ImageFile(require_inside(folder, file), "") for file in found]
+
+
+def _with_clients(folder: Path, files: Sequence[ImageFile], source: str) -> list[ImageFile]:
+    """The files with their clients, by a table with columns `file` (a path in the folder) and `client`."""
+    path = next((p for p in (folder / source, Path(source).expanduser()) if p.is_file()), None)
+    if path is None or table_suffix(path) is None:
+        raise ValueError(
+            f"--client {source} (client={source!r}) is neither {CLIENT_FOLDERS!r} (for CLIENT/CLASS/*) nor a "
+            f"table of "
+            f"files and clients for {folder}: a .csv with the columns file and client"
+        )
+    table = open_table(path, None)
+    if not {"file", "client"} <= set(table.column_names):
+        raise ValueError(f"{path} must have the columns 'file' and 'client'; it has {listed(table.column_names)}")
+    names, clients = (map(str, table.column(name).to_pylist()) for name in ("file", "client"))
+    holders = dict(zip(names, clients, strict=True))
+    paths = [file.path.relative_to(folder).as_posix() for file in files]
+    if unknown := [name for name in paths if name not in holders]:
+        raise ValueError(f"{path} says of {len(unknown)} images not whose they are, the first {unknown[0]!r}")
+    if strange := [name for name in holders if name not in set(paths)]:
+        raise ValueError(
+            f"{path} names {len(strange)} files that are not in {folder}, the first {strange[0]!r:.200}"
+        )
+    return [ImageFile(file.path, file.label, holders[name]) for file, name in zip(files, paths, strict=True)]
+
+
+def _samples(folder: Path, files: Sequence[ImageFile], options: ReadOptions) -> Samples:
+    stored = sum(file.path.stat().st_size for file in files)
+    images = stack_images(_open(files), len(files), size=options.size, stored=stored)
+    has_clients = files[0].client is not None
+    return Samples(
+        images,
+        np.array([file.label for file in files]) if options.labelled else None,
+        np.array([file.client for file in files]) if has_clients else None,
+        np.array([file.path.relative_to(folder).as_posix() for file in files]),
+    )
+
+
+def _open(files: Sequence[ImageFile]) -> Iterator[tuple[str, "Image"]]:
     for file in files:
-        try:
-            with Image.open(file) as image:
-                yield str(file), image
-        except UnidentifiedImageError as error:
-            raise ValueError(f"{file} is not an image that can be read") from error
+        yield str(file.path), open_image(str(file.path), file.path.read_bytes())

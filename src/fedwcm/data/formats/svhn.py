@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedwcm.data.formats.mat import read_mat
 from fedwcm.data.samples import Parts, Samples
 
 TRAIN_FILE = "train_32x32.mat"
@@ -16,12 +17,11 @@ def read_svhn(folder: Path) -> Parts:
 
 
 def _read_mat(path: Path) -> Samples:
-    from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
-
-    try:
-        content = loadmat(str(path), variable_names=["X", "y"])
-    except (MatReadError, ValueError, TypeError, NotImplementedError) as error:
-        raise ValueError(f"{path} is not a MATLAB file that can be read: {error}") from error
-    images = np.ascontiguousarray(content["X"].transpose(3, 0, 1, 2))
-    return Samples(images, content["y"].reshape(-1).astype(np.int64) % 10)
+    content = read_mat(path, ("X", "y"))
+    images, labels = content["X"], content["y"].reshape(-1)
+    if images.ndim != 4 or images.dtype != np.uint8:
+        raise ValueError(f"{path}: X is {images.dtype} of shape {images.shape}, not images of 8 bits")
+    wrong = np.flatnonzero(~np.isin(labels, np.arange(11)))
+    if len(wrong):
+        raise ValueError(f"{path}: y[{wrong[0]}] is {labels[wrong[0]]}: labels are whole numbers from 0 to 10")
+    return Samples(np.ascontiguousarray(images.transpose(3, 0, 1, 2)), labels.astype(np.int64) % 10)

@@ -1,67 +1,129 @@
-"""CSV and Parquet tables, read with pyarrow."""
+"""Tables: their label, client and split columns, and inputs made of the others."""
 
 import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.formats.columns import category_values, feature_matrix, find_column, find_label
-from fedwcm.data.samples import Parts, Samples
+from fedwcm.data.dataset import listed
+from fedwcm.data.formats.columns import choose_features, find_column, find_label, match_columns
+from fedwcm.data.formats.encode import category_values, encode_columns, fit_columns
+from fedwcm.data.formats.images import open_image, stack_images
+from fedwcm.data.formats.table_file import open_table
+from fedwcm.data.parts import part_rows
+from fedwcm.data.read_options import ReadOptions
+from fedwcm.data.samples import Parts, Samples, draw_rows
+from fedwcm.data.schema import Encoding
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Roles = dict[str, str]
 
 
-def read_table(path: Path, *, label: str | None, client: str | None, split: str | None) -> Parts:
-    """Read a table whose named columns hold the label, who holds the row, and `train` or `test`.
+def read_table(path: Path, options: ReadOptions) -> Parts:
+    """Read a table whose named columns hold the label, who holds the row, and `train`, `val` or `test`.
 
-    All other columns are features. Rows are counted from 1 in errors, without the header.
+    All other columns are features, or those that the options choose; a column of images is the only one. Rows are
+    counted from 1 in errors, without the header.
     """
-    table, where = _open(path), str(path)
-    columns = _unique_names(where, table.column_names)
-    roles = {"label": find_label(where, label, columns)}
-    for role, name in (("client", client), ("split", split)):
+    return table_parts(str(path), open_table(path, options.encoding), options)
+
+
+def table_parts(where: str, table: Any, options: ReadOptions) -> Parts:
+    """The parts of a pyarrow table; see `read_table`."""
+    roles = find_roles(where, table.column_names, options)
+    values = {role: category_values(where, table, name) for role, name in roles.items()}
+    rows = {"train": np.arange(table.num_rows)}
+    if "split" in roles and not options.whole:
+        rows = part_rows(where, roles["split"], values["split"])
+    training = rows["train"]
+    if "test" not in rows and options.schema is None:
+        training = training[draw_rows(values["label"][training], options)[0]]
+    encoding = find_encoding(where, table, roles, training, options)
+    x = read_features(where, table, encoding)
+    whole = Samples(x, values.get("label"), values.get("client"))
+    if len(rows) == 1 and len(rows["train"]) == len(x):
+        return Parts(whole, encoding=encoding)
+    parts = {part: whole.take(chosen) for part, chosen in rows.items()}
+    return Parts(parts["train"], parts.get("test"), val=parts.get("val"), encoding=encoding)
+
+
+def find_roles(where: str, columns: Sequence[str], options: ReadOptions) -> Roles:
+    """Which columns hold the label, the client and the part."""
+    label = options.label
+    if label is None and options.known is not None:
+        label = options.known.label
+    roles = {"label": find_label(where, label, columns)} if options.labelled else {}
+    given = {"client": options.client, "split": options.split}
+    for role, name in given.items():
         if name is not None:
             roles[role] = find_column(where, name, columns)
-        elif role in columns and role not in (label, client, split):
+        elif role in columns and role not in (label, *given.values(), *options.drop) and options.known is None:
             text = f"{where}: column {role!r} is read as a feature; if it is not one, pass --{role} {role}"
             warnings.warn(text, stacklevel=4)
     if len(set(roles.values())) != len(roles):
         raise ValueError(f"{where}: one column is given two roles: {roles}")
-    values = {role: category_values(where, table, name) for role, name in roles.items()}
-    is_test = _is_test(where, roles["split"], values["split"]) if "split" in roles else None
-    features = feature_matrix(where, table, [name for name in columns if name not in roles.values()])
-    samples = Samples(features, values["label"], values.get("client"))
-    if is_test is None:
-        return Parts(samples)
-    return Parts(samples.take(~is_test), samples.take(is_test))
+    return roles
 
 
-def _open(path: Path) -> Any:
-    import pyarrow as pa
-    from pyarrow import csv, parquet
-
-    try:
-        table = csv.read_csv(path) if path.suffix.lower() == ".csv" else parquet.read_table(path)
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
-    if table.num_rows == 0:
-        raise ValueError(f"{path} holds no rows")
-    return table
-
-
-def _unique_names(where: str, names: list[str]) -> list[str]:
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"{where}: there is more than one column {name!r}")
-    return names
-
-
-def _is_test(where: str, name: str, values: NDArray[Any]) -> NDArray[np.bool_]:
-    text = values.astype(np.str_)
-    wrong = np.flatnonzero((text != "train") & (text != "test"))
-    if len(wrong):
-        value = str(text[wrong[0]])
+def find_encoding(
+    where: str, table: Any, roles: Roles, training: NDArray[np.int64], options: ReadOptions
+) -> Encoding:
+    """How the columns become inputs: as the schema says or, without one, learnt from the training rows."""
+    if options.known is not None:
+        match_columns(where, table.column_names, options.known, options)
+        return options.known
+    columns = [name for name in table.column_names if name not in roles.values()]
+    chosen = choose_features(where, columns, options)
+    label = roles.get("label")
+    images = [name for name in chosen if _holds_images(table.schema.field(name).type)]
+    if len(images) > 1:
         raise ValueError(
-            f"{where}: column {name!r}, row {wrong[0] + 1} is {value!r}: it must be 'train' or 'test'"
+            f"{where} has several columns of images, {listed(images)}: leave all but one out with --drop"
         )
-    return np.equal(text, "test")
+    ignored = tuple(name for name in table.column_names if name not in (*(images or chosen), label))
+    if images:
+        if passed_over := [name for name in chosen if name not in images]:
+            text = f"{where}: column {images[0]!r} holds images, so {listed(passed_over)} are passed over"
+            warnings.warn(text, stacklevel=4)
+        return Encoding((), images[0], label, ignored, options.size)
+    if options.image_size is not None:
+        raise ValueError(f"{where}: --image-size {options.image_size} is given, but no column holds images")
+    fitted = fit_columns(where, table, chosen, training, options.impute)
+    return Encoding(fitted, None, label, ignored)
+
+
+def read_features(where: str, table: Any, encoding: Encoding) -> NDArray[Any]:
+    """The inputs of all rows."""
+    if encoding.image is None:
+        return encode_columns(where, table, encoding.columns)
+    column = table.column(encoding.image)
+    if not _holds_images(column.type):
+        raise ValueError(
+            f"{where}: column {encoding.image!r} is of type {column.type!s:.100}: it must hold images"
+        )
+    images = _open_images(where, encoding.image, column)
+    return stack_images(images, len(column), size=encoding.image_size, stored=column.nbytes)
+
+
+def _holds_images(kind: Any) -> bool:
+    """Whether a column holds bytes, or records with a field `bytes` as the Hugging Face hub writes them."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return bool(kind.get_field_index("bytes") >= 0)
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _open_images(where: str, name: str, column: Any) -> Iterator[tuple[str, "Image"]]:
+    for i, value in enumerate(column):
+        content = value.as_py()
+        content = content.get("bytes") if isinstance(content, dict) else content
+        place = f"{where}: column {name!r}, row {i + 1}"
+        if not isinstance(content, bytes):
+            raise ValueError(f"{place}: the image is missing")
+        yield place, open_image(place, content)

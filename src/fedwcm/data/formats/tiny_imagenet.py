@@ -1,6 +1,5 @@
 """The folder layout of Tiny ImageNet, unpacked or inside its zip archive."""
 
-import io
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -8,7 +7,8 @@ from zipfile import ZipFile
 
 import numpy as np
 
-from fedwcm.data.formats.images import stack_images
+from fedwcm.data.formats.images import open_image, stack_images
+from fedwcm.data.formats.safety import require_bounded, require_inside
 from fedwcm.data.samples import Parts, Samples
 
 if TYPE_CHECKING:
@@ -28,8 +28,9 @@ def read_tiny_imagenet(path: Path) -> Parts:
     """
     if path.is_dir():
         files = [file.relative_to(path).as_posix() for file in path.glob("train/*/images/*.JPEG")]
-        return _read(files, lambda name: (path / name).read_bytes())
+        return _read(files, lambda name: require_inside(path, path / name).read_bytes())
     with ZipFile(path) as archive:
+        require_bounded(str(path), sum(entry.file_size for entry in archive.infolist()), path.stat().st_size)
         files = [name.removeprefix(ROOT) for name in archive.namelist()]
         return _read(files, lambda name: archive.read(ROOT + name))
 
@@ -38,6 +39,9 @@ def _read(files: Sequence[str], read: ReadFile) -> Parts:
     classes = tuple(sorted(read(CLASS_LIST).decode().split()))
     train = [(name, PurePosixPath(name).parts[1]) for name in sorted(files) if _is_train_image(name)]
     rows = [line.split("\t") for line in read(ANNOTATIONS).decode().splitlines()]
+    for i, row in enumerate(rows):
+        if len(row) < 2:
+            raise ValueError(f"{ANNOTATIONS}, line {i + 1}: it must hold a file and its class, divided by a tab")
     test = [(f"val/images/{row[0]}", row[1]) for row in rows]
     return Parts(_load(train, read), _load(test, read), classes)
 
@@ -52,7 +56,5 @@ def _load(labelled: Sequence[tuple[str, str]], read: ReadFile) -> Samples:
 
 
 def _decode(names: Sequence[str], read: ReadFile) -> Iterator[tuple[str, "Image"]]:
-    from PIL import Image
-
     for name in names:
-        yield name, Image.open(io.BytesIO(read(name)))
+        yield name, open_image(name, read(name))

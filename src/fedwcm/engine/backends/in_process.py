@@ -1,12 +1,16 @@
 """Train the clients of a round: in this process, one by one or stacked in blocks."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from fedwcm.core.types import Ints, State
-from fedwcm.engine.batches import Shard
+from fedwcm.core.batch import Shard
+from fedwcm.core.types import Floats, Ints, State
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.federation import Federation
 from fedwcm.engine.store import ClientStore
@@ -20,28 +24,46 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
-class InProcess:
-    """Clients in blocks, one block after the other. A block of one client is the sequential reference."""
+NOT_FINITE = "its update has a NaN or an infinity"
 
-    def __init__(self, training: ClientTrainer, federation: Federation, store: ClientStore, block: int) -> None:
-        self.training, self.federation, self.store, self.block = training, federation, store, block
+
+class InProcess:
+    """Clients in blocks, one block after the other. A block of one client is the sequential reference.
+
+    Args:
+        block: clients trained together.
+        reject_nonfinite: leave a client out whose update has a NaN or an infinity; its state stays as it was.
+    """
+
+    def __init__(
+        self,
+        trainer: ClientTrainer,
+        federation: Federation,
+        store: ClientStore,
+        block: int,
+        reject_nonfinite: bool = True,
+    ) -> None:
+        self.trainer, self.federation, self.store, self.block = trainer, federation, store, block
+        self.reject_nonfinite = reject_nonfinite
 
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> ClientUpdates:
-        gathered = BlockCollector(ids)
+        collector = BlockCollector(ids)
         for block in self.blocks(ids):
-            gathered.put(np.searchsorted(ids, block), self.run_block(task, block, sent))
-        return gathered.result()
+            collector.put(self.run_block(task, block, sent))
+        return collector.result()
 
     def run_block(self, task: Task, block: Ints, sent: Broadcast) -> ClientUpdates:
         """Let one block of clients work, longest first, and keep their state."""
         shards = [self.federation.shard(int(client)) for client in block]
-        result = self.training.run(task, block, shards, self._state(block, shards, sent), sent)
-        self.store.write(block, result.state)
+        result = self.trainer.run(task, block, shards, self._state(block, shards, sent), sent)
+        if self.reject_nonfinite:
+            result = without_nonfinite(result)
+        self.store.write(result.ids, result.state)
         return result
 
     def blocks(self, ids: Ints) -> list[Ints]:
         """The clients, longest first, cut into blocks."""
-        order = np.argsort(-self.training.steps(self.federation.samples[ids]), kind="stable")
+        order = np.argsort(-self.trainer.steps(self.federation.samples[ids]), kind="stable")
         return [ids[order[start : start + self.block]] for start in range(0, len(ids), self.block)]
 
     def close(self) -> None:
@@ -52,7 +74,7 @@ class InProcess:
             return {}
         if self.store.has(block):
             return self.store.read(block, sent.x.device)
-        fresh = self.training.initial_state(self.training.clients(block, shards), sent.x)
+        fresh = self.trainer.initial_state(self.trainer.clients(block, shards), sent.x)
         state = self.store.read(block, sent.x.device)
         known = torch.from_numpy(np.isin(block, self.store.visited()))
         return {key: torch.where(_column(known, rows), state[key], rows) for key, rows in fresh.items()}
@@ -63,11 +85,18 @@ class BlockCollector:
 
     def __init__(self, ids: Ints) -> None:
         self._ids = ids
+        self._answered = np.zeros(len(ids), dtype=np.bool_)
         self._upload: State = {}
-        self._numbers: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
+        self._numbers: dict[str, Floats] = {}
+        self._left_out: dict[int, str] = {}
 
-    def put(self, positions: Ints, result: ClientUpdates) -> None:
-        """Store a block's rows at these positions."""
+    def put(self, result: ClientUpdates) -> None:
+        """Store a block's rows."""
+        self._left_out |= result.left_out
+        if not len(result.ids):
+            return
+        positions = np.searchsorted(self._ids, result.ids)
+        self._answered[positions] = True
         first, last = int(positions[0]), int(positions[-1])
         together = last - first + 1 == len(positions) and bool((np.diff(positions) == 1).all())
         rows = slice(first, last + 1) if together else torch.from_numpy(positions)  # a third of the time
@@ -81,11 +110,49 @@ class BlockCollector:
             self._numbers.setdefault(key, np.zeros(len(self._ids)))[positions] = values
 
     def result(self) -> ClientUpdates:
+        """Return the rows of those that answered, by ascending id."""
+        if not self._answered.any():
+            return nobody(self._left_out)
         numbers = dict(self._numbers)
         report = {k.removeprefix("report/"): v for k, v in numbers.items() if k.startswith("report/")}
-        return ClientUpdates(
-            self._ids, self._upload, report, {}, numbers["lr"], numbers["loss"], numbers["accuracy"]
+        everybody = ClientUpdates(
+            self._ids,
+            self._upload,
+            report,
+            {},
+            numbers["lr"],
+            numbers["loss"],
+            numbers["accuracy"],
+            self._left_out,
         )
+        return everybody if self._answered.all() else everybody.select(np.flatnonzero(self._answered))
+
+
+def nobody(left_out: Mapping[int, str]) -> ClientUpdates:
+    """Return the result of a phase in which no client gave a usable answer."""
+    none = np.zeros(0)
+    return ClientUpdates(np.zeros(0, dtype=np.int64), {}, {}, {}, none, none, none, left_out)
+
+
+def without_nonfinite(result: ClientUpdates) -> ClientUpdates:
+    """Leave out the clients whose upload has a NaN or an infinity."""
+    sane = np.ones(len(result.ids), dtype=np.bool_)
+    for value in result.upload.values():
+        sane &= _finite_rows(value)
+    if sane.all():
+        return result
+    left_out = {int(client): NOT_FINITE for client in result.ids[~sane]}
+    return replace(result.select(np.flatnonzero(sane)), left_out={**result.left_out, **left_out})
+
+
+def _finite_rows(value: Tensor) -> NDArray[np.bool_]:
+    """Tell which rows are finite. A finite sum says so at once; an infinite one may only have overflowed."""
+    rows = value.flatten(1)
+    finite = torch.isfinite(rows.sum(dim=1))
+    if not finite.all():
+        finite |= torch.isfinite(rows).all(dim=1)
+    mask: NDArray[np.bool_] = finite.cpu().numpy()
+    return mask
 
 
 def _column(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

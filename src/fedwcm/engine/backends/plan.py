@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from fedwcm.core.checks import require
-from fedwcm.engine.fast.linear_layers import affine_layers
-from fedwcm.engine.fast.linear_stack import stack
-from fedwcm.engine.forward import Forward, SequentialForward
+from fedwcm.engine.fast.linear_layers import linear_layers
+from fedwcm.engine.fast.linear_stack import LinearStack
+from fedwcm.engine.forward import Forward, SequentialForward, VmapForward
 from fedwcm.engine.network import Network
 
 BackendName = Literal["auto", "sequential", "vectorized", "parallel"]
@@ -46,7 +46,7 @@ class ExecutionPlan:
         return 1 if self.stacked or self.workers > 1 else None
 
     def forward(self, network: Network) -> Forward:
-        return stack(network) if self.stacked else SequentialForward(network)
+        return stacked_forward(network) if self.stacked else SequentialForward(network)
 
 
 def choose(name: BackendName, workers: int, network: Network, cohort: int) -> ExecutionPlan:
@@ -56,7 +56,7 @@ def choose(name: BackendName, workers: int, network: Network, cohort: int) -> Ex
     """
     require(workers >= 0, "run.workers", workers, "0 (one a core) or more")
     cores = min(cohort, workers or _cores())
-    stacked = bool(affine_layers(network)) or (_stackable(network) and network.size <= STACK_BELOW)
+    stacked = bool(linear_layers(network)) or (_stackable(network) and network.size <= STACK_BELOW)
     if name == "auto":
         worth = cores > 1 and _forkable(network) and (not stacked or network.size * cohort >= WORTH_FORKING)
         name = "parallel" if worth else "vectorized" if stacked else "sequential"
@@ -66,6 +66,11 @@ def choose(name: BackendName, workers: int, network: Network, cohort: int) -> Ex
         return ExecutionPlan(name, _block(network, cohort), 1, stacked=True)
     require(_forkable(network), "run.backend", name, "another one here: processes need fork and a CPU")
     return ExecutionPlan(name, _block(network, -(-cohort // cores)) if stacked else 1, cores, stacked)
+
+
+def stacked_forward(network: Network) -> Forward:
+    """Return the best way to run many models of this network at a time."""
+    return LinearStack(network) if linear_layers(network) else VmapForward(network)
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 
-import numpy as np
 import torch
 import torch.multiprocessing  # registers how tensors cross a pipe: as handles of shared memory
 
@@ -62,7 +61,7 @@ class Processes:
         gc.unfreeze()
 
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> ClientUpdates:
-        gathered = BlockCollector(ids)
+        collector = BlockCollector(ids)
         new = self._outbox.write({"x": sent.x, "buffers": sent.buffers, **_prefixed(sent.message)})
         keys = tuple(sent.message)
         waiting = deque(self._inner.blocks(ids))
@@ -74,10 +73,10 @@ class Processes:
         while busy:
             for ready in wait(list(busy)):
                 pipe = next(p for p in busy if p is ready)
-                positions = np.searchsorted(ids, busy.pop(pipe))
-                gathered.put(positions, self._answer(pipe))
+                busy.pop(pipe)
+                collector.put(self._answer(pipe))
                 self._give(pipe, task, waiting, busy)
-        return gathered.result()
+        return collector.result()
 
     def _give(self, pipe: Connection, task: Task, waiting: "deque[Ints]", busy: dict[Connection, Ints]) -> None:
         if waiting:

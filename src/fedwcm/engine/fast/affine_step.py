@@ -1,51 +1,78 @@
-"""Directions that are linear in the gradient, and the step along one with everything multiplied out.
+"""Directions that are affine in the gradient and the model, and the step along one with everything multiplied out.
 
-Most methods only scale the gradient, add a vector that stays the same over a round, and pull the model towards
-somewhere. Whoever knows that beforehand can add the gradient straight to the models, without a vector to hold it.
+Most methods only scale the gradient, add a vector that stays the same over a round, and pull the model towards a
+point. Knowing that beforehand, the engine adds the gradient straight to the models, without a vector to hold it.
 """
 
-from dataclasses import dataclass
-from typing import Protocol, Self
+from dataclasses import dataclass, field
+from typing import Self, TypeAlias
 
 import torch
 from torch import Tensor
 
+from fedwcm.core.types import Vec
+from fedwcm.engine.gradient import Gradient
+from fedwcm.engine.oracle import GradientPoint
 
-class Gradient(Protocol):
-    """A gradient on its way: as a vector of its own, or added to the models at once."""
+Coefficient: TypeAlias = float | Tensor
+"""A number, or one per client `(K, 1)`."""
 
-    def vector(self) -> Tensor:
-        """The gradient `(K, P)`, which belongs to whoever asked."""
-        ...
-
-    def add_to(self, w: Tensor) -> None:
-        """Add the gradient to these vectors, in place."""
-        ...
+Term: TypeAlias = tuple[Coefficient, Vec]
+"""A coefficient times a vector `(P,)` or `(K, P)`."""
 
 
 @dataclass(frozen=True, eq=False)
-class Blend:
-    """The direction `scale·g + shift + pull·w`; `shift` is `(P,)` or `(K, P)`, `pull` is `(K, 1)`."""
+class AffineDirection:
+    """The direction `scale·g + pull·w + Σ coefficient·vector`, with g the gradient at a point relative to w."""
 
-    scale: float = 1.0
-    shift: Tensor | None = None
-    pull: Tensor | None = None
+    scale: Coefficient = 1.0
+    pull: Coefficient = 0.0
+    terms: tuple[Term, ...] = ()
+    point: GradientPoint = field(default_factory=GradientPoint)
 
-    def of(self, g: Tensor, w: Tensor) -> Tensor:
-        """The direction at `w`, in the place of the gradient."""
+    def shift(self, factor: Coefficient = 1.0) -> Vec | None:
+        """Return factor · Σ coefficient·vector; None without terms."""
+        total: Vec | None = None
+        # The largest first, so that the others can be added in place.
+        for coefficient, vector in sorted(self.terms, key=lambda term: -term[1].dim()):
+            by = factor * coefficient
+            if total is None:
+                total = vector * by
+            elif isinstance(by, Tensor):
+                total = total + vector * by
+            else:
+                total.add_(vector, alpha=by)
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class BlockDirection:
+    """An affine direction with its terms summed up, for clipping: `scale·g + shift + pull·w`."""
+
+    scale: Coefficient
+    shift: Vec | None
+    pull: Coefficient
+
+    @classmethod
+    def of(cls, direction: AffineDirection) -> Self:
+        return cls(direction.scale, direction.shift(), direction.pull)
+
+    def __call__(self, g: Vec, w: Vec) -> Vec:
+        """Return the direction of the first clients of the block, in the place of the gradient."""
+        k = len(w)
+        if isinstance(self.scale, Tensor) or self.scale != 1.0:
+            g.mul_(first_rows(self.scale, k))
         if self.shift is not None:
-            torch.add(self.shift, g, alpha=self.scale, out=g)
-        elif self.scale != 1.0:
-            g.mul_(self.scale)
-        return g if self.pull is None else g.addcmul_(w, self.pull)
-
-    def first(self, k: int) -> "Blend":
-        """The blend of the first k clients of the block."""
-        return Blend(self.scale, _first(self.shift, k), _first(self.pull, k))
+            g.add_(first_rows(self.shift, k))
+        if isinstance(self.pull, Tensor):
+            g.addcmul_(w, first_rows(self.pull, k))
+        elif self.pull:
+            g.add_(w, alpha=self.pull)
+        return g
 
 
 @dataclass(frozen=True, eq=False)
-class Move:
+class AffineStep:
     """The step `w ← keep·w + offset + rate·g` of a block of clients; `rate` is `(K, 1)`, and negative."""
 
     rate: Tensor
@@ -53,22 +80,23 @@ class Move:
     offset: Tensor | None
 
     @classmethod
-    def along(cls, blend: Blend, lr: Tensor, decay: float) -> Self:
-        """The step along a blend, at learning rates `(K, 1)` and with so much weight decay."""
-        pull = decay if blend.pull is None else blend.pull + decay
-        still = blend.pull is None and not decay
-        # One vector for all where shift and rate are the same for all: it stays in the cache.
-        shared = lr[:1] if bool((lr == lr[0]).all()) else lr
-        offset = None if blend.shift is None else blend.shift * -shared
-        return cls(-lr * blend.scale, None if still else 1.0 - lr * pull, offset)
+    def along(cls, direction: AffineDirection, lr: Tensor, decay: float) -> Self:
+        """Return the step along a direction, at learning rates `(K, 1)` and with this weight decay."""
+        # One vector for all where terms and rate are the same for all: it stays in the cache.
+        same = bool((lr == lr[0]).all())
+        offset = direction.shift(-float(lr[0]) if same else -lr)
+        pull = direction.pull + decay
+        still = not isinstance(pull, Tensor) and not pull
+        return cls(-lr * direction.scale, None if still else 1.0 - lr * pull, offset)
 
-    def first(self, k: int) -> "Move":
-        """The step of the first k clients of the block."""
+    def first(self, k: int) -> "AffineStep":
+        """Return the step of the first k clients of the block."""
         if k == len(self.rate):
             return self
-        return Move(self.rate[:k], _first(self.keep, k), _first(self.offset, k))
+        keep = None if self.keep is None else self.keep[:k]
+        return AffineStep(self.rate[:k], keep, None if self.offset is None else first_rows(self.offset, k))
 
-    def __call__(self, w: Tensor, slopes: Gradient) -> None:
+    def __call__(self, w: Vec, gradient: Gradient) -> None:
         """Move the models in place, given their gradient times `rate`."""
         if self.offset is not None and self.keep is not None:
             torch.addcmul(self.offset, w, self.keep, out=w)
@@ -76,9 +104,9 @@ class Move:
             w.add_(self.offset)
         elif self.keep is not None:
             w.mul_(self.keep)
-        slopes.add_to(w)
+        gradient.add_to(w)
 
 
-def _first(rows: Tensor | None, k: int) -> Tensor | None:
-    """The first k rows, where there is one for each client."""
-    return rows if rows is None or rows.dim() == 1 else rows[:k]
+def first_rows(value: Coefficient, k: int) -> Tensor:
+    """Return the first k rows where there is one per client, and else the value itself."""
+    return value if not isinstance(value, Tensor) or value.dim() < 2 else value[:k]  # type: ignore[return-value]

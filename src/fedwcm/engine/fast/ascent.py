@@ -11,24 +11,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from fedwcm.core.loss import Outputs
+from fedwcm.core.batch import Outputs
+from fedwcm.core.perturbation import scale_to
 from fedwcm.engine.fast.factored_gradient import FactoredGradient
 
 if TYPE_CHECKING:
     from fedwcm.engine.fast.linear_stack import LinearStack, Tape
-
-TINY = 1e-7
-"""Added to a norm, so that a zero direction stays zero instead of dividing 0 by 0."""
-
-
-def scale_to(length: float, norms: Tensor) -> Tensor:
-    """What makes directions of these norms so long."""
-    return torch.reciprocal(norms + TINY).mul_(length)
-
-
-def perturbation_scale(directions: Tensor, rho: float) -> Tensor:
-    """What makes each client's direction rho long, `(K, 1)`."""
-    return scale_to(rho, torch.linalg.vector_norm(directions, dim=-1, keepdim=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,24 +42,24 @@ class AscendedModels:
 
     stack: "LinearStack"
     tape: "Tape"
-    lifts: list[LowRankShift]
+    shifts: list[LowRankShift]
     first: Tensor
 
-    def view(self) -> Outputs:
+    def outputs(self) -> Outputs:
         """The moved models on the batch that their gradient is of."""
-        return self.stack.run(self.tape.parameters, self.tape.values[0], self.lifts, self.first)
+        return self.stack.run(self.tape.parameters, self.tape.values[0], self.shifts, self.first)
 
 
 @torch.no_grad()
-def uphill(slopes: FactoredGradient, tape: "Tape", rho: float) -> AscendedModels:
+def ascend(gradient: FactoredGradient, tape: "Tape", rho: float) -> AscendedModels:
     """Move each model by rho along its gradient."""
-    biases = [layer.bias is not None for layer in slopes.stack.layers]
-    factors = list(zip(slopes.inputs, slopes.by_outputs, biases, strict=True))
+    biases = [layer.bias is not None for layer in gradient.stack.layers]
+    factors = list(zip(gradient.inputs, gradient.by_outputs, biases, strict=True))
     among_inputs = [torch.bmm(v, v.mT) + float(bias) for v, _, bias in factors]
     squares = [
         (gram * torch.bmm(d, d.mT)).sum(dim=(1, 2), keepdim=True)
         for gram, (_, d, _) in zip(among_inputs, factors, strict=True)
     ]
     scale = scale_to(rho, torch.stack(squares).sum(dim=0).clamp(min=0).sqrt())
-    lifts = [LowRankShift(v, scale * d, bias) for v, d, bias in factors]
-    return AscendedModels(slopes.stack, tape, lifts, tape.first + torch.bmm(among_inputs[0], lifts[0].scaled))
+    shifts = [LowRankShift(v, scale * d, bias) for v, d, bias in factors]
+    return AscendedModels(gradient.stack, tape, shifts, tape.first + torch.bmm(among_inputs[0], shifts[0].scaled))

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from fedwcm.core.layout import ParamSlice
 from fedwcm.core.types import Vec
-from fedwcm.engine.network import Network, ParamSlice
+from fedwcm.engine.network import Network
 
 Activation = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
 """A function, and the gradient before it from the gradient after it and the function's value."""
@@ -20,8 +21,8 @@ ACTIVATIONS: dict[type[nn.Module], Activation] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Affine:
-    """A linear layer and the activation behind it; its slots say where it stands in the flat vector."""
+class LinearLayer:
+    """A linear layer and the activation behind it; its slices say where it stands in the flat vector."""
 
     weight: ParamSlice
     bias: ParamSlice | None
@@ -33,19 +34,19 @@ class Affine:
         return [weight] if self.bias is None else [weight, self.bias.of(w)[:, None]]
 
 
-def affine_layers(network: Network) -> list[Affine] | None:
+def linear_layers(network: Network) -> list[LinearLayer] | None:
     """The model as a stack of linear layers, the head last; None if it is anything else."""
-    slots = {slot.name: slot for slot in network.slots}
-    layers: list[Affine] = []
+    slices = {part.name: part for part in network.layout.slices}
+    layers: list[LinearLayer] = []
     for name, module in _in_order("", network.module):
-        trained = all(f"{name}{own}" in slots for own, _ in module.named_parameters(recurse=False))
+        trained = all(f"{name}{own}" in slices for own, _ in module.named_parameters(recurse=False))
         if type(module) is nn.Linear and trained:
-            layers.append(Affine(slots.pop(f"{name}weight"), slots.pop(f"{name}bias", None)))
+            layers.append(LinearLayer(slices.pop(f"{name}weight"), slices.pop(f"{name}bias", None)))
         elif type(module) in ACTIVATIONS and layers and layers[-1].activation is None:
-            layers[-1] = Affine(layers[-1].weight, layers[-1].bias, ACTIVATIONS[type(module)])
+            layers[-1] = LinearLayer(layers[-1].weight, layers[-1].bias, ACTIVATIONS[type(module)])
         elif not (type(module) is nn.Flatten and not layers):
             return None
-    plain = layers and not slots and not network.stochastic and layers[-1].activation is None
+    plain = layers and not slices and not network.stochastic and layers[-1].activation is None
     return layers if plain else None
 
 

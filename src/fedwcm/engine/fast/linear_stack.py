@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedwcm.core.loss import Outputs
-from fedwcm.core.types import Point, Vec
-from fedwcm.engine.fast.affine_step import Gradient
-from fedwcm.engine.fast.ascent import LowRankShift, uphill
+from fedwcm.core.batch import Outputs
+from fedwcm.core.types import Vec
+from fedwcm.engine.fast.ascent import LowRankShift, ascend
 from fedwcm.engine.fast.factored_gradient import FactoredGradient
-from fedwcm.engine.fast.linear_layers import affine_layers
-from fedwcm.engine.forward import DenseAscent, Forward, VmapForward
+from fedwcm.engine.fast.linear_layers import linear_layers
+from fedwcm.engine.forward import DenseAscent, Point
+from fedwcm.engine.gradient import Gradient
 from fedwcm.engine.network import Network
 
 
@@ -30,7 +30,7 @@ class Tape:
     """
 
     parameters: list[list[Tensor]]
-    lifts: Sequence[LowRankShift]
+    shifts: Sequence[LowRankShift]
     first: Tensor
     values: list[Tensor]
     head: list[Tensor]
@@ -44,7 +44,7 @@ class LinearStack(DenseAscent):
     """Many clients at a time, of a model that is nothing but linear layers with activations between them."""
 
     def __init__(self, network: Network) -> None:
-        layers = affine_layers(network)
+        layers = linear_layers(network)
         if layers is None:
             raise ValueError("the model is not a plain stack of linear layers with ReLU, tanh or sigmoid between")
         self.network, self.layers = network, layers
@@ -68,17 +68,17 @@ class LinearStack(DenseAscent):
         self,
         parameters: list[list[Tensor]],
         inputs: Tensor,
-        lifts: Sequence[LowRankShift] = (),
+        shifts: Sequence[LowRankShift] = (),
         first: Tensor | None = None,
     ) -> Outputs:
-        """The view of models with these parameters, moved by the lifts; `first` is given where it is known."""
+        """The outputs of models with these parameters, moved by the shifts; `first` is given where it is known."""
         first = _affine(inputs, parameters[0]) if first is None else first
         values, value = [inputs], first
         for i, layer in enumerate(self.layers):
             if i:
-                value = _affine(values[-1], parameters[i], lifts[i : i + 1])
+                value = _affine(values[-1], parameters[i], shifts[i : i + 1])
             values.append(value if layer.activation is None else layer.activation[0](value))
-        tape = Tape(parameters, lifts, first, values, [own.detach() for own in parameters[-1]])
+        tape = Tape(parameters, shifts, first, values, [own.detach() for own in parameters[-1]])
         self._tape = tape
         if torch.is_grad_enabled():
             for variable in tape.variables:
@@ -86,53 +86,48 @@ class LinearStack(DenseAscent):
 
         def at(x: Vec) -> Outputs:
             with torch.no_grad():
-                view = self.run(self.parameters(x.expand(len(inputs), -1)), inputs)
+                outputs = self.run(self.parameters(x.expand(len(inputs), -1)), inputs)
             self._tape = tape
-            return view
+            return outputs
 
-        return Outputs(values[-1], values[-2], lambda features: _affine(features, tape.head, lifts[-1:]), at)
+        return Outputs(values[-1], values[-2], lambda features: _affine(features, tape.head, shifts[-1:]), at)
 
-    def backward(self, outputs: Tensor, by_outputs: Tensor) -> FactoredGradient:
+    def backward(self, values: Tensor, by_values: Tensor) -> FactoredGradient:
         tape = self._tape
         assert tape is not None
-        found: Sequence[Tensor | None] = (by_outputs, None)
-        if outputs is not tape.values[-1]:
-            found = torch.autograd.grad(outputs, tape.variables, by_outputs, allow_unused=True)
+        found: Sequence[Tensor | None] = (by_values, None)
+        if values is not tape.values[-1]:
+            found = torch.autograd.grad(values, tape.variables, by_values, allow_unused=True)
         by_logits, by_features, *by_head = found
         gradient = torch.zeros_like(tape.values[-1]) if by_logits is None else by_logits
-        by_values = [gradient]
+        chain = [gradient]
         with torch.no_grad():
             for i in reversed(range(1, len(self.layers))):
                 before = torch.bmm(gradient, tape.parameters[i][0])
-                for lift in tape.lifts[i : i + 1]:
-                    before += lift.backward(gradient)
+                for shift in tape.shifts[i : i + 1]:
+                    before += shift.backward(gradient)
                 if i == len(self.layers) - 1 and by_features is not None:
                     before += by_features
                 activation = self.layers[i - 1].activation
                 gradient = before if activation is None else activation[1](before, tape.values[i])
-                by_values.append(gradient)
-        return FactoredGradient(self, tape.values[:-1], by_values[::-1], by_head)
+                chain.append(gradient)
+        return FactoredGradient(self, tape.values[:-1], chain[::-1], by_head)
 
-    def uphill(self, w: Vec, slopes: Gradient, rho: float) -> Point:
+    def ascend(self, w: Vec, gradient: Gradient, rho: float) -> Point:
         assert self._tape is not None
-        if not isinstance(slopes, FactoredGradient) or any(direct is not None for direct in slopes.by_head):
-            return super().uphill(w, slopes, rho)
-        return uphill(slopes, self._tape, rho)
+        if not isinstance(gradient, FactoredGradient) or any(direct is not None for direct in gradient.by_head):
+            return super().ascend(w, gradient, rho)
+        return ascend(gradient, self._tape, rho)
 
     def buffers(self) -> Tensor:
         raise AssertionError("a stack of linear layers has no buffers")
 
 
-def stack(network: Network) -> Forward:
-    """The best way to run many models of this network at a time."""
-    return LinearStack(network) if affine_layers(network) else VmapForward(network)
-
-
-def _affine(inputs: Tensor, parameters: list[Tensor], lifts: Sequence[LowRankShift] = ()) -> Tensor:
+def _affine(inputs: Tensor, parameters: list[Tensor], shifts: Sequence[LowRankShift] = ()) -> Tensor:
     weight, *bias = parameters
     output = torch.baddbmm(bias[0], inputs, weight.mT) if bias else torch.bmm(inputs, weight.mT)
-    for lift in lifts:
-        output = output + lift.forward(inputs)
+    for shift in shifts:
+        output = output + shift.forward(inputs)
     return output
 
 

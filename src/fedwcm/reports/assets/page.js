@@ -3,18 +3,18 @@
 /* The page: draws the figures, and the controls that act on all of them. */
 
 (() => {
-  const story = JSON.parse(document.getElementById("story").textContent);
+  const report = JSON.parse(document.getElementById("report").textContent);
   const root = document.documentElement;
-  const methods = story.methods;
-  const shown = new Set(story.shown);
+  const methods = report.methods;
+  const shown = new Set(report.shown);
   const choices = new Map();
   const charts = new Map();
   const PRINT_WIDTH = 660;
 
   const context = {
     shown: (name) => shown.has(name),
-    index: (figure, name, position) => (figure.by_method ? story.styles.indexOf(name) : position),
-    many: methods.length > story.best.length,
+    index: (figure, name, position) => (figure.by_method ? report.styles.indexOf(name) : position),
+    many: methods.length > report.best.length,
     choice: (figure) => choices.get(figure.key) ?? 0,
   };
 
@@ -32,11 +32,11 @@
         chart.on("legendselectchanged", (event) => choose(event.name, event.selected[event.name]));
     }
     chart.resize({ width: width ?? "auto", height: "auto" });
-    chart.setOption(plots.option(figure, looks.theme(), context, wide), { notMerge: true });
+    chart.setOption(plots.option(figure, themes.theme(), context, wide), { notMerge: true });
   }
 
   function drawAll(width) {
-    for (const figure of story.figures) draw(figure, width);
+    for (const figure of report.figures) draw(figure, width);
   }
 
   function watchWidth() {
@@ -52,7 +52,7 @@
   }
 
   function figureOf(key) {
-    return story.figures.find((figure) => figure.key === key);
+    return report.figures.find((figure) => figure.key === key);
   }
 
   /* --- methods on and off --- */
@@ -65,7 +65,7 @@
 
   function applyChoice() {
     for (const box of document.querySelectorAll(".methods input")) box.checked = shown.has(box.value);
-    for (const figure of story.figures) if (figure.by_method) draw(figure);
+    for (const figure of report.figures) if (figure.by_method) draw(figure);
   }
 
   function chooseAll(names) {
@@ -81,13 +81,13 @@
     }
     document.querySelector("[data-choose=all]")?.addEventListener("click", () => chooseAll(methods));
     document.querySelector("[data-choose=none]")?.addEventListener("click", () => chooseAll([]));
-    document.querySelector("[data-choose=best]")?.addEventListener("click", () => chooseAll(story.best));
+    document.querySelector("[data-choose=best]")?.addEventListener("click", () => chooseAll(report.best));
   }
 
   function paintSwatches() {
-    const theme = looks.theme();
+    const theme = themes.theme();
     for (const swatch of document.querySelectorAll("[data-swatch]")) {
-      const { colour, dash } = looks.style(story.styles.indexOf(swatch.dataset.swatch), theme);
+      const { colour, dash } = themes.style(report.styles.indexOf(swatch.dataset.swatch), theme);
       const line = swatch.querySelector("line");
       line.setAttribute("stroke", colour);
       line.setAttribute("stroke-dasharray", dash === "solid" ? "none" : dash.join(" "));
@@ -102,9 +102,9 @@
     for (const button of table.querySelectorAll("thead button"))
       button.addEventListener("click", () => sort(table, button));
     const input = document.getElementById("target");
-    input.value = story.target;
+    input.value = report.target;
     input.addEventListener("input", () => reach(table, Number(input.value)));
-    reach(table, story.target);
+    reach(table, report.target);
   }
 
   /* The better end first, then the other way round; what has no value stays below. */
@@ -131,7 +131,7 @@
   /* Rounds until a run's accuracy first was at the target: mean over the runs that got there. */
   function reach(table, target) {
     for (const row of table.tBodies[0].rows) {
-      const runs = story.milestones[Number(row.dataset.method)];
+      const runs = report.milestones[Number(row.dataset.method)];
       const rounds = runs
         .map((steps) => steps.find(([, accuracy]) => accuracy >= target)?.[0])
         .filter((r) => r !== undefined);
@@ -164,14 +164,14 @@
         bar.values.map((value, i) => [bar.name, figure.categories[i], value, bar.spread?.[i]]),
       ),
     ],
-    points: (figure) => [
+    scatter: (figure) => [
       ["group", "class", figure.x_label, figure.y_label],
-      ...figure.clouds.flatMap((cloud) => cloud.x.map((x, i) => [cloud.name, cloud.labels[i], x, cloud.y[i]])),
+      ...figure.series.flatMap((series) => series.x.map((x, i) => [series.name, series.labels[i], x, series.y[i]])),
     ],
-    grid: (figure) => [
+    heatmap: (figure) => [
       ["of", figure.y_label, figure.x_label, figure.value_label],
-      ...figure.choices.flatMap(({ name, rows }) =>
-        rows.flatMap((row, y) => row.map((value, x) => [name, figure.lines[y], figure.columns[x], value])),
+      ...figure.matrices.flatMap(({ name, rows }) =>
+        rows.flatMap((row, y) => row.map((value, x) => [name, figure.row_labels[y], figure.column_labels[x], value])),
       ),
     ],
   };
@@ -211,7 +211,7 @@
     );
   }
 
-  /* --- choices of a grid --- */
+  /* --- choices of a heatmap --- */
 
   function wireChoices() {
     for (const select of document.querySelectorAll("[data-choice]")) {

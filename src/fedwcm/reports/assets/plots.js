@@ -1,11 +1,11 @@
 "use strict";
 
-/* From the figures of the story to options of ECharts. Nothing here knows of federated learning: a figure is curves,
-   bars, points or a grid. */
+/* From the figures of the report to options of ECharts. Nothing here knows of federated learning: a figure is curves,
+   bars, a scatter plot or a heatmap. */
 
 const plots = (() => {
   const { axis, common, decals, least, legend, logTicks, markers, most, number, scale, style, tip, withSpread } =
-    looks;
+    themes;
   const MARKERS_ON_A_CURVE = 8;
   const TOOLTIP_ROWS = 14;
   const CELLS_FOR_CANVAS = 2500;
@@ -193,12 +193,12 @@ const plots = (() => {
     return tip(drawn.length ? drawn[0].name : "", rows);
   }
 
-  function points(figure, theme, context) {
-    const shares = figure.clouds.flatMap((cloud) => cloud.x);
+  function scatter(figure, theme, context) {
+    const shares = figure.series.flatMap((series) => series.x);
     const [low, high] = [Math.min(...shares) * 0.75, Math.min(100, Math.max(...shares) * 1.35)];
     const ticks = { customValues: logTicks(low, high) };
-    const names = figure.clouds.map((cloud) => cloud.name);
-    const total = figure.clouds.reduce((sum, cloud) => sum + cloud.x.length, 0);
+    const names = figure.series.map((series) => series.name);
+    const total = figure.series.reduce((sum, series) => sum + series.x.length, 0);
     return {
       ...common(figure, theme),
       legend: { ...legend(figure, names, theme, context), itemWidth: 14 },
@@ -228,13 +228,13 @@ const plots = (() => {
             [figure.y_label, number(item.value[1])],
           ]),
       },
-      series: figure.clouds.map((cloud, i) => ({
+      series: figure.series.map((series, i) => ({
         type: "scatter",
-        name: cloud.name,
+        name: series.name,
         symbol: markers[i],
         symbolSize: 11,
         itemStyle: { color: theme.series[i] },
-        data: cloud.x.map((x, j) => ({ value: [x, cloud.y[j]], label_: cloud.labels[j] })),
+        data: series.x.map((x, j) => ({ value: [x, series.y[j]], label_: series.labels[j] })),
         label: { show: total <= 30, position: "top", color: theme.ink, formatter: (item) => item.data.label_ },
         labelLayout: { hideOverlap: true, moveOverlap: "shiftY" },
         emphasis: { disabled: true },
@@ -242,8 +242,8 @@ const plots = (() => {
     };
   }
 
-  function grid(figure, theme, context, width) {
-    const rows = figure.choices[context.choice(figure)].rows;
+  function heatmap(figure, theme, context, width) {
+    const rows = figure.matrices[context.choice(figure)].rows;
     const shade = figure.log ? (value) => Math.log10(value) : (value) => value;
     const real = figure.log ? (value) => 10 ** value : (value) => value;
     const cells = rows.flatMap((row, y) =>
@@ -251,18 +251,18 @@ const plots = (() => {
     );
     const shades = cells.map((cell) => cell[2]);
     const extent = figure.bounds ?? [least(shades), most(shades)];
-    const left = Math.min(160, 46 + longest(figure.lines) * 7, width * 0.34);
-    const cellWidth = (width - left - 20) / figure.columns.length;
-    const tilted = figure.square && longest(figure.columns) * 7 > cellWidth;
+    const left = Math.min(160, 46 + longest(figure.row_labels) * 7, width * 0.34);
+    const cellWidth = (width - left - 20) / figure.column_labels.length;
+    const tilted = figure.square && longest(figure.column_labels) * 7 > cellWidth;
     const bottom = (tilted ? 84 : 46) + 40;
-    const cellHeight = (height(figure, width) - bottom - 8) / figure.lines.length;
+    const cellHeight = (height(figure, width) - bottom - 8) / figure.row_labels.length;
     const names = { color: theme.faint, overflow: "truncate", hideOverlap: true };
     return {
       ...common(figure, theme),
       grid: { left, right: 20, top: 8, bottom },
       xAxis: axis(figure.x_label, theme, {
         type: "category",
-        data: figure.columns,
+        data: figure.column_labels,
         nameGap: tilted ? 68 : 26,
         splitLine: { show: false },
         axisTick: { show: false },
@@ -275,7 +275,7 @@ const plots = (() => {
       }),
       yAxis: axis(figure.y_label, theme, {
         type: "category",
-        data: figure.lines,
+        data: figure.row_labels,
         inverse: true,
         nameGap: left - 20,
         splitLine: { show: false },
@@ -303,8 +303,8 @@ const plots = (() => {
         ...common(figure, theme).tooltip,
         formatter: (item) =>
           tip(`${figure.value_label} ${number(item.value[3])}`, [
-            [figure.x_label, figure.columns[item.value[0]]],
-            [figure.y_label, figure.lines[item.value[1]]],
+            [figure.x_label, figure.column_labels[item.value[0]]],
+            [figure.y_label, figure.row_labels[item.value[1]]],
           ]),
       },
       series: [
@@ -329,21 +329,21 @@ const plots = (() => {
     return Math.max(0, Math.ceil(14 / room) - 1);
   }
 
-  const MAKERS = { curves, bars, points, grid };
+  const MAKERS = { curves, bars, scatter, heatmap };
 
   function option(figure, theme, context, width) {
     return MAKERS[figure.kind](figure, theme, context, width);
   }
 
   function height(figure, width) {
-    if (figure.kind === "grid" && figure.square) return Math.round(Math.min(720, Math.max(340, width * 0.75)));
-    if (figure.kind === "grid") return Math.min(640, Math.max(240, 110 + figure.lines.length * 16));
+    if (figure.kind === "heatmap" && figure.square) return Math.round(Math.min(720, Math.max(340, width * 0.75)));
+    if (figure.kind === "heatmap") return Math.min(640, Math.max(240, 110 + figure.row_labels.length * 16));
     if (figure.kind === "bars") return 380;
     return 340;
   }
 
   function renderer(figure) {
-    const cells = figure.kind === "grid" ? figure.lines.length * figure.columns.length : 0;
+    const cells = figure.kind === "heatmap" ? figure.row_labels.length * figure.column_labels.length : 0;
     return cells > CELLS_FOR_CANVAS ? "canvas" : "svg";
   }
 

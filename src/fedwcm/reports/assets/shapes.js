@@ -79,7 +79,7 @@ const shapes = (() => {
       silent: true,
       symbol: "none",
       lineStyle: { color: theme.ink, type: "solid", width: 1 },
-      label: { formatter: looks.number(value), position: "insideEndTop", color: theme.ink },
+      label: { formatter: themes.number(value), position: "insideEndTop", color: theme.ink },
       data: [{ yAxis: value }],
     };
   }

@@ -1,4 +1,4 @@
-"""Experiment trackers, one file each, found like methods; entry point group `fedwcm.runs.trackers`."""
+"""Experiment trackers, one file each, registered like methods; entry point group `fedwcm.runs.trackers`."""
 
 from fedwcm.core.registry import Registry
 from fedwcm.runs.trackers.protocol import Tracker

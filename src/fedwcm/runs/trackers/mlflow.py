@@ -7,14 +7,15 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fedwcm.runs.trackers.protocol import Record, TrackedRun, Tracker, remembered, scalars_of
+from fedwcm.runs.records import Summary
+from fedwcm.runs.trackers.protocol import TrackedRun, Tracker, remembered, scalars_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 EXPERIMENT = "fedwcm"
 METRICS_AT_ONCE, PARAMETERS_AT_ONCE = 1000, 100
-"""What MLflow takes in one call."""
+"""Limits of MLflow for one call."""
 
 
 class MLflow(Tracker):
@@ -28,20 +29,20 @@ class MLflow(Tracker):
     _ending = "KILLED"
 
     def start(self, run: TrackedRun) -> None:
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # else it tells its makers of its use
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # no usage data is sent
         from mlflow import MlflowClient
         from mlflow.entities import Param
 
-        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells of each table of a new database
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it logs every table of a new database
         local = (run.folder / "mlruns").resolve()
         local.mkdir(exist_ok=True)
         client = MlflowClient(tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{local}/mlflow.db")
 
-        def begun() -> str:
+        def create() -> str:
             return str(client.create_run(_experiment(client), run_name=run.name).info.run_id)
 
         self._client = client
-        self._run, new = remembered(local / "run-id", begun)
+        self._run, new = remembered(local / "run-id", create)
         if not new:
             client.update_run(self._run, status="RUNNING")
             return
@@ -58,14 +59,14 @@ class MLflow(Tracker):
         for first in range(0, len(metrics), METRICS_AT_ONCE):
             self._client.log_batch(self._run, metrics=metrics[first : first + METRICS_AT_ONCE])
 
-    def finish(self, summary: Record) -> None:
+    def finish(self, summary: Summary) -> None:
         assert self._client is not None
-        rounds = int(str(summary.get("rounds") or 0))
-        self.log(rounds, {f"summary/{key}": value for key, value in scalars_of(summary).items()})
-        for key, value in summary.items():
+        values = summary.to_json()
+        self.log(summary.rounds, {f"summary/{key}": value for key, value in scalars_of(values).items()})
+        for key, value in values.items():
             if isinstance(value, str):
                 self._client.set_tag(self._run, key, value)
-        self._ending = "FAILED" if summary.get("diverged") else "FINISHED"
+        self._ending = "FAILED" if summary.diverged else "FINISHED"
 
     def close(self) -> None:
         if self._client is not None and self._run:
@@ -79,5 +80,5 @@ def _experiment(client: "MlflowClient") -> str:
 
 
 def _allowed(key: str) -> str:
-    """The name without characters that MLflow refuses."""
+    """The name without the characters that MLflow rejects."""
     return re.sub(r"[^\w\-. :/]", "_", key)

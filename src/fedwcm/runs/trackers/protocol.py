@@ -1,4 +1,4 @@
-"""What a tracker is told of a run. It may fail: see `fedwcm.runs.trackers.tracking`."""
+"""The interface of a tracker. A tracker may fail: see `fedwcm.runs.trackers.tracking`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-Record = Mapping[str, object]
+from fedwcm.config.schema import Settings
+from fedwcm.core.json_record import Json, is_number
+from fedwcm.runs.records import Summary
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A run that starts, or goes on after so many rounds: where its files are, and all its options."""
+    """A run that starts, or resumes after `done` rounds: its folder and all its options."""
 
     folder: Path
-    settings: Record
+    settings: Settings
     done: int
 
     @property
@@ -23,57 +25,53 @@ class TrackedRun:
 
 
 class Tracker(ABC):
-    """An adapter to a library that keeps track of experiments.
+    """An adapter to an experiment-tracking library.
 
-    It writes into the run's folder unless its library was told otherwise, and goes on with the same entry when the
-    run goes on. Libraries are imported in `start`, so that nobody needs those that they do not use.
+    It writes into the run's folder unless the library is configured otherwise, and continues the same entry when
+    the run is resumed. Libraries are imported in `start`, so that users need to install only those they use.
     """
 
     name: ClassVar[str]
     package: ClassVar[str | None] = None
-    """What must be importable."""
+    """The package that must be installed."""
 
     @abstractmethod
     def start(self, run: TrackedRun) -> None:
-        """Called once, before the first round that is played."""
+        """Called once, before the first round."""
 
     @abstractmethod
     def log(self, number: int, scalars: Mapping[str, float]) -> None:
         """Called after every evaluated round, with its number."""
 
     @abstractmethod
-    def finish(self, summary: Record) -> None:
-        """Called when the run has come to its end, also by diverging; not when it was stopped."""
+    def finish(self, summary: Summary) -> None:
+        """Called when the run has finished or diverged, not when it was stopped."""
 
     @abstractmethod
     def close(self) -> None:
         """Called last, however the run ended."""
 
 
-def scalars_of(record: Record) -> dict[str, float]:
+def scalars_of(values: Mapping[str, Json]) -> dict[str, float]:
     """The numbers of a record under flat names: `few`, `per_class_accuracy/3`, `concentration_layers/body.1`.
 
-    Lists are flattened if they are by class; others, such as the clients of a round, mean another thing each time.
+    A list is flattened if it is per class; others, such as the clients of a round, mean something else each time.
     """
     flat: dict[str, float] = {}
-    for key, value in record.items():
-        nested: Mapping[object, object] = {}
+    for key, value in values.items():
+        nested: Mapping[str, Json] = {}
         if isinstance(value, Mapping):
             nested = value
-        elif isinstance(value, list) and key.startswith("per_class"):
-            nested = dict(enumerate(value))
-        elif _is_number(value):
-            flat[key] = float(str(value))
-        flat |= {f"{key}/{name}": float(str(item)) for name, item in nested.items() if _is_number(item)}
+        elif isinstance(value, list | tuple) and key.startswith("per_class"):
+            nested = {str(number): item for number, item in enumerate(value)}
+        elif is_number(value):
+            flat[key] = float(value)
+        flat |= {f"{key}/{name}": float(item) for name, item in nested.items() if is_number(item)}
     return flat
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def remembered(path: Path, make: Callable[[], str]) -> tuple[str, bool]:
-    """A name that a file keeps, and whether it is new: made and written where there is none yet."""
+    """The name in a file, and whether it is new; if there is no such file, make a name and write it."""
     if path.exists():
         return path.read_text(encoding="utf-8").strip(), False
     name = make()

@@ -4,14 +4,15 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fedwcm.runs.trackers.protocol import Record, TrackedRun, Tracker
+from fedwcm.runs.records import Summary
+from fedwcm.runs.trackers.protocol import TrackedRun, Tracker
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 
 class TensorBoard(Tracker):
-    """Scalars round by round; the options and the summary as text."""
+    """Scalars per round; the options and the summary as text."""
 
     name = "tensorboard"
     package = "tensorboard"
@@ -22,7 +23,7 @@ class TensorBoard(Tracker):
     def start(self, run: TrackedRun) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        # What was logged after the checkpoint that the run goes on from is going to be logged again: it is hidden.
+        # Rounds after the checkpoint that the run resumes from will be logged again: hide the old entries.
         purged = run.done + 1 if run.done else None
         self._writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=purged)
         self._last = run.done
@@ -36,14 +37,14 @@ class TensorBoard(Tracker):
         self._writer.flush()
         self._last = number
 
-    def finish(self, summary: Record) -> None:
-        self._text("summary", summary)
+    def finish(self, summary: Summary) -> None:
+        self._text("summary", summary.to_json())
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
 
-    def _text(self, tag: str, values: Record) -> None:
+    def _text(self, tag: str, values: Mapping[str, object]) -> None:
         assert self._writer is not None
         lines = [f"    {key} = {json.dumps(value)}" for key, value in values.items()]
         self._writer.add_text(tag, "\n".join(lines), self._last)

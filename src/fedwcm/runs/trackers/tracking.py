@@ -1,4 +1,4 @@
-"""The trackers of a run, as one. What they do is a courtesy: a tracker that fails never ends a run."""
+"""All trackers of a run behind one object. A tracker that fails never ends a run."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -6,16 +6,18 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
+from fedwcm.config.schema import Settings
+from fedwcm.runs.records import RoundRecord, Summary
 from fedwcm.runs.trackers import TRACKERS
-from fedwcm.runs.trackers.protocol import Record, TrackedRun, Tracker, scalars_of
+from fedwcm.runs.trackers.protocol import TrackedRun, Tracker, scalars_of
 
 
 class TrackerWarning(UserWarning):
-    """A tracker failed and is switched off; the run goes on."""
+    """A tracker failed and is switched off; the run continues."""
 
 
 def check_trackers(names: Sequence[str], folder: Path | None) -> None:
-    """Raise, before anything is loaded, for an unknown tracker, a missing package or a run without a folder."""
+    """Raise an error for an unknown tracker, a missing package or a run without a folder."""
     for name in names:
         package = TRACKERS[name].package
         if package is not None and find_spec(package) is None:
@@ -25,34 +27,33 @@ def check_trackers(names: Sequence[str], folder: Path | None) -> None:
 
 
 class Tracking:
-    """Tells all trackers of a run; one that raises gives a warning and hears no more."""
+    """Calls all trackers of a run; one that raises is reported in a warning and switched off."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._trackers = [TRACKERS[name]() for name in names]
 
-    def start(self, folder: Path, settings: Record, done: int) -> None:
-        self._tell(lambda tracker: tracker.start(TrackedRun(folder, settings, done)))
+    def start(self, folder: Path, settings: Settings, done: int) -> None:
+        self._call(lambda tracker: tracker.start(TrackedRun(folder, settings, done)))
 
-    def log(self, record: Record) -> None:
-        """A record of an evaluated round."""
-        number = int(str(record["round"]))
-        scalars = scalars_of({key: value for key, value in record.items() if key != "round"})
-        self._tell(lambda tracker: tracker.log(number, scalars))
+    def log(self, record: RoundRecord) -> None:
+        """Log an evaluated round."""
+        scalars = scalars_of({key: value for key, value in record.to_json().items() if key != "round"})
+        self._call(lambda tracker: tracker.log(record.round, scalars))
 
-    def finish(self, summary: Record) -> None:
-        self._tell(lambda tracker: tracker.finish(summary))
+    def finish(self, summary: Summary) -> None:
+        self._call(lambda tracker: tracker.finish(summary))
 
     def close(self) -> None:
-        self._tell(lambda tracker: tracker.close())
+        self._call(lambda tracker: tracker.close())
 
-    def _tell(self, what: Callable[[Tracker], None]) -> None:
+    def _call(self, action: Callable[[Tracker], None]) -> None:
         for tracker in list(self._trackers):
             try:
-                what(tracker)
+                action(tracker)
             except Exception as error:
                 self._trackers.remove(tracker)
                 why = f"{type(error).__name__}: {error}"
-                message = f"the tracker {tracker.name!r} failed and is switched off, the run goes on: {why}"
+                message = f"the tracker {tracker.name!r} failed and is switched off, the run continues: {why}"
                 warnings.warn(message, TrackerWarning, stacklevel=3)
                 with suppress(Exception):
                     tracker.close()

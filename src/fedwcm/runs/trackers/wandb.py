@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, cast
 from uuid import uuid4
 
-from fedwcm.runs.trackers.protocol import Record, TrackedRun, Tracker, remembered, scalars_of
+from fedwcm.runs.records import Summary
+from fedwcm.runs.trackers.protocol import TrackedRun, Tracker, remembered, scalars_of
 
 if TYPE_CHECKING:
     from wandb import Run
@@ -14,7 +15,7 @@ Mode = Literal["online", "offline", "disabled", "shared"]
 
 
 class WeightsAndBiases(Tracker):
-    """Options as the config, scalars over the round, the summary as the summary."""
+    """Options as the config, scalars over the rounds, the summary as the summary."""
 
     name = "wandb"
     package = "wandb"
@@ -37,7 +38,7 @@ class WeightsAndBiases(Tracker):
             mode=cast(Mode, os.environ.get("WANDB_MODE", "offline")),
             settings=wandb.Settings(silent=True, console="off"),
         )
-        # Rounds that a resumed run plays again would fall behind a step that only ever grows.
+        # A resumed run repeats some rounds, which W&B's own step, as it only grows, would not allow.
         self._run.define_metric("round")
         self._run.define_metric("*", step_metric="round")
 
@@ -45,11 +46,12 @@ class WeightsAndBiases(Tracker):
         assert self._run is not None
         self._run.log({"round": number, **scalars})
 
-    def finish(self, summary: Record) -> None:
+    def finish(self, summary: Summary) -> None:
         assert self._run is not None
-        texts = {key: value for key, value in summary.items() if isinstance(value, str)}
-        self._run.summary.update({**scalars_of(summary), **texts})
-        self._exit_code = 1 if summary.get("diverged") else 0
+        values = summary.to_json()
+        texts = {key: value for key, value in values.items() if isinstance(value, str)}
+        self._run.summary.update({**scalars_of(values), **texts})
+        self._exit_code = 1 if summary.diverged else 0
 
     def close(self) -> None:
         if self._run is not None:

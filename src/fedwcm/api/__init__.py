@@ -1,0 +1,23 @@
+"""The public functions, one file each. Each command of the command line is a thin wrapper of one of them."""
+
+from fedwcm.api.comparison import Comparison, compare
+from fedwcm.api.division import Division, partition, partitions
+from fedwcm.api.evaluation import evaluate
+from fedwcm.api.prediction import Predictions, predict
+from fedwcm.api.trained import load, normalizer
+from fedwcm.api.training import Result, run
+
+__all__ = [
+    "Comparison",
+    "Division",
+    "Predictions",
+    "Result",
+    "compare",
+    "evaluate",
+    "load",
+    "normalizer",
+    "partition",
+    "partitions",
+    "predict",
+    "run",
+]

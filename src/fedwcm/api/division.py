@@ -1,0 +1,145 @@
+"""`fedwcm.partition`: divide a data set among clients and describe the result, before training on it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Literal
+
+from fedwcm.api.request import Request, flags_in, request
+from fedwcm.api.types import ClientsLike, ConfigLike, DataLike, PartitionLike
+from fedwcm.config.build import divide
+from fedwcm.config.schema import Config, Settings, named_options
+from fedwcm.core.checks import unknown
+from fedwcm.core.types import Ints
+from fedwcm.data.partition import PARTITIONS, PartitionStatistics, counts_of, describe
+
+
+@dataclass(frozen=True, eq=False)
+class Division:
+    """A data set divided among clients."""
+
+    config: Config
+    classes: tuple[str, ...]
+    counts: Ints
+    statistics: PartitionStatistics
+
+
+def partition(
+    *,
+    config: ConfigLike | None = None,
+    settings: Mapping[str, object] | None = None,
+    dataset: DataLike | None = None,
+    data_dir: str | Path | None = None,
+    label: str | None = None,
+    client: str | None = None,
+    split: str | None = None,
+    features: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    impute: Literal["median"] | None = None,
+    encoding: str | None = None,
+    image_size: int | None = None,
+    test_fraction: float | None = None,
+    val_fraction: float | None = None,
+    imbalance: float | Literal["none"] | None = None,
+    partition: PartitionLike | None = None,
+    clients: ClientsLike | None = None,
+    beta: float | None = None,
+    seed: int | None = None,
+) -> Division:
+    """Divide a data set among clients, as a run with the same options would, and describe the result.
+
+    Args:
+        config: a TOML file or a `Config` to start from.
+        settings: dotted options, such as `{"partition.min_samples": 5}`.
+        dataset: a named data set, a file, a folder of images or `hub:ID`; or data: `(x, y)`,
+            `(x_train, y_train, x_test, y_test)` or a dict of arrays or tensors, a list of each client's `(x, y)`,
+            a pandas DataFrame, a `torch.utils.data.Dataset`, a Hugging Face `Dataset`, a `fedwcm.Dataset`.
+        data_dir: folder in which named data sets are looked for first.
+        label: label column of a table or DataFrame.
+        client: client column of a table or DataFrame: the natural partition.
+        split: column that says `train`, `val` or `test`.
+        features: columns of a table to use, by name or pattern.
+        drop: columns of a table to leave out, by name or pattern.
+        impute: `median`: fill in missing values, which are refused otherwise.
+        encoding: encoding of a text file, such as `latin-1`.
+        image_size: side of the square that images are scaled and cut to.
+        test_fraction: share held out for testing where the data has no test part; 0.2 by default.
+        val_fraction: share of the training data held out for validation.
+        imbalance: samples of the rarest class over those of the most frequent, in (0, 1], made by leaving samples
+            out; `"none"` for the data as it is. Named data sets have 0.1 by default.
+        partition: how samples are divided among clients: a name or a `Partition`.
+        clients: number of clients; or the client of every training sample, in the order of the data.
+        beta: Dirichlet concentration: smaller is more heterogeneous.
+        seed: seed of all randomness.
+    """
+    return _divided(request(None, config, settings, flags_in(locals())))
+
+
+def partitions(
+    ways: Sequence[str],
+    *,
+    config: ConfigLike | None = None,
+    settings: Mapping[str, object] | None = None,
+    dataset: DataLike | None = None,
+    data_dir: str | Path | None = None,
+    label: str | None = None,
+    client: str | None = None,
+    split: str | None = None,
+    features: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    impute: Literal["median"] | None = None,
+    encoding: str | None = None,
+    image_size: int | None = None,
+    test_fraction: float | None = None,
+    val_fraction: float | None = None,
+    imbalance: float | Literal["none"] | None = None,
+    clients: ClientsLike | None = None,
+    beta: float | None = None,
+    seed: int | None = None,
+) -> dict[str, Division]:
+    """Divide a data set in several ways.
+
+    Options that all share, such as `clients` and `beta`, are for those partitions that have them.
+
+    Args:
+        ways: partitions, each `NAME` or `NAME[option=value, …]`.
+        config: a TOML file or a `Config` to start from.
+        settings: dotted options, such as `{"partition.min_samples": 5}`.
+        dataset: a named data set, a file, a folder of images or `hub:ID`; or data: `(x, y)`,
+            `(x_train, y_train, x_test, y_test)` or a dict of arrays or tensors, a list of each client's `(x, y)`,
+            a pandas DataFrame, a `torch.utils.data.Dataset`, a Hugging Face `Dataset`, a `fedwcm.Dataset`.
+        data_dir: folder in which named data sets are looked for first.
+        label: label column of a table or DataFrame.
+        client: client column of a table or DataFrame: the natural partition.
+        split: column that says `train`, `val` or `test`.
+        features: columns of a table to use, by name or pattern.
+        drop: columns of a table to leave out, by name or pattern.
+        impute: `median`: fill in missing values, which are refused otherwise.
+        encoding: encoding of a text file, such as `latin-1`.
+        image_size: side of the square that images are scaled and cut to.
+        test_fraction: share held out for testing where the data has no test part; 0.2 by default.
+        val_fraction: share of the training data held out for validation.
+        imbalance: samples of the rarest class over those of the most frequent, in (0, 1], made by leaving samples
+            out; `"none"` for the data as it is. Named data sets have 0.1 by default.
+        clients: number of clients; or the client of every training sample, in the order of the data.
+        beta: Dirichlet concentration: smaller is more heterogeneous.
+        seed: seed of all randomness.
+    """
+    common = request(None, config, settings, flags_in(locals()))
+    return {way: _divided(Request(partition_settings(way, common.settings), common.objects)) for way in ways}
+
+
+def _divided(asked: Request) -> Division:
+    data = divide(asked.config, asked.objects)
+    counts = counts_of(data.parts, data.train_labels, data.dataset.num_classes)
+    return Division(data.config, data.dataset.classes, counts, describe(counts))
+
+
+def partition_settings(way: str, common: Settings) -> Settings:
+    """The settings of a run that divides its data in this way, and is otherwise as these say."""
+    name, options = named_options(way)
+    if name not in PARTITIONS:
+        raise unknown("partition", name, PARTITIONS)
+    known = {f"partition.{field.name}" for field in fields(PARTITIONS[name])}
+    kept = {key: value for key, value in common.items() if key in known or not key.startswith("partition.")}
+    return {**kept, "partition.name": name, **{f"partition.{key}": value for key, value in options.items()}}

@@ -1,0 +1,137 @@
+"""`fedwcm.evaluate`: test a trained model, on its run's own test rows or on other data."""
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedwcm.api.trained import Trained, trained
+from fedwcm.api.types import DataLike, ModelLike
+from fedwcm.config.build import run_dataset
+from fedwcm.config.objects import Objects
+from fedwcm.config.schema import Config
+from fedwcm.data import Dataset, load_dataset, load_rows
+from fedwcm.data.fingerprint import fingerprint
+from fedwcm.data.samples import Rows
+from fedwcm.engine.evaluate import evaluate as evaluate_network
+from fedwcm.engine.network import Network
+from fedwcm.metrics.classification import summarise
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.records import EvaluationRecord
+
+
+def evaluate(
+    folder: str | Path,
+    dataset: DataLike | None = None,
+    *,
+    model: ModelLike | None = None,
+    trust: bool = False,
+    data_dir: str | Path | None = None,
+    label: str | None = None,
+    client: str | None = None,
+    split: str | None = None,
+    drop: Sequence[str] = (),
+    encoding: str | None = None,
+    test_fraction: float | None = None,
+) -> EvaluationRecord:
+    """Test the model of a run. Columns and classes are matched by name.
+
+    The run's own data is recognised by its content: what is tested then are the very rows that the run held out.
+    Of other data it is the test part if there is one, and else every row.
+
+    Args:
+        folder: the run's folder.
+        dataset: what to test on, any source that `fedwcm.run` takes; the run's own test rows by default.
+        model: what takes the trained weights, as in `fedwcm.load`.
+        trust: import the factory that the folder names as `package.module:factory`.
+        data_dir: folder in which named data sets are looked for first.
+        label: label column of a table; the training data's by default.
+        client: client column of a table, which is not an input.
+        split: column of a table that says `train`, `val` or `test`.
+        drop: columns to leave out, by name or pattern.
+        encoding: encoding of a text file.
+        test_fraction: test only this share of each class, drawn from data without a test part.
+
+    Returns:
+        The number of `samples`, which they were (`rows`: `run`, `test`, `all` or `drawn`), and the metrics.
+    """
+    found = trained(Path(folder), model, trust)
+    own = own_rows(found, RunFolder(Path(folder)).config(), dataset)
+    reading: dict[str, Any] = {
+        "data_dir": data_dir,
+        "label": label,
+        "client": client,
+        "split": split,
+        "drop": tuple(drop),
+        "encoding": encoding,
+    }
+    if own is not None and test_fraction:
+        raise ValueError(
+            "test_fraction is for other data: of the run's own data, the rows that it held out are tested"
+        )
+    if own is not None:
+        rows, which = own, "run"
+    elif test_fraction:
+        drawn = load_dataset(dataset, **reading, test_fraction=test_fraction, schema=found.schema)
+        rows, which = _test_rows(drawn), "drawn"
+    else:
+        rows = load_rows(dataset, found.schema, **reading)
+        which = rows.part
+    return _measured(found, rows, which, RunFolder(Path(folder)))
+
+
+def own_rows(found: Trained, config: Config, dataset: DataLike | None) -> Rows | None:
+    """The rows that the run held out, if this is its own data; None for other data.
+
+    Raises:
+        ValueError: if this is the run's own source, but no longer what the run was trained on.
+    """
+    held = config.data.dataset
+    is_same = dataset is None or _same_path(str(dataset), held)
+    is_text = dataset is None or isinstance(dataset, (str, Path))
+    if is_same and found.fingerprint is None:
+        raise ValueError(f"the folder does not know the data that {config.title} was trained on: name a dataset")
+    source = (
+        config
+        if dataset is None or not is_text
+        else replace(config, data=replace(config.data, dataset=str(dataset)))
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a reading that may be none
+        try:
+            whole = run_dataset(source, Objects() if is_text else Objects(dataset=dataset))
+        except (ValueError, OSError):
+            if dataset is None:
+                raise
+            return None
+    if fingerprint(whole) == found.fingerprint:
+        return _test_rows(whole)
+    if is_same:
+        raise ValueError(
+            f"{config.data.title} is not what it was when the run was trained on it: its test rows cannot be told "
+            "from its training rows. Put new rows into a file of their own, or restore the old one"
+        )
+    return None
+
+
+def _same_path(given: str, held: str) -> bool:
+    return given == held or (os.path.exists(given) and os.path.exists(held) and os.path.samefile(given, held))
+
+
+def _test_rows(dataset: Dataset) -> Rows:
+    return Rows(dataset.name, "test", dataset.x_test, dataset.y_test, None)
+
+
+def _measured(found: Trained, rows: Rows, which: str, folder: RunFolder) -> EvaluationRecord:
+    """The loss and the metrics of the model on these rows."""
+    assert rows.y is not None
+    inputs, labels = torch.from_numpy(found.normalizer(rows.x)), torch.from_numpy(rows.y)
+    network = Network(found.module)
+    tested = evaluate_network(network, *network.initial(), inputs, labels, len(found.schema.classes))
+    metrics = summarise(tested.confusion, np.array(folder.summary().train_counts))
+    return EvaluationRecord(samples=len(rows.x), rows=which, test_loss=tested.loss, **vars(metrics))

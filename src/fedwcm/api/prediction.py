@@ -1,0 +1,108 @@
+"""`fedwcm.predict`: the classes and probabilities that a trained model gives to samples."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from fedwcm.api.trained import trained
+from fedwcm.api.types import Array, DataLike, ModelLike
+from fedwcm.data import load_rows
+from fedwcm.data.samples import Rows
+
+CHUNK = 500
+"""Samples in a forward pass: bounds memory, changes nothing else."""
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a model makes of samples, one row per sample, in the order of their source.
+
+    Args:
+        classes: the names of the classes, in the order of the columns of `probabilities`.
+        probabilities: of each class, `(samples, classes)`.
+        ids: what the source calls each sample: the path of an image; else its number, from 1.
+    """
+
+    classes: tuple[str, ...]
+    probabilities: NDArray[np.float32]
+    ids: tuple[str, ...]
+
+    @property
+    def labels(self) -> list[str]:
+        """The name of the most probable class of each sample."""
+        return [self.classes[i] for i in self.probabilities.argmax(axis=1)]
+
+    def write(self, path: str | Path) -> None:
+        """Write a CSV file: the sample, the predicted class and the probability of each class."""
+        with Path(path).open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["sample", "predicted", *(f"p({name})" for name in self.classes)])
+            for name, label, row in zip(self.ids, self.labels, self.probabilities, strict=True):
+                writer.writerow([name, label, *(f"{p:.6g}" for p in row)])
+
+
+def predict(
+    folder: str | Path,
+    data: DataLike | Array,
+    *,
+    out: str | Path | None = None,
+    model: ModelLike | None = None,
+    trust: bool = False,
+    data_dir: str | Path | None = None,
+    label: str | None = None,
+    client: str | None = None,
+    drop: Sequence[str] = (),
+    encoding: str | None = None,
+) -> Predictions:
+    """Predict the class of every sample. Labels are not needed, and not looked at where there are any.
+
+    Args:
+        folder: the run's folder.
+        data: any source that `fedwcm.run` takes, with or without labels, or an array of inputs alone. Columns are
+            matched by name; those that the training data had beside its inputs, such as the label, may be absent.
+        out: CSV file to write the predictions to.
+        model: what takes the trained weights, as in `fedwcm.load`.
+        trust: import the factory that the folder names as `package.module:factory`.
+        data_dir: folder in which named data sets are looked for first.
+        label: label column, if it is not called as in the training data.
+        client: client column, if it is not called as in the training data.
+        drop: columns to leave out, by name or pattern.
+        encoding: encoding of a text file.
+    """
+    found = trained(Path(folder), model, trust)
+    others = tuple(name for name in (label, client) if name is not None)
+    rows = load_rows(
+        data,
+        found.schema,
+        labelled=False,
+        part="all",
+        data_dir=data_dir,
+        drop=(*drop, *others),
+        encoding=encoding,
+    )
+    inputs = found.normalizer(rows.x)
+    predictions = Predictions(found.schema.classes, _probabilities(found.module, inputs), _ids(rows))
+    if out is not None:
+        Path(out).parent.mkdir(parents=True, exist_ok=True)
+        predictions.write(out)
+    return predictions
+
+
+def _probabilities(module: nn.Module, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    with torch.no_grad():
+        chunks = [
+            module(torch.from_numpy(inputs[start : start + CHUNK])).softmax(dim=-1)
+            for start in range(0, len(inputs), CHUNK)
+        ]
+    probabilities: NDArray[np.float32] = torch.cat(chunks).numpy()
+    return probabilities
+
+
+def _ids(rows: Rows) -> tuple[str, ...]:
+    return rows.ids or tuple(str(number) for number in range(1, len(rows.x) + 1))

@@ -1,0 +1,122 @@
+"""`fedwcm.load` and `fedwcm.normalizer`: the trained model of a run, and the inputs that it takes."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedwcm.api.types import ModelLike
+from fedwcm.config.models import chosen_model
+from fedwcm.data.normalize import Normalizer
+from fedwcm.data.objects import as_array
+from fedwcm.data.schema import DatasetSchema
+from fedwcm.models.facts import ModelFacts
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.model_file import read_facts, read_model
+
+
+def load(folder: str | Path, *, model: ModelLike | None = None, trust: bool = False) -> nn.Module:
+    """The trained model of a run, in evaluation mode. It takes normalised inputs: see `normalizer`.
+
+    Args:
+        folder: the run's folder.
+        model: what takes the trained weights, a module, a factory or `package.module:factory`; needed if the run
+            was given an object, or names a factory and is not to be trusted.
+        trust: import the factory that the folder names as `package.module:factory`.
+    """
+    return trained(Path(folder), model, trust).module
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained model and what it takes to use it.
+
+    `fingerprint` is that of the data it was trained on, divided as they were; None where the folder does not know.
+    """
+
+    module: nn.Module
+    normalizer: "InputNormalizer"
+    schema: DatasetSchema
+    fingerprint: str | None
+
+
+def trained(folder: Path, model: ModelLike | None, trust: bool) -> Trained:
+    """The trained model of a run."""
+    run_folder = RunFolder(folder)
+    facts = model_facts(run_folder)
+    schema = schema_of(facts)
+    chosen = run_folder.config().model
+    if isinstance(model, str):
+        chosen, model, trust = replace(chosen, name=model), None, True
+    module, _ = chosen_model(chosen, model, schema.input_shape, len(schema.classes), 0, trusted=trust)
+    try:
+        module.load_state_dict(read_model(run_folder)[0])
+    except RuntimeError as error:
+        raise ValueError(f"this model does not fit the weights in {folder}: {error}") from error
+    return Trained(module.eval(), input_normalizer(facts), schema, facts.fingerprint)
+
+
+def model_facts(folder: RunFolder) -> ModelFacts:
+    """What it takes to use a run's model; an error if there is none."""
+    if not folder.model_file.exists():
+        raise FileNotFoundError(f"{folder.path} holds no finished run: there is no {folder.model_file.name} in it")
+    return read_facts(folder)
+
+
+def schema_of(facts: ModelFacts) -> DatasetSchema:
+    """How other data is read for the model; for one whose data stayed with its clients, its shape and classes."""
+    if facts.schema is not None:
+        return DatasetSchema.from_json(dict(facts.schema))
+    return DatasetSchema(facts.classes, facts.input_shape, "float32")
+
+
+@dataclass(frozen=True, eq=False)
+class InputNormalizer:
+    """Raw inputs to those that a run's model takes: normalised, images with the channels first.
+
+    Takes arrays, tensors and nested lists, and returns what went in. Images are `(n, height, width, channels)`, in
+    tensors also `(n, channels, height, width)`, grey ones also `(n, height, width)`; tables `(n, features)`,
+    sequences `(n, steps, channels)`.
+    """
+
+    normalizer: Normalizer
+    input_shape: tuple[int, ...]
+
+    @overload
+    def __call__(self, raw: Tensor) -> Tensor: ...
+    @overload
+    def __call__(self, raw: NDArray[Any]) -> NDArray[Any]: ...
+    @overload
+    def __call__(self, raw: list[Any]) -> list[Any]: ...
+    def __call__(self, raw: Tensor | NDArray[Any] | list[Any]) -> Tensor | NDArray[Any] | list[Any]:
+        array = as_array(raw)
+        if array.ndim == len(self.input_shape) and self.input_shape[0] == 1:
+            array = array[..., np.newaxis]
+        scaled = self.normalizer(array)
+        if scaled.shape[1:] != self.input_shape:
+            raise ValueError(
+                f"inputs of shape {tuple(np.shape(raw))} are not those of the model: it takes {self.input_shape}"
+            )
+        if isinstance(raw, Tensor):
+            return torch.from_numpy(scaled).to(raw.device)
+        plain: list[Any] = scaled.tolist()
+        return plain if isinstance(raw, list) else scaled
+
+
+def normalizer(folder: str | Path) -> InputNormalizer:
+    """What turns raw inputs (images, tables) into those that the model of a run takes.
+
+    Args:
+        folder: the run's folder.
+    """
+    return input_normalizer(model_facts(RunFolder(Path(folder))))
+
+
+def input_normalizer(facts: ModelFacts) -> InputNormalizer:
+    """The normalizer that a model's metadata holds."""
+    mean, std = np.array(facts.mean, dtype=np.float32), np.array(facts.std, dtype=np.float32)
+    return InputNormalizer(Normalizer(mean, std, facts.keeps_integers), schema_of(facts).input_shape)

@@ -1,0 +1,56 @@
+"""What the public functions take: names as on the command line, or objects."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.data import Dataset as TorchDataset
+
+from fedwcm.config.schema import Config
+from fedwcm.core.loss import Loss
+from fedwcm.core.method import Method
+from fedwcm.core.sampler import Sampler
+from fedwcm.data import Dataset
+from fedwcm.data.partition import Partition
+
+
+class DataFrame(Protocol):
+    """A table of pandas, which need not be installed."""
+
+    @property
+    def columns(self) -> Any: ...
+
+    def to_dict(self) -> Any: ...
+
+
+class HuggingFaceDataset(Protocol):
+    """A set of the package datasets, which need not be installed."""
+
+    @property
+    def features(self) -> Any: ...
+
+    def with_format(self, type: str) -> Any: ...
+
+
+Array = NDArray[Any] | Tensor
+MethodLike = str | Method | type[Method]
+LossLike = str | Loss | type[Loss]
+SamplerLike = str | Sampler | type[Sampler]
+ModelLike = str | nn.Module | Callable[..., nn.Module]
+PartitionLike = str | Partition
+DataLike = (
+    str
+    | Path
+    | Dataset
+    | tuple[Any, ...]
+    | list[tuple[Any, Any]]
+    | Mapping[str, Any]
+    | DataFrame
+    | HuggingFaceDataset
+    | TorchDataset[Any]
+)
+ClientsLike = int | Sequence[int] | Sequence[str] | NDArray[np.generic] | Tensor
+ConfigLike = str | Path | Config

@@ -1,0 +1,45 @@
+"""`fedwcm predict`: what a trained model makes of samples."""
+
+import argparse
+
+from fedwcm.cli.common import SubParsers, chosen_flags, names_in
+from fedwcm.config.flags import FLAGS
+
+NAMES = ("data_dir", "label", "client", "drop", "encoding")
+
+
+def add(verbs: SubParsers) -> None:
+    """Add the command."""
+    parser = verbs.add_parser(
+        "predict",
+        help="predict classes with a trained model",
+        description="Predict the class of every sample, with probabilities. Labels are not needed.",
+    )
+    parser.add_argument("folder", metavar="RUN", help="folder of a finished run")
+    parser.add_argument("data", metavar="DATA", help=FLAGS["dataset"].help)
+    parser.add_argument(
+        "--out", default="predictions.csv", metavar="FILE", help="CSV file (default: predictions.csv)"
+    )
+    parser.add_argument("--model", metavar="X", help="package.module:factory for the trained weights")
+    parser.add_argument("--trust", action="store_true", help="import the factory that the folder names")
+    for name in NAMES:
+        parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="X", help=FLAGS[name].help)
+    parser.set_defaults(do=do)
+
+
+def do(arguments: argparse.Namespace) -> int:
+    """Predict, and say where the predictions are."""
+    from fedwcm.api import predict
+
+    options = chosen_flags(arguments, NAMES)
+    options["drop"] = names_in(arguments.drop)
+    predictions = predict(
+        arguments.folder,
+        arguments.data,
+        out=arguments.out,
+        model=arguments.model,
+        trust=arguments.trust,
+        **options,
+    )
+    print(f"{len(predictions.ids)} predictions in {arguments.out}")
+    return 0

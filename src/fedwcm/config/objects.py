@@ -1,0 +1,179 @@
+"""Objects in place of names: what the Python functions take beside the configuration, which is text.
+
+An object that text can rebuild (a method of this package, a class that can be imported) becomes text at once. Any
+other one is described there, by its class and options, and travels along: `object:__main__.MyMethod`.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import numpy as np
+from torch import Tensor, nn
+
+from fedwcm.config.options import convert, make
+from fedwcm.config.resolve import OBJECT, spelled
+from fedwcm.config.schema import Component, Config
+from fedwcm.core.checks import unknown
+from fedwcm.core.loss import Loss
+from fedwcm.core.method import Method
+from fedwcm.core.sampler import Sampler
+from fedwcm.data.partition import PARTITIONS, Partition
+from fedwcm.losses import LOSSES
+from fedwcm.methods import METHODS
+from fedwcm.models import MODELS
+from fedwcm.samplers import SAMPLERS
+
+T = TypeVar("T")
+ModelFactory = Callable[..., nn.Module]
+CLIENT_IDS = f"{OBJECT}client_ids"
+
+
+@dataclass(frozen=True, eq=False)
+class Objects:
+    """What was passed as an object and cannot be rebuilt from text; None where the configuration says it all."""
+
+    method: Method | type[Method] | None = None
+    loss: Loss | type[Loss] | None = None
+    sampler: Sampler | type[Sampler] | None = None
+    model: nn.Module | ModelFactory | None = None
+    partition: Partition | None = None
+    dataset: Any = None
+    client_ids: Any = None
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, field.name) is not None for field in fields(self))
+
+
+NO_OBJECTS = Objects()
+
+REGISTRIES: dict[str, tuple[Mapping[str, Any], Any]] = {
+    "method": (METHODS, Method),
+    "loss": (LOSSES, Loss),
+    "sampler": (SAMPLERS, Sampler),
+}
+
+
+def separate(given: Mapping[str, Any]) -> tuple[dict[str, Any], Objects]:
+    """Split keywords into text for the configuration and the objects that have to travel beside it."""
+    given = {key: value.item() if isinstance(value, np.generic) else value for key, value in given.items()}
+    text, objects = dict(given), {}
+    for kind in REGISTRIES:
+        if not isinstance(given.get(kind), (str, Component, type(None))):
+            text[kind], objects[kind] = _component(kind, given[kind])
+    if not isinstance(given.get("partition"), (str, Component, type(None))):
+        text["partition"], objects["partition"] = _partition(given["partition"])
+    if not isinstance(given.get("model"), (str, Component, type(None))):
+        text["model"], objects["model"] = _model(given["model"])
+    if isinstance(given.get("dataset"), Path):
+        text["dataset"] = str(given["dataset"])
+    elif not isinstance(given.get("dataset"), (str, type(None))):
+        text["dataset"], objects["dataset"] = f"{OBJECT}{_title(given['dataset'])}", given["dataset"]
+    if not isinstance(given.get("clients"), (int, str, type(None))):
+        if text.pop("partition", None) is not None:
+            raise ValueError("clients=… gives every sample's client, which is a partition: leave partition out")
+        objects["client_ids"] = text.pop("clients")
+        text["partition"] = Component(CLIENT_IDS)
+    return text, Objects(**objects)
+
+
+def _component(kind: str, given: Any) -> tuple[Component, Any]:
+    """A method, loss or sampler as text, and the object itself unless text is enough."""
+    known, base = REGISTRIES[kind]
+    cls: Any = given if isinstance(given, type) else type(given)
+    if not issubclass(cls, base):
+        raise ValueError(
+            f"{kind} = {given!r} is not allowed: it must be a name, or a subclass or an instance of "
+            f"fedwcm.{base.__name__}"
+        )
+    name = cls.name if cls.name in known and known[cls.name] is cls else spelled(cls)
+    if isinstance(given, type):
+        return Component(name), given if name.startswith(OBJECT) else None
+    if not _rebuilds(given):
+        name = f"{OBJECT}{cls.__module__}.{cls.__qualname__}"
+    return Component(name, options_of(given)), given if name.startswith(OBJECT) else None
+
+
+def object_label(given: Method | type[Method]) -> str:
+    """What a method that is an object is called in a comparison: `MyMethod[alpha=0.2]`."""
+    name = Config(method=_component("method", given)[0]).title
+    if isinstance(given, type):
+        return name
+    defaults = {field.name: field.default for field in fields(given)}
+    changed = [
+        f"{key}={value}" for key, value in options_of(given).items() if getattr(given, key) != defaults[key]
+    ]
+    return f"{name}[{', '.join(changed)}]" if changed else name
+
+
+def _partition(given: Any) -> tuple[Component, Any]:
+    if not callable(given):
+        raise ValueError(f"partition = {given!r} is not allowed: it must be a name or a Partition")
+    cls = type(given)
+    registered = next((name for name, known in PARTITIONS.items() if known is cls), None)
+    if registered is not None and _rebuilds(given):
+        return Component(registered, options_of(given)), None
+    return Component(f"{OBJECT}{cls.__module__}.{cls.__qualname__}", options_of(given)), given
+
+
+def _model(given: Any) -> tuple[Component, Any]:
+    if isinstance(given, nn.Module):
+        return Component(f"{OBJECT}{type(given).__module__}.{type(given).__qualname__}"), given
+    if not callable(given):
+        raise ValueError(f"model = {given!r} is not allowed: it must be a name, an nn.Module or what makes one")
+    registered = next((name for name, known in MODELS.items() if known is given), None)
+    name = registered or spelled(given)
+    return Component(name), given if name.startswith(OBJECT) else None
+
+
+def _title(dataset: object) -> str:
+    """What an object with data is called."""
+    if isinstance(dataset, (tuple, list, Mapping)) and not hasattr(dataset, "column_names"):
+        return "clients" if isinstance(dataset, list) else "arrays"
+    return str(getattr(dataset, "name", None) or type(dataset).__name__)
+
+
+def options_of(instance: object) -> dict[str, object]:
+    """The fields of a dataclass as TOML can hold them, what it cannot hold in words; none of another class."""
+    if not is_dataclass(instance):
+        return {}
+    values = {field.name: getattr(instance, field.name) for field in fields(instance)}
+    return {key: _plain(value) for key, value in values.items() if value is not None}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (np.ndarray, Tensor)):
+        array = np.ascontiguousarray(value)
+        digest = hashlib.blake2b(array.tobytes(), digest_size=8).hexdigest()
+        return f"{array.dtype} of shape {array.shape}#{digest}"
+    return repr(value)
+
+
+def _rebuilds(instance: Any) -> bool:
+    """Whether its class and its options as text give an equal object again."""
+    if not is_dataclass(instance):
+        return not vars(instance)
+    try:
+        return bool(make(type(instance), options_of(instance), "") == instance)
+    except (ValueError, TypeError):
+        return False
+
+
+def with_options(instance: T, options: Mapping[str, object], where: str) -> T:
+    """The object with those of the options that differ from its own."""
+    own = options_of(instance)
+    changed = {key: value for key, value in options.items() if own.get(key) != value}
+    if not changed:
+        return instance
+    kinds = get_type_hints(type(instance)) if is_dataclass(instance) else {}
+    for key in changed:
+        if key not in own and key not in kinds:
+            raise unknown("option", f"{where}.{key}", [f"{where}.{name}" for name in own])
+    checked = {key: convert(value, kinds[key], f"{where}.{key}") for key, value in changed.items()}
+    return replace(instance, **checked)  # type: ignore[type-var]

@@ -1,0 +1,100 @@
+"""From `package.module:Name` to the object of that name: the one place where a name becomes code that runs.
+
+A name that the user typed is trusted. One that only a run's folder holds is not: the folder may come from
+somebody else.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+OBJECT = "object:"
+"""Prefix of a name that tells of an object which text cannot rebuild."""
+
+
+class ObjectNeededError(ValueError):
+    """The configuration tells of an object, which has to be passed again."""
+
+
+def resolve(kind: str, name: str, *, trusted: bool) -> Callable[..., Any]:
+    """Import what `package.module:Name` names, from the current directory or an installed package.
+
+    Args:
+        kind: what it is to be, for errors: `method`, `loss`, `sampler`, `model`.
+        name: the name as the user or a run's folder has it.
+        trusted: whether the user typed the name, or said that the folder it came from is to be trusted.
+
+    Raises:
+        ObjectNeededError: for the name of an object that text cannot rebuild.
+        ValueError: if the name is not trusted, or cannot be imported.
+    """
+    if name.startswith(OBJECT):
+        raise needed(kind, name)
+    if not trusted:
+        raise ValueError(
+            f"{kind}.name = {name!r} is code that only the run's folder names: name it yourself "
+            f"({kind}={name!r}), or trust the folder (trust=True, --trust) if you know where it comes from"
+        )
+    try:
+        with importable_current_directory():
+            found: object = resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"{kind} {name!r} cannot be loaded: {error}; allowed is package.module:Name, "
+            "from the current directory or an installed package"
+        ) from error
+    if not callable(found):
+        raise ValueError(f"{kind} {name!r} is of type {type(found).__name__}: allowed are functions and classes")
+    return found
+
+
+def resolve_class(kind: str, name: str, known: Mapping[str, type[T]], base: type[T], *, trusted: bool) -> type[T]:
+    """The class of a registered name, or of `package.module:Name`, which must be a subclass of `base`."""
+    if ":" not in name:
+        return known[name]
+    found = resolve(kind, name, trusted=trusted)
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise ValueError(f"{kind} {name!r} is not a subclass of fedwcm.{base.__name__}")
+    return found
+
+
+def needed(kind: str, name: str) -> ObjectNeededError:
+    """The error for an object that is not there."""
+    keyword = {"data": "dataset", "partition": "clients" if "client_ids" in name else "partition"}.get(kind, kind)
+    what = name.removeprefix(OBJECT).partition("#")[0]
+    return ObjectNeededError(
+        f"the {kind} was given as an object ({what}), which text cannot rebuild: "
+        f"pass it again from Python, as {keyword}=…"
+    )
+
+
+def spelled(value: object) -> str:
+    """The name of a class or function: `package.module:Name` if that finds it again, else `object:…`."""
+    module, name = getattr(value, "__module__", "?"), getattr(value, "__qualname__", type(value).__name__)
+    with suppress(AttributeError, ImportError, ValueError):
+        if module != "__main__" and module in sys.modules and resolve_name(f"{module}:{name}") is value:
+            return f"{module}:{name}"
+    return f"{OBJECT}{module}.{name}"
+
+
+@contextmanager
+def importable_current_directory() -> Iterator[None]:
+    """Let imports find modules of the current directory, as `python -m` does, and leave no trace.
+
+    A console script, unlike `python -m`, does not search the current directory by itself.
+    """
+    here = str(Path.cwd())
+    if here in sys.path or "" in sys.path:
+        yield
+        return
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # the imported module may have removed the entry itself
+            sys.path.remove(here)

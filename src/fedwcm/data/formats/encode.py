@@ -1,0 +1,273 @@
+"""Make inputs of a table's columns: numbers, categories and vectors, with errors that name column and row."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwcm.data.formats.safety import require_bounded
+from fedwcm.data.schema import Column
+
+MAX_CATEGORIES = 256
+ID_ROWS = 20
+"""From so many rows on, a text column with more categories than half of them is taken for an id."""
+
+MAX_VECTOR = 100_000
+
+Rows = NDArray[np.int64]
+
+
+def fit_columns(
+    where: str, table: Any, names: Sequence[str], rows: Rows, impute: str | None
+) -> tuple[Column, ...]:
+    """How each column becomes inputs, learnt from the training rows alone."""
+    return tuple(_fit(where, name, _plain(table.column(name)), rows, impute) for name in names)
+
+
+def encode_columns(where: str, table: Any, columns: Sequence[Column]) -> NDArray[Any]:
+    """The inputs of all rows: integers if every column holds whole numbers without gaps, else float32."""
+    blocks = [_encode(where, column, _plain(table.column(column.name))) for column in columns]
+    if all(block.dtype.kind in "iu" for block in blocks):
+        largest = max(int(np.abs(block).max(initial=0)) for block in blocks)
+        return np.concatenate(blocks, axis=1, dtype=np.int32 if largest < 2**31 else np.int64)
+    return np.concatenate(blocks, axis=1, dtype=np.float32, casting="unsafe")
+
+
+def category_values(where: str, table: Any, name: str) -> NDArray[Any]:
+    """Return a column of labels or clients as an array of integers or text, without gaps."""
+    import pyarrow as pa
+
+    column = _plain(table.column(name))
+    if column.null_count:
+        raise _gap(where, name, np.asarray(column.is_null()), "")
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        values: NDArray[Any] = column.to_numpy()
+        return values
+    if not _is_text(kind):
+        raise ValueError(f"{where}: column {name!r} is of type {kind!s:.100}: it must hold integers or text")
+    text = _texts(where, name, column)
+    if (empty := text == "").any():
+        raise _gap(where, name, empty, "")
+    return text
+
+
+def _plain(column: Any) -> Any:
+    """A column with its categories written out."""
+    import pyarrow as pa
+
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def _fit(where: str, name: str, column: Any, rows: Rows, impute: str | None) -> Column:
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_null(kind):
+        raise ValueError(f"{where}: column {name!r} is empty in every row: leave it out with --drop {name}")
+    if _is_number(kind):
+        return Column(name, fill=_median(where, name, column, rows) if impute else None)
+    if _is_text(kind):
+        return _fit_category(where, name, _texts(where, name, column)[rows], impute)
+    if _is_vector(kind):
+        return Column(name, "vector", length=_vectors(where, name, column).shape[1])
+    raise ValueError(
+        f"{where}: column {name!r} is of type {kind!s:.100}: a feature must be a number, a category (text) or a "
+        f"vector "
+        f"of numbers; leave it out with --drop {name}"
+    )
+
+
+def _median(where: str, name: str, column: Any, rows: Rows) -> float:
+    values = _numbers(column)[rows]
+    if np.isnan(values).all():
+        raise ValueError(f"{where}: column {name!r} has no value in the training rows to impute from")
+    return float(np.nanmedian(values))
+
+
+def _fit_category(where: str, name: str, texts: NDArray[Any], impute: str | None) -> Column:
+    values, counts = np.unique(texts[texts != ""], return_counts=True)
+    _refuse_numbers(where, name, values)
+    if len(values) > MAX_CATEGORIES or (len(texts) >= ID_ROWS and 2 * len(values) > len(texts)):
+        raise ValueError(
+            f"{where}: column {name!r} holds {len(values)} different texts in {len(texts)} training rows (for "
+            f"example "
+            f"{str(values[0])!r:.100}): too many for categories (at most {MAX_CATEGORIES}, and half of the "
+            f"rows). If "
+            f"it is an id or free text, leave it out with --drop {name}"
+        )
+    if not len(values):
+        raise ValueError(f"{where}: column {name!r} has no value in the training rows")
+    fill = str(values[counts.argmax()]) if impute else None
+    return Column(name, "category", tuple(str(value) for value in values), fill=fill)
+
+
+def _refuse_numbers(where: str, name: str, values: NDArray[Any]) -> None:
+    """Numbers among text are a slip, not categories: one bad value would make a category of each number."""
+    numeric = np.array([_reads_as_number(str(value)) for value in values], dtype=bool)
+    if numeric.any():
+        bad = str(values[~numeric][0]) if not numeric.all() else str(values[0])
+        raise ValueError(
+            f"{where}: column {name!r} is of type string (for example {bad!r:.100}) and holds numbers as well: a "
+            f"feature is numeric, or a category in every row"
+        )
+
+
+def _encode(where: str, column: Column, values: Any) -> NDArray[Any]:
+    if column.kind == "category":
+        return _one_hot(where, column, values)
+    if column.kind == "vector":
+        vectors = _vectors(where, column.name, values)
+        if vectors.shape[1] != column.length:
+            raise ValueError(
+                f"{where}: column {column.name!r} holds vectors of {vectors.shape[1]} numbers, the model takes "
+                f"{column.length}"
+            )
+        return vectors
+    return _encode_number(where, column, values)
+
+
+def _encode_number(where: str, column: Column, values: Any) -> NDArray[Any]:
+    import pyarrow as pa
+
+    name = column.name
+    if not _is_number(values.type):
+        texts = _texts(where, name, values) if _is_text(values.type) else np.array([], np.str_)
+        bad = next((str(text) for text in texts if text and not _reads_as_number(str(text))), "")
+        raise ValueError(
+            f"{where}: column {name!r} is of type {values.type!s:.100} (for example {bad!r:.100}): it must be "
+            f"numeric"
+        )
+    if column.fill is None and not values.null_count and pa.types.is_integer(values.type):
+        integers: NDArray[Any] = values.to_numpy()
+        if integers.dtype.kind == "i" or integers.max(initial=0) < 2**63:
+            return integers.astype(np.int64)[:, np.newaxis]
+    numbers = _numbers(values)
+    missing = np.isnan(numbers)
+    if missing.any():
+        if column.fill is None:
+            raise _gap(where, name, missing, ADVICE.format(name=name))
+        numbers = np.where(missing, float(column.fill), numbers)
+    with np.errstate(over="ignore"):
+        narrow = numbers.astype(np.float32)
+    wrong = np.flatnonzero(~np.isfinite(narrow))
+    if len(wrong):
+        value = numbers[wrong[0]]
+        raise ValueError(
+            f"{where}: column {name!r}, row {wrong[0] + 1}: the value is {value}, which is not finite"
+        )
+    return narrow[:, np.newaxis]
+
+
+ADVICE = "; pass --impute median (impute='median') to fill it in, or leave the column out with --drop {name}"
+
+
+def _one_hot(where: str, column: Column, values: Any) -> NDArray[Any]:
+    name = column.name
+    if not _is_text(values.type):
+        raise ValueError(
+            f"{where}: column {name!r} is of type {values.type!s:.100}: the model takes categories, such as "
+            f"{column.categories[0]!r:.100}"
+        )
+    texts = _texts(where, name, values)
+    if (missing := texts == "").any():
+        if column.fill is None:
+            raise _gap(where, name, missing, ADVICE.format(name=name))
+        texts = np.where(missing, str(column.fill), texts)
+    categories = np.array(column.categories, dtype=np.str_)
+    order = np.argsort(categories)
+    at = np.minimum(np.searchsorted(categories, texts, sorter=order), len(categories) - 1)
+    codes = order[at]
+    known = categories[codes] == texts
+    if not known.all():
+        first = int(np.flatnonzero(~known)[0])
+        warnings.warn(
+            f"{where}: column {name!r}: {int((~known).sum())} rows hold a category that the training rows do "
+            f"not, the "
+            f"first {str(texts[first])!r:.100} in row {first + 1}; such a row has 0 in all inputs of the column",
+            stacklevel=5,
+        )
+    hot = np.zeros((len(texts), len(categories)), dtype=np.float32)
+    rows = np.flatnonzero(known)
+    hot[rows, codes[rows]] = 1.0
+    return hot
+
+
+def _vectors(where: str, name: str, column: Any) -> NDArray[np.float32]:
+    """A column of lists as a matrix; all must have one length, and no gap."""
+    if column.null_count:
+        raise _gap(where, name, np.asarray(column.is_null()), "")
+    chunk = column.combine_chunks()
+    lengths = np.asarray(chunk.value_lengths()) if hasattr(chunk, "value_lengths") else None
+    size = int(lengths[0]) if lengths is not None else chunk.type.list_size
+    if lengths is not None and (odd := np.flatnonzero(lengths != size)).size:
+        raise ValueError(
+            f"{where}: column {name!r}, row {odd[0] + 1} holds {lengths[odd[0]]} numbers, row 1 {size}: vectors "
+            f"must "
+            "have one length"
+        )
+    if not 1 <= size <= MAX_VECTOR:
+        raise ValueError(f"{where}: column {name!r} holds vectors of {size} numbers: 1 to {MAX_VECTOR} are read")
+    values = _numbers(chunk.flatten())
+    if len(values) != size * len(column):
+        raise ValueError(
+            f"{where}: column {name!r} holds {len(values)} numbers for {len(column)} vectors of {size}"
+        )
+    with np.errstate(over="ignore"):
+        matrix = values.astype(np.float32).reshape(-1, size)
+    wrong = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
+    if len(wrong):
+        raise ValueError(f"{where}: column {name!r}, row {wrong[0] + 1}: a value is missing or not finite")
+    return matrix
+
+
+def _numbers(column: Any) -> NDArray[np.float64]:
+    """Numbers in double precision, NaN where there is none."""
+    import pyarrow as pa
+
+    values: NDArray[np.float64] = np.asarray(column.cast(pa.float64(), safe=False).fill_null(float("nan")))
+    return values
+
+
+def _texts(where: str, name: str, column: Any) -> NDArray[np.str_]:
+    """Text as NumPy holds it, each as long as the longest: a single long one could fill the memory."""
+    texts = [text or "" for text in column.to_pylist()]
+    longest = max(map(len, texts))
+    require_bounded(f"{where}: column {name!r}", 4 * longest * len(texts), column.nbytes)
+    return np.array(texts, dtype=np.str_)
+
+
+def _gap(where: str, name: str, missing: NDArray[Any], advice: str) -> ValueError:
+    rows = np.flatnonzero(missing)
+    count = f" ({len(rows)} are in this column)" if len(rows) > 1 else ""
+    return ValueError(f"{where}: column {name!r}, row {rows[0] + 1}: the value is missing{count}{advice}")
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow as pa
+
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+    return any(test(kind) for test in tests)
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_vector(kind: Any) -> bool:
+    import pyarrow as pa
+
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(test(kind) for test in lists) and _is_number(kind.value_type)
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,93 @@
+"""Open a table as a file holds it: CSV, TSV, JSON lines (each plain or gzipped) or Parquet, with pyarrow."""
+
+import codecs
+import io
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from fedwcm.data.formats.safety import open_maybe_gzip, require_bounded
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+JSON_LINES = (".jsonl", ".ndjson")
+TEXT_SUFFIXES = (*DELIMITERS, *JSON_LINES)
+PARQUET = ".parquet"
+SUFFIXES = (*TEXT_SUFFIXES, *(f"{suffix}.gz" for suffix in TEXT_SUFFIXES), PARQUET)
+
+CELL_BYTES = 8
+"""What a value takes in memory: a parquet file can hold a million equal ones in a few bytes."""
+
+MAX_BLOCK = 2**30
+DECODED_AT_A_TIME = 2**20
+
+
+def table_suffix(path: Path) -> str | None:
+    """The ending that says how a table is stored, such as `.csv.gz`; None if it is no table's."""
+    name = path.name.lower()
+    return next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(suffix)), None)
+
+
+def open_table(path: Path, encoding: str | None) -> Any:
+    """Return the file's rows as a pyarrow table with at least one row and no column twice."""
+    suffix = table_suffix(path)
+    table = (
+        _read_parquet(path, encoding) if suffix == PARQUET else _read_text(path, str(suffix), encoding or "utf-8")
+    )
+    if table.num_rows == 0:
+        raise ValueError(f"{path} holds no rows")
+    for name, count in Counter(table.column_names).items():
+        if count > 1:
+            raise ValueError(f"{path}: there is more than one column {name!r:.100}")
+    return table
+
+
+def _read_text(path: Path, suffix: str, encoding: str) -> Any:
+    import pyarrow as pa
+    from pyarrow import csv, json
+
+    with open_maybe_gzip(path) as stream:
+        content = stream.read()
+    _require_text(path, content, encoding)
+    plain = suffix.removesuffix(".gz")
+    block = min(max(len(content) + 1, 2**20), MAX_BLOCK)  # a row must fit into a block
+    try:
+        if plain in DELIMITERS:
+            return csv.read_csv(
+                pa.BufferReader(content),
+                csv.ReadOptions(encoding=encoding, block_size=block),
+                csv.ParseOptions(delimiter=DELIMITERS[plain]),
+            )
+        if encoding.lower() not in ("utf-8", "utf8"):
+            content = content.decode(encoding).encode()
+        return json.read_json(io.BytesIO(content), json.ReadOptions(block_size=block))
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{path} cannot be read: {error!s:.300}") from error
+
+
+def _require_text(path: Path, content: bytes, encoding: str) -> None:
+    """Refuse bytes that are not text in this encoding, by line; a piece at a time, which bounds memory."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    view = memoryview(content)
+    for start in range(0, max(len(view), 1), DECODED_AT_A_TIME):
+        try:
+            decoder.decode(bytes(view[start : start + DECODED_AT_A_TIME]), start + DECODED_AT_A_TIME >= len(view))
+        except UnicodeError as error:
+            at = min(start + getattr(error, "start", 0), len(view))
+            line = content.count(b"\n", 0, at) + 1
+            raise ValueError(
+                f"{path}, line {line} is not {encoding} text: pass --encoding NAME (encoding=NAME), for example "
+                "--encoding latin-1"
+            ) from error
+
+
+def _read_parquet(path: Path, encoding: str | None) -> Any:
+    from pyarrow import parquet
+
+    if encoding is not None:
+        raise ValueError(f"{path}: --encoding {encoding} is for text files; a parquet file knows its own")
+    with parquet.ParquetFile(path) as file:
+        facts = file.metadata
+        unpacked = sum(facts.row_group(i).total_byte_size for i in range(facts.num_row_groups))
+        claimed = max(unpacked, CELL_BYTES * facts.num_rows * facts.num_columns)
+        require_bounded(str(path), claimed, path.stat().st_size)
+        return file.read()

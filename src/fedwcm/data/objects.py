@@ -1,0 +1,158 @@
+"""Data that are in memory already: arrays, tensors, tables, data sets of torch and of Hugging Face, clients."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import TensorDataset
+
+from fedwcm.data.dataset import MAX_CHANNELS, Dataset, listed
+from fedwcm.data.formats.hub import split_parts
+from fedwcm.data.formats.npz import array_parts
+from fedwcm.data.formats.table import table_parts
+from fedwcm.data.read_options import ReadOptions
+from fedwcm.data.samples import Parts, Samples
+
+ALLOWED = (
+    "(x, y), (x_train, y_train, x_test, y_test), a dict of these arrays, a list of each client's (x, y), "
+    "a torch.utils.data.Dataset or a pair of them to train and to test on, a pandas DataFrame, "
+    "a Hugging Face Dataset, or a fedwcm.Dataset"
+)
+COLUMN_OPTIONS = ("label", "client", "split", "features", "drop", "impute", "image_size")
+PAIR, FOUR = 2, 4
+
+
+def read_object(source: Any, options: ReadOptions) -> tuple[str, Parts]:
+    """The name and the parts of data in memory."""
+    name = type(source).__name__
+    if _comes_from(source, "pandas"):
+        import pyarrow as pa
+
+        options.refuse(f"this {name}", "a DataFrame", COLUMN_OPTIONS)
+        return name, table_parts(name, pa.Table.from_pandas(source, preserve_index=False), options)
+    if _comes_from(source, "datasets"):
+        options.refuse(f"this {name}", "a Hugging Face Dataset", tuple(set(COLUMN_OPTIONS) - {"split"}))
+        return name, split_parts(name, source if isinstance(source, Mapping) else {"train": source}, options)
+    options.refuse(f"this {name}", "data without columns", ())
+    if isinstance(source, TorchDataset):
+        return name, Parts(_torch(source, options), classes=_class_names(source))
+    return ("clients" if _are_clients(source) else "arrays"), _in_memory(source, options)
+
+
+def as_parts(dataset: Dataset, options: ReadOptions) -> Parts:
+    """The parts of a data set that is made already, its inputs in the order in which a model has them."""
+    order: Any = slice(None)
+    names, known = dataset.feature_names, options.known.feature_names if options.known is not None else ()
+    if names and known and names != known:
+        missing, unknown = (
+            [name for name in known if name not in names],
+            [name for name in names if name not in known],
+        )
+        if missing or unknown:
+            raise ValueError(
+                f"{dataset.name} has other inputs than the model: it lacks {listed(missing) or 'none'} and has "
+                f"{listed(unknown) or 'none'} besides"
+            )
+        order = [names.index(name) for name in known]
+    val = None if dataset.x_val is None else Samples(dataset.x_val[..., order], dataset.y_val)
+    train, test = (
+        Samples(x[..., order], y)
+        for x, y in ((dataset.x_train, dataset.y_train), (dataset.x_test, dataset.y_test))
+    )
+    return Parts(train, test, dataset.classes, val, options.known or dataset.encoding)
+
+
+def as_array(value: object) -> NDArray[Any]:
+    """Any array, tensor, series or nested list as NumPy has it, text as text; images with the channels last.
+
+    A tensor of four axes is taken as torch has images, `(n, channels, height, width)`, unless only its last axis
+    can be that of the channels.
+    """
+    if not isinstance(value, torch.Tensor):
+        array = np.asarray(value)
+        is_text = array.dtype == object and all(isinstance(item, str) for item in array.flat)
+        return array.astype(np.str_) if is_text else array
+    array = value.detach().cpu().numpy()
+    channels_first = array.ndim == FOUR and array.shape[1] <= MAX_CHANNELS
+    return np.moveaxis(array, 1, -1) if channels_first else array
+
+
+def _comes_from(source: object, package: str) -> bool:
+    """Whether its class is of a package that need not be installed."""
+    return any(cls.__module__.partition(".")[0] == package for cls in type(source).__mro__)
+
+
+def _in_memory(source: Any, options: ReadOptions) -> Parts:
+    if _are_clients(source):
+        return _clients(source if isinstance(source, Mapping) else dict(enumerate(source)))
+    if isinstance(source, Mapping):
+        return array_parts("dataset", {key: as_array(value) for key, value in source.items()}, options)
+    if isinstance(source, tuple) and len(source) == PAIR:
+        if all(isinstance(part, TorchDataset) for part in source):
+            return Parts(_torch(source[0], options), _torch(source[1], options), _class_names(source[0]))
+        return Parts(_samples(*source))
+    if isinstance(source, tuple) and len(source) == FOUR:
+        return Parts(_samples(*source[:PAIR]), _samples(*source[PAIR:]))
+    if not options.labelled and np.ndim(source):
+        return Parts(Samples(as_array(source)))
+    size = f" of {len(source)}" if isinstance(source, (tuple, list)) else ""
+    raise ValueError(
+        f"dataset is a {type(source).__name__}{size}: it must be the name of a data set, a path, or {ALLOWED}"
+    )
+
+
+def _samples(x: object, y: object = None) -> Samples:
+    return Samples(as_array(x), None if y is None else as_array(y))
+
+
+def _are_clients(source: object) -> bool:
+    """Whether this holds a pair of samples and labels for each client: a list, or a dict by name."""
+    held = list(source.values()) if isinstance(source, Mapping) else source
+    return isinstance(held, list) and bool(held) and all(map(_is_pair, held))
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, (tuple, list)) and len(value) == PAIR and np.ndim(value[0]) > 0
+
+
+def _clients(held: Mapping[Any, Sequence[object]]) -> Parts:
+    pairs = [_samples(*pair) for pair in held.values()]
+    names = np.repeat(np.array(list(held)), [len(pair.x) for pair in pairs])
+    x, y = np.concatenate([pair.x for pair in pairs]), np.concatenate([pair.labels for pair in pairs])
+    return Parts(Samples(x, y, names))
+
+
+def _torch(dataset: "TorchDataset[Any]", options: ReadOptions) -> Samples:
+    """All samples of a data set of torch, each `(input, label)`; the input alone where no label is needed."""
+    name = type(dataset).__name__
+    if isinstance(dataset, TensorDataset):
+        columns: Sequence[Any] = dataset.tensors
+    elif not hasattr(dataset, "__len__"):
+        raise ValueError(f"dataset is a {name} without a length: it must be one that can be indexed")
+    else:
+        rows = [dataset[i] for i in range(len(dataset))]
+        pairs = [row if isinstance(row, (tuple, list)) else (row,) for row in rows]
+        inputs, *labels = zip(*pairs, strict=True)
+        columns = [_stacked(inputs), *([_plain(label) for label in column] for column in labels[:1])]
+    if len(columns) < PAIR and options.labelled:
+        raise ValueError(f"dataset is a {name}: its samples must be pairs (input, label)")
+    return _samples(*columns[:PAIR])
+
+
+def _stacked(inputs: Sequence[Any]) -> Any:
+    if isinstance(inputs[0], torch.Tensor):
+        return torch.stack(list(inputs))
+    return np.stack([np.asarray(each) for each in inputs])
+
+
+def _plain(label: Any) -> Any:
+    return label.item() if isinstance(label, (torch.Tensor, np.generic)) else label
+
+
+def _class_names(dataset: object) -> tuple[str, ...] | None:
+    """The names that data sets of torchvision know, by the number of the class."""
+    names = getattr(dataset, "classes", None)
+    return tuple(map(str, names)) if isinstance(names, (list, tuple)) else None

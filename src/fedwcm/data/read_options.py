@@ -1,0 +1,76 @@
+"""What a user may say about how a source is read."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedwcm.core.checks import require
+from fedwcm.data.schema import DatasetSchema, Encoding
+
+Impute = Literal["median"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """How a source is read; see `load_dataset` for what each option means.
+
+    `schema` is that of a trained model, to which the samples are matched. Without labels (`labelled` false) none
+    are looked for. `whole` leaves the rows of a table together, whatever part they belong to.
+    """
+
+    label: str | None = None
+    client: str | None = None
+    split: str | None = None
+    features: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    impute: Impute | None = None
+    encoding: str | None = None
+    image_size: int | None = None
+    test_fraction: float = 0.2
+    seed: int = 0
+    schema: DatasetSchema | None = None
+    labelled: bool = True
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        require(0 < self.test_fraction < 1, "test_fraction", self.test_fraction, "above 0 and below 1")
+        require(self.impute in (None, "median"), "impute", self.impute, "'median' or none")
+        size = self.image_size
+        require(size is None or 1 <= size <= 8192, "image_size", size, "a whole number from 1 to 8192, or none")
+        for option in ("features", "drop"):
+            names = getattr(self, option)
+            require(not isinstance(names, str), option, names, "a list of names or patterns")
+        if self.encoding is not None:
+            _require_text_encoding(self.encoding)
+
+    @property
+    def known(self) -> Encoding | None:
+        """The encoding that samples must have, if a schema is given."""
+        return None if self.schema is None else self.schema.encoding
+
+    @property
+    def size(self) -> int | None:
+        """The side to bring images to: the schema's, if there is one."""
+        return self.image_size if self.known is None else self.known.image_size
+
+    def refuse(self, source: str, kind: str, allowed: tuple[str, ...]) -> None:
+        """Refuse options that this kind of source does not have."""
+        defaults = ReadOptions()
+        for option in ("label", "client", "split", "features", "drop", "impute", "encoding", "image_size"):
+            value = getattr(self, option)
+            if value != getattr(defaults, option) and option not in allowed:
+                shown = ",".join(value) if isinstance(value, tuple) else value
+                flag = option.replace("_", "-")
+                has = f"it has {', '.join(allowed)}" if allowed else "it has no such options"
+                raise ValueError(f"--{flag} {shown} ({option}={value!r}) is not for {kind}, as {source} is: {has}")
+
+
+def _require_text_encoding(name: str) -> None:
+    try:
+        b" ".decode(name)
+    except UnicodeError:
+        return  # an encoding, of which a single byte is no text
+    except (LookupError, ValueError):
+        raise ValueError(
+            f"encoding = {name!r} is not allowed: it must be a text encoding of Python, such as utf-8, latin-1, "
+            "cp1252 or utf-16"
+        ) from None

@@ -1,0 +1,128 @@
+"""What inputs and classes mean: kept with a trained model, so that other data is read as the training data was."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Self
+
+ColumnKind = Literal["number", "category", "vector"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table, and what inputs are made of it.
+
+    A number is one input. A category is one input for each of `categories`: 1 for the value's own, 0 for the
+    others, and 0 for all if the value is none of them. A vector is `length` inputs. `fill` stands in for missing
+    values; where it is None they are refused.
+    """
+
+    name: str
+    kind: ColumnKind = "number"
+    categories: tuple[str, ...] = ()
+    length: int = 1
+    fill: float | str | None = None
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The names of the inputs: `age`, `colour=red`, `spectrum[0]`."""
+        if self.kind == "category":
+            return tuple(f"{self.name}={category}" for category in self.categories)
+        if self.kind == "vector":
+            return tuple(f"{self.name}[{i}]" for i in range(self.length))
+        return (self.name,)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How samples are made from what a source holds.
+
+    Args:
+        columns: the columns of a table, in the order of the inputs.
+        image: the column that holds images, instead.
+        label: the column of the label.
+        ignored: columns of the training table that are not inputs: they may be absent from other tables.
+        image_size: the side of the square that images are brought to; None for images as they are.
+    """
+
+    columns: tuple[Column, ...] = ()
+    image: str | None = None
+    label: str | None = None
+    ignored: tuple[str, ...] = ()
+    image_size: int | None = None
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return tuple(name for column in self.columns for name in column.feature_names)
+
+
+@dataclass(frozen=True)
+class DatasetSchema:
+    """What it takes to read other data for a model that was trained on this one.
+
+    Args:
+        classes: the names of the classes, in the order of the model's scores.
+        input_shape: the shape of a sample as the model takes it.
+        dtype: the type of the samples in memory, `uint8` for ordinary images.
+        encoding: how samples are made from what a source holds.
+    """
+
+    classes: tuple[str, ...]
+    input_shape: tuple[int, ...]
+    dtype: str
+    encoding: Encoding = field(default_factory=Encoding)
+
+    def to_json(self) -> dict[str, Any]:
+        """The schema as plain values that JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, record: object) -> Self:
+        """The schema that these values hold; ValueError if they are not those of a schema."""
+        match record:
+            case {"classes": classes, "input_shape": shape, "dtype": str(dtype), "encoding": dict(encoding)}:
+                return cls(_texts("classes", classes), _sides(shape), dtype, _encoding(encoding))
+        raise ValueError(f"this is not the schema of a data set: {record!s:.200}")
+
+
+def _encoding(record: Mapping[str, object]) -> Encoding:
+    match record:
+        case {
+            "columns": list() | tuple() as columns,
+            "image": None | str() as image,
+            "label": None | str() as label,
+            "ignored": ignored,
+            "image_size": None | int() as image_size,
+        }:
+            return Encoding(
+                tuple(_column(column) for column in columns), image, label, _texts("ignored", ignored), image_size
+            )
+    raise ValueError(f"this is not the encoding of a data set: {record!s:.200}")
+
+
+def _column(record: object) -> Column:
+    match record:
+        case {
+            "name": str(name),
+            "kind": "number" | "category" | "vector" as kind,
+            "categories": categories,
+            "length": int(length),
+            "fill": None | str() | int() | float() as fill,
+        }:
+            return Column(name, kind, _texts("categories", categories), length, fill)
+    raise ValueError(f"this is not a column of a data set's schema: {record!s:.200}")
+
+
+def _texts(field: str, values: object) -> tuple[str, ...]:
+    if isinstance(values, list | tuple) and all(isinstance(value, str) for value in values):
+        return tuple(values)
+    raise ValueError(
+        f"{field} = {values!s:.200} of a data set's schema is not allowed: it must be a list of texts"
+    )
+
+
+def _sides(values: object) -> tuple[int, ...]:
+    if isinstance(values, list | tuple) and all(isinstance(value, int) and value > 0 for value in values):
+        return tuple(values)
+    raise ValueError(
+        f"input_shape = {values!s:.200} of a data set's schema is not allowed: it must be a list of whole numbers"
+    )

@@ -1,0 +1,169 @@
+"""Find out, once a round, whether a method's direction is affine in the gradient and the model.
+
+`Method.direction` is called with symbols in the place of the models and of the oracle. The symbols can be added,
+subtracted and scaled, and the oracle can be asked once. If nothing else is done to them and the client state stays
+as it is, the outcome is `scale·g + pull·w + Σ coefficient·vector`, which holds for every step of the round: the
+engine then takes the fused path. Anything else makes it call `direction` at every step.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from fedwcm.core.method import Method
+from fedwcm.core.types import Context, State, Vec
+from fedwcm.engine.fast.affine_step import AffineDirection, Coefficient, Term
+from fedwcm.engine.oracle import GradientPoint
+
+
+class NotAffineError(Exception):
+    """Something was done to a symbol that is not affine."""
+
+
+def trace_direction(method: Method, c: State, ctx: Context) -> AffineDirection | None:
+    """Return the direction of all steps of this round, or None where each step must be asked for its own."""
+    shape = (len(ctx.clients), len(ctx.x))
+    asked: list[GradientPoint] = []
+    w: Any = Symbol(shape, ctx.x, model=1.0)
+    try:
+        direction: tuple[Any, State] = method.direction(w, SymbolicOracle(asked), c, ctx)
+    except Exception:
+        # Not affine, or a fault of the method's own, which the first real step will show.
+        return None
+    v, after = direction
+    unchanged = after.keys() == c.keys() and all(after[key] is c[key] for key in c)
+    if not isinstance(v, Symbol) or len(asked) != 1 or not unchanged:
+        return None
+    return AffineDirection(v.gradient, v.model, v.terms, asked[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Symbol:
+    """The value `gradient·g + model·w + Σ coefficient·vector`, where g and w are not known yet."""
+
+    shape: tuple[int, int]
+    like: Vec
+    gradient: Coefficient = 0.0
+    model: Coefficient = 0.0
+    terms: tuple[Term, ...] = field(default=())
+
+    __array_ufunc__ = None  # NumPy's numbers leave the arithmetic to this class
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> "Symbol":
+        """Stand in for a tensor in torch's own functions and operators, as far as these are affine."""
+        if function not in _AFFINE or len(args) != 2 or not (kwargs or {}).keys() <= {"alpha"}:
+            raise NotAffineError(function)
+        one, other = args
+        if kwargs:
+            other = other * kwargs["alpha"]
+        return _AFFINE[function](one, other)
+
+    def __add__(self, other: Any) -> "Symbol":
+        return self._plus(1.0, other)
+
+    def __sub__(self, other: Any) -> "Symbol":
+        return self._plus(-1.0, other)
+
+    def __rsub__(self, other: Any) -> "Symbol":
+        return (-self)._plus(1.0, other)
+
+    def __mul__(self, other: Any) -> "Symbol":
+        by = self._coefficient(other)
+        terms = tuple((by * coefficient, vector) for coefficient, vector in self.terms)
+        return replace(self, gradient=by * self.gradient, model=by * self.model, terms=terms)
+
+    def __truediv__(self, other: Any) -> "Symbol":
+        return self * (1.0 / self._coefficient(other))
+
+    def __neg__(self) -> "Symbol":
+        return self * -1.0
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        raise NotAffineError
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("dtype", "device"):
+            return getattr(self.like, name)
+        raise NotAffineError(name)
+
+    def _plus(self, sign: float, other: Any) -> "Symbol":
+        if isinstance(other, Symbol):
+            return replace(
+                self,
+                gradient=self.gradient + sign * other.gradient,
+                model=self.model + sign * other.model,
+                terms=self.terms + (other * sign).terms,
+            )
+        if isinstance(other, Tensor) and tuple(other.shape) in (self.shape, self.shape[1:]):
+            return replace(self, terms=(*self.terms, (sign, other)))
+        raise NotAffineError
+
+    def _coefficient(self, value: Any) -> Coefficient:
+        """Return a number, or one number per client, as a coefficient; nothing else scales a symbol."""
+        if not isinstance(value, Tensor):
+            return float(value)
+        if value.numel() == 1:
+            return float(value)
+        if tuple(value.shape) == (self.shape[0], 1) and self.shape[1] > 1:
+            return value
+        raise NotAffineError
+
+
+@dataclass(frozen=True, eq=False)
+class SymbolicOracle:
+    """An oracle of symbols, which notes down where it was asked for a gradient."""
+
+    asked: list[GradientPoint]
+    point: GradientPoint = field(default_factory=GradientPoint)
+
+    def __call__(self, w: Vec) -> Vec:
+        at = cast(Any, w)
+        if not isinstance(at, Symbol) or isinstance(at.model, Tensor) or at.model != 1.0:
+            raise NotAffineError
+        if isinstance(at.gradient, Tensor) or at.gradient:
+            raise NotAffineError
+        offset = AffineDirection(terms=at.terms).shift()
+        self.asked.append(self.point if offset is None else self.point.shifted(offset))
+        return cast(Vec, Symbol(at.shape, at.like, gradient=1.0))
+
+    def shifted(self, e: Vec) -> "SymbolicOracle":
+        return SymbolicOracle(self.asked, self.point.shifted(e))
+
+    def ascended(self, rho: float) -> "SymbolicOracle":
+        return SymbolicOracle(self.asked, self.point.ascended(rho))
+
+
+def _product(one: Any, other: Any) -> Symbol:
+    symbol, by = (one, other) if isinstance(one, Symbol) else (other, one)
+    return cast(Symbol, symbol * by)
+
+
+def _sum(one: Any, other: Any) -> Symbol:
+    symbol, more = (one, other) if isinstance(one, Symbol) else (other, one)
+    return cast(Symbol, symbol + more)
+
+
+def _difference(one: Any, other: Any) -> Symbol:
+    return cast(Symbol, one - other if isinstance(one, Symbol) else other.__rsub__(one))
+
+
+_AFFINE: dict[Any, Callable[[Any, Any], Symbol]] = {
+    torch.add: _sum,
+    Tensor.add: _sum,
+    torch.sub: _difference,
+    Tensor.sub: _difference,
+    torch.mul: _product,
+    Tensor.mul: _product,
+}
+"""What torch calls for an operator or a function of two arguments of which one is a symbol."""

@@ -1,0 +1,115 @@
+"""The gradient oracle of one local step: gradients of the mini-batch loss, wherever a method asks for them."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedwcm.core.batch import Batch, Outputs
+from fedwcm.core.loss import LogitLoss, Loss
+from fedwcm.core.types import Context, GradientOracle, State, Vec
+from fedwcm.engine.forward import Forward, Point
+from fedwcm.engine.gradient import Gradient
+from fedwcm.engine.training_metrics import TrainingMetrics
+
+
+class MiniBatchOracle:
+    """Gradients on one batch per client.
+
+    A method may ask for several gradients in a step (SAM, Mime): only the first one updates BatchNorm's
+    statistics and the loss's client state, and counts as the training loss.
+    """
+
+    def __init__(
+        self, forward: Forward, loss: Loss, batch: Batch, o: State, ctx: Context, metrics: TrainingMetrics
+    ) -> None:
+        self._forward, self._loss, self._batch, self._ctx = forward, loss, batch, ctx
+        self._metrics = metrics
+        self.state = o
+        self._before = o
+        self._asked = False
+
+    def __call__(self, w: Vec) -> Vec:
+        return self.at(w).vector()
+
+    def shifted(self, e: Vec) -> GradientOracle:
+        return OracleAt(self, GradientPoint(e))
+
+    def ascended(self, rho: float) -> GradientOracle:
+        return OracleAt(self, GradientPoint().ascended(rho))
+
+    def at(self, point: Point) -> Gradient:
+        """Return the gradient at a point."""
+        return self.scaled(point, torch.ones_like(self._ctx.lr))
+
+    def ascend(self, w: Vec, rho: float) -> Point:
+        """Return the models a step of length rho up their gradient from `w`."""
+        return self._forward.ascend(w, self.at(w), rho)
+
+    def scaled(self, point: Point, rate: Tensor) -> Gradient:
+        """Return the gradient at a point, each client's times its own rate `(K, 1)`."""
+        first, self._asked = not self._asked, True
+        if isinstance(point, Tensor):
+            outputs = self._forward(point, self._batch.inputs, track=first)
+        else:
+            outputs = point.outputs()
+        loss, o, gradient = differentiate(
+            self._loss, self._forward, outputs, self._batch, self._before, self._ctx, rate
+        )
+        if first:
+            self.state = {key: value.detach() for key, value in o.items()}
+            self._metrics.add(loss, outputs.logits, self._batch)
+        return gradient
+
+
+@dataclass(frozen=True, eq=False)
+class GradientPoint:
+    """Where a gradient is taken, relative to the model: shifted by a vector, then a step of length rho uphill."""
+
+    shift: Vec | None = None
+    rho: float = 0.0
+
+    def shifted(self, e: Vec) -> "GradientPoint":
+        return GradientPoint(e if self.shift is None else self.shift + e, self.rho)
+
+    def ascended(self, rho: float) -> "GradientPoint":
+        if self.rho and rho:
+            raise ValueError("the gradient is taken at an ascended point already: SAM cannot be applied twice")
+        return GradientPoint(self.shift, rho or self.rho)
+
+    def of(self, w: Vec, oracle: MiniBatchOracle) -> Point:
+        """Return this point for the models `w (K, P)`, which may be the first of the block."""
+        if self.shift is not None:
+            w = w + (self.shift if self.shift.dim() == 1 else self.shift[: len(w)])
+        return oracle.ascend(w, self.rho) if self.rho else w
+
+
+@dataclass(frozen=True, eq=False)
+class OracleAt:
+    """An oracle whose gradients are taken at a point relative to the model."""
+
+    oracle: MiniBatchOracle
+    point: GradientPoint
+
+    def __call__(self, w: Vec) -> Vec:
+        return self.oracle.at(self.point.of(w, self.oracle)).vector()
+
+    def shifted(self, e: Vec) -> GradientOracle:
+        return OracleAt(self.oracle, self.point.shifted(e))
+
+    def ascended(self, rho: float) -> GradientOracle:
+        return OracleAt(self.oracle, self.point.ascended(rho))
+
+
+def differentiate(
+    loss: Loss, forward: Forward, outputs: Outputs, batch: Batch, o: State, ctx: Context, rate: Tensor
+) -> tuple[Tensor, State, Gradient]:
+    """Return the losses `(K,)`, the client state after them, and the gradient times a rate per client `(K, 1)`.
+
+    A loss that knows its own gradient is spared autograd, unless a subclass of it has changed what it computes.
+    """
+    if isinstance(loss, LogitLoss) and type(loss).__call__ is LogitLoss.__call__:
+        values, by_logits = loss.with_gradient(outputs.logits.detach(), batch, ctx)
+        return values, o, forward.backward(outputs.logits, by_logits.mul_(rate[..., None]))
+    values, o = loss(outputs, batch, o, ctx)
+    return values, o, forward.backward(values, rate[:, 0])

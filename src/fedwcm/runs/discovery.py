@@ -1,0 +1,45 @@
+"""Find the runs in a folder and below it. Nothing here imports torch."""
+
+import os
+from pathlib import Path
+
+from fedwcm.core.json_record import RecordError
+from fedwcm.runs.comparison_folder import ComparisonFolder
+from fedwcm.runs.folder import RunFolder
+
+DEPTH = 4
+"""Levels below the given folder that are searched: a folder of comparisons has runs three levels down."""
+
+
+def find_runs(folder: Path, *, tolerant: bool = False) -> dict[Path, str]:
+    """The runs of a folder, each with a title: the folder itself, a comparison's planned runs, or any below.
+
+    Args:
+        folder: where to look.
+        tolerant: take a comparison whose index cannot be read for one without runs, as it may be half-written.
+    """
+    if RunFolder(folder).holds_run:
+        return {folder: folder.resolve().name}
+    found: dict[Path, str] = {}
+    for name, below, _ in os.walk(folder):
+        here = Path(name)
+        comparison = ComparisonFolder(here)
+        if comparison.index_file.exists():
+            found |= _titles(comparison, tolerant)
+            below[:] = [name for name in below if name != comparison.runs.name]
+        if RunFolder(here).holds_run:
+            found[here] = str(here.relative_to(folder))
+            below.clear()
+        below.sort()
+        if len(here.relative_to(folder).parts) >= DEPTH:
+            below.clear()
+    return found
+
+
+def _titles(comparison: ComparisonFolder, tolerant: bool) -> dict[Path, str]:
+    try:
+        return comparison.titles()
+    except RecordError:
+        if tolerant:
+            return {}
+        raise

@@ -1,0 +1,32 @@
+"""A run's trained model: parameters, and in the metadata what it takes to use them."""
+
+import json
+import os
+
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from fedwcm.core.types import State
+from fedwcm.models.facts import ModelFacts
+from fedwcm.runs.folder import RunFolder
+
+METADATA = "fedwcm"
+
+
+def read_model(folder: RunFolder) -> tuple[State, ModelFacts]:
+    """The parameters by name, and the facts about the model."""
+    return load_file(folder.model_file), read_facts(folder)
+
+
+def read_facts(folder: RunFolder) -> ModelFacts:
+    """The facts about the model, without its parameters."""
+    with safe_open(folder.model_file, framework="numpy") as file:
+        return ModelFacts.from_json(json.loads(file.metadata()[METADATA]), str(folder.model_file))
+
+
+def write_model(folder: RunFolder, state: State, facts: ModelFacts) -> None:
+    """Write the model; a crash leaves no half of it."""
+    draft = folder.model_file.with_name(f"{folder.model_file.name}.tmp")
+    tensors = {key: value.cpu().contiguous() for key, value in state.items()}
+    save_file(tensors, draft, metadata={METADATA: json.dumps(facts.to_json())})
+    os.replace(draft, folder.model_file)

@@ -1,0 +1,208 @@
+"""What a run writes down: a record per evaluated round, a summary, and the split of the data."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from fedwcm.config.schema import Config
+from fedwcm.core.json_record import JsonRecord, optional
+
+if TYPE_CHECKING:
+    from fedwcm.core.types import Ints
+
+LAST_EVALUATIONS = 10
+"""Evaluations, not rounds, whose mean accuracy is reported beside the final one."""
+
+LISTED_CLIENTS, LISTED_COUNTS = 2_000, 400_000
+"""Clients, and clients times classes, up to which the whole split is written; of more, every n-th client."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundRecord(JsonRecord):
+    """A round: a line of `metrics.jsonl` if the round was evaluated.
+
+    The training metrics are None in a round without an answer, the test and validation metrics where there is no
+    such data or the round was not evaluated, `clients` and `weights` in a large cohort. Diagnostics of the method
+    and of `run.diagnostics`, and `phase_seconds` are in `extra`.
+
+    Args:
+        seconds: time spent since the run started, in rounds and evaluations.
+        many, medium, few: mean accuracy of the classes with that many training samples.
+        per_class_accuracy: None for a class without test samples.
+        left_out: the clients whose answers were not used, and why; None if there were none.
+    """
+
+    round: int
+    seconds: float
+    test_loss: float | None = optional(given="test_accuracy")
+    test_accuracy: float | None = optional()
+    balanced_accuracy: float | None = optional(given="test_accuracy")
+    macro_f1: float | None = optional(given="test_accuracy")
+    many: float | None = optional(given="test_accuracy")
+    medium: float | None = optional(given="test_accuracy")
+    few: float | None = optional(given="test_accuracy")
+    per_class_accuracy: tuple[float | None, ...] | None = optional(given="test_accuracy")
+    val_accuracy: float | None = optional()
+    val_loss: float | None = optional(given="val_accuracy")
+    participants: int
+    left_out: Mapping[str, str] | None = optional()
+    bytes_down: int
+    bytes_up: int
+    train_loss: float | None = optional(given="train_accuracy")
+    train_accuracy: float | None = optional()
+    weights_entropy: float | None = optional()
+    clients: tuple[int, ...] | None = optional()
+    weights: tuple[float, ...] | None = optional()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome(JsonRecord):
+    """The headline numbers of a run, also of one in progress; None where there was no test data.
+
+    Args:
+        last_mean_accuracy: mean of the last ten evaluations.
+        selected_round: the round with the best validation accuracy, where there is validation data.
+        selected_accuracy: the test accuracy of that round.
+    """
+
+    rounds: int
+    final_accuracy: float | None
+    last_mean_accuracy: float | None = optional(given="final_accuracy")
+    best_accuracy: float | None
+    balanced_accuracy: float | None = optional(given="final_accuracy")
+    macro_f1: float | None = optional(given="final_accuracy")
+    many: float | None = optional(given="final_accuracy")
+    medium: float | None = optional(given="final_accuracy")
+    few: float | None
+    test_loss: float | None = optional(given="final_accuracy")
+    selected_round: int | None = optional()
+    selected_accuracy: float | None = optional()
+
+
+def outcome_of(history: Sequence[RoundRecord]) -> Outcome:
+    """The headline numbers of a history; the best round is selected on the validation data if there is any."""
+    rounds = history[-1].round if history else 0
+    tested = [record.test_accuracy for record in history if record.test_accuracy is not None]
+    if not tested:
+        return Outcome(rounds=rounds, final_accuracy=None, best_accuracy=None, few=None)
+    last = history[-1]
+    validated = [record for record in history if record.val_accuracy is not None]
+    selected = max(validated, key=lambda record: record.val_accuracy or 0.0, default=None)
+    return Outcome(
+        rounds=rounds,
+        final_accuracy=tested[-1],
+        last_mean_accuracy=float(np.mean(tested[-LAST_EVALUATIONS:])),
+        best_accuracy=max(tested),
+        balanced_accuracy=last.balanced_accuracy,
+        macro_f1=last.macro_f1,
+        many=last.many,
+        medium=last.medium,
+        few=last.few,
+        test_loss=last.test_loss,
+        selected_round=None if selected is None else selected.round,
+        selected_accuracy=None if selected is None else selected.test_accuracy,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary(Outcome):
+    """A run that has ended: `summary.json`.
+
+    Args:
+        name: what the user called the method; `method`, `loss` and `sampler` are what it resolved to.
+        diverged: why the run ended early; None if it did not.
+        parameters: size of the model.
+        train_counts: training samples of each class.
+        confusion: of the last evaluation; `confusion[i][j]` test samples of class i were taken for class j.
+    """
+
+    name: str
+    method: str
+    loss: str
+    sampler: str
+    dataset: str
+    seed: int
+    diverged: str | None
+    seconds_per_round: float
+    backend: str
+    parameters: int
+    train_counts: tuple[int, ...]
+    confusion: tuple[tuple[int, ...], ...] | None
+
+    @property
+    def title(self) -> str:
+        """The run's name as it was typed and, where that is something else, what it resolved to."""
+        return title_of(self.name, self.method, self.loss, self.sampler)
+
+
+def title_of(name: str, method: str, loss: str, sampler: str) -> str:
+    """The name of a run as it was typed and, where that is something else, what it resolved to beside it."""
+    if name.partition("[")[0] in (method, method.replace(":", ".").rpartition(".")[2]):
+        return name
+    default = Config()
+    parts = [f"loss {loss}"] if loss != default.loss.name else []
+    parts += [f"sampler {sampler}"] if sampler != default.sampler.name else []
+    return f"{name} ({', '.join([method, *parts])})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitRecord(JsonRecord):
+    """Who holds how many samples of which class: `split.json`.
+
+    Args:
+        totals: samples of each class over all clients.
+        every: 1 if all clients are listed, n if every n-th client is.
+        counts: one row per listed client, one column per class.
+    """
+
+    classes: tuple[str, ...]
+    clients: int
+    totals: tuple[int, ...]
+    every: int
+    counts: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, counts: "Ints", classes: Sequence[str]) -> Self:
+        """The record of these counts; of very many clients only every n-th is listed."""
+        every = math.ceil(max(len(counts) / LISTED_CLIENTS, counts.size / LISTED_COUNTS, 1))
+        return cls(
+            classes=tuple(classes),
+            clients=len(counts),
+            totals=tuple(counts.sum(axis=0).tolist()),
+            every=every,
+            counts=tuple(map(tuple, counts[::every].tolist())),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationRecord(JsonRecord):
+    """A trained model on rows that it was not trained on. The metrics mean what they mean in a `RoundRecord`.
+
+    Args:
+        rows: which were tested: those that the `run` held out, the `test` part, `all`, or some that were `drawn`.
+    """
+
+    samples: int
+    rows: str
+    test_loss: float
+    test_accuracy: float
+    balanced_accuracy: float
+    macro_f1: float
+    many: float | None
+    medium: float | None
+    few: float | None
+    per_class_accuracy: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonIndex(JsonRecord):
+    """The runs of a comparison: `comparison.json`.
+
+    Args:
+        labels: for each run's folder, in the order of the comparison, the name of what is compared.
+    """
+
+    labels: Mapping[str, str]

@@ -1,0 +1,205 @@
+"""`evaluate` and `predict`: which rows, which columns, which classes; and the normalizer."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import fedwcm
+from fedwcm.cli import main
+
+from .objects import SMALL, digits
+
+NAMES = ("sit", "walk", "fall")
+COLUMNS = ("a", "b", "c", "d")
+OPTIONS = {**SMALL, "clients": None, "rounds": 5}
+
+
+def table(path: Path, rows: int, seed: int, columns: tuple[str, ...] = (*COLUMNS, "activity", "person")) -> Path:
+    """Rows of three classes, told apart by four columns of very different scales."""
+    rng = np.random.default_rng(seed)
+    labels = rng.choice(3, size=rows, p=[0.5, 0.3, 0.2])
+    values = (np.eye(3, 4)[labels] * 3 + rng.normal(size=(rows, 4))) * [1.0, 100.0, 0.01, 10.0]
+    cells = {name: [f"{value:.6f}" for value in values[:, i]] for i, name in enumerate(COLUMNS)}
+    cells |= {"activity": [NAMES[label] for label in labels], "person": [f"p{i % 5}" for i in range(rows)]}
+    cells["part"] = ["test" if i % 3 == 0 else "train" for i in range(rows)]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*(cells[name] for name in columns), strict=True))
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on a table, with a seed and a test fraction that are not the defaults."""
+    folder = tmp_path_factory.mktemp("activities")
+    source = table(folder / "activities.csv", 400, 0)
+    how: dict[str, Any] = {"label": "activity", "client": "person", "seed": 5, "test_fraction": 0.35}
+    fedwcm.run("fedavg", dataset=source, out=folder / "run", **OPTIONS | how)
+    return folder
+
+
+def of_run(trained: Path) -> dict[str, Any]:
+    return fedwcm.run(out=trained / "run", resume=True).history[-1]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        lambda folder: None,
+        lambda folder: folder / "activities.csv",
+        lambda folder: str(folder / "activities.csv"),
+        lambda folder: (
+            (folder / "copy.csv").write_bytes((folder / "activities.csv").read_bytes()) and folder / "copy.csv"
+        ),
+    ],
+    ids=["none", "path", "text", "copy"],
+)
+def test_on_its_own_data_the_runs_own_test_rows_are_tested(trained: Path, source: Callable[[Path], Any]) -> None:
+    measured, last = fedwcm.evaluate(trained / "run", source(trained)), of_run(trained)
+    assert measured.rows == "run"
+    assert measured.samples == pytest.approx(0.35 * 400, abs=3)
+    assert measured.per_class_accuracy == last.per_class_accuracy
+    assert measured.test_loss == pytest.approx(last.test_loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+def test_own_arrays_are_recognised_by_their_content(tmp_path: Path, seed: int) -> None:
+    x, y = digits()
+    result = fedwcm.run("fedavg", dataset=(x, y), out=tmp_path, seed=seed, test_fraction=0.1, **SMALL)
+    measured = fedwcm.evaluate(tmp_path, {"x": x, "y": y})
+    assert measured.test_accuracy == result.summary.final_accuracy
+    assert measured.rows == "run"
+    assert fedwcm.evaluate(tmp_path, (x[:100], y[:100])).samples == 100
+
+
+def test_own_data_that_has_changed_or_is_to_be_drawn_from_is_refused(trained: Path, tmp_path: Path) -> None:
+    source = table(tmp_path / "growing.csv", 200, 1)
+    how: dict[str, Any] = {"label": "activity", "client": "person"}
+    fedwcm.run("fedavg", dataset=source, out=tmp_path / "run", **OPTIONS | how)
+    table(source, 220, 1)
+    with pytest.raises(ValueError, match="not what it was when the run was trained on it"):
+        fedwcm.evaluate(tmp_path / "run", source, **how)
+    with pytest.raises(ValueError, match="test_fraction is for other data"):
+        fedwcm.evaluate(trained / "run", test_fraction=0.2)
+
+
+def test_of_new_data_every_row_is_tested_and_the_command_says_how_many(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = table(tmp_path / "new.csv", 123, 2)
+    assert fedwcm.evaluate(trained / "run", new).samples == 123
+    assert main(["evaluate", str(trained / "run"), "--dataset", str(new), "--label", "activity"]) == 0
+    assert "tested on all 123 rows" in capsys.readouterr().out
+    drawn = fedwcm.evaluate(trained / "run", new, test_fraction=0.5)
+    assert drawn.rows == "drawn"
+    assert 55 < drawn.samples < 68
+
+
+def test_of_data_with_parts_the_test_part_is_tested_also_if_it_is_all_there_is(
+    trained: Path, tmp_path: Path
+) -> None:
+    parts = table(tmp_path / "parts.csv", 90, 3, (*COLUMNS, "activity", "part"))
+    measured = fedwcm.evaluate(trained / "run", parts, split="part")
+    assert (measured.samples, measured.rows) == (30, "test")
+    lines = parts.read_text().splitlines()
+    only = tmp_path / "only.csv"
+    only.write_text("\n".join([lines[0], *(line for line in lines[1:] if line.endswith("test"))]) + "\n")
+    assert fedwcm.evaluate(trained / "run", only, split="part").test_accuracy == measured.test_accuracy
+
+
+def test_columns_are_matched_by_name(trained: Path, tmp_path: Path) -> None:
+    straight = fedwcm.evaluate(trained / "run", table(tmp_path / "straight.csv", 200, 4))
+    mixed = table(tmp_path / "mixed.csv", 200, 4, ("activity", "d", "b", "a", "c"))
+    assert fedwcm.evaluate(trained / "run", mixed).per_class_accuracy == straight.per_class_accuracy
+    assert float(straight.test_accuracy) > 0.8
+    renamed = tmp_path / "renamed.csv"
+    renamed.write_text(mixed.read_text().replace("activity,d,b,a,c", "activity,dd,b,a,c"))
+    with pytest.raises(ValueError, match=r"'d'.*'dd'"):
+        fedwcm.evaluate(trained / "run", renamed)
+    frame = pytest.importorskip("pandas").read_csv(mixed)
+    assert fedwcm.evaluate(trained / "run", frame).per_class_accuracy == straight.per_class_accuracy
+
+
+def test_predictions_are_those_of_the_model_with_or_without_labels(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labelled = table(tmp_path / "labelled.csv", 50, 6)
+    bare = table(tmp_path / "bare.csv", 50, 6, ("c", "a", "d", "b"))
+    out = tmp_path / "new" / "predictions.csv"
+    assert main(["predict", str(trained / "run"), str(bare), "--out", str(out)]) == 0
+    assert f"50 predictions in {out}" in capsys.readouterr().out
+    predictions = fedwcm.predict(trained / "run", labelled)
+    rows = list(csv.DictReader(out.open()))
+    assert list(rows[0]) == ["sample", "predicted", "p(fall)", "p(sit)", "p(walk)"]
+    assert [row["predicted"] for row in rows] == predictions.labels
+    assert [row["sample"] for row in rows] == [str(number) for number in range(1, 51)]
+    truth = [row["activity"] for row in csv.DictReader(labelled.open())]
+    accuracy = np.mean([a == b for a, b in zip(predictions.labels, truth, strict=True)])
+    assert accuracy == pytest.approx(fedwcm.evaluate(trained / "run", labelled).test_accuracy)
+    model, normalizer = fedwcm.load(trained / "run"), fedwcm.normalizer(trained / "run")
+    raw = np.array([[float(row[name]) for name in COLUMNS] for row in csv.DictReader(labelled.open())], np.float32)
+    with torch.no_grad():
+        expected = model(torch.from_numpy(normalizer(raw))).softmax(dim=1).numpy()
+    assert np.allclose(predictions.probabilities, expected, atol=1e-6)
+    assert np.allclose(fedwcm.predict(trained / "run", raw).probabilities, expected, atol=1e-6)
+    assert fedwcm.predict(trained / "run", raw.tolist()).labels == predictions.labels
+    assert fedwcm.predict(trained / "run", (torch.from_numpy(raw), truth)).labels == predictions.labels
+
+
+def test_a_label_or_client_of_another_name_is_no_input(trained: Path, tmp_path: Path) -> None:
+    known = table(tmp_path / "known.csv", 30, 6)
+    renamed = tmp_path / "renamed.csv"
+    renamed.write_text(known.read_text().replace("activity,person", "what,who"))
+    with pytest.raises(ValueError, match="'what'"):
+        fedwcm.predict(trained / "run", renamed)
+    expected = fedwcm.predict(trained / "run", known).labels
+    assert fedwcm.predict(trained / "run", renamed, label="what", client="who").labels == expected
+    measured = fedwcm.evaluate(trained / "run", renamed, label="what", client="who")
+    assert measured.test_accuracy == fedwcm.evaluate(trained / "run", known).test_accuracy
+
+
+def test_predictions_of_images_go_by_their_files(tmp_path: Path) -> None:
+    x, y = digits()
+    keep = y < 3
+    for number, (image, label) in enumerate(zip(x[keep], y[keep], strict=True)):
+        path = tmp_path / "images" / str(label) / f"{number:03d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((image.reshape(8, 8) * 15).astype(np.uint8)).save(path)
+    result = fedwcm.run("fedavg", dataset=tmp_path / "images", out=tmp_path / "run", **SMALL)
+    predictions = fedwcm.predict(tmp_path / "run", tmp_path / "images")
+    assert len(predictions.ids) == keep.sum()
+    right = [
+        Path(name).parent.name == label for name, label in zip(predictions.ids, predictions.labels, strict=True)
+    ]
+    assert np.mean(right) == pytest.approx(result.summary.final_accuracy, abs=0.2)
+    assert np.mean(right) > 0.6
+
+
+def test_the_normalizer_returns_what_went_in(tmp_path: Path) -> None:
+    fedwcm.run("fedavg", dataset="digits", out=tmp_path, **SMALL)
+    normalizer = fedwcm.normalizer(tmp_path)
+    images = np.random.default_rng(0).integers(0, 256, size=(3, 8, 8, 1)).astype(np.uint8)
+    array = normalizer(images)
+    assert array.shape == (3, 1, 8, 8)
+    last, first, grey = (
+        normalizer(torch.from_numpy(images)),
+        normalizer(torch.from_numpy(images).permute(0, 3, 1, 2)),
+        normalizer(torch.from_numpy(images)[..., 0]),
+    )
+    for tensor in (last, first, grey):
+        assert isinstance(tensor, torch.Tensor)
+        assert np.array_equal(tensor.numpy(), array)
+    listed = normalizer(images.tolist())
+    assert isinstance(listed, list)
+    assert np.allclose(np.array(listed), array)
+    with pytest.raises(ValueError, match=r"inputs of shape \(3, 5, 5, 1\).*\(1, 8, 8\)"):
+        normalizer(np.zeros((3, 5, 5, 1)))
+    with torch.no_grad():
+        assert fedwcm.load(tmp_path)(last).shape == (3, 10)

@@ -1,0 +1,182 @@
+"""Faulty clients: updates that are not finite, far too long, or far from all others."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fedwcm
+from fedwcm.core.method import Method
+from fedwcm.core.types import Context, Report, State, Vec
+from fedwcm.engine.aggregation import Aggregation
+from fedwcm.engine.rounds import DivergedError, Rounds, ServerState
+from fedwcm.engine.uploads import RobustRows, UploadRows, receive
+from fedwcm.methods.fedavg import FedAvg
+from fedwcm.methods.scaffold import SCAFFOLD
+
+from ..factories import ENGINES, Scripted, clusters, make_rounds, make_trainer, mlp, play
+
+DATA = clusters()
+COHORTS = [[0, 1, 2], [1, 2, 3, 4], [0, 1, 4]]
+BAD = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faulty:
+    """One client adds a number to all of its update, from its own second participation on."""
+
+    value: float = float("nan")
+    rounds: tuple[int, ...] = (1, 2)
+
+    def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
+        upload, report, c = super().finish(w, c, ctx)  # type: ignore[misc]
+        if ctx.round in self.rounds:
+            bad = torch.from_numpy(ctx.clients.ids == BAD)[:, None]
+            upload = {key: torch.where(bad, value + self.value, value) for key, value in upload.items()}
+            c = {key: torch.where(bad, value + self.value, value) for key, value in c.items()}
+        return upload, report, c
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultyFedAvg(Faulty, FedAvg):
+    """FedAvg with a faulty client."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultySCAFFOLD(Faulty, SCAFFOLD):
+    """SCAFFOLD with a faulty client."""
+
+
+def engine(method: Method, cohorts: list[list[int]], way: str = "sequential", **options: Any) -> Rounds:
+    chosen = ENGINES[way]
+    trainer = make_trainer(method, DATA.federation, mlp(), stacked=chosen.stacked)
+    return make_rounds(
+        trainer,
+        DATA.federation,
+        participation=Scripted(cohorts),
+        block=chosen.block,
+        workers=chosen.workers,
+        **options,
+    )
+
+
+def final(method: Method, cohorts: list[list[int]], way: str = "sequential") -> tuple[ServerState, dict[str, Any]]:
+    return play(engine(method, cohorts, way), len(cohorts))[-1]
+
+
+@pytest.mark.parametrize("way", ENGINES)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize(("faulty", "sound"), [(FaultyFedAvg, FedAvg), (FaultySCAFFOLD, SCAFFOLD)])
+def test_a_client_that_is_not_finite_is_left_out_as_if_it_had_not_answered(
+    faulty: Any, sound: Any, value: float, way: str
+) -> None:
+    state, record = final(faulty(value=value), COHORTS, way)
+    without = [COHORTS[0], *[[k for k in cohort if k != BAD] for cohort in COHORTS[1:]]]
+    expected, _ = final(sound(), without, way)
+    assert torch.equal(state.x, expected.x)
+    assert record["left_out"] == {str(BAD): "its update has a NaN or an infinity"}
+    assert record["participants"] == 2
+
+
+def test_the_state_of_a_client_that_is_left_out_stays_as_it_was() -> None:
+    rounds = engine(FaultySCAFFOLD(rounds=(1,)), COHORTS)
+    state = rounds.start(*rounds.trainer.forward.network.initial())
+    state, _ = rounds.step(state)
+    before = rounds.store.read(np.array([BAD]), torch.device("cpu"))["control"]
+    rounds.step(state)
+    assert torch.equal(rounds.store.read(np.array([BAD]), torch.device("cpu"))["control"], before)
+
+
+def test_a_round_in_which_every_update_is_not_finite_ends_the_run() -> None:
+    with pytest.raises(DivergedError, match="every client has a NaN or an infinity in round 2"):
+        final(FaultyFedAvg(), [[0, 1], [1]])
+
+
+def test_rejection_can_be_switched_off() -> None:
+    rounds = engine(FaultyFedAvg(), COHORTS)
+    rounds.backend.reject_nonfinite = False  # type: ignore[attr-defined]
+    with pytest.raises(DivergedError, match="the model has a NaN"):
+        play(rounds, 3)
+
+
+# --- norms and robust sums ---------------------------------------------------------------------------
+
+ROWS = torch.from_numpy(np.random.default_rng(0).normal(size=(7, 5)))
+
+
+def test_the_median_and_the_trimmed_mean_are_numpys() -> None:
+    weights = np.full(7, 1 / 7)
+    np.testing.assert_allclose(RobustRows({"delta": ROWS}, 0.5).sum("delta", weights), np.median(ROWS, axis=0))
+    even = ROWS[:6]
+    np.testing.assert_allclose(
+        RobustRows({"delta": even}, 0.5).sum("delta", np.ones(6)), 6 * np.median(even, axis=0)
+    )
+    trimmed = np.sort(ROWS.numpy(), axis=0)[1:-1].mean(axis=0)
+    np.testing.assert_allclose(RobustRows({"delta": ROWS}, 0.2).sum("delta", weights), trimmed)
+    table = np.stack([weights, -3 * weights])
+    two = RobustRows({"delta": ROWS}, 0.2).sum("delta", table)
+    np.testing.assert_allclose(two, np.stack([trimmed, -3 * trimmed]))
+
+
+def test_a_robust_sum_of_equal_uploads_is_the_plain_one() -> None:
+    rows, weights = ROWS[:1].repeat(4, 1), np.array([0.1, 0.2, 0.3, 0.4])
+    for trim in (0.1, 0.3, 0.5):
+        plain = UploadRows({"delta": rows}).sum("delta", weights)
+        torch.testing.assert_close(RobustRows({"delta": rows}, trim).sum("delta", weights), plain)
+
+
+def test_increments_beyond_the_bound_are_scaled_down_to_it_and_counted() -> None:
+    bound = float(ROWS.norm(dim=1).median())
+    uploads, clipped = receive(Aggregation(max_norm=bound), {"delta": ROWS})
+    assert isinstance(uploads, UploadRows)
+    assert clipped == 3
+    norms = uploads.rows["delta"].norm(dim=1)
+    assert norms.max() <= bound * (1 + 1e-12)
+    short = ROWS.norm(dim=1) <= bound
+    assert torch.equal(uploads.rows["delta"][short], ROWS[short])
+    torch.testing.assert_close(
+        torch.cosine_similarity(uploads.rows["delta"], ROWS), torch.ones(7, dtype=torch.float64)
+    )
+
+
+@pytest.mark.parametrize("options", [{"rule": "median"}, {"rule": "trimmed", "trim": 0.3}, {"max_norm": 3.0}])
+def test_one_client_with_a_huge_update_does_not_ruin_the_model(options: Any) -> None:
+    everybody = [[0, 1, 2, 3, 4]] * 3
+    wild = FaultyFedAvg(value=1e30)
+    ends = []
+    for aggregation in (Aggregation(), Aggregation(**options)):
+        rounds = engine(wild, everybody, aggregation=aggregation)
+        ends.append(play(rounds, 3)[-1][0].x.abs().max())
+    assert ends[0] > 1e20
+    assert ends[1] < 100
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "reason"),
+    [
+        ("scaffold", {"aggregation.rule": "median"}, "aggregation.rule = 'median'.*scaffold.*clients keep state"),
+        ("feddyn", {"aggregation.max_norm": 1.0}, "aggregation.max_norm.*feddyn.*clients keep state"),
+        ("mime", {"aggregation.rule": "trimmed"}, "trimmed.*mime.*first phase"),
+        ("fedwcm", {"aggregation.rule": "median"}, "median.*fedwcm.*ignores the weights"),
+    ],
+)
+def test_methods_whose_sums_do_not_permit_it_are_refused_by_name(method: str, settings: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        fedwcm.run(method, dataset="digits", clients=5, rounds=1, settings=settings)
+
+
+def test_options_out_of_range_are_refused_by_name() -> None:
+    for options, name in (({"trim": 0.5}, "trim"), ({"max_norm": 0.0}, "max_norm"), ({"rule": "krum"}, "rule")):
+        with pytest.raises(ValueError, match=name):
+            Aggregation(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("settings", [{"aggregation.rule": "median"}, {"aggregation.max_norm": 0.5}])
+def test_a_run_with_robust_sums_learns_and_says_how_many_were_clipped(settings: Any) -> None:
+    result = fedwcm.run("fedavg", dataset="digits", clients=10, participation=0.5, rounds=8, settings=settings)
+    records: list[Any] = list(result.history)
+    assert records[-1].test_accuracy > 0.4
+    if "aggregation.max_norm" in settings:
+        assert all(0 <= record.extra["clipped_clients"] <= 5 for record in records)

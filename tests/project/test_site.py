@@ -1,0 +1,117 @@
+"""The documentation site builds without a warning, and has what it should."""
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+import fedwcm
+from tests.project import ROOT
+
+pytestmark = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("material", "mkdocstrings", "nbconvert")),
+    reason="the tools of the site are not installed: pip install 'fedwcm[docs]'",
+)
+
+NOTEBOOK = {
+    "cells": [
+        {
+            "cell_type": "markdown",
+            "metadata": {},
+            "source": "# A trial\n\nSee [the data](../docs/data.md#your-own).",
+        },
+        {
+            "cell_type": "code",
+            "metadata": {},
+            "execution_count": 1,
+            "source": "raise SystemExit('a build executes nothing')",
+            "outputs": [{"output_type": "display_data", "metadata": {}, "data": {"image/png": "aGVsbG8="}}],
+        },
+    ],
+    "metadata": {},
+    "nbformat": 4,
+    "nbformat_minor": 4,
+}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site of a copy of this repository that has one more tutorial."""
+    copy = _copy(tmp_path_factory.mktemp("repository"))
+    done = _build(copy)
+    assert done.returncode == 0, done.stderr
+    return copy / "site"
+
+
+def test_the_front_page_is_the_readme(site: Path) -> None:
+    page = (site / "index.html").read_text(encoding="utf-8")
+    assert 'href="data.html"' in page
+    assert 'src="docs/' not in page
+
+
+def test_navigation_has_its_five_groups(site: Path) -> None:
+    page = (site / "index.html").read_text(encoding="utf-8")
+    positions = [
+        page.index(f"{group}\n") for group in ("Get started", "Guides", "Methods", "Results", "Reference")
+    ]
+    assert positions == sorted(positions)
+
+
+def test_reference_has_every_public_name(site: Path) -> None:
+    inventory = zlib.decompress((site / "objects.inv").read_bytes().split(b"\n", 4)[4]).decode()
+    documented = {line.split(" ", 1)[0] for line in inventory.splitlines()}
+    public = [getattr(fedwcm, name) for name in fedwcm.__all__]
+    missing = {f"{thing.__module__}.{thing.__qualname__}" for thing in public} - documented
+    assert not missing
+    assert {"fedwcm.balance.client_weights", "fedwcm.testing.check_method"} <= documented
+
+
+def test_a_notebook_becomes_a_page(site: Path) -> None:
+    page = (site / "tutorials" / "trial.html").read_text(encoding="utf-8")
+    assert 'href="../data.html#your-own"' in page
+    image = re.search(r'src="(trial_files/[^"]+\.png)"', page)
+    assert image is not None
+    assert (site / "tutorials" / image.group(1)).read_bytes() == b"hello"
+    assert 'href="tutorials/trial.html"' in (site / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("broken", "complaint"),
+    [
+        ("[nowhere](nowhere.md)", "nowhere.md"),
+        ("[no heading](data.md#nowhere)", "#nowhere"),
+        ("[no file](../configs/nowhere.toml)", "configs/nowhere.toml"),
+    ],
+)
+def test_a_broken_link_is_an_error(tmp_path: Path, broken: str, complaint: str) -> None:
+    copy = _copy(tmp_path)
+    with (copy / "docs" / "models.md").open("a", encoding="utf-8") as page:
+        page.write(f"\n{broken}\n")
+    done = _build(copy)
+    assert done.returncode != 0
+    assert complaint in done.stderr
+
+
+def _copy(to: Path) -> Path:
+    """Copy what the site is made of, and a tutorial."""
+    for name in ("docs", "configs", "examples", "src"):
+        shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (*ROOT.glob("*.md"), ROOT / "mkdocs.yml", ROOT / "LICENSE", ROOT / "CITATION.cff"):
+        shutil.copy(path, to)
+    (to / "tutorials").mkdir()
+    (to / "tutorials" / "trial.ipynb").write_text(json.dumps(NOTEBOOK), encoding="utf-8")
+    return to
+
+
+def _build(copy: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)

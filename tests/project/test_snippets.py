@@ -1,0 +1,154 @@
+"""Every Python snippet and every `fedwcm` command of the README and the documentation runs.
+
+Commands run as they stand, but for one round, on small stand-ins for the data that they name.
+"""
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import fedwcm
+from fedwcm.cli import main
+from tests.project import ROOT
+from tests.project.markdown import GITHUB, text_of
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PYTHON = re.compile(r"(import|from|class|def|@|fedwcm\.|# \w+\.py)\b")
+
+NOT_RUN = {
+    "fedwcm run --dataset hub:": "downloads from the Hugging Face hub",
+    "--track tensorboard": "needs the trackers' servers and settings; tests/runs/trackers runs them",
+    "fedwcm run --dataset synthetic --clients 1000000": "a million clients take a gigabyte; tests/data has fewer",
+    "--imbalance $imbalance": "part of a shell script that takes hours",
+    '--methods "$methods"': "part of a shell script that takes hours",
+    "--methods clip2fl": "needs the teacher that the line before it makes; tests/test_teacher.py makes one",
+    "class FedNova(Method):": "an excerpt of examples/adding-a-method, which tests/test_example_method.py runs",
+    "from fednova import FedNova": "needs the example installed; tests/test_example_method.py does that",
+    "client_app(model=my_model": "the reader's own model and data; tests/flower runs such an app",
+    "server_app(model=my_model": "the reader's own model and data; tests/flower runs such an app",
+    'Client("hospital-7"': "the reader's own transport; tests/privacy has one",
+    "--model my_model:make": "stops in the debugger",
+    "            breakpoint()": "stops in the debugger",
+    "class Printer(Tracker):": "an excerpt; tests/runs/trackers has the same tracker",
+}
+"""Snippets that are not run here, by a text that they contain, and why."""
+
+SLOW = dict.fromkeys(("results.md", "reports.md", "debugging.md"), pytest.mark.slow)
+"""Pages that take more than a few seconds: comparisons over many seeds, figures by matplotlib, convolutions."""
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """A block of code of a page."""
+
+    page: Path
+    line: int
+    text: str
+    language: str
+
+    @property
+    def is_python(self) -> bool:
+        return self.language == "python" or (not self.language and PYTHON.match(self.text) is not None)
+
+    @property
+    def commands(self) -> list[str]:
+        joined = self.text.replace("\\\n", " ")
+        return [line.strip() for line in joined.splitlines() if line.strip().startswith("fedwcm ")]
+
+
+def snippets(page: Path) -> list[Snippet]:
+    """The fenced and the indented blocks of a page."""
+    return [
+        Snippet(
+            page, token.map[0] + 1, token.content.strip(), token.info or ("text" if token.type == "fence" else "")
+        )
+        for token in GITHUB.parse(text_of(page))
+        if token.type in ("fence", "code_block") and token.map is not None
+    ]
+
+
+@pytest.fixture(scope="module")
+def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs that pages other than the README speak of."""
+    folder = tmp_path_factory.mktemp("finished")
+    options = {"dataset": "digits", "clients": 5, "rounds": 2, "epochs": 1}
+    fedwcm.compare(["fedavg", "fedwcm"], [0], folder / "runs" / "fashion", **options)
+    for name in ("digits", "mine"):
+        fedwcm.run("fedwcm", out=folder / "runs" / name, **options)
+    return folder
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with small files under the names that the pages use."""
+    rng = np.random.default_rng(0)
+    for name, rows in (("activities", 300), ("next-year", 60), ("next-week", 20)):
+        values = rng.normal(size=(rows, 4))
+        lines = [
+            ",".join(f"{value:.4f}" for value in row) + f",{['sit', 'walk', 'fall'][i % 3]},p{i % 6}"
+            for i, row in enumerate(values)
+        ]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["a,b,c,d,activity,person", *lines]) + "\n")
+    outcomes = [f"{i},{i % 7},{i % 5},{'sick' if i % 3 else 'well'}" for i in range(60)]
+    for name in ("patients", "new"):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["id,age,dose,outcome", *outcomes]) + "\n")
+    (tmp_path / "unlabelled.csv").write_text("dose,age\n3,4\n1,2\n")
+    for i in range(120):
+        path = tmp_path / "images" / "train" / "ab"[i % 2] / f"{i}.png"
+        for place in (path, Path(str(path).replace("train", "test"))):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 256, size=(16, 16, 3)).astype(np.uint8)).save(place)
+    for name, shape in (("fashion-mnist", (28, 28, 1)), ("cifar10", (32, 32, 3))):
+        y = np.arange(600) % 10
+        x = rng.integers(0, 256, size=(600, *shape)).astype(np.uint8)
+        np.savez(tmp_path / f"{name}.npz", x_train=x, y_train=y, x_test=x[:100], y_test=y[:100])
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    monkeypatch.setenv("FEDWCM_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", [pytest.param(p, marks=SLOW.get(p.name, ()), id=p.name) for p in PAGES])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_snippets_run(
+    page: Path, workspace: Path, finished_runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if page.name != "README.md":
+        (workspace / "runs").symlink_to(finished_runs / "runs")
+    names: dict[str, object] = {}
+    for snippet in snippets(page):
+        if any(text in snippet.text for text in NOT_RUN) and snippet.is_python:
+            continue
+        if snippet.is_python:
+            if written := re.match(r"# (\w+\.py)\n", snippet.text):
+                (workspace / written[1]).write_text(snippet.text)
+            exec(compile(snippet.text, f"{page.name}:{snippet.line}", "exec"), names)
+        for command in snippet.commands:
+            if not any(text in command for text in NOT_RUN):
+                assert main(shortened(command)) == 0, (
+                    f"{page.name}:{snippet.line}: {command}\n{capsys.readouterr().err}"
+                )
+
+
+def shortened(command: str) -> list[str]:
+    """The arguments of a command that ends soon."""
+    arguments = shlex.split(command, comments=True)[1:]
+    return arguments + {"run": ["--rounds", "1"], "compare": ["--rounds", "1"], "watch": ["--once"]}.get(
+        arguments[0], []
+    )
+
+
+def test_everything_that_is_not_run_is_there() -> None:
+    found = [snippet.text for page in PAGES for snippet in snippets(page)]
+    assert [text for text in NOT_RUN if not any(text in each.replace("\\\n", " ") for each in found)] == []
+
+
+def test_the_pages_have_snippets_of_both_kinds() -> None:
+    all_of_them = [snippet for page in PAGES for snippet in snippets(page)]
+    assert sum(snippet.is_python for snippet in all_of_them) >= 8
+    assert sum(len(snippet.commands) for snippet in all_of_them) >= 25

@@ -1,0 +1,69 @@
+"""The import rules of docs/architecture.md: layers import downwards only."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import fedwcm
+
+ROOT = Path(fedwcm.__file__).parent
+
+ZOO = {"methods", "losses", "samplers"}
+ALLOWED: dict[str, set[str]] = {
+    "balance": set(),
+    "core": {"balance"},
+    "methods": {"core", "balance", "teacher"},
+    "losses": {"core", "balance", "teacher"},
+    "samplers": {"core"},
+    "teacher": {"core", "data"},
+    "data": {"core"},
+    "models": {"core"},
+    "metrics": {"core", "engine"},
+    "engine": {"core", "models"},
+    "privacy": {"core"},
+    "config": {"core", "engine", "data", "models", "privacy", *ZOO},
+    "runs": {"core", "engine", "config", "data", "models", "metrics"},
+    "watch": {"config", "runs"},
+    "reports": {"core", "config", "data", "metrics", "runs"},
+    "flower": {"core", "engine", "config", "data", "models", "runs", "privacy", *ZOO},
+    "testing": {"core", "engine", "config", *ZOO},
+}
+"""What each room may import of the others; the public layer (`api`, `cli`) may import all."""
+
+PUBLIC = {"__init__", "__main__", "api", "cli"}
+
+
+def imports(path: Path) -> set[str]:
+    """The modules of this package that a file imports, wherever in it."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    return {name for name in found if name.startswith("fedwcm.")}
+
+
+FILES = sorted(path for path in ROOT.rglob("*.py") if "template" not in path.parts)
+
+
+def room(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def test_every_room_has_a_rule() -> None:
+    assert {room(path) for path in FILES} == {*ALLOWED, *PUBLIC}
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if room(p) in ALLOWED], ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_downwards(path: Path) -> None:
+    own = room(path)
+    used = {name.split(".")[1] for name in imports(path)} - {own, "__version__"}
+    assert used <= ALLOWED[own], f"{own} may not import {sorted(used - ALLOWED[own])}"
+
+
+def test_nothing_outside_the_engine_imports_its_fast_paths() -> None:
+    outside = [p for p in FILES if room(p) != "engine"]
+    assert not [p for p in outside if any(name.startswith("fedwcm.engine.fast") for name in imports(p))]
