@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from itertools import cycle, product
 from pathlib import Path
 
@@ -63,17 +64,23 @@ def test_gradients_are_right_under_two_instruction_sets() -> None:
     assert problems([*EXAMPLES, *strided], isas=["SSE41", "AVX2"]) == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
-def test_every_convolution_of_every_model(isa: str | None, threads: int) -> None:
+@cache
+def every_convolution() -> list[Convolution]:
+    """The convolutions of all models at all widths, with batches of all sizes."""
     found: dict[Convolution, None] = {}
     for width, name, shape in product(range(1, 65), MODELS, IMAGES):
         options = {"width": width, "groups": 1} if name.startswith("resnet") else {}
         if options or width == 1:
             found |= dict.fromkeys(convolutions(name, shape, batch=1, **options))
     batches = cycle(range(1, 51))
-    chosen = [replace(each, batch=affordable_batch(each, next(batches))) for each in found]
+    return [replace(each, batch=affordable_batch(each, next(batches))) for each in found]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+def test_every_convolution_of_every_model(isa: str | None, threads: int) -> None:
+    chosen = every_convolution()
     assert {each.batch for each in chosen} == set(range(1, 51))
     assert problems(chosen, isas=[isa], threads=[threads], timeout=600) == []
 
