@@ -22,7 +22,7 @@ REFERENCE = {
     "method": ("fedwcm.core.method", "fedwcm.core.mixins", "fedwcm.core.types"),
     "loss": ("fedwcm.core.loss", "fedwcm.core.batch"),
     "sampler": ("fedwcm.core.sampler",),
-    "dataset": ("fedwcm.data.dataset",),
+    "dataset": ("fedwcm.data.dataset", "fedwcm.data.partition.protocol"),
     "balance": ("fedwcm.balance",),
     "testing": ("fedwcm.testing",),
 }

@@ -32,7 +32,7 @@ def test_wcm_goes_with_any_momentum_method_and_with_no_other() -> None:
     composed = fedwcm.run("mofedsam+wcm[temperature_scale=1.0]", **SMALL)
     assert composed.config.method.options["temperature_scale"] == 1.0
     assert composed.history[1].extra["alpha"] > 0.1
-    with pytest.raises(ValueError, match=r"fedavg has no momentum of FedCM's kind"):
+    with pytest.raises(ValueError, match=r"fedavg has no FedCM-style momentum"):
         METHODS["fedavg+wcm"]
 
 

@@ -1,6 +1,6 @@
-"""The paper's own maths: imbalance, client scores, temperature, weights, adaptive momentum.
+"""The FedWCM paper's own mathematics: imbalance, client scores, temperature, weights, adaptive momentum.
 
-Pure NumPy, usable alone with any other federated stack. Symbols, as in the paper: C classes, K clients,
+Pure NumPy, so it can be used with any other federated framework. Symbols as in the paper: C classes, K clients,
 n_kc samples of class c at client k (`counts`), p the global class distribution, p̂ the target (uniform
 unless given).
 
@@ -22,14 +22,14 @@ Floats = NDArray[np.float64]
 ScoreRule = Literal["scarcity", "absolute"]
 
 ALPHA_MARGIN = 1e-6
-"""How far below 1 the adaptive alpha stays: momentum is damped, never switched off."""
+"""Distance that the adaptive alpha keeps from 1, so that momentum is damped but never switched off."""
 
 _ROUNDING = 1e-12
-"""A discrepancy below this is rounding noise of the division by the total, that is: balanced."""
+"""A discrepancy below this is rounding error of the division by the total; the data counts as balanced."""
 
 
 def discrepancy(counts: ArrayLike, target: ArrayLike | None = None) -> float:
-    """D = ‖p̂ − p‖₁, the distance of the global class distribution from the target, in [0, 2)."""
+    """Return D = ‖p̂ − p‖₁, the distance of the global class distribution from the target, in [0, 2)."""
     table = _checked_counts(counts)
     return _distance(_distribution(table), _checked_distribution("target", target, table.shape[1]))
 
@@ -41,10 +41,10 @@ def client_scores(
     *,
     prior: ArrayLike | None = None,
 ) -> Floats:
-    """How much globally scarce data each client holds, one number a client.
+    """Return one score per client: how much globally scarce data it holds.
 
-    `prior` is the global class distribution where `counts` holds only some of the clients (a client that
-    scores itself knows its own row and the gathered distribution); by default it is taken from `counts`.
+    `prior` is the global class distribution. It defaults to that of `counts` and must be given where `counts`
+    covers only some of the clients: a client that scores itself has its own row and the gathered distribution.
     """
     table = _checked_counts(counts)
     classes = table.shape[1]
@@ -63,7 +63,7 @@ def client_scores(
 
 
 def temperature(counts: ArrayLike, target: ArrayLike | None = None, scale: float = 1.0) -> float:
-    """T = scale / (C · D): the longer the tail, the colder the softmax; infinite when balanced."""
+    """Return T = scale / (C · D): a longer tail gives a lower temperature; infinite when balanced."""
     if not (np.isfinite(scale) and scale > 0):
         raise ValueError(f"scale must be a positive number, not {scale!r}")
     table = _checked_counts(counts)
@@ -72,9 +72,9 @@ def temperature(counts: ArrayLike, target: ArrayLike | None = None, scale: float
 
 
 def client_weights(scores: ArrayLike, temperature: float, samples: ArrayLike | None = None) -> Floats:
-    """Softmax of the scores at this temperature (Eq. 4), summing to 1.
+    """Return the softmax of the scores at this temperature (Eq. 4); the weights sum to 1.
 
-    With `samples`, the weights of FedWCM-X: multiplied by each client's number of samples and renormalised.
+    With `samples`, return the weights of FedWCM-X: multiplied by each client's sample count and renormalised.
     """
     s = _checked_vector("scores", scores)
     if not temperature > 0:
@@ -95,10 +95,10 @@ def client_weights(scores: ArrayLike, temperature: float, samples: ArrayLike | N
 
 
 def adaptive_alpha(discrepancy: float, round_mean: float, overall_mean: float, base: float = 0.1) -> float:
-    """Eq. 5: the momentum value of the next round, in [base, 1 − ALPHA_MARGIN].
+    """Return the alpha of the next round (Eq. 5), in [base, 1 − ALPHA_MARGIN].
 
-    `round_mean` is the mean score of the clients that answered, `overall_mean` that of all clients. Where
-    no client holds scarce data (balanced classes) the ratio is taken as 1.
+    `round_mean` is the mean score of the clients that answered, `overall_mean` that of all clients. If no
+    client holds scarce data (balanced classes), the ratio is taken as 1.
     """
     for name, value in (("round_mean", round_mean), ("overall_mean", overall_mean)):
         if not (np.isfinite(value) and value >= 0):
@@ -113,10 +113,10 @@ def adaptive_alpha(discrepancy: float, round_mean: float, overall_mean: float, b
 
 
 def momentum_gain(alpha: float, samples: ArrayLike, batch_size: int) -> float:
-    """Gain with which a round's momentum feeds the next one if it is divided by n/b instead of ⌈n/b⌉ steps.
+    """Return the gain of the momentum from one round to the next if it is divided by n/b instead of ⌈n/b⌉ steps.
 
-    At 1 or more the momentum grows geometrically whatever the data. `samples` is the size of the clients,
-    one number or one per client.
+    At a gain of 1 or more the momentum grows geometrically, whatever the data. `samples` is the number of samples
+    of a client: one number for all, or one per client.
     """
     n = _checked_vector("samples", np.atleast_1d(np.asarray(samples, dtype=np.float64)))
     if (n <= 0).any():
@@ -133,7 +133,7 @@ def _checked_counts(counts: ArrayLike) -> Floats:
     if table.ndim != 2 or 0 in table.shape:
         raise ValueError(f"counts must be a (clients × classes) array, not of shape {table.shape}")
     if not np.isfinite(table).all():
-        raise ValueError("counts must be finite: there is a NaN or an infinity in them")
+        raise ValueError("counts must be finite: they contain a NaN or an infinity")
     if (table < 0).any():
         client, label = np.argwhere(table < 0)[0]
         raise ValueError(f"counts must not be negative: client {client}, class {label}: {table[client, label]:g}")
@@ -161,7 +161,7 @@ def _checked_vector(name: str, values: ArrayLike) -> Floats:
     if vector.ndim != 1 or not len(vector):
         raise ValueError(f"{name} must be a vector with at least one entry, not of shape {vector.shape}")
     if not np.isfinite(vector).all():
-        raise ValueError(f"{name} must be finite: there is a NaN or an infinity in it")
+        raise ValueError(f"{name} must be finite: it contains a NaN or an infinity")
     return vector
 
 

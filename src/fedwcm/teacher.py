@@ -1,10 +1,10 @@
-"""A teacher: what a frozen model, such as CLIP, says of every training sample of a data set.
+"""Teachers: the logits of a frozen model, such as CLIP, for every training sample of a data set.
 
     python -m fedwcm.teacher --dataset cifar10            # writes teacher.safetensors
     fedwcm run --method clip2fl --dataset cifar10         # reads it
 
-CLIP runs through the package open_clip, on the whole training part, once; every run on this data set can use the
-file, whatever its long tail or its clients. For a teacher of your own, `Teacher(...).write(path)`.
+CLIP runs once over the whole training set, through the package open_clip. Every run on this data set can use the
+file, whatever its long tail and partition. To use a teacher of your own, call `Teacher(...).write(path)`.
 """
 
 import argparse
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 TEACHER_FILE = "teacher.safetensors"
 PROMPT = "a photo of a {}"
 SHARPNESS = 100.0
-"""CLIP's logits are so many times a cosine: the scale with which it was trained."""
+"""Factor from the cosine similarity to CLIP's logits: the scale it was trained with."""
 
 CHUNK = 64
-"""Images in a forward pass: bounds memory, changes nothing else."""
+"""Images per forward pass; affects memory only."""
 
 
 @dataclass(frozen=True, eq=False)
 class Teacher:
-    """Logits `(n, C)` for every training sample in the order of the data set, and a vector for every class.
+    """Logits `(n, C)` for every training sample, in data set order, and one embedding per class.
 
-    `labels (n,)` are the samples' true classes: they tell whether a file belongs to the data at hand.
+    `labels (n,)` are the true classes of the samples, used to check that a file matches the data of a run.
     """
 
     logits: Tensor
@@ -51,7 +51,7 @@ class Teacher:
     labels: Tensor
 
     def __post_init__(self) -> None:
-        """Refuse tensors whose shapes do not belong together."""
+        """Raise ValueError for tensors whose shapes do not match."""
         if self.logits.dim() != 2 or self.labels.shape != self.logits.shape[:1]:
             raise ValueError(
                 f"a teacher's logits {tuple(self.logits.shape)} and labels {tuple(self.labels.shape)} must be "
@@ -60,12 +60,12 @@ class Teacher:
         if self.embeddings.dim() != 2 or len(self.embeddings) != self.logits.shape[1]:
             raise ValueError(
                 f"a teacher's embeddings {tuple(self.embeddings.shape)} must be (classes, dimensions), "
-                f"with {self.logits.shape[1]} classes as its logits"
+                f"with {self.logits.shape[1]} classes like its logits"
             )
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """The teacher in this file."""
+        """Read a teacher from a file."""
         if not Path(path).exists():
             raise FileNotFoundError(
                 f"there is no teacher file {path}: make one with "
@@ -74,12 +74,10 @@ class Teacher:
         try:
             return cls(**load_file(path))
         except (SafetensorError, TypeError) as error:
-            raise ValueError(
-                f"{path} is not a teacher file, with logits, embeddings and labels: {error}"
-            ) from None
+            raise ValueError(f"{path} is not a teacher file with logits, embeddings and labels: {error}") from None
 
     def write(self, path: str | Path, facts: dict[str, object] | None = None) -> None:
-        """Save the teacher, with whatever is worth knowing of it."""
+        """Save the teacher, with `facts` about its origin as metadata."""
         tensors = {"logits": self.logits, "embeddings": self.embeddings, "labels": self.labels}
         save_file(
             {key: value.cpu().contiguous() for key, value in tensors.items()},
@@ -88,34 +86,34 @@ class Teacher:
         )
 
     def require_classes(self, classes: int, path: str) -> None:
-        """Refuse data with another number of classes."""
+        """Raise ValueError for data with a different number of classes."""
         if self.logits.shape[1] != classes:
-            raise ValueError(f"{path} is a teacher of {self.logits.shape[1]} classes, the data has {classes}")
+            raise ValueError(f"{path} is a teacher for {self.logits.shape[1]} classes, but the data has {classes}")
 
     def require_samples(self, ids: Tensor, labels: Tensor, path: str) -> None:
-        """Refuse samples that are not those of the file: of these numbers and with these labels."""
+        """Raise ValueError unless the file has samples with these ids and these labels."""
         ids, labels = ids.cpu(), labels.cpu()
         if int(ids.max()) >= len(self.labels) or not torch.equal(self.labels[ids], labels):
             raise ValueError(
-                f"{path} is of other training samples than these: make it anew, with the data set, the test "
+                f"{path} was made for different training samples: make it again with the data set, the test "
                 "fraction and the seed of this run"
             )
 
 
 class Encoder(Protocol):
-    """A model that puts images and texts into one space."""
+    """A model that embeds images and texts in one space."""
 
     def images(self, images: NDArray[np.uint8]) -> Tensor:
-        """Embeddings of images `(n, height, width, channels)`."""
+        """Return the embeddings of images `(n, height, width, channels)`."""
         ...
 
     def texts(self, texts: Sequence[str]) -> Tensor:
-        """Embeddings of texts."""
+        """Return the embeddings of texts."""
         ...
 
 
 class OpenClip:
-    """CLIP by the package open_clip; `weights` is one of its tags or a file."""
+    """CLIP from the package open_clip; `weights` is one of its tags or a file."""
 
     def __init__(self, model: str, weights: str, device: str) -> None:
         open_clip = _open_clip()
@@ -127,7 +125,7 @@ class OpenClip:
         except (OSError, RuntimeError, ValueError) as error:
             raise FileNotFoundError(
                 f"CLIP {model!r} with the weights {weights!r} cannot be loaded: {error}. The weights of a tag are "
-                "downloaded at its first use; without a network, fetch them elsewhere and pass --weights FILE"
+                "downloaded on first use; without a network, fetch them elsewhere and pass --weights FILE"
             ) from error
         self._module, self._device = module.eval(), device
 
@@ -142,10 +140,10 @@ class OpenClip:
 
 
 def zero_shot(dataset: "Dataset", encoder: Encoder, prompt: str = PROMPT) -> Teacher:
-    """What the encoder says of the training images when it is only told the names of the classes."""
+    """Return the encoder's zero-shot logits for the training images, from the class names alone."""
     if not dataset.is_image or dataset.x_train.dtype != np.uint8:
         kind = f"{dataset.x_train.dtype} of shape {dataset.x_train.shape}"
-        raise ValueError(f"{dataset.name} is {kind}: CLIP reads images of 8 bits only")
+        raise ValueError(f"{dataset.name} is {kind}: CLIP reads 8-bit images only")
     images, names = dataset.x_train, [name.replace("_", " ") for name in dataset.classes]
     with torch.no_grad():
         classes = normalize(encoder.texts([prompt.format(name) for name in names]).float(), dim=-1)
@@ -157,14 +155,14 @@ def zero_shot(dataset: "Dataset", encoder: Encoder, prompt: str = PROMPT) -> Tea
 
 
 def picture(image: NDArray[np.uint8]) -> "Image":
-    """An image `(height, width, channels)`, grey or coloured, as CLIP's preparation takes it."""
+    """Return a grey or colour image `(height, width, channels)` as the RGB image that CLIP's transform expects."""
     from PIL.Image import fromarray
 
     return fromarray(image[..., 0] if image.shape[-1] == 1 else image).convert("RGB")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make a teacher file; the exit code is 0, or 2 with a word on what is missing."""
+    """Write a teacher file; return the exit code, 0 or (after an error message) 2."""
     from fedwcm.data import load_dataset
 
     chosen = _parser().parse_args(arguments)
@@ -184,24 +182,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     facts = {"dataset": dataset.name, "classes": list(dataset.classes), "prompt": chosen.prompt}
     teacher.write(chosen.out, {**facts, "model": chosen.model, "weights": chosen.weights})
     correct = (teacher.logits.argmax(dim=-1) == teacher.labels).double().mean()
-    print(f"{chosen.out}: {len(teacher.labels)} samples, {float(correct):.1%} of them right")
+    print(f"{chosen.out}: {len(teacher.labels)} samples, {float(correct):.1%} of them classified correctly")
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m fedwcm.teacher", description="Let CLIP classify a data set's training part, for clip2fl."
+        prog="python -m fedwcm.teacher",
+        description="Classify a data set's training samples with CLIP, for clip2fl.",
     )
     parser.add_argument(
         "--dataset", required=True, help="as in fedwcm run: a named data set, a folder of images, …"
     )
-    parser.add_argument("--data-dir", help="folder in which named data sets are looked for first")
-    parser.add_argument("--label", help="label column of a data set of the hub")
-    parser.add_argument("--test-fraction", type=float, default=0.2, help="share held out, as in the runs to teach")
-    parser.add_argument("--seed", type=int, default=0, help="seed of that share, as in the runs to teach")
+    parser.add_argument("--data-dir", help="folder to search first for named data sets")
+    parser.add_argument("--label", help="label column of a data set from the hub")
+    parser.add_argument(
+        "--test-fraction", type=float, default=0.2, help="fraction held out for testing, as in the runs"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of that split, as in the runs")
     parser.add_argument("--model", default="ViT-B-32-quickgelu", help="a model of open_clip (%(default)s)")
     parser.add_argument("--weights", default="openai", help="a tag of open_clip or a file (%(default)s)")
-    parser.add_argument("--prompt", default=PROMPT, help="text for a class, its name at {} (%(default)s)")
+    parser.add_argument("--prompt", default=PROMPT, help="text for a class, with {} for its name (%(default)s)")
     parser.add_argument(
         "--device", default="cuda" if torch.cuda.is_available() else "cpu", help="%(default)s here"
     )
@@ -214,8 +215,8 @@ def _open_clip() -> Any:
         return import_module("open_clip")
     except ImportError as error:
         raise ImportError(
-            "CLIP runs through the package open_clip: pip install open_clip_torch. Only making a teacher file "
-            "needs it, not training with one"
+            "CLIP runs through the package open_clip: pip install open_clip_torch. It is needed only to make a "
+            "teacher file, not to train with one"
         ) from error
 
 

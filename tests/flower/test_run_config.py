@@ -39,6 +39,7 @@ def test_options_in_brackets_reach_what_flower_s_config_cannot_hold() -> None:
 def test_a_recipe_wins_over_the_parts_that_an_app_lists() -> None:
     config = read({"method.name": "balancefl", "loss.name": "cross_entropy", "sampler.name": "uniform"}).config
     assert (config.method.name, config.loss.name, config.sampler.name) == ("fedavg", "balancefl", "balanced")
+    assert config.title == "balancefl"
 
 
 def test_options_of_the_method_stand_beside_its_name() -> None:

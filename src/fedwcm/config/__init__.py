@@ -1,1 +1,1 @@
-"""From words to objects: options, TOML files, flags and what they build."""
+"""Configuration: options, TOML files and flags, and the objects built from them."""

@@ -1,4 +1,4 @@
-"""From a configuration to everything a run needs: data, clients, model, method, engine."""
+"""Build everything that a run needs from its configuration: data, clients, model, method, engine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -37,7 +37,7 @@ from fedwcm.models import has_embedding
 from fedwcm.models.facts import ModelFacts
 
 NAMED_IMBALANCE = 0.1
-"""The long tail that named data sets get unless the user says otherwise: the paper's default."""
+"""Default long tail of named data sets, as in the paper."""
 
 PARTITION_DEFAULTS: dict[str, object] = {"clients": 100, "beta": 0.1}
 
@@ -52,7 +52,7 @@ class LabelledTensors:
 
 @dataclass(frozen=True, eq=False)
 class PartitionedData:
-    """The data of a run: what each client holds, what is held out, and the configuration that says so."""
+    """The data of a run: each client's samples, the held-out samples, and the resolved configuration."""
 
     config: Config
     dataset: Dataset
@@ -72,7 +72,7 @@ class PartitionedData:
 class Experiment:
     """A run that is ready to start, with its configuration resolved.
 
-    `test` is None where nobody has data to test on; `facts` is what it takes to use the trained model.
+    `test` is None if there are no test data; `facts` is what one needs to use the trained model.
     """
 
     config: Config
@@ -170,12 +170,12 @@ def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True
     config = replace(parts.resolved(source.config), model=model, run=replace(config.run, device=str(device)))
     network = Network(module, device)
     x, buffers = network.initial()
-    network.point_parameters(x)  # or the module would hold a second model
+    network.point_parameters(x)  # otherwise the module would hold a second copy of the model
     federation = source.federation
     population = _population(config, federation)
     choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population))
     trainer = parts.trainer(config, choice.forward(network), population)
-    keep_freed_memory()  # not earlier: what data and model took for a while goes back to the system
+    keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
     return Experiment(
         config=config,
         rounds=_rounds(config, trainer, federation, choice),
@@ -210,7 +210,7 @@ def model_facts(
 
 
 def resolved_data(options: DataOptions) -> DataOptions:
-    """The data options with the long tail that named data sets have by default."""
+    """Return the data options, with the default long tail for named data sets."""
     if options.imbalance is None and options.dataset in (*DATASETS, synthetic.NAME):
         return replace(options, imbalance=NAMED_IMBALANCE)
     return options
@@ -272,7 +272,7 @@ def _loaded(config: Config, objects: Objects, trusted: bool, device: torch.devic
 
 
 def _generated(config: Config, device: torch.device) -> RunData:
-    """Samples that are drawn as clients train."""
+    """Return samples that are generated while clients train."""
     options = resolved_data(config.data)
     assert options.imbalance is not None
     division: dict[str, Any] = {**PARTITION_DEFAULTS, **config.partition.options}
@@ -308,7 +308,7 @@ def _population(config: Config, federation: Federation) -> Population:
 
 
 def _class_totals(federation: Federation, privacy: str) -> Ints:
-    """Samples of each class over all clients: summed plainly, or as the server learns them under encryption."""
+    """Return the samples per class over all clients, summed directly or under homomorphic encryption."""
     if privacy == "he":
         from fedwcm.privacy import sum_counts
 
@@ -344,7 +344,7 @@ def _tensors(data: PartitionedData, inputs: NDArray[Any], labels: Ints, device: 
 
 
 def _validation(data: PartitionedData, device: torch.device) -> LabelledTensors | None:
-    """The data's own validation part or, if it has none, what was held out of the training part."""
+    """Return the data's own validation set or, if it has none, the samples held out from the training set."""
     if data.dataset.x_val is not None and data.dataset.y_val is not None:
         return _tensors(data, data.dataset.x_val, data.dataset.y_val, device)
     if not len(data.val_rows):
@@ -358,7 +358,7 @@ def _largest_cohort(config: Config, population: Population) -> int:
 
 
 def chosen_device(name: str) -> torch.device:
-    """The device of this name; `auto` is a GPU if there is one."""
+    """Return the device of this name; `auto` is a GPU if there is one."""
     if name != "auto":
         try:
             return torch.device(name)

@@ -1,4 +1,4 @@
-"""The chosen method, loss and sampler, and the local training that they make: for any engine."""
+"""The chosen method, loss and sampler, and the client trainer built from them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Parts:
-    """What a configuration names, with its options checked."""
+    """The components that a configuration names, with their options checked."""
 
     method: Method
     loss: Loss
@@ -40,7 +40,7 @@ class Parts:
         )
 
     def resolved(self, config: Config) -> Config:
-        """The configuration with every option of its parts, also those that were left to their defaults."""
+        """Return the configuration with all options of its components, including defaults."""
         return replace(
             config,
             method=Component(config.method.name, options_of(self.method)),
@@ -49,7 +49,7 @@ class Parts:
         )
 
     def trainer(self, config: Config, forward: Forward, population: Population) -> ClientTrainer:
-        """How the clients of a run train."""
+        """Return the trainer of a run's clients."""
         return ClientTrainer(
             method=self.method,
             loss=self.loss,

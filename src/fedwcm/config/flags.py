@@ -1,4 +1,4 @@
-"""The common options under short names: flags of the command line, keywords of the Python functions."""
+"""Short names of the common options: flags on the command line, keywords of the Python functions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Flag:
 
 FLAGS: dict[str, Flag] = {
     "dataset": Flag("data.dataset", "a named data set, a table, a .npz file, an image folder, or hub:ID"),
-    "data_dir": Flag("data.data_dir", "folder in which named data sets are looked for first"),
+    "data_dir": Flag("data.data_dir", "folder to search first for named data sets"),
     "label": Flag("data.label", "label column of a table"),
     "client": Flag("data.client", "client column of a table; of an image folder: folder, or a table file,client"),
     "split": Flag("data.split", "column that says train, val or test"),
@@ -57,8 +57,8 @@ FLAGS: dict[str, Flag] = {
     "eval_every": Flag("run.eval_every", "rounds between evaluations"),
     "device": Flag("run.device", "auto, cpu, cuda, mps, …"),
     "privacy": Flag("run.privacy", "none, or he: gather the class distribution under homomorphic encryption"),
-    "diagnostics": Flag("run.diagnostics", "what else to measure at every evaluation: concentration"),
-    "track": Flag("run.track", "trackers to tell of the run: tensorboard, mlflow, wandb"),
+    "diagnostics": Flag("run.diagnostics", "additional measurements at every evaluation: concentration"),
+    "track": Flag("run.track", "experiment trackers to log to: tensorboard, mlflow, wandb"),
     "backend": Flag("run.backend", "auto, sequential, vectorized or parallel"),
 }
 

@@ -1,4 +1,4 @@
-"""Options as dataclass fields: read from text, checked against their types, suggested when misspelt."""
+"""Options as dataclass fields: parsed from text, checked against their types, with suggestions for typos."""
 
 import dataclasses
 import tomllib
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def parse_value(text: str) -> object:
-    """A value as TOML writes it (`0.1`, `true`, `[1, 2]`); anything else is a plain string."""
+    """Parse a TOML value (`0.1`, `true`, `[1, 2]`); anything else is returned as a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -40,7 +40,7 @@ def make(cls: type[T], values: Mapping[str, object], where: str) -> T:
 
 
 def convert(value: object, kind: Any, where: str) -> Any:
-    """The value as this type, or a ValueError that names the option and what it takes."""
+    """Return the value as this type, or raise a ValueError that names the option and what is allowed."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (types.UnionType, typing.Union):
         return _convert_union(value, arguments, where)
@@ -48,7 +48,7 @@ def convert(value: object, kind: Any, where: str) -> Any:
         if value in arguments:
             return value
         raise unknown(f"value for {where}:", str(value), [str(a) for a in arguments])
-    if origin is tuple and isinstance(value, str):  # `a,b`, as flags and Flower's run-config write lists
+    if origin is tuple and isinstance(value, str):  # `a,b`, the form of lists in flags and Flower's run-config
         items = [item.strip() for item in value.split(",") if item.strip()]
         value = items if arguments[0] is str else [parse_value(item) for item in items]
     if origin is tuple and isinstance(value, (list, tuple)):
@@ -76,7 +76,7 @@ def _convert_union(value: object, kinds: tuple[Any, ...], where: str) -> Any:
 
 
 def describe(kind: Any) -> str:
-    """What a type is called when speaking to a user."""
+    """Return the name of a type for error messages."""
     names = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
     if get_origin(kind) is tuple:
         return "a list, each " + describe(get_args(kind)[0])
@@ -86,6 +86,6 @@ def describe(kind: Any) -> str:
 
 
 def plain(options: Any) -> dict[str, object]:
-    """The fields of a dataclass as TOML can hold them: tuples as lists, no entry for None."""
+    """Return the fields of a dataclass in TOML types: tuples as lists, no entry for None."""
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if v is not None}

@@ -1,11 +1,11 @@
-"""Named compositions: a method with options, and what goes with it. `--method` takes these names too."""
+"""Recipes: named combinations of a method, its options, a loss and a sampler. `--method` accepts their names."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings under one name: dotted options, of which `method.name` is one."""
+    """A named set of dotted options, including `method.name`."""
 
     description: str
     settings: dict[str, object]
@@ -13,11 +13,11 @@ class Recipe:
 
 RECIPES: dict[str, Recipe] = {
     "fedcm-nominal": Recipe(
-        "FedCM as the paper's rows have it: the momentum divided by E·n/b, a fraction of the steps taken",
+        "FedCM as in the paper's tables: the momentum divided by E·n/b, a fraction of the steps taken",
         {"method.name": "fedcm", "method.momentum_norm": "nominal"},
     ),
     "fedwcm-literal": Recipe(
-        "FedWCM to the letter of Eqs. 3-5 and Algorithm 1, its sign excepted",
+        "FedWCM exactly as printed in Eqs. 3-5 and Algorithm 1, except for the sign",
         {
             "method.name": "fedwcm",
             "method.score": "absolute",
@@ -28,19 +28,19 @@ RECIPES: dict[str, Recipe] = {
     ),
     "fedcm+focal": Recipe("FedCM with focal loss", {"method.name": "fedcm", "loss.name": "focal"}),
     "fedcm+balance-loss": Recipe(
-        "FedCM with balanced softmax, each client's own class distribution as prior",
+        "FedCM with balanced softmax and each client's own class distribution as prior",
         {"method.name": "fedcm", "loss.name": "prior_ce", "loss.prior": "client"},
     ),
     "fedcm+balance-sampler": Recipe(
-        "FedCM with batches that hold each of a client's classes equally often",
+        "FedCM with class-balanced batches",
         {"method.name": "fedcm", "sampler.name": "balanced"},
     ),
     "fedwcm+prior_ce": Recipe(
-        "FedWCM with balanced softmax, the gathered class distribution as prior",
+        "FedWCM with balanced softmax and the gathered class distribution as prior",
         {"method.name": "fedwcm", "loss.name": "prior_ce", "loss.prior": "global"},
     ),
     "fedavg+prior_ce": Recipe(
-        "FedAvg with balanced softmax, the gathered class distribution as prior",
+        "FedAvg with balanced softmax and the gathered class distribution as prior",
         {"method.name": "fedavg", "loss.name": "prior_ce", "loss.prior": "global"},
     ),
     "balancefl": Recipe(
@@ -48,7 +48,7 @@ RECIPES: dict[str, Recipe] = {
         {"method.name": "fedavg", "loss.name": "balancefl", "sampler.name": "balanced"},
     ),
     "fedgrab": Recipe(
-        "Fed-GraB: its server, which guesses the rare classes, with its loss, which balances their gradients",
+        "Fed-GraB: its server, which estimates the rare classes, with its loss, which balances their gradients",
         {"method.name": "fedgrab", "loss.name": "grab"},
     ),
     "clip2fl": Recipe(

@@ -1,7 +1,7 @@
 """The configuration of a run: sections of options, read from TOML, flags and dotted settings.
 
-Sections with a `name` choose a component (`method`, `loss`, `sampler`, `model`, `partition`) and carry its
-options; the others are dataclasses of this module. Nothing here imports torch.
+Sections with a `name` choose a component (`method`, `loss`, `sampler`, `model`, `partition`) and hold its options;
+the others are dataclasses. Nothing here imports torch.
 """
 
 import tomllib
@@ -24,30 +24,31 @@ Settings = dict[str, object]
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """Which samples are trained and tested on.
+    """Which samples to train and test on.
 
     Args:
         dataset: a name (`fedwcm list datasets`), a table (`.csv`, `.tsv`, `.jsonl`, `.parquet`), a `.npz` file, a
             folder of images, or `hub:ID`.
-        data_dir: where named data sets are looked for first.
-        label: the label's column in a table.
-        client: the column that says whose row it is, which makes the natural partition; for a folder of images
+        data_dir: folder to search first for named data sets.
+        label: label column of a table.
+        client: column with the client of each row, which defines the natural partition; for a folder of images,
             `folder` (CLIENT/CLASS/*) or a table with the columns `file` and `client`.
-        split: the column that says `train`, `val` or `test`.
+        split: column that contains `train`, `val` or `test`.
         features: names or patterns (`pixel_*`) of the columns to use; by default all.
         drop: names or patterns of columns to leave out.
-        impute: `median` fills in missing values, which are refused otherwise (`none`).
-        encoding: the encoding of a text file, such as `latin-1`; by default utf-8.
-        image_size: side of the square that images are brought to; `none` for images as they are, all of one size.
+        impute: `median` fills in missing values, which are an error otherwise (`none`).
+        encoding: encoding of a text file, such as `latin-1`; by default utf-8.
+        image_size: side of the square that images are resized to; `none` for unchanged images, all of one size.
         normalize: `standard` (by mean and standard deviation of the training samples), `none`, `[mean, std]`, or
-            `auto`: integers stay as they are for a model with an embedding, everything else is `standard`.
-        test_fraction: share of each class held out where the data has no test part.
-        val_fraction: share of each class of the training data held out to choose a round or a rate on, where the
-            data has no validation part.
-        imbalance: samples of the rarest class over those of the most frequent, made by leaving samples out;
-            0.1 for named data sets, and one's own data as it is (`none`).
+            `auto`: integers stay unchanged for a model with an embedding, everything else is `standard`.
+        test_fraction: share of each class held out for testing if the data has no test set.
+        val_fraction: share of each class of the training data held out for validation (to select a round or a
+            learning rate) if the data has no validation set.
+        imbalance: size of the rarest class over that of the most frequent, obtained by dropping samples; by
+        default
+            0.1 for named data sets and `none` (unchanged) for your own data.
         profile: `exponential` or `step` decay of the class sizes.
-        n_max: samples of the most frequent class; by default as many as the data permits.
+        n_max: samples of the most frequent class; by default as many as the data allow.
         augment: flip and crop images at random.
     """
 
@@ -86,12 +87,12 @@ class LocalOptions:
     """How a client trains.
 
     Args:
-        epochs: passes over the client's data in a round.
-        batch_size: samples in a mini-batch; the last one of an epoch may be smaller.
+        epochs: passes over the client's data per round.
+        batch_size: samples per mini-batch; the last batch of an epoch may be smaller.
         lr: learning rate of the first round.
         lr_decay: factor on the learning rate after every round.
         weight_decay: added to the direction after clipping.
-        clip: largest norm of a step's direction; `none` for no clipping.
+        clip: maximum norm of a step's direction; `none` for no clipping.
     """
 
     epochs: int = 5
@@ -112,22 +113,23 @@ class LocalOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How long, from which seed, on what.
+    """Length, seed, hardware and output of a run.
 
     Args:
         name: what the run is called: the method or recipe as it was typed; by default the method's name.
         rounds: communication rounds.
-        seed: address of all randomness of the run.
+        seed: seed of all randomness of the run.
         eval_every: rounds between evaluations; the last round is always evaluated.
         checkpoint_every: rounds between checkpoints.
         device: `auto` (a GPU if there is one), `cpu`, `cuda`, `mps`, …
         backend: `auto`, `sequential`, `vectorized` (stacked clients) or `parallel` (processes).
-        workers: processes of the parallel backend; 0 is one a core.
-        privacy: how the class distribution is gathered: plainly (`none`) or under homomorphic encryption (`he`).
-        diagnostics: what else to measure at every evaluation: `concentration`.
-        track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
-        reject_nonfinite: leave a client out whose update has a NaN or an infinity; `false` lets it end the run.
-        profile: record where the time goes: seconds of each phase since the last evaluated round.
+        workers: processes of the parallel backend; 0 for one per core.
+        privacy: how the class distribution is gathered: in the clear (`none`) or under homomorphic encryption
+            (`he`).
+        diagnostics: additional measurements at every evaluation: `concentration`.
+        track: experiment trackers to log to: `tensorboard`, `mlflow`, `wandb`.
+        reject_nonfinite: ignore a client whose update contains a NaN or an infinity; `false` lets it end the run.
+        profile: record the seconds spent in each phase since the last evaluated round.
     """
 
     name: str | None = None
@@ -153,7 +155,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Component:
-    """A named part and its options."""
+    """A named component and its options."""
 
     name: str
     options: dict[str, object] = field(default_factory=dict)
@@ -161,7 +163,7 @@ class Component:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """A whole run."""
+    """The configuration of a whole run."""
 
     data: DataOptions = field(default_factory=DataOptions)
     partition: Component = Component("auto")
@@ -199,11 +201,11 @@ INCIDENTAL = (
     "run.track",
     "run.profile",
 )
-"""Options that do not change a run's result (beyond rounding): a resumed run may have others."""
+"""Options that do not change a run's result (beyond rounding), and may therefore change when it is resumed."""
 
 
 def from_settings(settings: Mapping[str, object]) -> Config:
-    """A configuration from dotted options; what is not given has its default."""
+    """Return a configuration from dotted options, with defaults for the rest."""
     sections: dict[str, dict[str, object]] = {}
     for key, value in settings.items():
         section, _, option = key.partition(".")
@@ -222,7 +224,7 @@ def from_settings(settings: Mapping[str, object]) -> Config:
 
 
 def to_settings(config: Config) -> Settings:
-    """All options of a configuration, dotted; those that are none are left out."""
+    """Return all options of a configuration under dotted names, without those that are None."""
     settings: Settings = {}
     for section in fields(config):
         part = getattr(config, section.name)
@@ -232,7 +234,7 @@ def to_settings(config: Config) -> Settings:
 
 
 def read_toml(path: Path) -> Settings:
-    """The dotted options of a TOML file."""
+    """Read the dotted options of a TOML file."""
     try:
         sections = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
@@ -246,7 +248,7 @@ def read_toml(path: Path) -> Settings:
 
 
 def write_toml(config: Config, path: Path) -> None:
-    """Write a configuration such that reading it gives the same one."""
+    """Write a configuration to a TOML file, from which `read_toml` restores it."""
     sections: dict[str, dict[str, object]] = {}
     for key, value in to_settings(config).items():
         section, _, option = key.partition(".")
@@ -255,7 +257,7 @@ def write_toml(config: Config, path: Path) -> None:
 
 
 def overlay(below: Mapping[str, object], above: Mapping[str, object]) -> Settings:
-    """Settings with others on top; a component that changes its name loses the options of the old one."""
+    """Merge settings, `above` taking precedence; a component that changes its name loses its old options."""
     merged = dict(below)
     for section in COMPONENTS:
         name = f"{section}.name"
@@ -276,9 +278,9 @@ def component_settings(section: str, chosen: "str | Component") -> Settings:
 
 
 def method_settings(spec: str) -> Settings:
-    """The settings of `NAME` or `NAME[option=value, …]`, where the name is a method's or a recipe's.
+    """Return the settings of `NAME` or `NAME[option=value, …]`, with the name of a method or a recipe.
 
-    An option without a dot is the method's; with one it may be any (`fedavg[local.lr=0.03]`).
+    An option without a dot belongs to the method; with a dot it can be any option (`fedavg[local.lr=0.03]`).
     """
     name, options = named_options(spec)
     recipe = RECIPES.get(name)
@@ -287,7 +289,7 @@ def method_settings(spec: str) -> Settings:
 
 
 def named_options(spec: str) -> tuple[str, Settings]:
-    """The name and the options of `NAME` or `NAME[option=value, …]`."""
+    """Parse `NAME` or `NAME[option=value, …]` into the name and the options."""
     name, bracket, inside = spec.strip().partition("[")
     if bracket and not inside.endswith("]"):
         raise ValueError(f"{spec!r}: the bracket is not closed")
@@ -295,7 +297,7 @@ def named_options(spec: str) -> tuple[str, Settings]:
 
 
 def parse_assignment(text: str) -> tuple[str, object]:
-    """`key=value`, the value as TOML writes it."""
+    """Parse `key=value` with a TOML value."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ValueError(f"{text!r} is not of the form key=value")
@@ -316,7 +318,7 @@ def split_list(text: str) -> list[str]:
 
 
 def differences(config: Config, other: Config) -> list[str]:
-    """What differs between two configurations and matters for the result, one line an option."""
+    """Return the differences between two configurations that affect the result, one line per option."""
     ours, theirs = to_settings(config), to_settings(other)
     keys: Iterable[str] = sorted({*ours, *theirs} - set(INCIDENTAL))
     return [

@@ -1,1 +1,1 @@
-"""What every engine shares: the method interface, the local loop, aggregation, addressed randomness."""
+"""The interfaces and types that methods, losses and engines share, and addressed randomness."""

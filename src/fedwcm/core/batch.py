@@ -1,4 +1,4 @@
-"""Samples, mini-batches, and what the models make of them."""
+"""Samples, mini-batches and model outputs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from fedwcm.core.types import Ints, Vec
 
 @dataclass(frozen=True, eq=False)
 class SampleStore:
-    """Samples that stay in memory, from which batches are gathered by row."""
+    """Samples held in memory, from which batches are gathered by row."""
 
     inputs: Tensor
     labels: Tensor
@@ -45,7 +45,7 @@ class Batch:
 
     @property
     def sample_ids(self) -> Tensor:
-        """The number of each sample in the data set that it was taken from."""
+        """The index of each sample in the data set that it comes from."""
         return self.store.sample_ids[self.rows]
 
     def mean(self, values: Tensor) -> Tensor:
@@ -53,14 +53,14 @@ class Batch:
         return mean_over(values, self.weight)
 
     def share(self, values: Tensor) -> Tensor:
-        """Scale `(K, b, …)` in place by what each sample contributes to `mean`."""
+        """Scale `(K, b, …)` in place by each sample's weight in `mean`."""
         if self.weight is None:
             return values.div_(self.labels.shape[1])
         return values.mul_((self.weight / self.sizes[:, None])[..., None])
 
     @property
     def sizes(self) -> Tensor:
-        """How many samples each client really has in this batch, at least 1: `(K,)`."""
+        """Each client's samples in this batch without padding, at least 1: `(K,)`."""
         if self.weight is None:
             return self.labels.new_full(self.labels.shape[:1], self.labels.shape[1])
         return _sizes(self.weight)
@@ -68,7 +68,7 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """The models at one point, on one batch: logits `(K, b, C)` and what leads to them.
+    """Outputs of the models on one batch: the logits `(K, b, C)`, and the features they are computed from.
 
     `features` is the input of the final linear layer, `head(features)` applies that layer to other features,
     and `at(x)` gives the outputs of another model, such as the received one, on the same batch, without gradient.

@@ -6,13 +6,13 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 
 def require(holds: bool, field: str, value: object, allowed: str) -> None:
-    """Raise a ValueError that says which field is wrong, unless the condition holds."""
+    """Raise a ValueError that names the field and what is allowed, unless the condition holds."""
     if not holds:
         raise ValueError(f"{field} = {value!r} is not allowed: it must be {allowed}")
 
 
 def require_choices(options: object) -> None:
-    """Raise a ValueError for a field of a dataclass that is none of the values its `Literal` type lists."""
+    """Raise a ValueError if a field of a dataclass has a value that its `Literal` type does not list."""
     for field, kind in get_type_hints(type(options)).items():
         if get_origin(kind) is Literal:
             value = getattr(options, field)
@@ -20,12 +20,12 @@ def require_choices(options: object) -> None:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that is most like this one; None if none is."""
+    """Return the known word closest to this one; None if none is close."""
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)), None)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
-    """The error for a name that does not exist, with the nearest one that does."""
+    """Return the error for a name that does not exist, suggesting the closest one that does."""
     names = sorted(known)
     near = nearest(name, names)
     hint = f" Did you mean {near!r}?" if near else ""

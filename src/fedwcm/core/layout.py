@@ -1,4 +1,4 @@
-"""Where the tensors of a model stand in its flat vector of parameters."""
+"""The layout of a model's tensors in its flat parameter vector."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class ParamSlice:
-    """Where one tensor of a module stands in the flat vector.
+    """The place of one tensor of a module in the flat vector.
 
-    The weights of a convolution stand there with the input channels last, which is the order that a CPU computes
-    in: neither they nor their gradients are ever rearranged.
+    Convolution weights are stored with the input channels last. This is the order that CPU kernels use, so that
+    neither the weights nor their gradients are ever rearranged.
     """
 
     name: str
@@ -32,7 +32,7 @@ class ParamSlice:
         return piece.view(*w.shape[:-1], out, height, width, into).movedim(-1, -3)
 
     def flat(self, tensor: Tensor) -> Tensor:
-        """Return the tensor in the order in which it stands in the flat vector."""
+        """Return the tensor flattened in the order of the flat vector."""
         return (tensor.movedim(1, -1) if len(self.shape) == 4 else tensor).reshape(-1)
 
 
@@ -50,7 +50,7 @@ class Layout:
 
     @classmethod
     def of(cls, tensors: Sequence[tuple[str, Tensor]], head: str | None = None) -> "Layout":
-        """Lay named tensors out one after the other."""
+        """Lay out named tensors one after the other."""
         slices: list[ParamSlice] = []
         for name, tensor in tensors:
             slices.append(ParamSlice(name, slices[-1].stop if slices else 0, tensor.shape))
@@ -67,7 +67,7 @@ class Layout:
         return [part for part in self.slices if part.name.rpartition(".")[0] == self.head]
 
     def flatten(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Return the flat vector of tensors that are given in the order of the slices."""
+        """Return the flat vector of the tensors, given in the order of the slices."""
         pieces = [part.flat(tensor.detach()) for part, tensor in zip(self.slices, tensors, strict=True)]
         return torch.cat(pieces) if pieces else torch.zeros(0)
 

@@ -1,4 +1,4 @@
-"""A client's whole data, as a method or a loss may look at it once a round."""
+"""Access to all of a client's data, for methods and losses that need it once per round."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -8,7 +8,7 @@ from fedwcm.core.types import Vec
 
 
 class LocalData(Protocol):
-    """All samples of a block of clients, and the models on them; nothing here trains or updates buffers."""
+    """All samples of a block of clients, and the models evaluated on them; nothing trains or updates buffers."""
 
     def batches(self) -> Iterator[Batch]:
         """Yield every sample once, in order, without augmentation."""

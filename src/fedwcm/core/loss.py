@@ -1,7 +1,7 @@
-"""The interface of a loss: what a mini-batch costs, as a function of the model's outputs.
+"""The interface of a loss: a function of the model's outputs on a mini-batch.
 
 Like a method, a loss is a frozen dataclass with pure hooks that see a block of K clients. It may keep client state
-(the engine stores it beside the method's) and may look at the client's data once a round.
+(the engine stores it next to the method's) and may read all of a client's data once per round.
 """
 
 from abc import ABC, abstractmethod
@@ -26,7 +26,7 @@ class Loss(ABC):
         return {}
 
     def prepare(self, local: LocalData, ctx: Context) -> State:
-        """Return what `__call__` finds in `ctx.prepared`, one row per client; called once a round."""
+        """Return what `__call__` finds in `ctx.prepared`, one row per client; called once per round."""
         return {}
 
     @abstractmethod
@@ -36,9 +36,9 @@ class Loss(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class LogitLoss(Loss):
-    """A loss of the logits alone that knows its own gradient, which saves the engine a pass through autograd.
+    """A loss of the logits alone with an explicit gradient, which saves the engine a pass through autograd.
 
-    A subclass defines `with_gradient`, from which everything else follows.
+    A subclass defines only `with_gradient`.
     """
 
     @abstractmethod
@@ -49,7 +49,7 @@ class LogitLoss(Loss):
         """
 
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
-        """Return the loss as a term that autograd can differentiate once: its first-order expansion."""
+        """Return the loss as a term that autograd can differentiate once: its first-order Taylor expansion."""
         logits = outputs.logits
         loss, gradient = self.with_gradient(logits.detach(), batch, ctx)
         return loss + (gradient * (logits - logits.detach())).sum(dim=(-2, -1)), o

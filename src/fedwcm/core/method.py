@@ -1,11 +1,11 @@
 """The interface of a federated method. Its defaults are FedAvg.
 
-A method is a frozen dataclass of hyper-parameters with pure hooks: none writes to `self`, to its arguments or
-to a global. Letters are fixed across the zoo: `x` global model, `w` local models, `g` gradient, `v`
-direction, `s` server state, `c` client state. `delta = w − x` is an increment; gradients and momenta are
-gradients (descent subtracts them).
+A method is a frozen dataclass of hyper-parameters with pure hooks: none of them modifies `self`, its arguments or
+global state. All methods use the same letters: `x` global model, `w` local models, `g` gradient, `v` direction,
+`s` server state, `c` client state. `delta = w − x` is an increment (added to a model); gradients and momenta point
+uphill (descent subtracts them).
 
-What few methods need is opted into by the mix-ins of `fedwcm.core.mixins`.
+Hooks that only a few methods need are in the mix-ins of `fedwcm.core.mixins`.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Method:
 
     Args:
         server_lr: step of the server along the averaged increment.
-        average: weigh the clients by their samples, or all the same.
+        average: weight the clients by their samples, or all equally.
     """
 
     name: ClassVar[str] = ""
@@ -55,24 +55,24 @@ class Method:
 
     # --- each round -------------------------------------------------------------------------------
     def broadcast(self, s: State) -> State:
-        """Return what the server sends to the clients besides `x`; they find it in `ctx.message`."""
+        """Return what the server sends to the clients besides `x`; they read it from `ctx.message`."""
         return {}
 
     def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
         """Return the direction that a local step descends along, and the client state after the step.
 
-        Called for every step, or once a round where the engine finds the direction to be affine in the gradient
-        and the model; either way the models are the same. `w` is moved in place afterwards: a hook that wants to
-        remember it must keep a clone.
+        Called at every step, or once per round if the engine finds that the direction is affine in the gradient
+        and the model; the resulting models are the same. `w` is updated in place afterwards: a hook that stores
+        it must store a clone.
         """
         return grad(w), c
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
-        """Return, after the last step, the upload, a small plain report, and the client state to keep."""
+        """Return, after the last step, the upload, a report of plain numbers, and the client state to keep."""
         return {"delta": w - ctx.x}, {}, c
 
     def weights(self, s: State, cohort: Cohort) -> Floats:
-        """Return how much each client counts in the step of the global model."""
+        """Return the weight of each client in the update of the global model."""
         return mean_weights(self.average, cohort)
 
     def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
@@ -81,12 +81,12 @@ class Method:
 
     # --- for evaluation -------------------------------------------------------------------------------
     def eval_params(self, x: Vec, s: State) -> Vec:
-        """Return the model to evaluate and to hand over, where it is not `x` itself."""
+        """Return the model to evaluate and export; by default `x` itself."""
         return x
 
 
 def mean_weights(average: Literal["samples", "uniform"], cohort: Cohort) -> Floats:
-    """Return weights that sum to 1: in proportion to the clients' samples, or even."""
+    """Return weights that sum to 1: proportional to the clients' samples, or equal."""
     sizes = cohort.samples.astype(float) if average == "samples" else cohort.samples * 0.0 + 1.0
     weights: Floats = sizes / sizes.sum()
     return weights

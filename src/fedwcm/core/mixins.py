@@ -1,11 +1,11 @@
-"""What a few methods need besides the hooks of `Method`: mix in before it, and define the hooks.
+"""Optional hooks that only a few methods need: list the mix-in before `Method` and define its hooks.
 
 | mix-in | what it adds | methods |
 |---|---|---|
-| `ClientStatistics` | a small number that every client computes once, before round 1 | FedWCM and all `+wcm` |
+| `ClientStatistics` | numbers that every client computes once, before round 1 | FedWCM and all `+wcm` |
 | `TwoPhase` | a first phase of the round, over all local data at `x` | Mime, MimeLite, CReFF, CLIP2FL |
-| `LocalRates` | a learning rate for each client | FedWCM-X |
-| `RoundMetrics` | numbers for the metrics of a round | FedCM's family, Fed-GraB |
+| `LocalRates` | a learning rate per client | FedWCM-X |
+| `RoundMetrics` | the method's own entries in a round's metrics | FedCM's family, Fed-GraB |
 | `Momentum` | the gain of the momentum's feedback, checked once | FedCM's family, FedAvgM, FedAdam, Mime |
 | `SharpnessAware` (`methods/sam.py`) | gradients at the ascended point | FedSAM, MoFedSAM, FedGamma, FedSpeed |
 """
@@ -17,22 +17,22 @@ from fedwcm.core.types import Cohort, Context, Floats, Ints, Population, Report,
 
 
 class ClientStatistics(ABC):
-    """Every client computes small numbers from its own class counts once, and reports them."""
+    """Statistics that every client computes once from its own class counts and reports."""
 
     @abstractmethod
     def client_statistics(self, counts: Ints, population: Population) -> Report:
-        """Return, on the clients, what they report of their class counts `(K, C)`."""
+        """Return what the clients report about their class counts `(K, C)`; runs on the clients."""
 
     @abstractmethod
     def with_statistics(self, s: State, statistics: Report) -> State:
-        """Return, on the server, the initial state with what was reported, one entry per client."""
+        """Return the server's initial state, given the reported statistics, one entry per client."""
 
 
 class TwoPhase(ABC):
-    """A round starts with a first phase: each of its clients looks at all of its data at `x` before training."""
+    """A first phase of the round, in which each client processes all of its data at `x` before training."""
 
     def probe_broadcast(self, s: State) -> State:
-        """Return what the server sends besides `x` to the clients of the first phase."""
+        """Return what the server sends to the clients besides `x` in the first phase."""
         return {}
 
     @abstractmethod
@@ -41,28 +41,28 @@ class TwoPhase(ABC):
 
     @abstractmethod
     def after_probe(self, s: State, uploads: Uploads, cohort: Cohort) -> State:
-        """Return the server state with which the round goes on; a round that nobody finishes forgets it."""
+        """Return the server state for the rest of the round; it is dropped if no client completes the round."""
 
 
 class LocalRates(ABC):
-    """Clients have learning rates of their own."""
+    """Learning rates that differ between clients."""
 
     @abstractmethod
     def local_lr(self, ctx: Context) -> Floats:
-        """Return each client's learning rate, `(K,)`; `ctx.learning_rates` holds the round's."""
+        """Return each client's learning rate, `(K,)`; `ctx.learning_rates` holds the round's default."""
 
 
 class RoundMetrics(ABC):
-    """Numbers of the method's own in the metrics."""
+    """The method's own entries in the metrics."""
 
     @abstractmethod
     def metrics(self, s: State, cohort: Cohort) -> dict[str, float]:
-        """Return numbers worth recording, given the state with which the round was trained."""
+        """Return the numbers to record, given the server state that the round was trained with."""
 
 
 class Momentum(ABC):
-    """A momentum that feeds itself, with a gain that must stay below 1."""
+    """Momentum that feeds back into itself, with a gain that must stay below 1."""
 
     @abstractmethod
     def starting_gain(self, population: Population, samples: Ints) -> float:
-        """Return the gain with which training starts, given each client's number of samples."""
+        """Return the gain at the start of training, given each client's number of samples."""

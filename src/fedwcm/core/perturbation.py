@@ -8,12 +8,12 @@ TINY = 1e-7
 
 
 def scale_to(length: float, norms: Tensor) -> Tensor:
-    """Return the factors that give directions of these norms this length."""
+    """Return the factors that scale directions of these norms to this length."""
     return torch.reciprocal(norms + TINY).mul_(length)
 
 
 def perturbation_scale(directions: Tensor, rho: float) -> Tensor:
-    """Return the factors `(K, 1)` that give each client's direction the length rho."""
+    """Return the factors `(K, 1)` that scale each client's direction to length rho."""
     return scale_to(rho, torch.linalg.vector_norm(directions, dim=-1, keepdim=True))
 
 

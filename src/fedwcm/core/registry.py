@@ -1,4 +1,4 @@
-"""Named classes, one per file, found by looking: adding one is adding a file."""
+"""Registries of named classes, discovered from the files of a package: adding a file registers its class."""
 
 import importlib
 import inspect
@@ -30,7 +30,7 @@ class Registry(Mapping[str, type[T]], Generic[T]):
                     found[member.__dict__.get("name", "")] = member
         for point in entry_points(group=self._group):
             found[point.name] = point.load()
-        found.pop("", None)  # building blocks, such as a mix-in, have no name of their own
+        found.pop("", None)  # building blocks such as mix-ins have no name
         return dict(sorted(found.items()))
 
     def __getitem__(self, name: str) -> type[T]:

@@ -1,8 +1,8 @@
-"""Randomness has an address, never a call order.
+"""Random numbers by address instead of call order.
 
-Every draw comes from a counter-based generator placed at `(seed, purpose, round, client)`. Whoever asks for
-an address, in whatever order and in whichever process, sees the same numbers: that is what makes all engines
-agree and a resumed run equal to one that was never stopped.
+Every draw comes from a counter-based generator positioned at `(seed, purpose, round, client)`. An address gives
+the same numbers in any order of calls and in any process. This is why all backends agree and why a resumed run
+equals an uninterrupted one.
 """
 
 from enum import IntEnum
@@ -29,10 +29,10 @@ class Purpose(IntEnum):
 
 
 def generator(seed: int, purpose: Purpose, round_: int = 0, client: int = 0) -> np.random.Generator:
-    """The generator at this address: 2⁶⁴ blocks of numbers that no other address touches."""
+    """Return the generator at this address; its 2⁶⁴ blocks of numbers overlap with no other address."""
     return np.random.Generator(np.random.Philox(key=seed, counter=[0, int(purpose), round_, client]))
 
 
 def model_seed(seed: int) -> int:
-    """What a model's initial weights are drawn from, wherever the model is built."""
+    """Return the seed of a model's initial weights, the same wherever the model is built."""
     return int(generator(seed, Purpose.MODEL).integers(2**63))

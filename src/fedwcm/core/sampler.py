@@ -1,4 +1,4 @@
-"""The interface of a sampler: in which order a client visits its samples."""
+"""The interface of a sampler: the order in which a client visits its samples."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar

@@ -1,8 +1,8 @@
-"""The vocabulary: what travels, what a client knows, what the server knows.
+"""The types that hooks work with: what is sent, what a client knows, what the server knows.
 
-A vector of parameters is flat. Hooks see a *block* of K clients at once: a local model `w` is `(K, P)`, one
-row per client, and what everybody received, such as `x`, is `(P,)` and broadcasts. Code that works on the last
-axis reads as if written for one client and serves any number of them; an engine may choose K = 1.
+Parameter vectors are flat. Hooks see a *block* of K clients at once: local models `w` are `(K, P)`, one row per
+client, and what all clients share, such as `x`, is `(P,)` and broadcasts. Code that works along the last axis
+reads as if written for one client and handles any number of them; an engine may choose K = 1.
 """
 
 from dataclasses import dataclass, replace
@@ -18,40 +18,40 @@ from fedwcm.core.layout import Layout
 from fedwcm.core.rng import Purpose, generator
 
 Vec = Tensor
-"""Flat parameters: `(P,)` where all share them, `(K, P)` where each client has its own."""
+"""Flat parameters: `(P,)` if all clients share them, `(K, P)` if each client has its own."""
 
 State = dict[str, Tensor]
-"""What persists or travels: it is checkpointed, sent, counted in bytes."""
+"""Tensors that are kept or sent: they are checkpointed and their bytes are counted."""
 
 Report = dict[str, NDArray[np.float64]]
-"""Small plain numbers that clients report to the server, one entry per client."""
+"""Plain numbers that clients report to the server, one entry per client."""
 
 
 class GradientOracle(Protocol):
     """Gradients of the current mini-batch loss, each client's on its own batch.
 
-    The first evaluation of a local step is the one that counts for BatchNorm's statistics, the loss's client state
-    and the training loss.
+    Only the first evaluation in a local step updates BatchNorm's statistics, the loss's client state and the
+    training loss.
     """
 
     def __call__(self, w: Vec, /) -> Vec:
-        """Return the gradient at `w`. It is new every time: the caller may change it in place."""
+        """Return the gradient at `w`, a new tensor that the caller may modify in place."""
         ...
 
     def shifted(self, e: Vec) -> "GradientOracle":
-        """Return the oracle whose gradient at `w` is this one's at `w + e`."""
+        """Return an oracle whose gradient at `w` is this one's at `w + e`."""
         ...
 
     def ascended(self, rho: float) -> "GradientOracle":
-        """Return the oracle whose gradient at `w` is this one's a step of length rho up the gradient from `w`."""
+        """Return an oracle whose gradient at `w` is this one's after a step of length rho up the gradient."""
         ...
 
 
 class Uploads(Protocol):
-    """What the clients of a round uploaded. The server learns sums over clients, and nothing else."""
+    """The uploads of a round's clients. The server can read sums over clients and nothing else."""
 
     def sum(self, key: str, weights: "Floats") -> Tensor:
-        """Return Σ_k weights_k · upload_k of one key; with weights `(m, K)` m such sums, in one pass."""
+        """Return Σ_k weights_k · upload_k for one key; with weights `(m, K)`, m such sums in one pass."""
         ...
 
 
@@ -61,7 +61,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """What everybody may know of the federation: sizes, and the class distribution once it is gathered."""
+    """What server and clients know about the federation: sizes, and the gathered class distribution."""
 
     clients: int
     classes: int
@@ -78,13 +78,13 @@ class Population:
 
     @property
     def nominal_steps(self) -> float:
-        """E·n̄/b, a fraction: what the code base that the paper builds on divides by."""
+        """E·n̄/b, a fraction: the divisor in the code base that the paper builds on."""
         return self.epochs * self.mean_samples / self.batch_size
 
 
 @dataclass(frozen=True, eq=False)
 class Clients:
-    """A block of clients: what each of them knows of itself."""
+    """A block of clients: what each of them knows about itself."""
 
     ids: Ints
     samples: Ints
@@ -102,7 +102,7 @@ class Clients:
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """All that a client sees while it trains: the received model and message, its data's size, its rate."""
+    """What a client sees while it trains: the received model and message, its data's size, its learning rate."""
 
     seed: int
     round: int
@@ -115,7 +115,7 @@ class Context:
     prepared: State
 
     def first(self, k: int) -> Self:
-        """The context of the first k clients of the block."""
+        """Return the context of the first k clients of the block."""
         if k == len(self.clients):
             return self
         return replace(
@@ -126,7 +126,7 @@ class Context:
         )
 
     def generators(self, purpose: Purpose) -> list[np.random.Generator]:
-        """Each client's own random numbers for this purpose, in this round."""
+        """Return each client's random number generator for this purpose and round."""
         return [generator(self.seed, purpose, self.round, int(client)) for client in self.clients.ids]
 
     @cached_property
@@ -145,7 +145,7 @@ class Context:
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """The clients that answered this round, as the server knows them, ordered by id."""
+    """The clients that answered in this round, as the server knows them, ordered by id."""
 
     round: int
     ids: Ints
@@ -163,5 +163,5 @@ class Cohort:
 
 
 def bytes_of(state: State) -> int:
-    """How many bytes the tensors of a state take on the wire."""
+    """Return the number of bytes that the tensors of a state take when sent."""
     return sum(value.numel() * value.element_size() for value in state.values())

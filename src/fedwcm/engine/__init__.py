@@ -1,1 +1,1 @@
-"""The engine: trains clients and runs rounds. It serves the simulator and real clients alike."""
+"""The engine: trains clients and runs rounds, both in the simulator and on real clients."""

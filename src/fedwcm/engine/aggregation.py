@@ -1,4 +1,4 @@
-"""Options of how the server sums what clients upload. Nothing here imports torch."""
+"""Options of the server's aggregation. Nothing here imports torch."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,7 +14,7 @@ class Aggregation:
         rule: `mean` sums with the method's weights; `median` and `trimmed` replace a weighted mean by the
             coordinate-wise median, or by the mean without the largest and smallest values of each coordinate.
         trim: share of the clients dropped at either end of a coordinate; only for `trimmed`.
-        max_norm: largest norm of a client's increment, to which longer ones are scaled down; `none` for no bound.
+        max_norm: bound on the norm of a client's increment, to which longer ones are scaled; `none` for no bound.
     """
 
     rule: Literal["mean", "median", "trimmed"] = "mean"

@@ -1,4 +1,4 @@
-"""Which samples a client visits at which local step, and the mini-batch tensors made of them."""
+"""The samples that a client visits at each local step, and the mini-batch tensors built from them."""
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol
@@ -12,24 +12,24 @@ from fedwcm.core.types import Ints
 
 
 class Augmentation(Protocol):
-    """Random changes of a batch, drawn beforehand by address and applied to the tensor."""
+    """Random transformations of a batch, drawn in advance by address and applied to the tensor."""
 
     def draw(self, rng: np.random.Generator, steps: int, batch_size: int) -> Ints:
-        """All the draws of one client's round: `(steps, batch_size, d)`."""
+        """Return all random draws of one client's round: `(steps, batch_size, d)`."""
         ...
 
     def apply(self, inputs: Tensor, draws: Tensor) -> Tensor:
-        """The changed inputs `(K, b, …)`, given draws `(K, b, d)`."""
+        """Return the transformed inputs `(K, b, …)`, given draws `(K, b, d)`."""
         ...
 
 
 def local_steps(samples: Ints, epochs: int, batch_size: int) -> Ints:
-    """B_k = E·⌈n_k/b⌉: the steps that a client really takes."""
+    """Return B_k = E·⌈n_k/b⌉, the steps that a client actually takes."""
     return epochs * -(-samples // batch_size)
 
 
 class Schedule:
-    """All mini-batches of a block of clients, longest client first, so that the active ones stay in front."""
+    """All mini-batches of a block of clients, longest client first, so that active clients are the first rows."""
 
     def __init__(
         self,
@@ -39,11 +39,11 @@ class Schedule:
         draws: Sequence[Ints] = (),
         augmentation: Augmentation | None = None,
     ) -> None:
-        """`orders[k]` holds, for each epoch of client k, the positions that it visits."""
-        self._store, rows = _together(shards)
+        """Lay out the batches; `orders[k]` holds, for each epoch of client k, the positions that it visits."""
+        self._store, rows = _joined(shards)
         self._sizes = _batch_sizes([[len(order) for order in epochs] for epochs in orders], batch_size)
         width = int(self._sizes.max())
-        padded = np.zeros((*self._sizes.T.shape, width), dtype=np.int64)  # the batches of a step side by side
+        padded = np.zeros((*self._sizes.T.shape, width), dtype=np.int64)  # (steps, clients, width)
         for k, epochs in enumerate(orders):
             step = 0
             for order in epochs:
@@ -62,7 +62,7 @@ class Schedule:
             self._draws = torch.from_numpy(stacked).to(self._rows.device)
 
     def __iter__(self) -> Iterator[tuple[int, Batch]]:
-        """Per step: how many clients are still active, and their batches."""
+        """Yield, for each step, the number of clients still active and their batches."""
         for step, (active, width) in enumerate(self._steps):
             yield active, self._batch(active, width, step)
 
@@ -76,8 +76,8 @@ class Schedule:
 
 
 def whole(shards: Sequence[Shard], chunk: int) -> Iterator[Batch]:
-    """Every sample of every client once, in order, in chunks; a client that ran out is padded throughout."""
-    store, rows = _together(shards)
+    """Yield every sample of every client once, in order, in chunks; a client without samples left is padded."""
+    store, rows = _joined(shards)
     longest = max(len(r) for r in rows)
     for start in range(0, longest, chunk):
         pieces = [r[start : start + chunk] for r in rows]
@@ -89,18 +89,18 @@ def whole(shards: Sequence[Shard], chunk: int) -> Iterator[Batch]:
 
 
 def gather(store: SampleStore, rows: Tensor, sizes: Ints) -> Batch:
-    """The batch at these rows `(K, b)`, of which the first `sizes[k]` count for client k."""
+    """Return the batch at these rows `(K, b)`; only the first `sizes[k]` of client k count."""
     weight = None
     if sizes.min() < rows.shape[1]:
         lengths = torch.from_numpy(np.asarray(sizes)).to(rows.device)[:, None]
         weight = (torch.arange(rows.shape[1], device=rows.device) < lengths).to(store.inputs.dtype)
-    flat = rows.reshape(-1)  # index_select is several times faster than indexing by a matrix
+    flat = rows.reshape(-1)  # index_select is several times faster than indexing with a matrix
     inputs = store.inputs.index_select(0, flat).view(*rows.shape, *store.inputs.shape[1:])
     return Batch(inputs, store.labels.index_select(0, flat).view(rows.shape), weight, rows, store)
 
 
-def _together(shards: Sequence[Shard]) -> tuple[SampleStore, list[Ints]]:
-    """One store for the whole block: the shared one, or the clients' own joined."""
+def _joined(shards: Sequence[Shard]) -> tuple[SampleStore, list[Ints]]:
+    """Return one store for the whole block (shared, or joined from the clients' own) and each client's rows."""
     first = shards[0].store
     if all(shard.store is first for shard in shards):
         return first, [shard.rows for shard in shards]
@@ -116,7 +116,7 @@ def _together(shards: Sequence[Shard]) -> tuple[SampleStore, list[Ints]]:
 
 
 def _batch_sizes(lengths: Sequence[Sequence[int]], batch_size: int) -> Ints:
-    """(clients × steps) sizes of the batches; 0 after a client's last step."""
+    """Return the batch sizes (clients × steps); 0 after a client's last step."""
     per_client = [
         [min(batch_size, n - start) for n in epochs for start in range(0, n, batch_size)] for epochs in lengths
     ]

@@ -1,4 +1,4 @@
-"""The local training loop: the only one in the package. The simulator and real clients both run it."""
+"""The local training loop, used by both the simulator and real clients."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ from fedwcm.engine.training_metrics import TrainingMetrics
 Task = Literal["probe", "train"]
 
 LOSS = "loss/"
-"""Prefix of the loss's keys in a client's state, beside the method's own."""
+"""Prefix of the loss's keys in a client's state, next to the method's own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class Broadcast:
 
 @dataclass(frozen=True, eq=False)
 class ClientUpdates:
-    """What clients send back, and what each keeps; one row for each of those that answered."""
+    """What clients send back and what each keeps, one row per client that answered."""
 
     ids: Ints
     upload: State
@@ -51,10 +51,10 @@ class ClientUpdates:
     loss: Floats
     accuracy: Floats
     left_out: Mapping[int, str] = field(default_factory=dict)
-    """Clients whose answer is missing or cannot be used, and why."""
+    """Clients whose answer is missing or unusable, with the reason."""
 
     def select(self, rows: Ints) -> "ClientUpdates":
-        """Return these rows alone."""
+        """Return only these rows."""
         return replace(
             self,
             ids=self.ids[rows],
@@ -69,7 +69,7 @@ class ClientUpdates:
 
 @dataclass(frozen=True, eq=False)
 class ClientTrainer:
-    """How clients train: everything about it that stays the same over a run."""
+    """Local training of clients, with everything that stays the same over a run."""
 
     method: Method
     loss: Loss
@@ -82,23 +82,23 @@ class ClientTrainer:
     seed: int
 
     def clients(self, ids: Ints, shards: Sequence[Shard]) -> Clients:
-        """What each client of a block knows of itself."""
+        """Return what each client of a block knows about itself."""
         samples = np.array([len(shard) for shard in shards])
         counts = np.stack([np.bincount(s.labels, minlength=self.population.classes) for s in shards])
         return Clients(ids, samples, counts, self.steps(samples))
 
     def steps(self, samples: Ints) -> Ints:
-        """The local steps of clients with so many samples."""
+        """Return the number of local steps for clients with these numbers of samples."""
         return local_steps(samples, self.population.epochs, self.population.batch_size)
 
     def initial_state(self, clients: Clients, x: Vec) -> State:
-        """The state of clients that take part for the first time."""
+        """Return the state of clients that take part for the first time."""
         own = self.loss.init_client(clients, self.population)
         state = {**self.method.init_client(x, clients), **{LOSS + k: v for k, v in own.items()}}
         return {key: value.to(x if value.is_floating_point() else x.device) for key, value in state.items()}
 
     def run(self, task: Task, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> ClientUpdates:
-        """Let a block of clients, ordered longest first, do their part of a phase of the round."""
+        """Run one phase of the round for a block of clients, ordered longest first."""
         work = self.train if task == "train" else self.probe
         return work(ids, shards, state, sent)
 
@@ -110,8 +110,8 @@ class ClientTrainer:
         _, o = _split(state)
         with self._torch_rng(ctx):
             upload = self.method.probe(BlockData(shards, self.forward, self.loss, o, ctx), ctx)
-        nothing = np.zeros(len(ids))
-        return ClientUpdates(ids, upload, {}, state, ctx.learning_rates, nothing, nothing)
+        zeros = np.zeros(len(ids))
+        return ClientUpdates(ids, upload, {}, state, ctx.learning_rates, zeros, zeros)
 
     def train(self, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> ClientUpdates:
         """Train a block of clients, ordered longest first, from the same received model."""
@@ -135,12 +135,12 @@ class ClientTrainer:
     def _descend(
         self, w: Vec, c: State, o: State, ctx: Context, schedule: Schedule, metrics: TrainingMetrics
     ) -> tuple[State, State]:
-        """Take every local step, changing `w` in place; return the method's and the loss's state after it."""
+        """Take all local steps, updating `w` in place; return the final state of the method and of the loss."""
         step = local_step(self.method, c, ctx, self.weight_decay, self.clip)
         for active, batch in schedule:
-            now, here = ctx.first(active), w[:active]
-            grad = MiniBatchOracle(self.forward, self.loss, batch, _rows(o, active), now, metrics)
-            c = _replace_rows(c, step(here, grad, _rows(c, active), now))
+            active_ctx = ctx.first(active)
+            grad = MiniBatchOracle(self.forward, self.loss, batch, _rows(o, active), active_ctx, metrics)
+            c = _replace_rows(c, step(w[:active], grad, _rows(c, active), active_ctx))
             o = _replace_rows(o, grad.state)
         return c, o
 
@@ -164,9 +164,9 @@ class ClientTrainer:
 
     @contextmanager
     def _torch_rng(self, ctx: Context) -> Iterator[None]:
-        """Dropout draws from torch's global generator: lend it the client's address while it trains.
+        """Seed torch's global generator, which dropout draws from, with the client's address during training.
 
-        Stacked clients draw nothing: their models have no randomness of their own.
+        Not needed for stacked clients, whose models are deterministic.
         """
         if len(ctx.clients) > 1:
             yield
@@ -178,7 +178,7 @@ class ClientTrainer:
 
 
 def _split(state: State) -> tuple[State, State]:
-    """The method's and the loss's part of a client's state."""
+    """Return the method's and the loss's part of a client's state."""
     c = {key: value for key, value in state.items() if not key.startswith(LOSS)}
     o = {key.removeprefix(LOSS): value for key, value in state.items() if key.startswith(LOSS)}
     return c, o
@@ -189,7 +189,7 @@ def _rows(state: State, k: int) -> State:
 
 
 def _replace_rows(state: State, active: State) -> State:
-    """The state in which the first rows, those of the clients still active, are replaced."""
+    """Return the state with its first rows, those of the clients still active, replaced."""
     return {
         key: new if len(new) == len(state[key]) else torch.cat([new, state[key][len(new) :]])
         for key, new in active.items()

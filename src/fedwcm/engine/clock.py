@@ -1,4 +1,4 @@
-"""Where the time of a run goes: seconds a phase."""
+"""The time spent in each phase of a run."""
 
 import time
 from collections.abc import Iterator
@@ -6,21 +6,21 @@ from contextlib import contextmanager
 
 
 class Clock:
-    """Adds up the seconds spent in each phase since it was last read."""
+    """The seconds spent in each phase since the last call of `read`."""
 
     def __init__(self) -> None:
         self._spent: dict[str, float] = {}
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count the time of this block for the phase."""
-        began = time.perf_counter()
+        """Add the duration of this block to the phase."""
+        start = time.perf_counter()
         try:
             yield
         finally:
-            self._spent[name] = self._spent.get(name, 0.0) + time.perf_counter() - began
+            self._spent[name] = self._spent.get(name, 0.0) + time.perf_counter() - start
 
     def read(self) -> dict[str, float]:
-        """Seconds of each phase, which then start from 0 again."""
+        """Return the seconds spent in each phase, and reset them to 0."""
         spent, self._spent = self._spent, {}
         return spent

@@ -1,4 +1,4 @@
-"""Test a model: the confusion matrix and the mean loss, from which every metric is derived."""
+"""Evaluation of a model: the confusion matrix and the mean loss, from which all metrics are derived."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ from fedwcm.core.types import Ints, Vec
 from fedwcm.engine.network import Network
 
 CHUNK = 500
-"""Samples in a forward pass: bounds memory, changes nothing else."""
+"""Samples per forward pass; affects memory only."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """`confusion[i, j]` samples of class i were taken for class j; `loss` is the mean cross-entropy."""
+    """`confusion[i, j]` samples of class i were predicted as class j; `loss` is the mean cross-entropy."""
 
     confusion: Ints
     loss: float

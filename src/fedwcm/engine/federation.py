@@ -1,4 +1,4 @@
-"""Who the clients are and what each holds, whichever way the data are kept."""
+"""The clients and their data, independent of how the data are stored."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from fedwcm.core.types import Ints
 
 
 class Federation(Protocol):
-    """Clients numbered from 0, each with a shard of data. Shards may be made when they are asked for."""
+    """Clients numbered from 0, each with a shard of data. Shards may be generated on demand."""
 
     samples: Ints
     """Samples of each client, `(N,)`."""
@@ -19,7 +19,7 @@ class Federation(Protocol):
     """Samples of each client and class, `(N, C)`."""
 
     def shard(self, client: int) -> Shard:
-        """The data of one client."""
+        """Return the data of one client."""
         ...
 
 

@@ -1,8 +1,8 @@
-"""Two ways to run a block of models: one ordinary module, or all of them stacked.
+"""Two ways to run a block of models: one ordinary module at a time, or all of them stacked.
 
-Both give outputs that can be differentiated with respect to the local models `w (K, P)`, and agree to float32
-rounding. One module at a time has the least overhead per operation; stacking wins where models are so small
-that the overhead of each operation is what costs.
+Both give outputs that can be differentiated with respect to the local models `w (K, P)`, and agree up to float32
+rounding. One module at a time has the least overhead per operation; stacking is faster for models so small that
+the overhead of each operation dominates.
 """
 
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedwcm.engine.fast.ascent import AscendedModels
 
 Point: TypeAlias = "Tensor | AscendedModels"
-"""Where a gradient is taken: models `(K, P)`, or models moved up their gradient that are never written out."""
+"""Where a gradient is taken: dense models `(K, P)`, or ascended models in factored form."""
 
 
 class Forward(Protocol):
@@ -29,31 +29,31 @@ class Forward(Protocol):
     network: Network
 
     def start(self, x: Vec, buffers: Vec) -> None:
-        """Begin a block of clients, each from this model and these buffers; those before are forgotten."""
+        """Start a new block of clients, all from this model and these buffers; drop the last block's state."""
         ...
 
     def __call__(self, w: Vec, inputs: Tensor, track: bool) -> Outputs:
-        """The models' outputs of the inputs; `track` says whether buffers take note of this batch."""
+        """Return the models' outputs on the inputs; `track` says whether this batch updates the buffers."""
         ...
 
     def backward(self, values: Tensor, by_values: Tensor) -> Gradient:
-        """Return the gradient with respect to the `w` of the last call, given that with respect to values.
+        """Return the gradient with respect to the `w` of the last call, given the gradient by the values.
 
-        The values are computed from the last outputs: the clients' losses `(K,)`, or the very logits.
+        The values are computed from the last outputs: the clients' losses `(K,)`, or the logits themselves.
         """
         ...
 
     def ascend(self, w: Vec, gradient: Gradient, rho: float) -> Point:
-        """Return the models moved by rho up their gradient, which `backward` gave after the last call, at `w`."""
+        """Return the models `w` moved by rho up the gradient that `backward` returned after the last call."""
         ...
 
     def buffers(self) -> Tensor:
-        """The clients' buffers as they stand now, `(K, B)`."""
+        """Return the clients' current buffers, `(K, B)`."""
         ...
 
 
 class DenseAscent:
-    """Ascended models as dense vectors."""
+    """Ascent to dense models."""
 
     def ascend(self, w: Vec, gradient: Gradient, rho: float) -> Point:
         g = gradient.vector()
@@ -75,10 +75,10 @@ class SequentialForward(DenseAscent):
 
     def __call__(self, w: Vec, inputs: Tensor, track: bool) -> Outputs:
         self.network.point_parameters(w[0])
-        before = None if track or not len(self._buffers) else self._buffers.clone()
+        saved = None if track or not len(self._buffers) else self._buffers.clone()
         logits, features = self.network(inputs[0])
-        if before is not None:
-            self._buffers.copy_(before)
+        if saved is not None:
+            self._buffers.copy_(saved)
 
         def head(other: Tensor) -> Tensor:
             assert self.network.head is not None
@@ -88,7 +88,7 @@ class SequentialForward(DenseAscent):
         def at(x: Vec) -> Outputs:
             with torch.no_grad():
                 outputs = self(x[None], inputs, track=False)
-            # Back at once: the graph of the present model is differentiated through these very parameters.
+            # Restore immediately: the graph of the current model is differentiated through these parameters.
             self.network.point_parameters(w[0])
             return outputs
 

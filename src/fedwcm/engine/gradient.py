@@ -1,4 +1,4 @@
-"""A gradient of a block of models: as a dense vector, or in a form that is cheaper to add to them."""
+"""The gradient of a block of models: a dense vector, or a form that is cheaper to add to the models."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,10 +9,10 @@ from fedwcm.core.types import Vec
 
 
 class Gradient(Protocol):
-    """A gradient that may not have been written out yet."""
+    """A gradient that is not necessarily stored as a dense vector."""
 
     def vector(self) -> Vec:
-        """Return the gradient as a vector `(K, P)`, which belongs to the caller."""
+        """Return the gradient as a vector `(K, P)` that the caller may modify."""
         ...
 
     def add_to(self, w: Vec) -> None:
@@ -22,7 +22,7 @@ class Gradient(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class DenseGradient:
-    """A gradient that is a vector already."""
+    """A gradient stored as a dense vector."""
 
     gradient: Tensor
 

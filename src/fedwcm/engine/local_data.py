@@ -1,4 +1,4 @@
-"""All samples of a block of clients, and the models on them: `core.LocalData` for methods and losses."""
+"""The engine's implementation of `core.local_data.LocalData`, for methods and losses."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,11 +12,11 @@ from fedwcm.engine.forward import Forward
 from fedwcm.engine.oracle import differentiate
 
 CHUNK = 256
-"""Samples of one client in a forward pass over all of its data: bounds memory, changes nothing else."""
+"""Samples per client in a forward pass over all of its data; affects memory only."""
 
 
 class BlockData:
-    """The data of a block of clients; nothing here trains or updates buffers."""
+    """All data of a block of clients; nothing here trains or updates buffers."""
 
     def __init__(self, shards: Sequence[Shard], forward: Forward, loss: Loss, state: State, ctx: Context) -> None:
         self._shards, self._forward, self._loss, self._state, self._ctx = shards, forward, loss, state, ctx

@@ -1,7 +1,7 @@
-"""Keep freed memory in the process.
+"""Allocator settings that keep freed memory in the process.
 
-glibc returns every large block to the system as soon as it is freed and asks for fresh, zeroed pages at the next
-step; on convolutional models a tenth to a quarter of the time goes there.
+By default, glibc returns every large block to the system as soon as it is freed and requests new, zeroed pages at
+the next step. On convolutional models this takes a tenth to a quarter of the time.
 """
 
 import ctypes
@@ -12,9 +12,9 @@ _LARGEST = 2**30
 
 
 def keep_freed_memory() -> None:
-    """Give back what is free now; from now on, let the allocator reuse large blocks.
+    """Return the memory that is free now to the system, and make the allocator reuse large blocks from now on.
 
-    Does nothing where the C library is not glibc.
+    Does nothing if the C library is not glibc.
     """
     if not sys.platform.startswith("linux"):
         return

@@ -1,7 +1,7 @@
 """A module as a function of one flat vector of parameters.
 
 Trainable parameters are one flat vector `(P,)`; floating-point buffers (BatchNorm statistics) are a second
-one. Integer buffers are counters that no average makes sense of, and stay out of both.
+one. Integer buffers are counters, which cannot be averaged, and are in neither.
 """
 
 import torch
@@ -15,10 +15,10 @@ from fedwcm.models.pointwise import subsample_strided_pointwise
 
 
 class Network:
-    """A module, the layout of its flat parameters, and the way between the two.
+    """A module, the layout of its flat parameters, and the conversion between the two.
 
-    `head` is the module's final linear layer, found as its attribute `head` or else as the last `nn.Linear`:
-    losses that work on features, and methods that treat the classifier apart, need it.
+    `head` is the module's final linear layer: its attribute `head`, or else the last `nn.Linear`. Losses that work
+    on features, and methods that treat the classifier separately, need it.
     """
 
     def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
@@ -40,11 +40,11 @@ class Network:
             self.head.register_forward_pre_hook(self._capture)
 
     def __call__(self, inputs: Tensor, parameters: State | None = None) -> tuple[Tensor, Tensor]:
-        """Logits and features of one model on one batch, with its own parameters or with these."""
+        """Return the logits and features on one batch, with the module's own parameters or with these."""
         self._head_input = None
         if parameters is not None:
             logits = functional_call(self.module, parameters, (inputs,))
-        elif inputs.dim() == 4:  # a CPU convolves up to 1.5 times faster with the channels last in memory
+        elif inputs.dim() == 4:  # CPU convolutions are up to 1.5 times faster with channels last in memory
             logits = self.module(inputs.contiguous(memory_format=torch.channels_last))
         else:
             logits = self.module(inputs)
@@ -59,25 +59,25 @@ class Network:
         return self.parameters[0][1].device
 
     def initial(self) -> tuple[Vec, Vec]:
-        """Return copies of the module's present parameters and buffers, flat."""
+        """Return flat copies of the module's current parameters and buffers."""
         parameters = self.layout.flatten([p for _, p in self.parameters])
         return parameters, self.buffer_layout.flatten([b for _, b in self.buffers])
 
     def point_parameters(self, w: Vec) -> None:
-        """Let the module's parameters be views of `w`: nothing is copied, changes in place show at once."""
+        """Make the module's parameters views of `w`, without copying: in-place changes of `w` take effect."""
         if self._pointed is not None and self._pointed.data_ptr() == w.data_ptr():
             return
-        self._pointed = w  # kept alive, so that an equal address means the same vector
+        self._pointed = w  # kept alive, so that the same address means the same vector
         for part, (_, parameter) in zip(self.layout.slices, self.parameters, strict=True):
             parameter.data = part.of(w)
 
     def point_buffers(self, buffers: Vec) -> None:
-        """Let the module's floating-point buffers be views of this vector."""
+        """Make the module's floating-point buffers views of this vector."""
         for part, (_, buffer) in zip(self.buffer_layout.slices, self.buffers, strict=True):
             buffer.data = part.of(buffers)
 
     def state_dict(self, x: Vec, buffers: Vec) -> State:
-        """The module's state with these parameters and buffers, for saving."""
+        """Return the module's state dict with these parameters and buffers, for saving."""
         self.point_parameters(x)
         self.point_buffers(buffers)
         return {name: value.detach().clone() for name, value in self.module.state_dict().items()}

@@ -1,4 +1,4 @@
-"""The gradient oracle of one local step: gradients of the mini-batch loss, wherever a method asks for them."""
+"""The gradient oracle of one local step: gradients of the mini-batch loss at any point a method chooses."""
 
 from dataclasses import dataclass
 
@@ -16,8 +16,8 @@ from fedwcm.engine.training_metrics import TrainingMetrics
 class MiniBatchOracle:
     """Gradients on one batch per client.
 
-    A method may ask for several gradients in a step (SAM, Mime): only the first one updates BatchNorm's
-    statistics and the loss's client state, and counts as the training loss.
+    A method may evaluate several gradients in a step (SAM, Mime): only the first one updates BatchNorm's
+    statistics and the loss's client state, and is recorded as the training loss.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class MiniBatchOracle:
         self._metrics = metrics
         self.state = o
         self._before = o
-        self._asked = False
+        self._evaluated = False
 
     def __call__(self, w: Vec) -> Vec:
         return self.at(w).vector()
@@ -43,12 +43,12 @@ class MiniBatchOracle:
         return self.scaled(point, torch.ones_like(self._ctx.lr))
 
     def ascend(self, w: Vec, rho: float) -> Point:
-        """Return the models a step of length rho up their gradient from `w`."""
+        """Return the models after a step of length rho up their gradient from `w`."""
         return self._forward.ascend(w, self.at(w), rho)
 
     def scaled(self, point: Point, rate: Tensor) -> Gradient:
-        """Return the gradient at a point, each client's times its own rate `(K, 1)`."""
-        first, self._asked = not self._asked, True
+        """Return the gradient at a point, each client's multiplied by its own rate `(K, 1)`."""
+        first, self._evaluated = not self._evaluated, True
         if isinstance(point, Tensor):
             outputs = self._forward(point, self._batch.inputs, track=first)
         else:
@@ -64,7 +64,7 @@ class MiniBatchOracle:
 
 @dataclass(frozen=True, eq=False)
 class GradientPoint:
-    """Where a gradient is taken, relative to the model: shifted by a vector, then a step of length rho uphill."""
+    """Where a gradient is taken, relative to the model: after a shift, then an ascent step of length rho."""
 
     shift: Vec | None = None
     rho: float = 0.0
@@ -74,11 +74,11 @@ class GradientPoint:
 
     def ascended(self, rho: float) -> "GradientPoint":
         if self.rho and rho:
-            raise ValueError("the gradient is taken at an ascended point already: SAM cannot be applied twice")
+            raise ValueError("the gradient is already taken at an ascended point: SAM cannot be applied twice")
         return GradientPoint(self.shift, rho or self.rho)
 
     def of(self, w: Vec, oracle: MiniBatchOracle) -> Point:
-        """Return this point for the models `w (K, P)`, which may be the first of the block."""
+        """Return this point for the models `w (K, P)`, which may be only the first of the block."""
         if self.shift is not None:
             w = w + (self.shift if self.shift.dim() == 1 else self.shift[: len(w)])
         return oracle.ascend(w, self.rho) if self.rho else w
@@ -106,7 +106,7 @@ def differentiate(
 ) -> tuple[Tensor, State, Gradient]:
     """Return the losses `(K,)`, the client state after them, and the gradient times a rate per client `(K, 1)`.
 
-    A loss that knows its own gradient is spared autograd, unless a subclass of it has changed what it computes.
+    A loss with an explicit gradient bypasses autograd, unless a subclass overrides `__call__`.
     """
     if isinstance(loss, LogitLoss) and type(loss).__call__ is LogitLoss.__call__:
         values, by_logits = loss.with_gradient(outputs.logits.detach(), batch, ctx)

@@ -1,4 +1,4 @@
-"""Who takes part in a round."""
+"""Client sampling and dropout in a round."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,17 +12,17 @@ from fedwcm.core.rng import Purpose, generator
 Ints = NDArray[np.int64]
 
 TRIES = 1000
-"""How often Bernoulli sampling is repeated for want of a client."""
+"""How often Bernoulli sampling is repeated if it selects no client."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Participation:
-    """Who takes part in a round.
+    """Which clients take part in a round.
 
     Args:
         fraction: share of the clients sampled each round.
-        sampling: `fixed` draws the same number every round; `bernoulli` lets each client in by itself with
-            this probability (drawn again while nobody is in).
+        sampling: `fixed` draws the same number every round; `bernoulli` selects each client independently with
+            this probability (repeated while no client is selected).
         dropout: probability that a sampled client never answers.
     """
 
@@ -35,7 +35,7 @@ class Participation:
         require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
 
     def sampled(self, clients: int, seed: int, round_: int) -> Ints:
-        """The clients asked to train, by ascending id; never none."""
+        """Return the ids of the clients asked to train, ascending; at least one."""
         rng = generator(seed, Purpose.COHORT, round_)
         if self.sampling == "fixed":
             size = max(1, round(self.fraction * clients))
@@ -44,10 +44,10 @@ class Participation:
             chosen = np.flatnonzero(rng.random(clients) < self.fraction)
             if len(chosen):
                 return chosen
-        return rng.integers(clients, size=1)  # so small a share would let in one client at most
+        return rng.integers(clients, size=1)  # with such a small fraction, more than one client is unlikely
 
     def answering(self, sampled: Ints, seed: int, round_: int) -> Ints:
-        """Those of the sampled clients that answer; possibly none."""
+        """Return the ids of the sampled clients that answer; possibly none."""
         if not self.dropout:
             return sampled
         draws = generator(seed, Purpose.ANSWERS, round_).random(len(sampled))

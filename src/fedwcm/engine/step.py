@@ -1,8 +1,8 @@
 """The local step: w ← w − lr·(clip(v) + decay·w), with v the method's direction.
 
-Two ways lead there. Where the direction is affine in the gradient and the model (`fast/trace.py`) and nothing is
-clipped, everything is multiplied out once a round and the gradient is added straight to the models. Otherwise the
-direction is written out at every step.
+There are two implementations. If the direction is affine in the gradient and the model (`fast/trace.py`) and
+nothing is clipped, all coefficients are computed once per round and the gradient is added directly to the models.
+Otherwise the direction is computed at every step.
 """
 
 from collections.abc import Callable
@@ -18,13 +18,13 @@ from fedwcm.engine.fast.trace import trace_direction
 from fedwcm.engine.oracle import MiniBatchOracle
 
 Step: TypeAlias = Callable[[Vec, MiniBatchOracle, State, Context], State]
-"""Moves the models of a block in place, and returns the method's client state after the step."""
+"""Updates the models of a block in place, and returns the method's client state after the step."""
 
 Direction: TypeAlias = Callable[[Vec, MiniBatchOracle, State, Context], tuple[Vec, State]]
 
 
 def local_step(method: Method, c: State, ctx: Context, decay: float, clip: float | None) -> Step:
-    """Return how the steps of this round are taken."""
+    """Return the implementation of this round's steps."""
     affine = trace_direction(method, c, ctx)
     if affine is None:
         return partial(_eager_step, method.direction, decay, clip)

@@ -1,6 +1,7 @@
 """Training loss and accuracy of a block of clients, over their local steps.
 
-Predictions are looked at for many steps at once: after every single step, that costs as much as a small layer.
+Predictions are evaluated for many steps at once: after every single step, this would cost as much as a small
+layer.
 """
 
 from itertools import groupby
@@ -13,11 +14,11 @@ from fedwcm.core.batch import Batch, mean_over
 from fedwcm.core.types import Floats, Ints
 
 HELD = 2**20
-"""Logits that may wait to be looked at."""
+"""Number of logits above which the pending steps are evaluated."""
 
 
 class Step(NamedTuple):
-    """One step of the clients that still had one to take."""
+    """One local step of the clients that were still active."""
 
     loss: Tensor
     logits: Tensor
@@ -26,7 +27,7 @@ class Step(NamedTuple):
 
 
 class TrainingMetrics:
-    """Sums over steps, whose clients are the first of the block."""
+    """Sums over steps; the active clients of a step are the first of the block."""
 
     def __init__(self, clients: int) -> None:
         self._loss = torch.zeros(clients, dtype=torch.float64)
@@ -35,20 +36,20 @@ class TrainingMetrics:
         self._held = 0
 
     def add(self, loss: Tensor, logits: Tensor, batch: Batch) -> None:
-        """Count one step: each client's loss `(K,)`, and what its model said of its batch."""
+        """Record one step: each client's loss `(K,)`, and its model's logits on its batch."""
         self._waiting.append(Step(loss.detach(), logits.detach(), batch.labels, batch.weight))
         self._held += logits.numel()
         if self._held > HELD:
             self._count()
 
     def means(self, steps: Ints) -> tuple[Floats, Floats]:
-        """Loss and accuracy of each client, a mean over so many steps."""
+        """Return the mean loss and accuracy of each client over its number of steps."""
         self._count()
         return self._loss.numpy() / steps, self._accuracy.numpy() / steps
 
     def _count(self) -> None:
-        for _, alike in groupby(self._waiting, lambda step: (step.logits.shape, step.weight is None)):
-            losses, logits, labels, weights = zip(*alike, strict=True)
+        for _, group in groupby(self._waiting, lambda step: (step.logits.shape, step.weight is None)):
+            losses, logits, labels, weights = zip(*group, strict=True)
             weight = None if weights[0] is None else torch.stack(weights)
             loss = torch.stack(losses)
             hits = torch.stack(logits).argmax(dim=-1) == torch.stack(labels)

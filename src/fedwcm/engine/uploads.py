@@ -1,4 +1,4 @@
-"""What clients uploaded, summed as the method weighs it, or robustly against faulty clients."""
+"""Sums over the clients' uploads: with the method's weights, or robust against faulty clients."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from fedwcm.engine.aggregation import Aggregation
 
 
 def require_possible(aggregation: Aggregation, method: Method, keeps_client_state: bool) -> None:
-    """Raise if the sums of this method mean something else than an average of increments."""
+    """Raise ValueError if robust aggregation is configured but the method needs more than averaged increments."""
     if aggregation.rule == "mean" and aggregation.max_norm is None:
         return
     reason = None
@@ -29,7 +29,7 @@ def require_possible(aggregation: Aggregation, method: Method, keeps_client_stat
 
 
 def receive(aggregation: Aggregation, rows: State) -> tuple[Uploads, int]:
-    """Return the uploads of a round, and how many increments were scaled down."""
+    """Return the uploads of a round, and the number of increments that were scaled down."""
     clipped = 0
     if aggregation.max_norm is not None:
         norms = torch.linalg.vector_norm(rows["delta"], dim=-1, keepdim=True)
@@ -46,7 +46,7 @@ def receive(aggregation: Aggregation, rows: State) -> tuple[Uploads, int]:
 
 @dataclass(frozen=True, eq=False)
 class UploadRows:
-    """Uploads that are all in memory, one row per client of the cohort."""
+    """Uploads held in memory, one row per client of the cohort."""
 
     rows: State
 

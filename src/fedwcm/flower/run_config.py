@@ -62,8 +62,10 @@ def read(run_config: Mapping[str, object]) -> AppOptions:
     federation = {k.removeprefix("flower."): v for k, v in given.items() if k.startswith("flower.")}
     settings = {k: v for k, v in given.items() if not k.startswith("flower.")}
     _refuse_sections(settings)
-    typed = str(settings.get("method.name", Config().method.name))
-    chosen = {"run.name": typed, **method_settings(typed)}
+    typed = settings.get("method.name")
+    chosen = method_settings(str(typed or Config().method.name))
+    if typed is not None:
+        chosen = {"run.name": typed, **chosen}
     below: Settings = {"run.checkpoint_every": 1, **settings, "method.name": chosen["method.name"]}
     return AppOptions(from_settings(overlay(below, chosen)), make(FlowerOptions, federation, "flower"))
 

@@ -1,4 +1,4 @@
-"""Local objectives, one file each, found like methods; entry point group `fedwcm.losses`."""
+"""Local losses, one per file, discovered like methods; entry point group `fedwcm.losses`."""
 
 from fedwcm.core.loss import Loss
 from fedwcm.core.registry import Registry

@@ -1,24 +1,23 @@
-"""BalanceFL's local objective: keep what the received model knows of classes that the batch does not have.
+"""BalanceFL's local loss: distillation preserves what the received model knows about classes absent from a batch.
 
 Shuai, Shen, Jiang, Zhao, Yan, Xing. BalanceFL: Addressing Class Imbalance in Long-Tail Federated Learning. IPSN
-2022. (Read: this project's notes and the authors' public code, sxontheway/BalanceFL.)
+2022. Sources: sxontheway/BalanceFL (the authors' code).
 
-P are the classes in the mini-batch, Q all others; z the logits, z̃ those of the augmented features, t the
-logits of the received model; softmaxes over P or Q alone:
+P are the classes in the mini-batch, Q all others; z the logits, z̃ those of the augmented features, t the logits of
+the received model. Softmaxes are over P or Q only:
 
     loss = CE(z̃_P, y) + lambda_ · KD(z_Q, t_Q) − entropy · Σ_i H(softmax(z_iP))
     KD   = −mean_i Σ_{c∈Q} softmax(t_i / temperature)_c · log softmax(z_i / temperature)_c        no T² factor
     z̃_i  = head(f_i + ν_i) with probability 1 − n_y / max_c n_c, else head(f_i)
     ν ~ N(0, Σ),   Σ = Σ_c (n_c / n) · Cov(features of class c at the received model)
 
-The entropy is a sum over the batch, not a mean. Σ and the random numbers are made once a round (`prepare`): a
-ring of `draws` pairs of a vector ν and a uniform number that decides whether it is used, through which the
-samples go in turn. lambda_ = entropy = draws = 0 is cross-entropy over the classes of the batch.
+The entropy is a sum over the batch, not a mean. Σ and the random numbers are drawn once per round (`prepare`): a
+ring buffer of `draws` pairs of a vector ν and a uniform number that decides whether ν is used. Each sample takes
+the next pair. lambda_ = entropy = draws = 0 is cross-entropy over the classes of the batch.
 
-With FedAvg and the `balanced` sampler this is the recipe `balancefl`. Departures: the optimiser, the model
-and the doubled logits of that code are not the objective's business; nor is its second stage, off by default.
-There only samples that are perturbed move on through the ring; here every sample does, which changes nothing
-in distribution.
+With FedAvg and the `balanced` sampler this is the recipe `balancefl`. Departures: the optimiser, the model and the
+doubled logits of the authors' code are not part of the loss, nor is its second stage, which is off by default. In
+their code only perturbed samples advance the ring; here every sample does, which is the same in distribution.
 """
 
 from dataclasses import dataclass
@@ -42,9 +41,9 @@ class BalanceFL(Loss):
 
     Args:
         lambda_: weight of the distillation from the received model.
-        temperature: of the distillation.
+        temperature: temperature of the distillation.
         entropy: weight of the entropy, summed over the batch.
-        draws: noise vectors drawn a round; 0 for no augmentation.
+        draws: noise vectors drawn per round; 0 for no augmentation.
     """
 
     name: ClassVar[str] = "balancefl"
@@ -83,13 +82,13 @@ class BalanceFL(Loss):
             loss = loss + self.lambda_ * batch.mean(self._distillation(outputs, ~present, ctx))
         if self.entropy:
             own = _log_softmax(outputs.logits, present)
-            surprise = _sum_over(present, own.exp() * own)
-            loss = loss + self.entropy * batch.mean(surprise) * batch.sizes
+            negative_entropy = _sum_over(present, own.exp() * own)
+            loss = loss + self.entropy * batch.mean(negative_entropy) * batch.sizes
         return loss, o
 
     def _augmented(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
-        """Logits with noise on the features of minority classes, and where the ring then stands."""
-        if "noise" not in ctx.prepared:  # no augmentation, or a pass over all data outside of training
+        """Return logits with noise on the features of minority classes, and the new position in the ring."""
+        if "noise" not in ctx.prepared:  # no augmentation, or a pass over all data outside training
             return outputs.logits, o
         noise, chance = ctx.prepared["noise"], ctx.prepared["chance"]
         ring = (o["position"][:, None] + torch.arange(batch.labels.shape[1], device=noise.device)) % self.draws
@@ -107,7 +106,7 @@ class BalanceFL(Loss):
 
 
 def _present(batch: Batch, classes: int) -> Tensor:
-    """Which classes each client's batch has, `(K, 1, C)`; padding has none."""
+    """Return which classes occur in each client's batch, `(K, 1, C)`, ignoring padding."""
     hits = one_hot(batch.labels, classes)
     if batch.weight is not None:
         hits = hits * batch.weight[..., None]
@@ -115,7 +114,7 @@ def _present(batch: Batch, classes: int) -> Tensor:
 
 
 def _log_softmax(logits: Tensor, among: Tensor) -> Tensor:
-    """Log-softmax over the classes of the mask; finite elsewhere, so that a weight of 0 can erase it."""
+    """Return the log-softmax over the masked-in classes; finite elsewhere, so that a weight of 0 removes it."""
     return log_softmax(logits.masked_fill(~among, torch.finfo(logits.dtype).min), dim=-1)
 
 
@@ -124,7 +123,7 @@ def _sum_over(among: Tensor, values: Tensor) -> Tensor:
 
 
 def _features(local: LocalData, ctx: Context) -> tuple[Tensor, Tensor]:
-    """Features `(K, n, d)` of all local samples at the received model, and their classes `(K, n, C)`."""
+    """Return all local samples' features `(K, n, d)` at the received model, and their classes `(K, n, C)`."""
     received = ctx.x.expand(len(ctx.clients), -1)
     features, classes = [], []
     for batch in local.batches():
@@ -138,10 +137,10 @@ def _features(local: LocalData, ctx: Context) -> tuple[Tensor, Tensor]:
 
 
 def _spread(features: Tensor, classes: Tensor) -> Tensor:
-    """A root of Σ, `(K, n, d)`: rows whose sum with independent standard normal factors is N(0, Σ).
+    """Return a root of Σ, `(K, n, d)`: the sum of its rows times independent standard normals is N(0, Σ).
 
-    Row i is the sample's distance from its class mean, times √(n_c / (n (n_c − 1))); a class of one sample has
-    no distance. It spares the covariance matrix and its decomposition.
+    Row i is the sample's deviation from its class mean, times √(n_c / (n (n_c − 1))); it is zero for a class of
+    one sample. This avoids the covariance matrix and its decomposition.
     """
     counts = classes.sum(dim=1)
     means = (classes.mT @ features) / counts.clamp(min=1)[..., None]

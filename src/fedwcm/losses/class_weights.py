@@ -1,18 +1,18 @@
-"""Weighted cross-entropy: the rarer a class, the more each of its samples counts.
+"""Class-weighted cross-entropy: samples of rarer classes have larger weights.
 
-Cui, Jia, Lin, Song, Belongie. Class-Balanced Loss Based on Effective Number of Samples. CVPR 2019. (Read: this
-project's notes and public code, kaidic/LDAM-DRW.)
+Cui, Jia, Lin, Song, Belongie. Class-Balanced Loss Based on Effective Number of Samples. CVPR 2019. Sources:
+kaidic/LDAM-DRW.
 
     loss = v_y · (−log softmax(z)_y)
     v_c ∝ 1 / n_c                             `scheme="inverse"`
-    v_c ∝ (1 − beta) / (1 − beta^n_c)         `scheme="effective"`: beta → 1 is inverse, beta = 0 is even
+    v_c ∝ (1 − beta) / (1 − beta^n_c)         `scheme="effective"`: beta → 1 is inverse, beta = 0 is uniform
 
-n_c are the client's own counts or the whole federation's (`prior`). The weights have mean 1 over the classes
-that occur, so balanced counts give cross-entropy.
+n_c are the client's own counts or those of the whole federation (`prior`). The weights have mean 1 over the
+classes that occur, so balanced counts give cross-entropy.
 
-Departure: the mean over a batch divides by its number of samples. Public code divides by the sum of the
-batch's weights, which makes the scale of a step depend on who happens to be in the batch (a batch of one class
-alone would not be weighted at all).
+Departure: the mean over a batch divides by its number of samples. Public code divides by the sum of the batch's
+weights, which makes the scale of a step depend on the composition of the batch (a batch of a single class would
+not be weighted at all).
 """
 
 from dataclasses import dataclass
@@ -34,12 +34,12 @@ Scheme = Literal["inverse", "effective"]
 
 @dataclass(frozen=True, kw_only=True)
 class ClassWeights(Loss):
-    """Cross-entropy with one weight a class.
+    """Cross-entropy with one weight per class.
 
     Args:
-        scheme: weigh by the inverse of the counts, or by that of the effective number of samples.
-        prior: whose counts: the client's own, or those of all clients together (`global`).
-        beta: how little a further sample of a class adds to its effective number; only for `effective`.
+        scheme: weight by the inverse of the counts, or by that of the effective number of samples.
+        prior: the counts to use: the client's own (`client`), or the sum over all clients (`global`).
+        beta: β of the effective number of samples, (1 − β^n) / (1 − β); only for `effective`.
     """
 
     name: ClassVar[str] = "class_weights"
@@ -52,13 +52,13 @@ class ClassWeights(Loss):
         require(0 <= self.beta < 1, "beta", self.beta, "in [0, 1)")
 
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
-        surprise = cross_entropy(outputs.logits.mT, batch.labels, reduction="none")
+        losses = cross_entropy(outputs.logits.mT, batch.labels, reduction="none")
         weights = balancing_weights(class_counts(self.prior, ctx), self.scheme, self.beta)
-        return batch.mean(of_labels(weights, batch.labels, ctx) * surprise), o
+        return batch.mean(of_labels(weights, batch.labels, ctx) * losses), o
 
 
 def class_counts(source: CountsOf, ctx: Context) -> Floats:
-    """Samples of each class: one row a client, or one row for all of them together."""
+    """Return the number of samples of each class: one row per client, or a single row for all clients."""
     if source == "client":
         return ctx.clients.counts.astype(np.float64)
     total = ctx.population.clients * ctx.population.mean_samples
@@ -67,7 +67,7 @@ def class_counts(source: CountsOf, ctx: Context) -> Floats:
 
 
 def balancing_weights(counts: Floats, scheme: Scheme, beta: float) -> Floats:
-    """A weight for each class that occurs, of mean 1 in each row; 0 for a class that does not."""
+    """Return a weight for each class: mean 1 over the classes that occur in a row, 0 for the others."""
     number = counts if scheme == "inverse" else 1.0 - beta**counts
     present = counts > 0
     weights = np.where(present, 1.0 / np.where(present, number, 1.0), 0.0)
@@ -76,6 +76,6 @@ def balancing_weights(counts: Floats, scheme: Scheme, beta: float) -> Floats:
 
 
 def of_labels(table: Floats, labels: Tensor, ctx: Context) -> Tensor:
-    """The entries of a table (classes in columns) that belong to the labels `(K, b)`."""
+    """Return the entries of a table (one column per class) for the labels `(K, b)`."""
     rows = torch.as_tensor(table, dtype=ctx.x.dtype, device=ctx.x.device)
     return rows.expand(len(labels), -1).gather(1, labels)

@@ -13,7 +13,7 @@ from fedwcm.core.types import Context
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy(LogitLoss):
-    """−log softmax(z)_y, averaged over the batch. Its gradient is softmax(z), less 1 at y."""
+    """−log softmax(z)_y, averaged over the batch. Its gradient is softmax(z), minus 1 at y."""
 
     name: ClassVar[str] = "cross_entropy"
 

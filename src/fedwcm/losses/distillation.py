@@ -1,17 +1,17 @@
-"""Distillation: cross-entropy, and agreement with what a teacher says of the same samples. CLIP2FL's client loss.
+"""Distillation: cross-entropy plus the divergence from a teacher's predictions. CLIP2FL's client loss.
 
 Shi, Zheng, Yin, Lu, Xie, Qu. CLIP-guided Federated Learning on Heterogeneous and Long-Tailed Data. AAAI 2024.
-(Read: the abstract, this project's notes and the authors' public code, shijiangming1/CLIP2FL.) The second term is
-Hinton, Vinyals, Dean. Distilling the Knowledge in a Neural Network. 2015.
+Sources: shijiangming1/CLIP2FL (the authors' code). The second term is from Hinton, Vinyals, Dean. Distilling the
+Knowledge in a Neural Network. 2015.
 
     loss = CE(z, y) + alpha · T² · KL(softmax(t / T) ‖ softmax(z / T)),        T = `temperature`
 
-z are the model's logits, t the teacher's for the sample as it is, without augmentation: for CLIP 100 times the
-cosine of the embeddings of the image and of "a photo of a …". They do not change, so they are computed once for a
-data set (`python -m fedwcm.teacher`) and looked up by the number of the sample in its training part. Any other
-model's logits do as well. alpha = 0 is cross-entropy and needs no teacher.
+z are the model's logits, t the teacher's for the sample without augmentation: for CLIP, 100 times the cosine of
+the embeddings of the image and of "a photo of a …". They do not change, so they are computed once per data set
+(`python -m fedwcm.teacher`) and looked up by the index of the sample in the training set. The logits of any other
+model can be used too. alpha = 0 is cross-entropy and needs no teacher.
 
-With the method `clip2fl` this is the recipe `clip2fl`. Versions of that code have alpha 1 or 2.
+With the method `clip2fl` this is the recipe `clip2fl`. Versions of the authors' code use alpha = 1 or 2.
 """
 
 from dataclasses import dataclass
@@ -31,12 +31,12 @@ from fedwcm.teacher import TEACHER_FILE, Teacher
 
 @dataclass(frozen=True, kw_only=True)
 class Distillation(CrossEntropy):
-    """Cross-entropy with a teacher.
+    """Cross-entropy with distillation from a teacher.
 
     Args:
-        teacher: the file with the teacher's logits for every training sample.
-        alpha: weight of the teacher; 0 is cross-entropy.
-        temperature: T, by which both sides' logits are divided.
+        teacher: file with the teacher's logits for every training sample.
+        alpha: weight of the distillation; 0 is cross-entropy.
+        temperature: T, the divisor of both the teacher's and the model's logits.
     """
 
     name: ClassVar[str] = "distillation"
@@ -51,25 +51,25 @@ class Distillation(CrossEntropy):
 
     def init_client(self, clients: Clients, population: Population) -> State:
         if self.alpha:
-            self._taught.require_classes(population.classes, self.teacher)
+            self._loaded_teacher.require_classes(population.classes, self.teacher)
         return {}
 
     def prepare(self, local: LocalData, ctx: Context) -> State:
         if self.alpha:
             for batch in local.batches():
-                self._taught.require_samples(batch.sample_ids, batch.labels, self.teacher)
+                self._loaded_teacher.require_samples(batch.sample_ids, batch.labels, self.teacher)
         return {}
 
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         loss, o = super().__call__(outputs, batch, o, ctx)
         if not self.alpha:
             return loss, o
-        said = self._taught.logits[batch.sample_ids.cpu()].to(outputs.logits)
-        theirs = log_softmax(said / self.temperature, dim=-1)
-        ours = log_softmax(outputs.logits / self.temperature, dim=-1)
-        divergence = (theirs.exp() * (theirs - ours)).sum(dim=-1)
+        teacher_logits = self._loaded_teacher.logits[batch.sample_ids.cpu()].to(outputs.logits)
+        teacher = log_softmax(teacher_logits / self.temperature, dim=-1)
+        student = log_softmax(outputs.logits / self.temperature, dim=-1)
+        divergence = (teacher.exp() * (teacher - student)).sum(dim=-1)
         return loss + self.alpha * self.temperature**2 * batch.mean(divergence), o
 
     @cached_property
-    def _taught(self) -> Teacher:
+    def _loaded_teacher(self) -> Teacher:
         return Teacher.read(self.teacher)

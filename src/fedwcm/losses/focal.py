@@ -1,12 +1,11 @@
-"""Focal loss: samples that the model already gets right count less.
+"""Focal loss: well-classified samples have smaller weights.
 
-Lin, Goyal, Girshick, He, Dollár. Focal Loss for Dense Object Detection. ICCV 2017. (Read: this project's notes
-and public code, kaidic/LDAM-DRW.)
+Lin, Goyal, Girshick, He, Dollár. Focal Loss for Dense Object Detection. ICCV 2017. Sources: kaidic/LDAM-DRW.
 
     loss = (1 − p_y)^gamma · (−log p_y),     p = softmax(z)
 
-averaged over the batch. gamma = 0 is cross-entropy. FedWCM's paper names no gamma; 2 is the usual one.
-Departures: none. The paper's class weights are `class_weights`, an objective of its own.
+averaged over the batch. gamma = 0 is cross-entropy. The FedWCM paper does not state gamma; 2 is the usual value.
+Departures: none. The paper's class weights are a separate loss, `class_weights`.
 """
 
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ class Focal(Loss):
     """Cross-entropy times (1 − p_y)^gamma.
 
     Args:
-        gamma: how much less a sample counts that is classified well; 0 is cross-entropy.
+        gamma: how strongly well-classified samples are down-weighted; 0 is cross-entropy.
     """
 
     name: ClassVar[str] = "focal"
@@ -38,7 +37,7 @@ class Focal(Loss):
         require(self.gamma >= 0, "gamma", self.gamma, "non-negative")
 
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
-        surprise = cross_entropy(outputs.logits.mT, batch.labels, reduction="none")
-        # The slope of (1 − p)^gamma is infinite at p = 1 for gamma < 1: a clamped value has slope 0 there.
-        missed = -torch.expm1(-surprise).clamp(max=-torch.finfo(surprise.dtype).tiny)
-        return batch.mean(missed**self.gamma * surprise), o
+        losses = cross_entropy(outputs.logits.mT, batch.labels, reduction="none")
+        # For gamma < 1 the derivative of (1 − p)^gamma is infinite at p = 1; clamping makes it 0 there.
+        one_minus_p = -torch.expm1(-losses).clamp(max=-torch.finfo(losses.dtype).tiny)
+        return batch.mean(one_minus_p**self.gamma * losses), o

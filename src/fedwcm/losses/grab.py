@@ -1,25 +1,23 @@
-"""Fed-GraB's self-adjusting gradient balancer: a controller per class evens out pulls up and pushes down.
+"""Fed-GraB's self-adjusting gradient balancer: a controller per class balances positive and negative gradients.
 
 Xiao, Chen, Liu, Wang, Feng, Hao, Zhou, Wu, Yang, Liu. Fed-GraB: Federated Long-tailed Learning with
-Self-Adjusting Gradient Balancer. NeurIPS 2023. (Read: the abstract, this project's notes and the authors'
-public code, ZackZikaiXiao/FedGraB.)
+Self-Adjusting Gradient Balancer. NeurIPS 2023. Sources: ZackZikaiXiao/FedGraB (the authors' code).
 
     loss = mean_i Σ_c a_ic · BCE(σ(z_ic), y_ic)              y_ic = 1 for the sample's own class, else 0
     a_ic = f(u_c) if y_ic = 1, f(−u_c) if not,      f(u) = 10 / (1 + 9 e^(−slope · u)) in (0, 10), f(0) = 1
-    u_c += kp (e − e′) + ki e + kd (e − 2e′ + e″)            PID in incremental form, once a step
+    u_c += kp (e − e′) + ki e + kd (e − 2e′ + e″)            PID in incremental form, once per step
     e_c  = Σ over past steps of Σ_{i: y_ic = 0} |∂loss/∂z_ic| − Σ_{i: y_ic = 1} |∂loss/∂z_ic|
 
-e′ and e″ are the errors one and two steps ago. Each client keeps u and the errors of its classes over all
-rounds. a is a constant to the gradient, so this is the gradient that the authors' hook on the logits makes.
+e′ and e″ are the errors one and two steps ago. Each client keeps u and the errors of its classes between rounds.
+a is treated as a constant by the gradient, so this is the gradient that the authors' hook on the logits computes.
 
-Which classes have an open controller is told by the server in the message (`tail`, one number a class, see
-`methods/fedgrab.py`); without such a message all are open. A closed one has a = 1 and starts anew when opened.
+The server's message says which controllers are on (`tail`, one number per class, see `methods/fedgrab.py`);
+without such a message all are on. A controller that is off has a = 1 and starts from zero when it is turned on.
 
-Departures. In that code the classifier is left out of the optimiser; here it is trained. There, all classes
-are declared tail and a random gate that takes classes in the order of their numbers closes some at each step;
-here the server's estimate decides. There a limit of 100 on u is written down but has no effect; here is none.
-Versions of that code differ in the slope (0.05 and 0.01 in those read) and the gains; the defaults are those
-of the notes.
+Departures: in the authors' code the classifier is left out of the optimiser; here it is trained. In their code all
+classes are declared tail, and a random gate that goes through the classes in the order of their indices turns some
+off at each step; here the server's estimate decides. Their limit of 100 on u has no effect; here there is none.
+Versions of their code differ in the slope (0.05 and 0.01) and in the gains.
 """
 
 from dataclasses import dataclass
@@ -35,12 +33,12 @@ from fedwcm.core.loss import Loss
 from fedwcm.core.types import Clients, Context, Population, State
 
 EXPONENT_LIMIT = 50.0
-"""Beyond e^±50 a weight does not change any more, except that float32 would round it to 0."""
+"""Bound on the exponent: beyond e^±50 a weight no longer changes, except that float32 would round it to 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraB(Loss):
-    """Binary cross-entropy for every class, balanced by one PID controller a client and class.
+    """Binary cross-entropy for every class, balanced by one PID controller per client and class.
 
     Args:
         kp: proportional gain.
@@ -71,13 +69,13 @@ class GraB(Loss):
         target = one_hot(batch.labels, outputs.logits.shape[-1]).to(outputs.logits.dtype)
         weights = torch.where(target > 0, self.balance(output)[:, None], self.balance(-output)[:, None])
         costs = weights * binary_cross_entropy_with_logits(outputs.logits, target, reduction="none")
-        slopes = weights * (outputs.logits.detach().sigmoid() - target)
-        # ∂loss/∂z is negative for the own class and positive for the others: its sum is the change of e.
-        errors = torch.stack([now + _mean_per_class(slopes, batch), now, before], dim=1)
+        by_logits = weights * (outputs.logits.detach().sigmoid() - target)
+        # ∂loss/∂z is negative for the sample's own class and positive for the others: its sum is the change of e.
+        errors = torch.stack([now + _mean_per_class(by_logits, batch), now, before], dim=1)
         return batch.mean(costs.sum(dim=-1)), {"output": output, "errors": tail * errors}
 
     def balance(self, output: Tensor) -> Tensor:
-        """f: the weight of gradients that this output of a controller asks for."""
+        """Return f: the weight of the gradients for this controller output."""
         exponent = (-self.slope * output).clamp(-EXPONENT_LIMIT, EXPONENT_LIMIT)
         return 10.0 / (1.0 + 9.0 * torch.exp(exponent))
 
@@ -87,7 +85,7 @@ class GraB(Loss):
 
 
 def _mean_per_class(values: Tensor, batch: Batch) -> Tensor:
-    """Mean over the samples of each client's batch: `(K, b, C)` to `(K, C)`."""
+    """Average over the samples of each client's batch: `(K, b, C)` to `(K, C)`."""
     if batch.weight is not None:
         values = values * batch.weight[..., None]
     return values.sum(dim=1) / batch.sizes[:, None]

@@ -1,20 +1,21 @@
-"""LDAM: cross-entropy that asks for a wider margin where a class is rarer.
+"""LDAM: cross-entropy with wider margins for rarer classes.
 
 Cao, Wei, Gaidon, Arechiga, Ma. Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss. NeurIPS
-2019. (Read: this project's notes and the authors' public code, kaidic/LDAM-DRW.)
+2019. Sources: kaidic/LDAM-DRW (the authors' code).
 
     m_c  = max_margin · n_c^(−1/4) / max_j n_j^(−1/4)             n_c = 0 counts as 1
     loss = v_y · CE(scale · (z − m_y on class y), y)
-    v_c  = 1 until the share `drw` of the rounds is over, then the effective-number weights of `class_weights`
+    v_c  = 1 for the share `drw` of the rounds, then the effective-number weights of `class_weights`
 
-n_c are the client's own counts or the whole federation's (`prior`). max_margin = 0 with scale = 1, drw = 1 and
-normalize = false is cross-entropy.
+n_c are the client's own counts or those of the whole federation (`prior`). max_margin = 0 with scale = 1, drw = 1
+and normalize = false is cross-entropy.
 
 Departure: the paper's classifier is a cosine, W_c·f / (‖W_c‖ ‖f‖), and `scale` makes sense only for logits of
-about that size. Here a model is evaluated and handed over with its ordinary linear head. Dividing each logit by
-its own ‖W_c‖ in the loss alone would change which class wins, that is, train another classifier than the one
+about that size. Here a model is evaluated and exported with its ordinary linear head. Dividing each logit by its
+own ‖W_c‖ in the loss alone would change the predicted class, that is, train a different classifier from the one
 that is used. So `normalize` divides by what all classes share, ‖(f, 1)‖, the 1 being the input of the bias: the
-winner stays the same, and the rows keep their lengths. Plain logits times 30 do not train at usual rates.
+predicted class and the norms of the rows stay the same. Plain logits times 30 do not train at the usual learning
+rates.
 """
 
 from dataclasses import dataclass
@@ -34,15 +35,15 @@ from fedwcm.losses.class_weights import CountsOf, balancing_weights, class_count
 
 @dataclass(frozen=True, kw_only=True)
 class LDAM(Loss):
-    """Margins by class, re-weighting in the last rounds.
+    """Cross-entropy with class-dependent margins, and re-weighting in the last rounds.
 
     Args:
         max_margin: margin of the rarest class.
         scale: s, the factor on the logits.
-        prior: whose counts: the client's own, or those of all clients together (`global`).
-        drw: share of the rounds after which samples are weighted by class; 1 is never.
-        beta: how little a further sample of a class adds to its effective number, for these weights.
-        normalize: divide the logits by the length of the features.
+        prior: the counts to use: the client's own (`client`), or the sum over all clients (`global`).
+        drw: share of the rounds after which samples are weighted by class; 1 for never.
+        beta: β of the effective number of samples, (1 − β^n) / (1 − β), for these weights.
+        normalize: divide the logits by the norm of the features.
     """
 
     name: ClassVar[str] = "ldam"
@@ -65,15 +66,15 @@ class LDAM(Loss):
         logits = _normalized(outputs) if self.normalize else outputs.logits
         margin = of_labels(margins(counts, self.max_margin), batch.labels, ctx)
         logits = logits - margin[..., None] * one_hot(batch.labels, logits.shape[-1])
-        surprise = cross_entropy(self.scale * logits.mT, batch.labels, reduction="none")
+        losses = cross_entropy(self.scale * logits.mT, batch.labels, reduction="none")
         if ctx.round >= self.drw * ctx.population.rounds:
             weights = balancing_weights(counts, "effective", self.beta)
-            surprise = of_labels(weights, batch.labels, ctx) * surprise
-        return batch.mean(surprise), o
+            losses = of_labels(weights, batch.labels, ctx) * losses
+        return batch.mean(losses), o
 
 
 def margins(counts: Floats, largest: float) -> Floats:
-    """The margin of each class: `largest` for the rarest, less for the others."""
+    """Return the margin of each class: `largest` for the rarest, less for the others."""
     scarcity = np.maximum(counts, 1.0) ** -0.25
     rows: Floats = largest * scarcity / scarcity.max(axis=1, keepdims=True)
     return rows

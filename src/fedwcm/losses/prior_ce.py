@@ -1,15 +1,15 @@
-"""Prior cross-entropy, also balanced softmax: the loss knows the class distribution, the model need not.
+"""Prior cross-entropy (balanced softmax): the class distribution enters the loss instead of the model.
 
 Ren, Yu, Sheng, Ma, Zhao, Yi, Li. Balanced Meta-Softmax for Long-Tailed Visual Recognition. NeurIPS 2020. Hong,
 Han, Choi, Seo, Kim, Chang. Disentangling Label Distribution for Long-tailed Visual Recognition. CVPR 2021.
-(Read: this project's notes and public code, sxontheway/BalanceFL.)
+Sources: sxontheway/BalanceFL.
 
     loss = CE(z + log(pi + 1e-9), y)
 
-pi is the class distribution: the client's own (`prior="client"`, the "Balance Loss" of FedWCM's tables) or the
-one gathered over all clients (`prior="global"`). The model is evaluated on z alone, that is, as if classes were
-even. A class that a client does not have is out of its softmax (its logit is shifted by −20.7), so the client
-does not push it down. A uniform pi is cross-entropy. Departures: none.
+pi is the class distribution: the client's own (`prior="client"`, the "Balance Loss" of FedWCM's tables) or the one
+gathered over all clients (`prior="global"`). The model is evaluated on z alone, that is, as if the classes were
+balanced. A class that a client does not have drops out of its softmax (its logit is shifted by −20.7), so that the
+client does not push it down. A uniform pi is cross-entropy. Departures: none.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from fedwcm.losses.class_weights import CountsOf, class_counts
 from fedwcm.losses.cross_entropy import CrossEntropy
 
 SMALLEST_SHARE = 1e-9
-"""Added to every share, so that the logarithm of an absent class's is finite."""
+"""Added to every share, so that the logarithm is finite for an absent class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class PriorCE(CrossEntropy):
     """Cross-entropy of the logits shifted by the log class distribution.
 
     Args:
-        prior: whose distribution: the client's own, or that of all clients together (`global`).
+        prior: the distribution to use: the client's own (`client`), or that over all clients (`global`).
     """
 
     name: ClassVar[str] = "prior_ce"

@@ -1,7 +1,7 @@
-"""Federated methods, one file each. A file here is found by itself: its class's `name` is its registry name.
+"""Federated methods, one per file. Files are discovered automatically; a class is registered under its `name`.
 
-Methods of other packages join through the entry point group `fedwcm.methods`. Any method with FedCM's momentum
-takes FedWCM's two parts: `mofedsam+wcm` is MoFedSAM with them, and `fedcm+wcm` another name of FedWCM.
+Other packages register methods through the entry point group `fedwcm.methods`. FedWCM's two parts can be added to
+any method with FedCM's momentum: `mofedsam+wcm` is MoFedSAM with both, and `fedcm+wcm` is another name for FedWCM.
 """
 
 from dataclasses import dataclass, fields
@@ -16,7 +16,7 @@ SUFFIX = "+wcm"
 
 
 class MethodRegistry(Registry[Method]):
-    """The methods by name; a name that ends in `+wcm` is composed."""
+    """The methods by name; a name that ends in `+wcm` is composed on demand."""
 
     def __getitem__(self, name: str) -> type[Method]:
         if not name.endswith(SUFFIX):
@@ -30,14 +30,12 @@ class MethodRegistry(Registry[Method]):
 def with_wcm(base: type[Method]) -> type[Method]:
     """Compose a momentum method with FedWCM's client weights and adaptive alpha."""
     if not issubclass(base, FedCM):
-        raise ValueError(
-            f"{base.name}{SUFFIX} does not exist: {base.name} has no momentum of FedCM's kind to adapt"
-        )
+        raise ValueError(f"{base.name}{SUFFIX} does not exist: {base.name} has no FedCM-style momentum to adapt")
     if issubclass(base, WCM):
-        raise ValueError(f"{base.name}{SUFFIX} does not exist: {base.name} has FedWCM's two parts already")
+        raise ValueError(f"{base.name}{SUFFIX} does not exist: {base.name} already has FedWCM's two parts")
     if base.next_alpha is not FedCM.next_alpha:
-        raise ValueError(f"{base.name}{SUFFIX} does not exist: {base.name} adapts alpha by a rule of its own")
-    defaults = {field.name: field.default for field in fields(base)}  # the base's, where it changed FedCM's
+        raise ValueError(f"{base.name}{SUFFIX} does not exist: {base.name} has its own rule for alpha")
+    defaults = {field.name: field.default for field in fields(base)}  # those of `base`, not FedCM's
     members: dict[str, Any] = {
         **defaults,
         "__annotations__": {field.name: field.type for field in fields(base)},

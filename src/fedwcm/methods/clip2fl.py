@@ -1,26 +1,26 @@
-"""CLIP2FL: CReFF whose federated features are also drawn towards a teacher's embedding of their class.
+"""CLIP2FL: CReFF with a contrastive term that pulls federated features towards a teacher's class embeddings.
 
 Shi, Zheng, Yin, Lu, Xie, Qu. CLIP-guided Federated Learning on Heterogeneous and Long-Tailed Data. AAAI 2024.
-(Read: the abstract, this project's notes and the authors' public code, shijiangming1/CLIP2FL.)
+Sources: shijiangming1/CLIP2FL (the authors' code).
 
-The server's part: CReFF's loss of the federated features F gets a second term, with e_c the teacher's unit vector
-for class c (CLIP's embedding of "a photo of a …"), over all features of all classes:
+On the server, CReFF's loss of the federated features F gets a second term over all features v of all classes, with
+e_c the teacher's unit vector for class c (CLIP's embedding of "a photo of a …"):
 
     loss = Σ_c D(…)  +  contrast · mean_v CE((v·e_1, …, v·e_C) / temperature, class of v)
 
-The clients' part is the loss `distillation`; `--method clip2fl` is both together. In a file, `method.name =
-"clip2fl"` needs `loss.name = "distillation"` beside it. Both read `teacher`, a file made once for a data set by
+On the clients, the loss is `distillation`. `--method clip2fl` selects both; in a configuration file, `method.name
+= "clip2fl"` needs `loss.name = "distillation"` next to it. Both read `teacher`, a file made once per data set by
 `python -m fedwcm.teacher`. contrast = 0 is CReFF and needs no teacher.
 
-v·e_c asks for embeddings as long as the features. That code puts a linear layer from 256 to CLIP's 512 into the
-model; ResNet-18 has 512 features as it is. For any other model the embeddings are turned at random into the space
-of the features, which keeps their products e_b·e_c, hence all that the term knows of the classes, exactly if there
-are as many features as classes, and else as well as possible. Nothing is lost: the clients' models never see
-these embeddings, and so have no directions of their own that would fit to CLIP's.
+v·e_c requires embeddings of the same dimension as the features. The authors' code adds a linear layer from 256 to
+CLIP's 512 dimensions to the model; ResNet-18 already has 512 features. For any other model, the embeddings are
+rotated at random into the feature space. This preserves their products e_b·e_c, which are all that the term uses:
+exactly if there are at least as many features as classes, otherwise as well as possible. Nothing is lost, because
+the clients' models never see these embeddings and have no directions that would match CLIP's.
 
-Departures. That code compares v with `features` copies of each e_c and leaves out the copy at v's own place in the
-list, a relic of contrasting samples with each other; it weighs the own class by 99/100. Its versions have
-contrast from 0.001 to 0.5.
+Departures: the authors' code compares v with `features` copies of each e_c and leaves out the copy at v's own
+position in the list, a leftover of contrasting samples with each other; it weights the sample's own class by
+99/100. Its versions use contrast from 0.001 to 0.5.
 """
 
 from dataclasses import dataclass
@@ -42,9 +42,9 @@ class CLIP2FL(CReFF):
     """CReFF with a contrastive term towards class embeddings.
 
     Args:
-        teacher: the file with the teacher's class embeddings.
+        teacher: file with the teacher's class embeddings.
         contrast: weight of the contrastive term; 0 is CReFF.
-        temperature: of the contrastive term.
+        temperature: temperature of the contrastive term.
     """
 
     name: ClassVar[str] = "clip2fl"
@@ -75,13 +75,13 @@ class CLIP2FL(CReFF):
         loss = super().feature_loss(features, s, probed)
         if not self.contrast:
             return loss
-        likeness = features @ s["embeddings"].T / self.temperature
-        classes = torch.arange(len(features), device=features.device)[:, None].expand(likeness.shape[:2])
-        return loss + self.contrast * cross_entropy(likeness.mT, classes)
+        similarity = features @ s["embeddings"].T / self.temperature
+        classes = torch.arange(len(features), device=features.device)[:, None].expand(similarity.shape[:2])
+        return loss + self.contrast * cross_entropy(similarity.mT, classes)
 
 
 def turned(embeddings: Tensor, d: int, rng: torch.Generator) -> Tensor:
-    """The embeddings `(C, e)` in `d` dimensions: as they are if e = d, else turned at random, products kept."""
+    """Return the embeddings `(C, e)` in `d` dimensions: unchanged if e = d, else rotated, preserving products."""
     if embeddings.shape[1] == d:
         return embeddings
     left, lengths, _ = torch.linalg.svd(embeddings, full_matrices=False)

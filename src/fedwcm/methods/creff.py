@@ -1,30 +1,29 @@
-"""CReFF: FedAvg whose classifier is re-trained on made-up features that pull it as the clients' data would.
+"""CReFF: FedAvg with a classifier re-trained on synthetic features whose gradients match the clients'.
 
 Shang, Lu, Huang, Wang. Federated Learning on Heterogeneous and Long-Tailed Data via Classifier Re-Training with
-Federated Features. IJCAI 2022. (Read: the abstract, this project's notes and the authors' public code,
-shangxinyi/CReFF-FL.)
+Federated Features. IJCAI 2022. Sources: shangxinyi/CReFF-FL (the authors' code).
 
-h is the re-trained head (in the first round that of x, drawn at random), f(·) the features that the backbone of x
-gives, F_c the `features` federated features of class c, N(0, 1) at first and kept over the rounds:
+h is the re-trained head (in the first round the randomly initialised head of x), f(·) the features from the
+backbone of x, F_c the `features` federated features of class c, initially N(0, 1) and kept between rounds:
 
-    g_kc = mean over client k's samples i of class c of ∂CE(h(f(i)), c)/∂h        sent up before training
+    g_kc = mean over client k's samples i of class c of ∂CE(h(f(i)), c)/∂h        uploaded before training
     ḡ_c  = mean of g_kc over the clients of the round that have class c
     F   ← F − feature_lr · ∂/∂F Σ_c D(∂CE(h(F_c), c)/∂h, ḡ_c)                     `match_steps` times
     D(a, b) = Σ over rows of W of (1 − cos(a_row, b_row)) + (1 − cos(a_bias, b_bias))
-    h⁺  = a fresh linear head, `retrain_epochs` of SGD on all of F
+    h⁺  = a new linear head, trained by `retrain_epochs` of SGD on all of F
 
-The model in training is FedAvg's, head and all. Evaluated, and handed over, is its backbone with h⁺. A class that
-nobody had this round leaves its features as they were. Clients send g_kc, and a 1 for each class that they have:
-sums over clients are all that the server sees.
+The model being trained is FedAvg's, including its head. What is evaluated and exported is its backbone with h⁺.
+The features of a class that no client of the round has stay unchanged. Clients send g_kc, and a 1 for each class
+that they have; the server sees only sums over clients.
 
-The server's work is C·`features`·(`match_steps` + `retrain_epochs`) small products a round. A tenth of the
-`retrain_epochs` with ten times the `retrain_lr` goes nearly the same way in a tenth of the time.
+The server computes C·`features`·(`match_steps` + `retrain_epochs`) small products per round. A tenth of the
+`retrain_epochs` with ten times the `retrain_lr` gives nearly the same result in a tenth of the time.
 
-Departures. That code takes each g_kc from ten draws of at most 32 images, augmented at random with a seed from
-the clock; here it is the exact mean over the samples as they are. That code adds 1e-6 to the product of the
-lengths in a cosine, which is then none any more for rows that are well fitted and so have tiny gradients; here a
-length is only kept off zero. With BatchNorm, that code computes f with the running statistics; here with those
-of the client's own data.
+Departures: the authors' code estimates each g_kc from ten draws of at most 32 images, augmented at random with a
+seed from the clock; here it is the exact mean over the samples without augmentation. Their code adds 1e-6 to the
+product of the norms in a cosine, which distorts it for well-fitted rows with tiny gradients; here a norm is only
+kept from being zero. With BatchNorm, their code computes f with the running statistics, here with those of the
+client's own data.
 """
 
 import math
@@ -52,12 +51,12 @@ class CReFF(TwoPhase, FedAvg):
     """FedAvg with a head re-trained on federated features.
 
     Args:
-        features: federated features of each class.
-        feature_lr: step of the federated features.
-        match_steps: steps of the federated features a round.
-        retrain_epochs: passes over the federated features that train a head.
+        features: number of federated features per class.
+        feature_lr: learning rate of the federated features.
+        match_steps: optimisation steps of the federated features per round.
+        retrain_epochs: passes over the federated features that train the head.
         retrain_lr: learning rate of the head.
-        retrain_batch: federated features in a mini-batch.
+        retrain_batch: federated features per mini-batch.
     """
 
     name: ClassVar[str] = "creff"
@@ -88,8 +87,8 @@ class CReFF(TwoPhase, FedAvg):
         return {"gradients": sums / counts.clamp(min=1)[..., None, None], "holders": counts.clamp(max=1)}
 
     def after_probe(self, s: State, uploads: Uploads, cohort: Cohort) -> State:
-        everybody = np.ones(len(cohort))
-        return {**s, **{key: uploads.sum(key, everybody) for key in ("gradients", "holders")}}
+        ones = np.ones(len(cohort))
+        return {**s, **{key: uploads.sum(key, ones) for key in ("gradients", "holders")}}
 
     def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
         rng = torch.Generator().manual_seed(int(cohort.rng.integers(2**63)))
@@ -110,29 +109,31 @@ class CReFF(TwoPhase, FedAvg):
         return torch.cat([x[:start], head, x[start + len(head) :]])
 
     def first_state(self, x: Vec, s: State, layout: Layout, rng: torch.Generator) -> State:
-        """The state with the head of `x`, where it stands in `x`, and random features."""
+        """Return the state with the head of `x`, its position in `x`, and random features."""
         head, width = head_of(x, layout)
         features = torch.randn(len(head), self.features, width, generator=rng, dtype=x.dtype).to(x.device)
         return {**s, "head": head, "head_start": torch.tensor(layout.head_slices[0].start), "features": features}
 
     def feature_loss(self, features: Tensor, s: State, probed: State) -> Tensor:
-        """What the federated features `(C, features, d)` are to make small: Σ_c D."""
-        real = probed["gradients"][..., : s["head"].shape[-1]]  # sums do for means: D sees directions alone
+        """Return the loss that the federated features `(C, features, d)` minimise: Σ_c D."""
+        real = probed["gradients"][
+            ..., : s["head"].shape[-1]
+        ]  # sums instead of means: D depends on directions only
         distances = gradient_distances(class_gradients(features, s["head"]), real, features.shape[-1])
         return torch.where(probed["holders"] > 0, distances, 0.0).sum()
 
     def matched(self, s: State, probed: State) -> Tensor:
-        """The federated features after this round's steps."""
+        """Return the federated features after this round's steps."""
         features = s["features"]
         for _ in range(self.match_steps):
             leaf = features.detach().requires_grad_()
             with torch.enable_grad():
-                (slope,) = torch.autograd.grad(self.feature_loss(leaf, s, probed), leaf)
-            features = torch.add(features, slope, alpha=-self.feature_lr)
+                (gradient,) = torch.autograd.grad(self.feature_loss(leaf, s, probed), leaf)
+            features = torch.add(features, gradient, alpha=-self.feature_lr)
         return features
 
     def retrained(self, features: Tensor, width: int, rng: torch.Generator) -> Tensor:
-        """A fresh head `(C, width)`, trained on the federated features `(C, features, d)`."""
+        """Return a new head `(C, width)`, trained on the federated features `(C, features, d)`."""
         classes, each, d = features.shape
         inputs = pad(features.reshape(-1, d), (0, width - d), value=1.0)
         targets = torch.eye(classes, dtype=inputs.dtype, device=inputs.device).repeat_interleave(each, dim=0)
@@ -141,14 +142,14 @@ class CReFF(TwoPhase, FedAvg):
         for _ in range(self.retrain_epochs):
             order = torch.randperm(len(inputs), generator=rng).to(inputs.device)
             shuffled = (torch.split(rows[order], self.retrain_batch) for rows in (inputs, targets))
-            for batch, target in zip(*shuffled, strict=True):  # the gradient by hand: steps are many and tiny
-                slopes = softmax(batch @ head.T, dim=-1).sub_(target)
-                head.addmm_(slopes.T, batch, alpha=-self.retrain_lr / len(batch))
+            for batch, target in zip(*shuffled, strict=True):  # no autograd: the steps are many and tiny
+                by_logits = softmax(batch @ head.T, dim=-1).sub_(target)
+                head.addmm_(by_logits.T, batch, alpha=-self.retrain_lr / len(batch))
         return head
 
 
 def head_of(x: Vec, layout: Layout) -> tuple[Tensor, int]:
-    """The head in `x`, a row a class with the bias (if any) as last column, and the number of features."""
+    """Return the head in `x`, one row per class with the bias (if any) last, and the number of features."""
     weight, bias = f"{layout.head}.weight", f"{layout.head}.bias"
     parameters = layout.unflatten(x)
     if weight not in parameters:
@@ -158,30 +159,30 @@ def head_of(x: Vec, layout: Layout) -> tuple[Tensor, int]:
 
 
 def gradient_sums(outputs: Outputs, batch: Batch, head: Tensor | None) -> Tensor:
-    """Σ over samples of each class of ∂CE/∂head, `(K, C, C, d + 1)`, the bias as last column, used or not.
+    """Return Σ over the samples of each class of ∂CE/∂head, `(K, C, C, d + 1)`; the last column is the bias.
 
-    Without a head, that of the model that gave the outputs is meant.
+    Without a head, the gradient is that of the head of the model that produced the outputs.
     """
     if not outputs.features.numel():
         raise ValueError(NO_HEAD)
     inputs = pad(outputs.features, (0, 1), value=1.0)
     logits = outputs.logits if head is None else inputs[..., : head.shape[-1]] @ head.T
     target = one_hot(batch.labels, logits.shape[-1]).to(logits.dtype)
-    slopes = softmax(logits, dim=-1) - target
-    belongs = target if batch.weight is None else target * batch.weight[..., None]
-    return torch.stack([(own[..., None] * slopes).mT @ inputs for own in belongs.unbind(dim=-1)], dim=1)
+    by_logits = softmax(logits, dim=-1) - target
+    members = target if batch.weight is None else target * batch.weight[..., None]
+    return torch.stack([(member[..., None] * by_logits).mT @ inputs for member in members.unbind(dim=-1)], dim=1)
 
 
 def class_gradients(features: Tensor, head: Tensor) -> Tensor:
-    """∂CE/∂head for each class's federated features `(C, n, d)`, as a function that can be differentiated."""
+    """Return the differentiable ∂CE/∂head for each class's federated features `(C, n, d)`."""
     inputs = pad(features, (0, head.shape[-1] - features.shape[-1]), value=1.0)
     target = torch.eye(len(features), dtype=features.dtype, device=features.device)[:, None]
-    slopes = softmax(inputs @ head.T, dim=-1) - target
-    return slopes.mT @ inputs / features.shape[1]
+    by_logits = softmax(inputs @ head.T, dim=-1) - target
+    return by_logits.mT @ inputs / features.shape[1]
 
 
 def gradient_distances(ours: Tensor, real: Tensor, d: int) -> Tensor:
-    """D of each class, `(C,)`: cosine distances of the rows of the weight, and of the bias as a whole."""
+    """Return D of each class, `(C,)`: cosine distances of the weight's rows, and of the bias as a whole."""
     rows = 1.0 - cosine_similarity(ours[..., :d], real[..., :d], dim=-1)
     if ours.shape[-1] == d:
         return rows.sum(dim=-1)

@@ -1,16 +1,16 @@
-"""FedAdam: the averaged increment is a gradient for Adam on the server.
+"""FedAdam: Adam on the server, with the averaged increment as its gradient.
 
-Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan. Adaptive Federated Optimization. ICLR 2021. (Read:
-public code, woodenchild95/FL-Simulator and Flower's strategy of that name.)
+Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan. Adaptive Federated Optimization. ICLR 2021.
+Sources: woodenchild95/FL-Simulator; adap/flower (its strategy `FedAdam`).
 
     d = Σ_k p_k (w_k − x)
     m ← beta1 · m + (1 − beta1) · d
     v ← beta2 · v + (1 − beta2) · d²
     x ← x + server_lr · m / (√v + epsilon)
 
-m and v start at 0 and are not corrected for it, as in both code bases: the first steps are damped by m and
-magnified by v. epsilon (the paper's τ) is in the units of an increment and large on purpose: parameters that
-move less than that a round are not blown up. As epsilon grows and server_lr with it, the rule becomes FedAvg
+m and v start at 0 without bias correction, as in both code bases: the first steps are damped by m and magnified by
+v. epsilon (the paper's τ) has the units of an increment and is deliberately large, so that parameters that move
+less than epsilon per round are not amplified. As epsilon and server_lr grow together, the rule approaches FedAvg
 with a moving average of the increments.
 """
 
@@ -31,8 +31,8 @@ class FedAdam(Momentum, FedAvg):
 
     Args:
         server_lr: step of the server along the scaled increment.
-        beta1: what is left of the mean increment after a round.
-        beta2: what is left of the mean squared increment after a round.
+        beta1: decay of the mean increment per round.
+        beta2: decay of the mean squared increment per round.
         epsilon: added to the root of the mean square; larger adapts less.
     """
 

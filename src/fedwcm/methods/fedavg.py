@@ -1,10 +1,10 @@
-"""FedAvg: clients train alone, the server averages their increments.
+"""FedAvg: clients train independently, and the server averages their increments.
 
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas. Communication-Efficient Learning of Deep Networks from
-Decentralized Data. AISTATS 2017. (Read: the account in this project's algorithm notes.)
+Decentralized Data. AISTATS 2017. Sources: the paper.
 
-    w ← w − lr · g                       each local step
-    x ← x + server_lr · Σ_k p_k (w_k − x)     p_k ∝ n_k (`average="samples"`) or even (`"uniform"`)
+    w ← w − lr · g                            each local step
+    x ← x + server_lr · Σ_k p_k (w_k − x)     p_k ∝ n_k (`average="samples"`) or equal (`"uniform"`)
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,6 @@ from fedwcm.core.method import Method
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvg(Method):
-    """The interface's defaults, under their name."""
+    """The defaults of the interface, registered as a method."""
 
     name: ClassVar[str] = "fedavg"

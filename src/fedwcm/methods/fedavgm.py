@@ -1,15 +1,15 @@
 """FedAvgM: FedAvg with momentum on the server.
 
 Hsu, Qi, Brown. Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification.
-2019. (Read: descriptions of it, and Flower's strategy of that name.)
+2019. Sources: adap/flower (its strategy `FedAvgM`).
 
     u ← beta · u − Σ_k p_k (w_k − x)
     x ← x − server_lr · u
 
-u starts at 0 and has the units of the parameters, so that a step keeps its length when the local rate decays;
-`slowmo` is the same rule in the units of a gradient. beta = 0 is FedAvg; the paper tries values up to 0.997. At
-beta = 0.9 a lasting direction is followed ten times as far: where that is too far, lower `server_lr`. Not to be
-confused with `fedavg-m`, whose momentum enters the clients' steps.
+u starts at 0 and has the units of the parameters, so the momentum's share of a step does not shrink when the local
+rate decays; `slowmo` is the same rule in the units of a gradient. beta = 0 is FedAvg; the paper tries values up to
+0.997. At beta = 0.9 the step along a persistent direction grows tenfold: if that is too far, lower `server_lr`.
+Not to be confused with `fedavg-m`, whose momentum enters the clients' steps.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class FedAvgM(Momentum, FedAvg):
     """FedAvg with server momentum.
 
     Args:
-        beta: what is left of the momentum after a round; 0 is FedAvg.
+        beta: decay of the momentum per round; 0 is FedAvg.
     """
 
     name: ClassVar[str] = "fedavgm"

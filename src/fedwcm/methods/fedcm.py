@@ -1,17 +1,17 @@
 """FedCM: every local step mixes the gradient with the momentum of the previous round.
 
-Xu, Wang, Wang, Yao. FedCM: Federated Learning with Client-level Momentum. 2021. (Read: FedWCM's account of it
-and public descriptions of the code that this family of methods shares.)
+Xu, Wang, Wang, Yao. FedCM: Federated Learning with Client-level Momentum. 2021. Sources: the FedWCM paper
+(`fedwcm.py`), which describes it.
 
     v = α g + (1 − α) Δ                        direction of each local step
-    Δ⁺ = Σ_k p_k (x − w_k) / N_k               gradient-like momentum, from the increments that were sent
+    Δ⁺ = Σ_k p_k (x − w_k) / N_k               gradient-like momentum, from the uploaded increments
     x⁺ = x + server_lr · Σ_k p_k (w_k − x)     `server_step="average"`
     x⁺ = x − server_lr · Δ⁺                    `server_step="literal"`, the text of FedWCM's Algorithm 1
 
 The normaliser N_k must be the length of the client's path, lr_k · B_k with B_k the steps it took
-(`momentum_norm="exact"`). Published code divides by lr · E·n̄/b, a fraction (`"nominal"`): then the momentum
-feeds itself with the gain g = (1 − α) Σ_k p_k lr_k B_k / N_k, and g ≥ 1 is a blow-up that no data can cause
-or cure. Δ₀ = 0. Departures: none with the defaults.
+(`momentum_norm="exact"`). Published code divides by lr · E·n̄/b, a fraction (`"nominal"`). The momentum then feeds
+back into itself with the gain g = (1 − α) Σ_k p_k lr_k B_k / N_k, and g ≥ 1 makes it diverge, whatever the data.
+Δ₀ = 0. Departures: none with the defaults.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class FedCM(Momentum, RoundMetrics, Method):
 
     Args:
         alpha: α, the share of the fresh gradient; 1 is FedAvg.
-        momentum_norm: divide by the steps that were taken (`exact`) or by E·n̄/b (`nominal`).
+        momentum_norm: divide by the steps actually taken (`exact`) or by E·n̄/b (`nominal`).
         server_step: average the clients' increments (`average`) or step along the momentum (`literal`).
     """
 
@@ -85,7 +85,7 @@ class FedCM(Momentum, RoundMetrics, Method):
         return self.alpha
 
     def path_length(self, cohort: Cohort) -> Floats:
-        """Return N_k, by which a client's increment is divided to make a gradient of it."""
+        """Return N_k, which turns a client's increment into a gradient when divided by."""
         if self.momentum_norm == "exact":
             return cohort.learning_rates * cohort.steps
         return np.full(len(cohort), cohort.base_lr * cohort.population.nominal_steps)

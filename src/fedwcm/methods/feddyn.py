@@ -1,24 +1,24 @@
-"""FedDyn: a penalty that each client shifts round by round, until its optimum is the global one.
+"""FedDyn: a dynamic penalty on each client, which makes the local optima converge to the global one.
 
 Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama. Federated Learning Based on Dynamic Regularization. ICLR
-2021. (Read: the authors' code, alpemreacar/FedDyn, and woodenchild95/FL-Simulator; summaries of the paper.)
+2021. Sources: alpemreacar/FedDyn (the authors' code); woodenchild95/FL-Simulator.
 
     v = g + λ_k (h_k + w − x)                     direction of each local step
     h_k⁺ = h_k + (w_k − x)                        the client's dual: the sum of its increments
-    x⁺ = mean_S(w_k) + mean_N(h_k⁺)               the round's clients, and all N of them
+    x⁺ = mean_S(w_k) + mean_N(h_k⁺)               over the round's clients S, and over all N clients
 
-All h start at 0. A point at which nothing moves has h_k = −∇f_k(x)/λ_k for every client and a mean dual of 0,
-however many steps each takes and whoever takes part: it is the optimum of Σ_k f_k/λ_k. `average` chooses the
-objective: λ_k = λ is the plain mean over clients; `"samples"` divides λ by the client's relative size n_k/n̄, as
-the authors' code does, for the mean weighted by samples (clients far below the mean then need lr·λ·n̄/n_k < 2).
+All h start at 0. A fixed point has h_k = −∇f_k(x)/λ_k for every client and a mean dual of 0, for any number of
+steps per client and any participation: it is the optimum of Σ_k f_k/λ_k. `average` chooses the objective: λ_k = λ
+is the unweighted mean over clients; `"samples"` divides λ by the client's relative size n_k/n̄, as the authors'
+code does, for the mean weighted by samples (clients far below the mean size then need lr·λ·n̄/n_k < 2).
 
-The server keeps mean_N(h) alone, and needs nothing but the increments to do so. At server_lr = 1 the averaged
-clients are x − mean_N(h): `eval_model="average"` evaluates them, as the authors report, `"server"` x itself. λ = 0
-is FedAvg: without a penalty there is no dual. (The limit λ → 0 of the formulas is another thing: server momentum
-that never fades.) `server_lr` multiplies the mean increment; 1 is the paper's.
+The server keeps only mean_N(h), which it computes from the increments. At server_lr = 1 the average of the clients
+is x − mean_N(h): `eval_model="average"` evaluates it, as the authors report, and `"server"` evaluates x itself.
+λ = 0 is FedAvg: without a penalty there is no dual. (The limit λ → 0 of the formulas is different: server momentum
+that never decays.) `server_lr` multiplies the mean increment; 1 is the paper's value.
 
-Traps avoided: a mean of h over |S|; a clip that acts on a part of the direction only, because the rest is passed
-off as weight decay.
+Pitfalls avoided: averaging h over |S| clients; clipping only a part of the direction because the rest is
+implemented as weight decay.
 """
 
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class FedDyn(Method):
 
     Args:
         lam: λ, strength of the penalty; 0 is FedAvg.
-        average: the objective: every client counts the same, or by its samples (λ over relative size).
+        average: the objective: weight the clients equally, or by their samples (λ over relative size).
         eval_model: evaluate the `server` model, or the `average` of the round's clients.
     """
 

@@ -1,23 +1,23 @@
-"""FedLESAM: sharpness-aware local steps whose ascent the client estimates from the global models it received.
+"""FedLESAM: sharpness-aware local steps with a perturbation estimated from the received global models.
 
 Fan, Hu, Yao, Niu, Zhang, Sugiyama, Wang. Locally Estimated Global Perturbations are Better than Local
-Perturbations for Federated Sharpness-aware Minimization. ICML 2024. (Read: the abstract; the authors' code,
-MediaBrain-SJTU/FedLESAM; an independent implementation of the paper's rule.)
+Perturbations for Federated Sharpness-aware Minimization. ICML 2024. Sources: MediaBrain-SJTU/FedLESAM (the
+authors' code).
 
-    e = rho · (x_prev − x) / ‖x_prev − x‖        uphill is back where the global model came from
-    w ← w − lr · g(w + e)                        one gradient a step; e stays the same for the round
+    e = rho · (x_prev − x) / ‖x_prev − x‖        uphill is the direction back to the earlier global model
+    w ← w − lr · g(w + e)                        one gradient per step; e is the same for the whole round
 
-x_prev is the global model of the client's previous active round, as the paper has it (`memory="client"`, one
-model kept on each client), or the global model before the last server step for everybody (`memory="server"`,
-one more vector sent to the clients, as the authors' code does). The default is the paper's: it is the method
-that was analysed, and it keeps a client that was away for long from following one noisy round. Prefer
-`"server"` where clients cannot keep a model, or hardly ever come back. There is no perturbation at a client's
-first participation (`"client"`) or in the first round (`"server"`).
+x_prev is the global model of the client's previous active round, as in the paper (`memory="client"`, one model
+kept on each client), or the global model before the last server step, for all clients (`memory="server"`, one more
+vector sent to the clients, as in the authors' code). The default follows the paper: it is the method that was
+analysed, and it keeps a client that was inactive for long from following a single noisy round. Prefer `"server"`
+if clients cannot store a model or rarely participate twice. There is no perturbation at a client's first
+participation (`"client"`) or in the first round (`"server"`).
 
-Traps avoided: the authors' code reads its flat update vector with the index of a parameter tensor, so that all
-of a tensor is shifted by one number from the head of the vector, and it adds the norms of these numbers where
-it means the norm of the vector. An x_prev of zero at the first participation would shrink the weights.
-BatchNorm's statistics and the training loss are those at w + e, the only point where the batch is seen.
+Pitfalls avoided: the authors' code indexes its flat update vector with the index of a parameter tensor, so that a
+whole tensor is shifted by one number from the start of the vector, and it sums the norms of these numbers instead
+of taking the norm of the vector. An x_prev of zero at the first participation would shrink the weights.
+BatchNorm's statistics and the training loss are those at w + e, the only point where the batch is evaluated.
 """
 
 from dataclasses import dataclass
@@ -31,11 +31,11 @@ from fedwcm.methods.fedavg import FedAvg
 
 @dataclass(frozen=True, kw_only=True)
 class FedLESAM(FedAvg):
-    """FedAvg with gradients at the estimated global ascent; or any method before which it is mixed in.
+    """FedAvg with gradients at the estimated global ascent; also a mix-in for other methods.
 
     Args:
         rho: ρ, the length of the perturbation; 0 is FedAvg.
-        memory: who remembers the earlier global model, each `client` or the `server` for all.
+        memory: where the earlier global model is kept: on each `client`, or on the `server` for all.
     """
 
     name: ClassVar[str] = "fedlesam"

@@ -1,14 +1,14 @@
 """FedLESAM-D: FedDyn with the gradient taken at the estimated global ascent.
 
 Fan, Hu, Yao, Niu, Zhang, Sugiyama, Wang. Locally Estimated Global Perturbations are Better than Local
-Perturbations for Federated Sharpness-aware Minimization. ICML 2024. (Read: the abstract; the authors' code,
-MediaBrain-SJTU/FedLESAM.)
+Perturbations for Federated Sharpness-aware Minimization. ICML 2024. Sources: MediaBrain-SJTU/FedLESAM (the
+authors' code).
 
     v = g(w + e) + λ (h_k + w − x)               direction of each local step, e as FedLESAM (`fedlesam.py`)
     h_k⁺, x⁺                                     as FedDyn (`feddyn.py`)
 
-The difference of global models that e points along is of the models that were sent, dual included. rho = 0 is
-FedDyn. Departures: none beyond those of the two files.
+e points along the difference of the global models as they were sent, with the dual included. rho = 0 is FedDyn.
+Departures: none beyond those of the two files.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class FedLESAMD(FedLESAM, FedDyn):
     """FedDyn with gradients at the estimated global ascent.
 
     Args:
-        average: the objective, as FedDyn has it; said again, or FedLESAM's default would come before its own.
+        average: the objective, with FedDyn's default, which FedLESAM's would otherwise replace.
     """
 
     name: ClassVar[str] = "fedlesam-d"

@@ -1,13 +1,13 @@
-"""FedProx: a proximal term holds each client near the model that it received.
+"""FedProx: FedAvg with a proximal term that keeps each client near the received model.
 
-Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith. Federated Optimization in Heterogeneous Networks. MLSys 2020. (Read:
-the abstract; public code, alpemreacar/FedDyn.)
+Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith. Federated Optimization in Heterogeneous Networks. MLSys 2020. Sources:
+alpemreacar/FedDyn.
 
     w ← w − lr · (g + mu (w − x))              each local step: the gradient of f_k + mu/2 ‖w − x‖²
     x ← x + server_lr · Σ_k p_k (w_k − x)      as FedAvg
 
-mu = 0 is FedAvg. The paper tunes mu in powers of ten; 0.1 is what the compared code bases use. Trap avoided: code
-that writes the term as weight decay mu plus a linear part lets gradient clipping act on g − mu·x, not on the
+mu = 0 is FedAvg. The paper tunes mu in powers of ten; 0.1 is what the compared code bases use. Pitfall avoided: if
+the term is implemented as weight decay mu plus a linear part, gradient clipping acts on g − mu·x instead of the
 whole direction.
 """
 
@@ -24,7 +24,7 @@ class FedProx(FedAvg):
     """FedAvg with a proximal term.
 
     Args:
-        mu: strength of the pull towards the received model; 0 is FedAvg.
+        mu: weight of the proximal term; 0 is FedAvg.
     """
 
     name: ClassVar[str] = "fedprox"

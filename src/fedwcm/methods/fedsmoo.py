@@ -1,17 +1,16 @@
 """FedSMOO: FedDyn's consensus on the model, and a second one on the sharpness-aware perturbation.
 
 Sun, Shen, Chen, Ding, Tao. Dynamic Regularized Sharpness Aware Minimization in Federated Learning: Approaching
-Global Consistency and Smooth Landscape. ICML 2023. (Read: the abstract; the authors' code,
-woodenchild95/FL-Simulator; an independent implementation of the paper's rule.)
+Global Consistency and Smooth Landscape. ICML 2023. Sources: woodenchild95/FL-Simulator (the authors' code).
 
-    e = rho · u/‖u‖,   u = g(w) − μ_k − s                 the client's perturbation, pulled towards all others'
+    e = rho · u/‖u‖,   u = g(w) − μ_k − s                 the client's perturbation, pulled towards the global one
     μ_k ← μ_k + e − s                                     its dual, at every local step
     v = g(w + e) + λ (h_k + w − x)                        direction, with FedDyn's dual h_k (`feddyn.py`)
     s⁺ = rho · μ̄/‖μ̄‖,   μ̄ = mean_S(μ_k)                   the global perturbation, sent with x
 
-All of h, μ and s start at 0. A client keeps two vectors (h_k, μ_k) and uploads two (increment, μ_k). rho = 0 is
-FedDyn. Departure from the paper, shared with the authors' code: μ̄ is the mean of μ_k and not of μ_k less the last
-e; the two differ by less than rho, and the direction is what is kept. BatchNorm's statistics and the training
+h, μ and s all start at 0. A client keeps two vectors (h_k, μ_k) and uploads two (increment, μ_k). rho = 0 is
+FedDyn. Departure from the paper, shared with the authors' code: μ̄ is the mean of μ_k instead of μ_k minus the
+last e. The two differ by less than rho, and only the direction is used. BatchNorm's statistics and the training
 loss are those at `w`.
 """
 
@@ -26,7 +25,7 @@ from fedwcm.methods.feddyn import FedDyn
 
 @dataclass(frozen=True, kw_only=True)
 class FedSMOO(FedDyn):
-    """FedDyn with perturbations that agree across clients.
+    """FedDyn with a consensus on the perturbation.
 
     Args:
         rho: ρ, the length of the perturbations; 0 is FedDyn.

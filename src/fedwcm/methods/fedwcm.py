@@ -1,9 +1,9 @@
-"""FedWCM (Algorithm 1) and FedWCM-X (Algorithm 2): momentum that knows the class distribution.
+"""FedWCM (Algorithm 1) and FedWCM-X (Algorithm 2): FedCM with weights and momentum adapted to a long tail.
 
 Li, Huang, Jiang, Xie, Liu, Du, Wang, Wu. FedWCM: Unleashing the Potential of Momentum-based Federated
 Learning in Long-Tailed Scenarios. ICPP 2025. Sources: the paper.
 
-    s_k = Σ_c d_c n_kc / n_k                                Eq. 3: how much scarce data client k has
+    s_k = Σ_c d_c n_kc / n_k                                Eq. 3: how much scarce data client k holds
     v   = α_r g + (1 − α_r) Δ_r                             each local step, x_k ← x_k − η_l v
     w_k = softmax_k(s_k / T),   T = temperature_scale / (C · D)        Eq. 4
     α_{r+1} = α₀ + (1 − α₀)(1 − e^(−D)) q_r,   q_r = ŝ_round / ŝ       Eq. 5
@@ -11,22 +11,22 @@ Learning in Long-Tailed Scenarios. ICPP 2025. Sources: the paper.
     x_{r+1} = x_r + η_g Σ_k w_k (x_k − x_r)
 
 D is the distance of the class distribution from the target. Every client computes its own score from the gathered
-distribution and reports that one number; the server never sees a client's counts. Scores, weights and q_r are
-over the clients that answered. On balanced data with clients of equal size FedWCM is FedCM.
+distribution and reports only that number; the server never sees a client's counts. Scores, weights and q_r are
+computed over the clients that answered. On balanced data with clients of equal size, FedWCM is FedCM.
 
-Where the paper contradicts itself, the default is the reading that the text describes, and the printed form is an
+Where the paper contradicts itself, the default follows the intent stated in the text, and the printed form is an
 option: d_c = max(p̂_c − p_c, 0) (`score="absolute"`: |p̂_c − p_c|, which favours head classes), exponent D
 (`alpha_rule="temperature"`: T/C, under which more imbalance means more stale momentum), q as printed
-(`q="inverse"`, `q="off"`); the step of the server and the normaliser are FedCM's options (`fedcm.py`).
+(`q="inverse"`, `q="off"`). The server step and the normaliser are FedCM's options (`fedcm.py`).
 
 FedWCM-X is for clients of unequal size:
 
     η'_l = η_l · B̂ / B_k           B̂ = E·⌈n̄/b⌉, the steps of a client of mean size
-    w'_k ∝ w_k · n_k               renormalised to sum to 1; `normalize=false` is the text, w_k n_k / Σ n_j
+    w'_k ∝ w_k · n_k               renormalised to sum to 1; `normalize=false` is as printed, w_k n_k / Σ n_j
 
 Every client's path then has the length η_l·B̂, and with `momentum_norm="exact"` the normaliser is the 1/(η_l B̂) of
-the algorithm box and the gain exactly 1 − α. The printed weights sum to about 1/m for m clients, which shrinks the
-step by the number of clients sampled.
+the algorithm box and the gain is exactly 1 − α. The printed weights sum to about 1/m for m clients, which divides
+the step by the number of sampled clients.
 """
 
 from dataclasses import dataclass
@@ -60,12 +60,12 @@ class WCM(ClientStatistics, FedCM):
 
     Args:
         score: count only what is scarcer than the target (`scarcity`), or every deviation (`absolute`).
-        temperature_scale: scale of the softmax temperature; smaller sets the clients further apart.
+        temperature_scale: scale of the softmax temperature; a smaller one makes the weights less even.
         alpha_rule: exponent of Eq. 5: the discrepancy D, or T/C as printed (`temperature`).
-        q: the ratio of Eq. 5 as printed (`ratio`), upside down (`inverse`), or 1 (`off`).
-        weighting: use the weights; `false` leaves the base method's (for an ablation).
+        q: the ratio of Eq. 5 as printed (`ratio`), inverted (`inverse`), or 1 (`off`).
+        weighting: use the client weights; `false` keeps the base method's (for an ablation).
         adaptive: adapt alpha; `false` keeps the base method's (for an ablation).
-        target: the class distribution to steer towards, one share per class; uniform if not given.
+        target: the target class distribution, one share per class; uniform if not given.
     """
 
     score: Literal["scarcity", "absolute"] = "scarcity"
@@ -81,11 +81,11 @@ class WCM(ClientStatistics, FedCM):
         require(self.temperature_scale > 0, "temperature_scale", self.temperature_scale, "positive")
 
     def client_statistics(self, counts: Ints, population: Population) -> Report:
-        """Eq. 3: s_k."""
+        """Return s_k (Eq. 3)."""
         return {"score": client_scores(counts, self.target, self.score, prior=population.prior)}
 
     def with_statistics(self, s: State, statistics: Report) -> State:
-        """Keep ŝ, the mean score of all clients."""
+        """Return the state with ŝ, the mean score of all clients."""
         return {**s, "mean_score": torch.tensor(float(np.mean(statistics["score"])), dtype=torch.float64)}
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
@@ -93,13 +93,13 @@ class WCM(ClientStatistics, FedCM):
         return upload, {**report, **self.client_statistics(ctx.clients.counts, ctx.population)}, c
 
     def weights(self, s: State, cohort: Cohort) -> Floats:
-        """Eq. 4: w_k."""
+        """Return w_k (Eq. 4)."""
         if not self.weighting:
             return super().weights(s, cohort)
         return client_weights(cohort.report["score"], self._temperature(cohort.population))
 
     def next_alpha(self, s: State, cohort: Cohort) -> float:
-        """Eq. 5: α_{r+1}."""
+        """Return α_{r+1} (Eq. 5)."""
         if not self.adaptive:
             return super().next_alpha(s, cohort)
         overall, this_round = float(s["mean_score"]), float(np.mean(cohort.report["score"]))
@@ -120,7 +120,7 @@ class WCM(ClientStatistics, FedCM):
 
 @dataclass(frozen=True, kw_only=True)
 class FedWCM(WCM):
-    """Algorithm 1. Its loop is FedCM's, written out here to be read beside the box; the rest is `WCM`."""
+    """Algorithm 1. The loop is FedCM's, written out for comparison with the algorithm box; the rest is `WCM`."""
 
     name: ClassVar[str] = "fedwcm"
 
@@ -139,10 +139,10 @@ class FedWCM(WCM):
 
 @dataclass(frozen=True, kw_only=True)
 class FedWCMX(LocalRates, FedWCM):
-    """Algorithm 2: FedWCM with sample weights, and rates scaled to a common path length.
+    """Algorithm 2: FedWCM with sample weights, and learning rates scaled to a common path length.
 
     Args:
-        normalize: let the weights sum to 1; `false` is the printed text.
+        normalize: renormalise the weights to sum to 1; `false` is the printed form.
     """
 
     name: ClassVar[str] = "fedwcm-x"

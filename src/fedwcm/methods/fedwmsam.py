@@ -1,26 +1,26 @@
-"""FedWMSAM: FedCM with control variates, a perturbation guided by the momentum, and an alpha that adapts.
+"""FedWMSAM: FedCM with control variates, a perturbation guided by the momentum, and an adaptive alpha.
 
 Li, Huang, Jiang, Liu, Xie, Du, Wang, Wu. FedWMSAM: Fast and Flat Federated Learning via Weighted Momentum and
-Sharpness-Aware Minimization. NeurIPS 2025. (Read: a text version of the paper without its displayed equations,
-Algorithm 1 included; the authors' description of it and code, Huang-Yongzhi/NeurlPS_FedWMSAM.)
+Sharpness-Aware Minimization. NeurIPS 2025. Sources: the paper; Huang-Yongzhi/NeurlPS_FedWMSAM (the authors' code).
 
     Δ_k = Δ + α/(1 − α) · (c − c_k)                       personal momentum, with SCAFFOLD's control variates
-    e = rho · u/‖u‖,   u = x + b Δ_k − w                  at the step after b others; one gradient a step
+    e = rho · u/‖u‖,   u = x + b Δ_k − w                  after b local steps; one gradient per step
     v = α g(w + e) + (1 − α) Δ_k                          = α (g(w + e) − c_k + c) + (1 − α) Δ
     α⁺ = (1 − λ) α + λ · clip(mean_S d_k, 0.1, 0.9)       d_k = 1 − cos(x − w_k, Δ), λ = `alpha_rate`
 
-Δ and x⁺ are FedCM's (`fedcm.py`), c and c_k SCAFFOLD's (`scaffold.py`). rho = 0, λ = 0 and a single client, whose
-control variates cancel, are FedCM; rho = 0 and α → 1 are SCAFFOLD.
+Δ and x⁺ are FedCM's (`fedcm.py`), c and c_k SCAFFOLD's (`scaffold.py`). With rho = 0, λ = 0 and a single client,
+whose control variates cancel, it is FedCM; with rho = 0 and α → 1 it is SCAFFOLD.
 
-The paper contradicts itself and its code, and the choices are these. The sign of Δ: gradient-like, or v would not
-descend; then u of Algorithm 1 points uphill, as sharpness-aware steps do, and the first step of a round has none.
-(The text would step away from the model that the momentum predicts, the code to w − rho · u/‖u‖.) What moves
-alpha: the text names the similarity of the clients' momenta; the code measures, with the signs written out, how
-far each client's move disagrees with the momentum, and that gives the schedule that both describe, momentum while
-clients agree and fresh gradients later. Without momentum, in the first round, d_k = 0.
+The paper contradicts itself and its code; these are the choices made here. Sign of Δ: gradient-like, since v would
+not descend otherwise. Then u of Algorithm 1 points uphill, as in sharpness-aware minimisation, and the first step
+of a round has no perturbation. (The text would step away from the model that the momentum predicts, the code would
+evaluate at w − rho · u/‖u‖.) Update of alpha: the text names the similarity of the clients' momenta; the code
+measures, with the signs written out, how far each client's move disagrees with the momentum. The latter gives the
+schedule that both describe: momentum while clients agree, fresh gradients later. Without momentum, in the first
+round, d_k = 0.
 
-Traps of the code that are avoided: the flat vector u is read with the index of a parameter tensor, so that all of
-a tensor is shifted by one number; the divisor is E·n/b of client 0 and not the steps that each client took.
+Pitfalls of the code avoided here: the flat vector u is indexed with the index of a parameter tensor, so that a
+whole tensor is shifted by one number; the divisor is E·n/b of client 0 instead of the steps that each client took.
 """
 
 from dataclasses import dataclass
@@ -53,12 +53,12 @@ LOWEST, HIGHEST = 0.1, 0.9
 
 @dataclass(frozen=True, kw_only=True)
 class FedWMSAM(FedCM, SCAFFOLD):
-    """Personal momentum that also guides the perturbation.
+    """FedCM with a personal momentum that also guides the perturbation.
 
     Args:
         alpha: α of the first round, the share of the fresh gradient.
         rho: ρ, the length of the perturbation; 0 for none.
-        alpha_rate: λ, how fast alpha follows the clients' disagreement with the momentum; 0 keeps it fixed.
+        alpha_rate: λ, how fast alpha follows the clients' disagreement with the momentum; 0 keeps alpha fixed.
     """
 
     name: ClassVar[str] = "fedwmsam"
@@ -100,6 +100,6 @@ class FedWMSAM(FedCM, SCAFFOLD):
         return FedCM.update(self, x, s, uploads, cohort)
 
     def next_alpha(self, s: State, cohort: Cohort) -> float:
-        seen: Floats = cohort.report["disagreement"]
-        goal = float(np.clip(np.mean(seen), LOWEST, HIGHEST))
-        return (1.0 - self.alpha_rate) * float(s["alpha"]) + self.alpha_rate * goal
+        disagreement: Floats = cohort.report["disagreement"]
+        target = float(np.clip(np.mean(disagreement), LOWEST, HIGHEST))
+        return (1.0 - self.alpha_rate) * float(s["alpha"]) + self.alpha_rate * target

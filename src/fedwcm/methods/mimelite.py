@@ -1,16 +1,16 @@
-"""MimeLite: local steps with the momentum of a centralised optimiser, frozen during the round.
+"""MimeLite: local steps with the momentum of a centralised optimiser, held fixed during the round.
 
 Karimireddy, Jaggi, Kale, Mohri, Reddi, Stich, Suresh. Mime: Mimicking Centralized Stochastic Algorithms in
 Federated Learning. 2020 (NeurIPS 2021 as Breaking the Centralized Barrier for Cross-Device Federated Learning).
-(Read: the abstract; fedjax's `mime_lite`, by Google.)
+Sources: google/fedjax (its algorithm `mime_lite`).
 
     v = (1 − beta) g + beta · m                       direction of each local step; m stays as received
     x⁺ = x + server_lr · Σ_k p_k (w_k − x)
     m⁺ = (1 − beta) ḡ + beta · m,   ḡ = Σ_k p_k ∇f_k(x)      full gradients, from all local data at x
 
-The base optimiser is SGD with momentum; m₀ = 0 and beta = 0 is FedAvg. The gradients ∇f_k come from a first
-phase of the round, one pass over each client's data. It is FedCM, 1 − beta in the place of α, with the momentum
-made of gradients at x and not of increments. `average="samples"`, as fedjax weighs both sums.
+The base optimiser is SGD with momentum; m₀ = 0, and beta = 0 is FedAvg. The gradients ∇f_k are computed in a first
+phase of the round, one pass over each client's data. It is FedCM with α = 1 − beta and with a momentum of
+gradients at x instead of increments. `average="samples"`, as fedjax weights both sums.
 """
 
 from dataclasses import dataclass
@@ -27,10 +27,10 @@ from fedwcm.core.types import Cohort, Context, GradientOracle, Ints, Population,
 
 @dataclass(frozen=True, kw_only=True)
 class MimeLite(TwoPhase, Momentum, Method):
-    """Server momentum, made of full gradients, in every local step.
+    """Server momentum of full gradients, used in every local step.
 
     Args:
-        beta: share of the momentum in a step, and what is left of it after a round; 0 is FedAvg.
+        beta: share of the momentum in a step, and its decay per round; 0 is FedAvg.
     """
 
     name: ClassVar[str] = "mimelite"

@@ -1,13 +1,13 @@
-"""Sharpness-aware minimisation: descend along the gradient taken a step uphill. For any method's local step.
+"""Sharpness-aware minimisation for the local steps of any method: descend along the gradient at an ascended point.
 
 Foret, Kleiner, Mobahi, Neyshabur. Sharpness-Aware Minimization for Efficiently Improving Generalization. ICLR
-2021. Sources: woodenchild95/FL-Simulator, which has its federated descendants.
+2021. Sources: woodenchild95/FL-Simulator, which has federated methods built on it.
 
-    e = rho · g(w) / ‖g(w)‖          the norm over all parameters of a client, not tensor by tensor
-    direction: g(w + e) in place of g(w)
+    e = rho · g(w) / ‖g(w)‖          the norm over all parameters of a client, not per tensor
+    direction: g(w + e) instead of g(w)
 
 It costs a second gradient per step, on the same batch. BatchNorm's statistics and the training loss are those
-of the first, at `w`. rho = 0 is the method without it, at the price of one gradient.
+of the first gradient, at `w`. rho = 0 is the method without it, at the cost of one gradient.
 """
 
 from dataclasses import dataclass
@@ -24,9 +24,10 @@ else:
 
 @dataclass(frozen=True, kw_only=True)
 class SharpnessAware(Base):
-    """Makes a method sharpness-aware, if mixed in before it.
+    """Mix-in that makes the method after it sharpness-aware.
 
-    Not a `Method` when it runs: its defaults would then come before those of the method that it is mixed into.
+    It is a `Method` only for the type checker: at run time, inheriting from `Method` would put the defaults of
+    `Method` before those of the method it is mixed into.
     """
 
     rho: float = 0.1

@@ -1,23 +1,23 @@
-"""SCAFFOLD: control variates cancel the drift of each client from the mean of all.
+"""SCAFFOLD: control variates that cancel each client's drift from the mean over all clients.
 
 Karimireddy, Kale, Mohri, Reddi, Stich, Suresh. SCAFFOLD: Stochastic Controlled Averaging for Federated Learning.
-ICML 2020. (Read: Algorithm 1 of the paper; public code, woodenchild95/FL-Simulator and alpemreacar/FedDyn.)
+ICML 2020. Sources: Algorithm 1 of the paper; woodenchild95/FL-Simulator; alpemreacar/FedDyn.
 
     v = g − c_k + c                                    direction of each local step
     c_k⁺ = c_k − c + (x − w_k) / (lr B_k)              option II: the mean gradient along the client's path
     x⁺ = x + server_lr · mean_S (w_k − x)
-    c⁺ = c + Σ_S q_k (c_k⁺ − c_k)                      q_k = 1/N: all clients, not those of the round
+    c⁺ = c + Σ_S q_k (c_k⁺ − c_k)                      q_k = 1/N, over all clients, not only the round's
 
-All c start at 0, so c = Σ_k q_k c_k always. A point at which nothing moves has c_k = ∇f_k(x) for every client and
-c = 0, however many steps each takes and whoever takes part: it is the optimum of Σ_k q_k f_k. `average` chooses
-that objective: the plain mean over clients (the paper's), or q_k = n_k / Σ n.
+All c start at 0, so that c = Σ_k q_k c_k always holds. A fixed point has c_k = ∇f_k(x) for every client and c = 0,
+for any number of steps per client and any participation: it is the optimum of Σ_k q_k f_k. `average` chooses that
+objective: the unweighted mean over clients (the paper's), or q_k = n_k / Σ n.
 
-Departure: c_k⁺ − c_k = −c − (w_k − x)/(lr B_k), so the server works it out from the increments, and the upload is
-one model and not two. The numbers are the same.
+Departure: since c_k⁺ − c_k = −c − (w_k − x)/(lr B_k), the server computes it from the increments, and the upload
+is one model instead of two. The numbers are the same.
 
-Traps of published code that are avoided: c and c_k swapped in the step; B_k taken from one epoch, from client 0,
-or as the fraction E·n/b; division by a rate other than the one that the round was trained with; |S| in place of
-N; control variates that start as random weights.
+Pitfalls of published code avoided here: c and c_k swapped in the step; B_k taken from one epoch, from client 0, or
+as the fraction E·n/b; division by a rate other than the one that the round was trained with; |S| instead of N;
+control variates initialised with random weights.
 """
 
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class SCAFFOLD(Method):
     """Control variates on the server and on every client.
 
     Args:
-        average: the objective: every client counts the same, or by its samples.
+        average: the objective: weight the clients equally, or by their samples.
     """
 
     name: ClassVar[str] = "scaffold"
@@ -77,7 +77,7 @@ class SCAFFOLD(Method):
         return x + self.server_lr * delta, {**s, "control": control}
 
     def _shares(self, cohort: Cohort) -> Floats:
-        """Return q_k of the clients present: what each counts among all clients, which together make 1."""
+        """Return q_k of the round's clients: their weights among all clients, which sum to 1 over all clients."""
         clients = cohort.population.clients
         if self.average == "uniform":
             return np.full(len(cohort), 1.0 / clients)

@@ -1,14 +1,15 @@
-"""SlowMo: slow momentum over the averages of the clients.
+"""SlowMo: slow server momentum on the average of the clients.
 
 Wang, Tantia, Ballas, Rabbat. SlowMo: Improving Communication-Efficient Distributed SGD with Slow Momentum. ICLR
-2020. (Read: the abstract; a public summary of its update; fairscale's implementation and its defaults.)
+2020. Sources: facebookresearch/fairscale (its implementation and defaults).
 
-    u ← beta · u + (x − Σ_k p_k w_k) / lr        in the units of a gradient, by the rate of this very round
+    u ← beta · u + (x − Σ_k p_k w_k) / lr        in the units of a gradient; lr is the current round's rate
     x ← x − server_lr · lr · u
 
-server_lr is the paper's slow learning rate α, which it advises to leave at 1; beta = 0 is FedAvg. At a constant
-lr this is `fedavgm`. Under a decaying one it is not: the memory is of gradients, so earlier rounds are replayed
-at today's smaller rate. Trap avoided: a momentum rescaled when the rate changes, or divided by another round's.
+server_lr is the paper's slow learning rate α, which it recommends leaving at 1; beta = 0 is FedAvg. At a constant
+lr this is `fedavgm`. At a decaying one it is not: the momentum accumulates gradients, so earlier rounds are
+applied at the current, smaller rate. Pitfall avoided: rescaling the momentum when the rate changes, or dividing by
+the rate of another round.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ class SlowMo(FedAvgM):
     """Server momentum in the units of a gradient.
 
     Args:
-        beta: what is left of the momentum after a round; 0 is FedAvg.
+        beta: decay of the momentum per round; 0 is FedAvg.
     """
 
     name: ClassVar[str] = "slowmo"

@@ -1,4 +1,4 @@
-"""The form that every model of this package has: a body that gives features, a linear head on top."""
+"""The common structure of this package's models: a body that computes features, and a linear head."""
 
 from collections import OrderedDict
 
@@ -8,8 +8,8 @@ from torch import Tensor, nn
 class Classifier(nn.Sequential):
     """`forward(x) = head(body(x))`, with `head` the final linear layer.
 
-    No layer works in place, so a model can be called through `torch.func.functional_call` and, as long as
-    it has no BatchNorm, through `torch.vmap` over stacked parameters.
+    No layer works in place, so that a model can be called through `torch.func.functional_call` and, if it has no
+    BatchNorm, through `torch.vmap` over stacked parameters.
     """
 
     body: nn.Module

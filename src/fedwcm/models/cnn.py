@@ -12,9 +12,9 @@ FEATURES = 64
 
 
 class CNN(Classifier):
-    """Three times 3x3 convolution + ReLU + 2x2 max-pool (32, 64, 64 channels), linear 64 + ReLU, the head.
+    """Three blocks of 3x3 convolution + ReLU + 2x2 max-pool (32, 64, 64 channels), linear 64 + ReLU, head.
 
-    Each pool halves a side and rounds up, so any image from 1x1 up is accepted. With ten classes:
+    Each pool halves the sides, rounding up, so that any image from 1x1 up is accepted. With ten classes:
     122,570 parameters for CIFAR-10 (3x32x32), 121,994 for Fashion-MNIST (1x28x28).
     """
 

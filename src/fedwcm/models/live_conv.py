@@ -1,8 +1,8 @@
-"""Convolutions that leave out the taps of their kernel that never meet data.
+"""Convolutions that skip the kernel taps that only ever see padding.
 
-Deep in a network the map may be smaller than the kernel: on a map of one pixel, a padded 3x3 kernel multiplies
-padding with eight of its nine taps. What these contribute is zero, and so is their gradient, exactly. In ResNet-18
-on images of 32x32 they are about a quarter of a training step.
+Deep in a network, a feature map may be smaller than the kernel: on a map of one pixel, eight of the nine taps of a
+padded 3x3 kernel multiply padding. Their contribution and their gradient are exactly zero. In ResNet-18 on 32x32
+images they take about a quarter of a training step.
 """
 
 from torch import Tensor
@@ -35,9 +35,9 @@ class LiveConv2d(SubsampledConv2d):
         return 0 <= side + 2 * self._padding - self._kernel < self._stride
 
     def _live(self, side: int) -> slice:
-        """The taps that meet a pixel of a map of this side, when the kernel stands in its first place."""
+        """Return the taps that see a pixel of a map of this side, with the kernel at its first position."""
         return slice(self._padding, min(self._kernel, self._padding + side))
 
     def _met(self, taps: slice) -> slice:
-        """The pixels under these taps."""
+        """Return the pixels under these taps."""
         return slice(0, taps.stop - self._padding)

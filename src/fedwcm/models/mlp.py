@@ -10,7 +10,7 @@ from fedwcm.models.checks import require_input_shape, require_positive
 
 
 class MLP(Classifier):
-    """Flatten, one linear + ReLU layer for each width in `hidden`, then the head.
+    """Flatten, one linear + ReLU layer per width in `hidden`, then the head.
 
     784-200-200-10 (28x28 grey images, ten classes) has 199,210 parameters. An empty `hidden` gives
     softmax regression.

@@ -1,11 +1,12 @@
-"""1x1 convolutions with a stride, kept away from a kernel of oneDNN that computes their gradients wrongly.
+"""Workaround for an oneDNN kernel that computes wrong gradients of strided 1x1 convolutions.
 
 For the weight gradient of such a convolution over few channels, oneDNN writes past the end of its workspace
-(uxlfoundation/oneDNN issue 6035): a wrong gradient, a crash or a hang. To pick the pixels first and then convolve
-them with stride 1 is the same function, and calls another kernel. `docs/models.md` has what was measured.
+(uxlfoundation/oneDNN issue 6035): the result is a wrong gradient, a crash or a hang. Subsampling the pixels first
+and then convolving them with stride 1 is the same function and uses a different kernel. `docs/models.md` has the
+measurements.
 
-Pixels are picked by an average over windows of one pixel. `x[..., ::2, ::2]` is the same, but its gradient takes
-two passes over memory, which made steps of narrow ResNets up to a tenth slower.
+An average pool over windows of one pixel does the subsampling. `x[..., ::2, ::2]` is the same, but its gradient
+takes two passes over memory, which made training steps of narrow ResNets up to 10 % slower.
 """
 
 import warnings
@@ -21,7 +22,7 @@ Strided = nn.Conv1d | nn.Conv2d | nn.ConvTranspose1d | nn.ConvTranspose2d
 
 
 class SubsampledConv1d(nn.Conv1d):
-    """`nn.Conv1d`, which picks the elements first where its kernel is of size 1 and has a stride."""
+    """`nn.Conv1d` that subsamples its input first if its kernel has size 1 and a stride."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the convolution of the input."""
@@ -31,7 +32,7 @@ class SubsampledConv1d(nn.Conv1d):
 
 
 class SubsampledConv2d(nn.Conv2d):
-    """`nn.Conv2d`, which picks the pixels first where its kernel is 1x1 and has a stride."""
+    """`nn.Conv2d` that subsamples its input first if its kernel is 1x1 and has a stride."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the convolution of the input."""
@@ -41,31 +42,31 @@ class SubsampledConv2d(nn.Conv2d):
 
 
 def subsample_strided_pointwise(model: nn.Module) -> None:
-    """Let every layer that oneDNN may differentiate wrongly pick its pixels first; a warning names them.
+    """Make every layer that oneDNN may differentiate wrongly subsample first; a warning names these layers.
 
-    Only the classes of those layers change: their parameters, names and outputs stay. A layer of a class that is
-    not PyTorch's own may compute something else in its `forward`, and a transposed convolution has no such form:
-    these are a ValueError. A call of `torch.nn.functional.conv2d` is no layer, and is not found.
+    Only the classes of these layers change; their parameters, names and outputs stay the same. A layer of a class
+    that is not PyTorch's own may compute something else in its `forward`, and a transposed convolution has no such
+    form: both raise ValueError. Direct calls of `torch.nn.functional.conv2d` are not detected.
     """
     found = {name: layer for name, layer in model.named_modules() if _is_endangered(layer)}
     for name, layer in found.items():
         if type(layer) not in (nn.Conv1d, nn.Conv2d):
             raise ValueError(
-                f"the model's layer {name!r} = {layer} is a 1x1 convolution with a stride, over fewer than "
-                f"{NARROW} channels. oneDNN may compute its gradient wrongly, and a {type(layer).__name__} cannot "
-                "be replaced: take every stride-th pixel before a convolution of stride 1 (see docs/models.md)"
+                f"the model's layer {name!r} = {layer} is a strided 1x1 convolution over fewer than {NARROW} "
+                f"channels. oneDNN may compute a wrong gradient of it, and a {type(layer).__name__} cannot be "
+                "replaced: subsample first, and convolve with stride 1 (see docs/models.md)"
             )
         layer.__class__ = SubsampledConv1d if isinstance(layer, nn.Conv1d) else SubsampledConv2d
     if found:
         warnings.warn(
-            "oneDNN may differentiate 1x1 convolutions with a stride wrongly. Layers of this model that therefore "
-            f"pick their pixels first, with the same outputs: {', '.join(map(repr, found))} (see docs/models.md)",
+            "oneDNN may compute wrong gradients of strided 1x1 convolutions. Layers of this model that therefore "
+            f"subsample first, with the same outputs: {', '.join(map(repr, found))} (see docs/models.md)",
             stacklevel=3,
         )
 
 
 def _is_endangered(layer: nn.Module) -> TypeGuard[Strided]:
-    """Whether oneDNN may be asked for the gradient that it computes wrongly."""
+    """Return whether oneDNN may compute a wrong gradient for this layer."""
     if isinstance(layer, (SubsampledConv1d, SubsampledConv2d)) or not isinstance(layer, Strided):
         return False
     # The gradient of a transposed convolution is that of a convolution from its outputs to its inputs.

@@ -2,11 +2,11 @@
 
 All take the same options:
 
-- `norm`: "group" (no statistics to average over clients, works under `torch.vmap`) or "batch".
-- `groups`: number of groups of a "group" norm; must divide `width`.
+- `norm`: "group" (no statistics to average over clients; works under `torch.vmap`) or "batch".
+- `groups`: number of groups of the "group" norm; must divide `width`.
 - `stem`: "imagenet" (7x7 convolution of stride 2, then 3x3 max-pool of stride 2) or "cifar" (3x3
   convolution of stride 1, no pool).
-- `width`: channels of the stem and the first stage. Each further stage has twice as many, at half the side.
+- `width`: channels of the stem and the first stage. Each further stage doubles the channels and halves the sides.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def _norm_layer(norm: str, groups: int, width: int) -> NormLayer:
 
 
 def _conv(before: int, after: int, kernel: int, stride: int) -> nn.Conv2d:
-    """Convolution without bias (a norm follows) that pads so that stride 1 keeps the sides."""
+    """Return a convolution without bias (a norm follows), padded so that stride 1 preserves the sides."""
     return LiveConv2d(before, after, kernel, stride, padding=kernel // 2, bias=False)
 
 
@@ -52,7 +52,7 @@ STEMS: dict[str, Callable[[int, int, NormLayer], nn.Sequential]] = {
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions around a shortcut; the shortcut is a 1x1 convolution where the shape changes."""
+    """Two 3x3 convolutions with a shortcut, which is a 1x1 convolution if the shape changes."""
 
     def __init__(self, before: int, after: int, stride: int, norm: NormLayer) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class BasicBlock(nn.Module):
 
 
 def _stages(blocks: tuple[int, ...], width: int, norm: NormLayer) -> list[nn.Module]:
-    """Return the blocks of all stages; each stage but the first begins by halving the sides."""
+    """Return the blocks of all stages; each stage but the first starts by halving the sides."""
     before, stages = width, list[nn.Module]()
     for stage, count in enumerate(blocks):
         after = width * 2**stage
@@ -84,7 +84,7 @@ def _stages(blocks: tuple[int, ...], width: int, norm: NormLayer) -> list[nn.Mod
 
 
 class ResNet(Classifier):
-    """Stem, one stage for each entry of `blocks` (its number of basic blocks), global average, head."""
+    """Stem, one stage per entry of `blocks` (its number of basic blocks), global average pool, head."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class ResNet(Classifier):
             nn.Flatten(),
         )
         super().__init__(body, width * 2 ** (len(blocks) - 1), classes)
-        # Only convolutions: norm layers already start at weight 1 and bias 0.
+        # Only the convolutions: norm layers already start with weight 1 and bias 0.
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -123,7 +123,7 @@ def resnet8(
     stem: str = "cifar",
     width: int = 64,
 ) -> ResNet:
-    """ResNet-8 of the long-tail literature: stages of 64, 128 and 256 channels, one block each.
+    """Return the ResNet-8 of the long-tail literature: stages of 64, 128 and 256 channels, one block each.
 
     1,227,594 parameters for CIFAR-10.
     """
@@ -139,7 +139,7 @@ def resnet18(
     stem: str = "imagenet",
     width: int = 64,
 ) -> ResNet:
-    """ResNet-18: 11,181,642 parameters for CIFAR-10 (11,173,962 with the "cifar" stem)."""
+    """Return a ResNet-18: 11,181,642 parameters for CIFAR-10 (11,173,962 with the "cifar" stem)."""
     return ResNet(input_shape, classes, (2, 2, 2, 2), norm=norm, groups=groups, stem=stem, width=width)
 
 
@@ -152,5 +152,5 @@ def resnet34(
     stem: str = "imagenet",
     width: int = 64,
 ) -> ResNet:
-    """ResNet-34: 21,289,802 parameters for CIFAR-10."""
+    """Return a ResNet-34: 21,289,802 parameters for CIFAR-10."""
     return ResNet(input_shape, classes, (3, 4, 6, 3), norm=norm, groups=groups, stem=stem, width=width)

@@ -1,4 +1,4 @@
-"""Samplers, one file each, found like methods; entry point group `fedwcm.samplers`."""
+"""Samplers, one per file, discovered like methods; entry point group `fedwcm.samplers`."""
 
 from fedwcm.core.registry import Registry
 from fedwcm.core.sampler import Sampler

@@ -1,10 +1,10 @@
-"""Every class of a client equally often, with replacement: the "Balance Sampler" of FedWCM's tables.
+"""Class-balanced sampling with replacement: the "Balance Sampler" of FedWCM's tables.
 
-(Read: this project's notes and public code, sxontheway/BalanceFL.)
+Sources: sxontheway/BalanceFL.
 
-A sample of class c is drawn with probability 1 / (C_k · n_kc), where C_k counts the classes that the client has
-and n_kc its samples of class c. An epoch has as many draws as the client has samples, so that the number of
-local steps stays what it is.
+A sample of class c is drawn with probability 1 / (C_k · n_kc), where C_k is the number of classes that the client
+has and n_kc its number of samples of class c. An epoch has as many draws as the client has samples, so that the
+number of local steps does not change.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from fedwcm.core.types import Ints
 
 @dataclass(frozen=True, kw_only=True)
 class Balanced(Sampler):
-    """Draws with replacement, each class as likely as any other that the client has."""
+    """Draws with replacement, equally likely from each class that the client has."""
 
     name: ClassVar[str] = "balanced"
 

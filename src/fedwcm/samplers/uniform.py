@@ -1,4 +1,4 @@
-"""Every sample once an epoch, in an order drawn anew each epoch."""
+"""Uniform sampling without replacement: every sample once per epoch, reshuffled each epoch."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,1 +1,1 @@
-"""Where clients are trained: in this process or in workers."""
+"""Backends, which train clients in this process or in worker processes."""

@@ -1,4 +1,4 @@
-"""Which backend trains the clients: chosen by rule, never by timing, and never changing the result."""
+"""The choice of a backend: made by fixed rules, not by timing, and without effect on the result."""
 
 import multiprocessing
 import os
@@ -19,21 +19,21 @@ from fedwcm.engine.network import Network
 BackendName = Literal["auto", "sequential", "vectorized", "parallel"]
 
 STACK_BELOW = 2**16
-"""Parameters up to which stacked clients beat one client at a time: below, calls cost more than arithmetic.
+"""Model size up to which stacked clients are faster than one at a time: calls then cost more than arithmetic.
 
-Not for stacks of linear layers, whose kernel wins at every size.
+Does not apply to stacks of linear layers, which are faster stacked at every size.
 """
 
 BLOCK_FLOATS = 2**22
-"""Parameters in one stacked block: enough to hide the overhead of the calls, few enough for the cache."""
+"""Parameters in one stacked block: enough to hide the call overhead, few enough for the cache."""
 
 WORTH_FORKING = 2**20
-"""Parameters times clients a round from which a second process gains more than its messages cost."""
+"""Parameters times clients per round from which a second process gains more than its messages cost."""
 
 
 @dataclass(frozen=True)
 class ExecutionPlan:
-    """How clients are trained: so many in a block, one by one or stacked, by so many processes."""
+    """How clients are trained: the size of a block, stacked or one by one, and the number of processes."""
 
     name: str
     block: int
@@ -42,7 +42,10 @@ class ExecutionPlan:
 
     @property
     def threads(self) -> int | None:
-        """Threads of this process while clients train: more than one would wait for each other, or for workers."""
+        """Threads of this process during training; None for the default.
+
+        With stacked clients or workers, more than one thread would only cause waiting.
+        """
         return 1 if self.stacked or self.workers > 1 else None
 
     def forward(self, network: Network) -> Forward:
@@ -50,11 +53,11 @@ class ExecutionPlan:
 
 
 def choose(name: BackendName, workers: int, network: Network, cohort: int) -> ExecutionPlan:
-    """The backend of this name; `auto` stacks models where that helps, and uses every core where that helps.
+    """Return the plan for a backend name; `auto` stacks models and uses all cores where that is faster.
 
-    `workers` = 0 means one process a core. Processes need `fork`, a CPU and more than one client a round.
+    `workers` = 0 means one process per core. Processes need `fork`, a CPU and more than one client per round.
     """
-    require(workers >= 0, "run.workers", workers, "0 (one a core) or more")
+    require(workers >= 0, "run.workers", workers, "0 (one per core) or more")
     cores = min(cohort, workers or _cores())
     stacked = bool(linear_layers(network)) or (_stackable(network) and network.size <= STACK_BELOW)
     if name == "auto":
@@ -64,18 +67,18 @@ def choose(name: BackendName, workers: int, network: Network, cohort: int) -> Ex
         return ExecutionPlan(name, 1, 1)
     if name == "vectorized":
         return ExecutionPlan(name, _block(network, cohort), 1, stacked=True)
-    require(_forkable(network), "run.backend", name, "another one here: processes need fork and a CPU")
+    require(_forkable(network), "run.backend", name, "another backend: processes need fork and a CPU")
     return ExecutionPlan(name, _block(network, -(-cohort // cores)) if stacked else 1, cores, stacked)
 
 
 def stacked_forward(network: Network) -> Forward:
-    """Return the best way to run many models of this network at a time."""
+    """Return the fastest way to run many models of this network at a time."""
     return LinearStack(network) if linear_layers(network) else VmapForward(network)
 
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """Compute with so many threads for a while; None leaves them as they are."""
+    """Temporarily set torch's thread count; None leaves it unchanged."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -85,7 +88,7 @@ def threads(count: int | None) -> Iterator[None]:
 
 
 def _block(network: Network, clients: int) -> int:
-    """Clients in a block: evenly filled, none larger than the cache likes."""
+    """Return the number of clients per block: blocks of equal size, small enough for the cache."""
     blocks = -(-clients // max(1, BLOCK_FLOATS // network.size))
     return -(-clients // blocks)
 
@@ -95,13 +98,16 @@ def _cores() -> int:
 
 
 def _stackable(network: Network) -> bool:
-    """Stacked convolutions become grouped ones, which are slow; buffers and dropout are per client."""
+    """Return whether models can be stacked efficiently.
+
+    Stacked convolutions become grouped convolutions, which are slow; buffers and dropout differ between clients.
+    """
     convolutions = any(isinstance(m, nn.modules.conv._ConvNd) for m in network.module.modules())
     return not (network.buffers or network.stochastic or convolutions)
 
 
 def can_fork() -> bool:
-    """Whether this system makes processes that have everything already."""
+    """Return whether the system can fork processes, which inherit all data."""
     return "fork" in multiprocessing.get_all_start_methods()
 
 

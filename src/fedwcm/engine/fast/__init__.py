@@ -1,1 +1,1 @@
-"""Fast paths of the engine, each equal to the plain path up to rounding. Nothing outside `engine` imports this."""
+"""Fast paths of the engine, each equal to the general path up to rounding. Only `engine` imports this package."""

@@ -1,7 +1,7 @@
-"""Directions that are affine in the gradient and the model, and the step along one with everything multiplied out.
+"""Directions that are affine in the gradient and the model, and the fused step along them.
 
-Most methods only scale the gradient, add a vector that stays the same over a round, and pull the model towards a
-point. Knowing that beforehand, the engine adds the gradient straight to the models, without a vector to hold it.
+Most methods only scale the gradient, add a vector that is constant during a round, and pull the model towards a
+point. If this is known in advance, the gradient can be added directly to the models without being stored.
 """
 
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class AffineDirection:
     def shift(self, factor: Coefficient = 1.0) -> Vec | None:
         """Return factor · Σ coefficient·vector; None without terms."""
         total: Vec | None = None
-        # The largest first, so that the others can be added in place.
+        # The largest term first, so that the others can be added in place.
         for coefficient, vector in sorted(self.terms, key=lambda term: -term[1].dim()):
             by = factor * coefficient
             if total is None:
@@ -47,7 +47,7 @@ class AffineDirection:
 
 @dataclass(frozen=True, eq=False)
 class BlockDirection:
-    """An affine direction with its terms summed up, for clipping: `scale·g + shift + pull·w`."""
+    """An affine direction with its terms summed, for clipping: `scale·g + shift + pull·w`."""
 
     scale: Coefficient
     shift: Vec | None
@@ -58,7 +58,7 @@ class BlockDirection:
         return cls(direction.scale, direction.shift(), direction.pull)
 
     def __call__(self, g: Vec, w: Vec) -> Vec:
-        """Return the direction of the first clients of the block, in the place of the gradient."""
+        """Return the direction of the first clients of the block, overwriting the gradient `g`."""
         k = len(w)
         if isinstance(self.scale, Tensor) or self.scale != 1.0:
             g.mul_(first_rows(self.scale, k))
@@ -82,12 +82,12 @@ class AffineStep:
     @classmethod
     def along(cls, direction: AffineDirection, lr: Tensor, decay: float) -> Self:
         """Return the step along a direction, at learning rates `(K, 1)` and with this weight decay."""
-        # One vector for all where terms and rate are the same for all: it stays in the cache.
+        # If terms and rates are the same for all clients, one vector serves all and stays in the cache.
         same = bool((lr == lr[0]).all())
         offset = direction.shift(-float(lr[0]) if same else -lr)
         pull = direction.pull + decay
-        still = not isinstance(pull, Tensor) and not pull
-        return cls(-lr * direction.scale, None if still else 1.0 - lr * pull, offset)
+        no_pull = not isinstance(pull, Tensor) and not pull
+        return cls(-lr * direction.scale, None if no_pull else 1.0 - lr * pull, offset)
 
     def first(self, k: int) -> "AffineStep":
         """Return the step of the first k clients of the block."""
@@ -97,7 +97,7 @@ class AffineStep:
         return AffineStep(self.rate[:k], keep, None if self.offset is None else first_rows(self.offset, k))
 
     def __call__(self, w: Vec, gradient: Gradient) -> None:
-        """Move the models in place, given their gradient times `rate`."""
+        """Update the models in place, given their gradient times `rate`."""
         if self.offset is not None and self.keep is not None:
             torch.addcmul(self.offset, w, self.keep, out=w)
         elif self.offset is not None:
@@ -108,5 +108,5 @@ class AffineStep:
 
 
 def first_rows(value: Coefficient, k: int) -> Tensor:
-    """Return the first k rows where there is one per client, and else the value itself."""
+    """Return the first k rows of a value with one row per client, or else the value itself."""
     return value if not isinstance(value, Tensor) or value.dim() < 2 else value[:k]  # type: ignore[return-value]

@@ -1,8 +1,9 @@
-"""Models a step up their own gradient, without writing them out.
+"""Ascended models in factored form: each moved a step up its own gradient, without computing dense weights.
 
-A layer's gradient on a batch is dᵀv, of its inputs v and the gradient d at its output. Moved by s·dᵀv, its bias by
-s·Σd, the layer gives u·Wᵀ + b + (u·vᵀ + 1)·s·d for inputs u: products with the batch, which is small, in place of
-products with the layer. On that same batch the first layer's u is v, and its u·Wᵀ + b is known from before.
+A layer's gradient on a batch is dᵀv, with its inputs v and the gradient d at its output. If its weight is moved by
+s·dᵀv and its bias by s·Σd, the layer gives u·Wᵀ + b + (u·vᵀ + 1)·s·d for inputs u: products with the batch, which
+is small, instead of products with the layer. On the same batch, the first layer's u is v, and its u·Wᵀ + b is
+already known.
 """
 
 from dataclasses import dataclass
@@ -21,24 +22,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class LowRankShift:
-    """By how much a layer was moved: v, s·d, and whether it has a bias."""
+    """The shift of a layer in factored form: v, s·d, and whether it has a bias."""
 
     inputs: Tensor
     scaled: Tensor
     bias: bool
 
     def forward(self, u: Tensor) -> Tensor:
-        """What the move adds to the layer's output for inputs u."""
+        """Return what the shift adds to the layer's output for inputs u."""
         return torch.bmm(torch.bmm(u, self.inputs.mT) + float(self.bias), self.scaled)
 
     def backward(self, gradient: Tensor) -> Tensor:
-        """What the move adds to the gradient at the layer's inputs, given that at its output."""
+        """Return what the shift adds to the gradient at the layer's inputs, given the gradient at its output."""
         return torch.bmm(torch.bmm(gradient, self.scaled.mT), self.inputs)
 
 
 @dataclass(frozen=True, eq=False)
 class AscendedModels:
-    """The models of a tape, each moved up its gradient, and what their first layer gives on the tape's batch."""
+    """The models of a tape, each moved up its gradient, with their first layer's output on the tape's batch."""
 
     stack: "LinearStack"
     tape: "Tape"
@@ -46,13 +47,13 @@ class AscendedModels:
     first: Tensor
 
     def outputs(self) -> Outputs:
-        """The moved models on the batch that their gradient is of."""
+        """Return the ascended models' outputs on the batch that their gradient was computed on."""
         return self.stack.run(self.tape.parameters, self.tape.values[0], self.shifts, self.first)
 
 
 @torch.no_grad()
 def ascend(gradient: FactoredGradient, tape: "Tape", rho: float) -> AscendedModels:
-    """Move each model by rho along its gradient."""
+    """Return the models moved by rho along their gradients."""
     biases = [layer.bias is not None for layer in gradient.stack.layers]
     factors = list(zip(gradient.inputs, gradient.by_outputs, biases, strict=True))
     among_inputs = [torch.bmm(v, v.mT) + float(bias) for v, _, bias in factors]

@@ -1,4 +1,4 @@
-"""The gradient of a stack of linear layers, as the thin factors that it is made of."""
+"""The gradient of a stack of linear layers, stored as its thin factors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from fedwcm.engine.fast.linear_stack import LinearStack
 
 SMALL = 2**12
-"""Weights of a layer up to which all clients' products at once, then added, beat one product after another."""
+"""Layer size up to which one batched product, added afterwards, is faster than one product per client."""
 
 
 @dataclass(frozen=True, eq=False)
 class FactoredGradient:
-    """For each layer its inputs, and the gradient at its output before activation: their product is its gradient.
+    """Each layer's inputs, and the gradient at its output before activation; their product is its gradient.
 
-    `by_head` is what an objective that uses the head itself adds to the gradient of the head's parameters.
+    `by_head` is what a loss that uses the head itself adds to the gradient of the head's parameters.
     """
 
     stack: "LinearStack"
@@ -39,7 +39,7 @@ class FactoredGradient:
 
     @torch.no_grad()
     def _put(self, parameters: list[list[Tensor]], add: bool) -> None:
-        """Write the gradient over these parameters, or add it to them."""
+        """Overwrite these parameters with the gradient, or add it to them."""
         put = Tensor.add_ if add else Tensor.copy_
         for inputs, gradient, (weight, *bias) in zip(self.inputs, self.by_outputs, parameters, strict=True):
             if weight.shape[1:].numel() > SMALL:

@@ -1,4 +1,4 @@
-"""Models that are nothing but linear layers with activations between them: seen as such, layer by layer."""
+"""Detection of models that consist only of linear layers with activations in between."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fedwcm.core.types import Vec
 from fedwcm.engine.network import Network
 
 Activation = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
-"""A function, and the gradient before it from the gradient after it and the function's value."""
+"""An activation function, and its backward: the input gradient from the output gradient and the output."""
 
 ACTIVATIONS: dict[type[nn.Module], Activation] = {
     nn.ReLU: (torch.relu, lambda gradient, value: torch.ops.aten.threshold_backward(gradient, value, 0)),
@@ -22,20 +22,20 @@ ACTIVATIONS: dict[type[nn.Module], Activation] = {
 
 @dataclass(frozen=True, eq=False)
 class LinearLayer:
-    """A linear layer and the activation behind it; its slices say where it stands in the flat vector."""
+    """A linear layer and the activation after it, with the slices of its parameters in the flat vector."""
 
     weight: ParamSlice
     bias: ParamSlice | None
     activation: Activation | None = None
 
     def parameters(self, w: Vec) -> list[Tensor]:
-        """The weights `(K, out, in)` and biases `(K, 1, out)` of the models `w (K, P)`, as views."""
+        """Return the weights `(K, out, in)` and biases `(K, 1, out)` of the models `w (K, P)`, as views."""
         weight = self.weight.of(w)
         return [weight] if self.bias is None else [weight, self.bias.of(w)[:, None]]
 
 
 def linear_layers(network: Network) -> list[LinearLayer] | None:
-    """The model as a stack of linear layers, the head last; None if it is anything else."""
+    """Return the model as a list of linear layers, the head last; None if it has any other structure."""
     slices = {part.name: part for part in network.layout.slices}
     layers: list[LinearLayer] = []
     for name, module in _in_order("", network.module):
@@ -51,10 +51,13 @@ def linear_layers(network: Network) -> list[LinearLayer] | None:
 
 
 def _in_order(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The modules that a sequence runs one after the other, with the prefix of their parameters."""
+    """Yield the modules that a sequence runs in order, with the prefix of their parameter names."""
     if type(module).forward is not nn.Sequential.forward:
         yield name, module
         return
-    for child, inner in module._modules.items():  # unlike named_children, a module that is used twice comes twice
+    for (
+        child,
+        inner,
+    ) in module._modules.items():  # unlike named_children, yields a module twice if it is used twice
         if inner is not None:
             yield from _in_order(f"{name}{child}.", inner)

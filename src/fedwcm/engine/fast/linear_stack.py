@@ -1,8 +1,8 @@
-"""A third way to run a block of models: stacks of linear layers, differentiated by hand.
+"""A third way to run a block of models: stacks of linear layers with a hand-written backward pass.
 
-The layers are batched matrix products outside autograd, whose gradients go straight to where they are wanted: into
-one flat vector, or onto the models. An objective that does not know its gradient is left to autograd, as with any
-other model. Agrees with the other ways to float32 rounding.
+The layers are batched matrix products outside autograd, and their gradients are written directly to their
+destination: into one flat vector, or onto the models. A loss without an explicit gradient is differentiated by
+autograd, as with any other model. Agrees with the other ways up to float32 rounding.
 """
 
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ from fedwcm.engine.network import Network
 
 @dataclass(frozen=True, eq=False)
 class Tape:
-    """What a forward pass leaves behind: each layer's parameters, and the values from the inputs to the logits.
+    """The record of a forward pass: each layer's parameters, and the values from the inputs to the logits.
 
-    An objective sees the logits, the features and the head's parameters as independent variables, each the start
-    of a graph; the backward pass joins them. `first` is the first layer's output before activation.
+    A loss sees the logits, the features and the head's parameters as independent variables, each a leaf of its own
+    graph; the backward pass joins them. `first` is the first layer's output before activation.
     """
 
     parameters: list[list[Tensor]]
@@ -41,7 +41,7 @@ class Tape:
 
 
 class LinearStack(DenseAscent):
-    """Many clients at a time, of a model that is nothing but linear layers with activations between them."""
+    """Many clients at a time, for a model that consists only of linear layers with activations in between."""
 
     def __init__(self, network: Network) -> None:
         layers = linear_layers(network)
@@ -52,11 +52,11 @@ class LinearStack(DenseAscent):
         self._seen: tuple[Vec, list[list[Tensor]]] | None = None
 
     def start(self, x: Vec, buffers: Vec) -> None:
-        """Forget the clients before; such a model has neither buffers nor modes."""
+        """Drop the state of the last block; such a model has neither buffers nor modes."""
         self._tape = self._seen = None
 
     def parameters(self, w: Vec) -> list[list[Tensor]]:
-        """Each layer's parameters as views of `w (K, P)`; made once for a vector that comes again and again."""
+        """Return each layer's parameters as views of `w (K, P)`, cached for the last vector."""
         if self._seen is None or not _same(self._seen[0], w):
             self._seen = w, [layer.parameters(w) for layer in self.layers]
         return self._seen[1]
@@ -71,7 +71,7 @@ class LinearStack(DenseAscent):
         shifts: Sequence[LowRankShift] = (),
         first: Tensor | None = None,
     ) -> Outputs:
-        """The outputs of models with these parameters, moved by the shifts; `first` is given where it is known."""
+        """Return the outputs of models with these parameters plus the shifts; `first` may be given if known."""
         first = _affine(inputs, parameters[0]) if first is None else first
         values, value = [inputs], first
         for i, layer in enumerate(self.layers):
@@ -132,5 +132,5 @@ def _affine(inputs: Tensor, parameters: list[Tensor], shifts: Sequence[LowRankSh
 
 
 def _same(one: Vec, other: Vec) -> bool:
-    """Whether two tensors are the same numbers in memory; the one is kept, so its address cannot be another's."""
+    """Return whether two tensors share memory; `one` is kept alive, so that its address cannot be reused."""
     return one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()

@@ -1,9 +1,9 @@
-"""Find out, once a round, whether a method's direction is affine in the gradient and the model.
+"""Symbolic tracing, once per round: is a method's direction affine in the gradient and the model?
 
-`Method.direction` is called with symbols in the place of the models and of the oracle. The symbols can be added,
-subtracted and scaled, and the oracle can be asked once. If nothing else is done to them and the client state stays
-as it is, the outcome is `scale·g + pull·w + Σ coefficient·vector`, which holds for every step of the round: the
-engine then takes the fused path. Anything else makes it call `direction` at every step.
+`Method.direction` is called with symbols instead of the models and the oracle. Symbols can be added, subtracted
+and scaled, and the oracle can be called once. If nothing else is done with them and the client state does not
+change, the result is `scale·g + pull·w + Σ coefficient·vector`, valid for every step of the round, and the engine
+takes the fused path. Otherwise, `direction` is called at every step.
 """
 
 from collections.abc import Callable
@@ -20,18 +20,18 @@ from fedwcm.engine.oracle import GradientPoint
 
 
 class NotAffineError(Exception):
-    """Something was done to a symbol that is not affine."""
+    """An operation on a symbol that is not affine."""
 
 
 def trace_direction(method: Method, c: State, ctx: Context) -> AffineDirection | None:
-    """Return the direction of all steps of this round, or None where each step must be asked for its own."""
+    """Return the direction of all steps of this round, or None if it must be computed at every step."""
     shape = (len(ctx.clients), len(ctx.x))
     asked: list[GradientPoint] = []
     w: Any = Symbol(shape, ctx.x, model=1.0)
     try:
         direction: tuple[Any, State] = method.direction(w, SymbolicOracle(asked), c, ctx)
     except Exception:
-        # Not affine, or a fault of the method's own, which the first real step will show.
+        # Not affine, or an error in the method, which the first real step will raise.
         return None
     v, after = direction
     unchanged = after.keys() == c.keys() and all(after[key] is c[key] for key in c)
@@ -42,7 +42,7 @@ def trace_direction(method: Method, c: State, ctx: Context) -> AffineDirection |
 
 @dataclass(frozen=True, eq=False)
 class Symbol:
-    """The value `gradient·g + model·w + Σ coefficient·vector`, where g and w are not known yet."""
+    """The value `gradient·g + model·w + Σ coefficient·vector` for unknown g and w."""
 
     shape: tuple[int, int]
     like: Vec
@@ -50,13 +50,13 @@ class Symbol:
     model: Coefficient = 0.0
     terms: tuple[Term, ...] = field(default=())
 
-    __array_ufunc__ = None  # NumPy's numbers leave the arithmetic to this class
+    __array_ufunc__ = None  # makes NumPy scalars defer to this class
 
     @classmethod
     def __torch_function__(
         cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> "Symbol":
-        """Stand in for a tensor in torch's own functions and operators, as far as these are affine."""
+        """Handle torch functions and operators called on a symbol, as far as they are affine."""
         if function not in _AFFINE or len(args) != 2 or not (kwargs or {}).keys() <= {"alpha"}:
             raise NotAffineError(function)
         one, other = args
@@ -110,7 +110,7 @@ class Symbol:
         raise NotAffineError
 
     def _coefficient(self, value: Any) -> Coefficient:
-        """Return a number, or one number per client, as a coefficient; nothing else scales a symbol."""
+        """Return a number, or one number per client, as a coefficient; raise NotAffineError for anything else."""
         if not isinstance(value, Tensor):
             return float(value)
         if value.numel() == 1:
@@ -122,7 +122,7 @@ class Symbol:
 
 @dataclass(frozen=True, eq=False)
 class SymbolicOracle:
-    """An oracle of symbols, which notes down where it was asked for a gradient."""
+    """An oracle of symbols that records the points at which gradients are requested."""
 
     asked: list[GradientPoint]
     point: GradientPoint = field(default_factory=GradientPoint)
@@ -166,4 +166,4 @@ _AFFINE: dict[Any, Callable[[Any, Any], Symbol]] = {
     torch.mul: _product,
     Tensor.mul: _product,
 }
-"""What torch calls for an operator or a function of two arguments of which one is a symbol."""
+"""Handlers of torch's binary operators and functions with a symbol as one of the arguments."""
