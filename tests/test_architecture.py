@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 """What each room may import of the others; the public layer (`api`, `cli`) may import all."""
 
-PUBLIC = {"__init__", "__main__", "api", "cli"}
+PUBLIC = {"__init__", "__main__", "api", "cli", "machine"}
 
 
 def imports(path: Path) -> set[str]:

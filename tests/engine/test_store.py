@@ -17,8 +17,7 @@ def test_rows_are_kept_apart_and_start_at_zero() -> None:
     rows = store.read(np.array([0, 1, 2, 3]), torch.device("cpu"))["c"]
     assert rows.tolist() == [[4, 5, 6], [0, 0, 0], [1, 2, 3], [0, 0, 0]]
     assert store.visited().tolist() == [0, 2]
-    assert store.has(np.array([0, 2]))
-    assert not store.has(np.array([0, 1]))
+    assert store.has(np.array([0, 1, 2])).tolist() == [True, False, True]
 
 
 def test_what_is_read_is_a_copy() -> None:
@@ -71,3 +70,66 @@ def _anonymous_memory() -> float:
     lines = Path("/proc/self/status").read_text().splitlines()
     fields = dict(line.split(":", 1) for line in lines)
     return 1024.0 * (int(fields["RssAnon"].split()[0]) + int(fields["RssShmem"].split()[0]))
+
+
+# --- rounds ------------------------------------------------------------------------------------------
+
+CPU = torch.device("cpu")
+
+
+def staged(store: ClientStore, ids: list[int], value: float) -> None:
+    """What a round writes, before it counts."""
+    store.reserve(np.array(ids))
+    store.stage(np.array(ids), {"c": torch.full((len(ids), 2), value)})
+
+
+def kept(store: ClientStore) -> list[float]:
+    return store.read(np.arange(4), CPU)["c"][:, 0].tolist()
+
+
+def test_a_round_takes_effect_when_it_is_committed_and_for_those_that_answered() -> None:
+    store = ClientStore(4, {"c": torch.zeros(1, 2)})
+    staged(store, [0, 1], 1.0)
+    assert kept(store) == [0, 0, 0, 0]
+    assert store.visited().tolist() == []
+    store.commit(1, np.array([0]))
+    assert (kept(store), store.visited().tolist(), store.round) == ([1, 0, 0, 0], [0], 1)
+    staged(store, [0, 2], 2.0)
+    staged(store, [2, 3], 3.0)  # the round begins again, with others
+    store.commit(2, np.array([2, 3]))
+    assert kept(store) == [1, 0, 3, 3]
+
+
+def test_the_last_round_can_be_taken_back() -> None:
+    store = ClientStore(4, {"c": torch.zeros(1, 2)})
+    staged(store, [0, 1], 1.0)
+    store.commit(1, np.array([0, 1]))
+    staged(store, [1, 2], 2.0)
+    store.commit(2, np.array([1, 2]))
+    store.rollback(2)
+    assert (kept(store), store.round) == ([1, 2, 2, 0], 2)
+    store.rollback(1)
+    assert (kept(store), store.visited().tolist(), store.round) == ([1, 1, 0, 0], [0, 1], 1)
+    staged(store, [1, 3], 4.0)
+    store.commit(2, np.array([1, 3]))
+    assert kept(store) == [1, 4, 0, 4]
+
+
+def test_rows_are_used_again_and_never_by_two() -> None:
+    rng, store = np.random.default_rng(0), ClientStore(4, {"c": torch.zeros(1, 2)})
+    expected = np.zeros(4)
+    for round_ in range(1, 200):
+        ids = np.sort(rng.permutation(4)[: rng.integers(1, 5)])
+        store.reserve(ids)
+        store.stage(ids, {"c": torch.full((len(ids), 2), float(round_))})
+        answered = ids[rng.random(len(ids)) < 0.8]
+        before = expected.copy()
+        expected[answered] = round_
+        store.commit(round_, answered)
+        assert kept(store) == expected.tolist()
+        if rng.random() < 0.3:
+            store.rollback(round_ - 1)
+            expected = before
+            assert kept(store) == expected.tolist()
+            store.round = round_
+    assert store._used <= 2 * 4 + 1

@@ -96,7 +96,7 @@ def test_truncated_checkpoint_is_noticed(keep: int, tmp_path: Path) -> None:
         checkpoint.save(tmp_path, checkpoint.Checkpoint(state, [], 0.0), store)
     newest = tmp_path / "round-000002.safetensors"
     newest.write_bytes(newest.read_bytes()[:keep])
-    saved, complaints = checkpoint.load(tmp_path, store, torch.device("cpu"))
+    saved, complaints = checkpoint.load(tmp_path, store, state)
     assert saved is not None
     assert saved.server.round == 1
     assert len(complaints) == 1
@@ -111,7 +111,7 @@ def test_client_state_is_saved_for_those_that_took_part(tmp_path: Path) -> None:
     state = ServerState(4, torch.ones(2), torch.zeros(0), {})
     checkpoint.save(tmp_path, checkpoint.Checkpoint(state, [round_record(4, few=0.5, alpha=0.1)], 1.5), store)
     other = ClientStore(5, template)
-    saved, complaints = checkpoint.load(tmp_path, other, torch.device("cpu"))
+    saved, complaints = checkpoint.load(tmp_path, other, state)
     assert saved is not None
     assert (saved.history, saved.seconds, complaints) == ([round_record(4, few=0.5, alpha=0.1)], 1.5, [])
     assert other.visited().tolist() == [1, 3]

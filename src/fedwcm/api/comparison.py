@@ -2,7 +2,11 @@
 
 import itertools
 import multiprocessing
+import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -28,18 +32,27 @@ from fedwcm.api.types import (
 from fedwcm.config.objects import object_label
 from fedwcm.config.schema import INCIDENTAL, Config, Settings, overlay, to_settings
 from fedwcm.core.checks import require
+from fedwcm.engine.backends.errors import WorkerDiedError, WorkerError
 from fedwcm.engine.backends.plan import can_fork
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.reports.table import Row, csv_table, markdown_table, rows_of, run_numbers
 from fedwcm.reports.write import report_or_warn
+from fedwcm.runs import interrupts
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.lock import locked, wait_until_free
 from fedwcm.runs.progress import Progress, Silent
 from fedwcm.runs.records import RoundRecord
 from fedwcm.runs.trackers.tracking import check_trackers
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkContext, SpawnContext
+
+FAILED = 2
+"""Exit status of a run in a process of its own that has said why it failed."""
+
+PATIENCE = 30.0
+"""Seconds in which a run of a comparison that was killed saves its progress, and ends."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +86,7 @@ def compare(
     *,
     grid: Mapping[str, Sequence[object]] | None = None,
     jobs: int = 1,
+    trust: bool = False,
     report: bool = True,
     config: ConfigLike | None = None,
     settings: Mapping[str, object] | None = None,
@@ -119,6 +133,7 @@ def compare(
         out: folder for the runs, the table and the report.
         grid: values for dotted options, such as `{"local.lr": [0.03, 0.1]}`: every combination is run.
         jobs: runs at a time, each in a process of its own.
+        trust: import what a run's folder, given as `config`, names as `package.module:Name`.
         report: write `report.html`, one for all runs, into `out`.
         config: a TOML file or a `Config` to start from.
         settings: dotted options, such as `{"method.q": "off"}`.
@@ -160,17 +175,18 @@ def compare(
         backend: `auto`, `sequential`, `vectorized` or `parallel`.
     """
     require(jobs >= 1, "jobs", jobs, "at least 1")
-    common = request(None, config, settings, flags_in(locals()))
+    common = request(None, config, settings, flags_in(locals()), trust=trust)
     cells = plan(methods, seeds, grid or {}, common, Path(out))
     for cell in cells:
         check_trackers(cell.request.config.run.track, cell.folder)
-    ComparisonFolder(Path(out)).write_index({cell.folder.name: cell.label for cell in cells})
-    if jobs == 1:
-        for number, cell in enumerate(cells, 1):
-            _run_here(cell, f"{number}/{len(cells)}", progress())
-    else:
-        _run_apart(cells, jobs, sys.stderr.write if progress is not Silent else lambda _: 0)
-    return collect(cells, Path(out), report)
+    with locked(Path(out)):
+        ComparisonFolder(Path(out)).write_index({cell.folder.name: cell.label for cell in cells})
+        if jobs == 1:
+            for number, cell in enumerate(cells, 1):
+                _run_here(cell, f"{number}/{len(cells)}", progress())
+        else:
+            _run_apart(cells, jobs, sys.stderr.write if progress is not Silent else lambda _: 0)
+        return collect(cells, Path(out), report)
 
 
 def plan(
@@ -192,7 +208,7 @@ def plan(
         settings = overlay(settings, {"run.seed": seed, "run.name": name})
         objects = replace(common.objects, method=own.objects.method)
         path = ComparisonFolder(out).run_path(label, seed)
-        cells.append(Cell(label, seed, Request(settings, objects), path))
+        cells.append(Cell(label, seed, Request(settings, objects, common.trusted), path))
     if len({cell.folder for cell in cells}) < len(cells):
         raise ValueError("two of the methods have the same name and options: give one of them another class name")
     return cells
@@ -238,11 +254,13 @@ def _run_apart(cells: Sequence[Cell], jobs: int, say: Callable[[str], object]) -
                 cell = running.pop(ended)
                 done += 1
                 if not RunFolder(cell.folder).finished:
-                    raise RuntimeError(f"the run in {cell.folder} failed with exit code {ended.exitcode}")
+                    raise WorkerError(f"{cell.label}, seed {cell.seed}: the run in {cell.folder} {_end(ended)}")
                 say(f"{cell.label}, seed {cell.seed}: done ({done}/{len(cells)})\n")
     finally:
         for process in running:
-            process.terminate()
+            process.terminate()  # as Ctrl-C: it saves its progress
+        for process in running:
+            process.join()
 
 
 def _context() -> "ForkContext | SpawnContext":
@@ -255,9 +273,29 @@ def _context() -> "ForkContext | SpawnContext":
     return multiprocessing.get_context("spawn")
 
 
+def _end(process: BaseProcess) -> str:
+    return str(WorkerDiedError(process.exitcode)) if process.exitcode != FAILED else "failed, as said above"
+
+
 def _run_alone(cell: Cell) -> None:
+    """One run in this process, which ends quietly when it is stopped, and stops when its parent is gone."""
     torch.set_num_threads(1)
-    _play(cell, replace(cell.request, settings={**cell.request.settings, "run.workers": 1}), Silent())
+    with interrupts.handled():
+        threading.Thread(target=_stop_with_parent, args=(os.getppid(),), daemon=True).start()
+        try:
+            wait_until_free(cell.folder, PATIENCE)
+            _play(cell, replace(cell.request, settings={**cell.request.settings, "run.workers": 1}), Silent())
+        except KeyboardInterrupt:
+            sys.exit(interrupts.exit_status())
+        except (ValueError, OSError) as error:
+            print(f"error: {cell.label}, seed {cell.seed}: {error}", file=sys.stderr)
+            sys.exit(FAILED)
+
+
+def _stop_with_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _play(cell: Cell, asked: Request, progress: Progress) -> None:

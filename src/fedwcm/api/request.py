@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fedwcm.api.types import ConfigLike
@@ -34,17 +35,41 @@ def flags_in(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def request(
-    method: Any, config: ConfigLike | None, settings: Mapping[str, object] | None, flags: Mapping[str, Any]
+    method: Any,
+    config: ConfigLike | None,
+    settings: Mapping[str, object] | None,
+    flags: Mapping[str, Any],
+    *,
+    trust: bool = False,
 ) -> Request:
-    """What is asked for by names and objects, a file and dotted settings."""
+    """What is asked for by names and objects, a file and dotted settings.
+
+    A file of options is the user's own word, unless a run has left it in its folder: that may be somebody else's.
+    """
     text, objects = separate({**flags, "method": method})
-    return Request(settings_from(text.pop("method"), config, settings, text), objects)
+    named = text.pop("method")
+    merged = settings_from(named, config, settings, text)
+    if isinstance(config, (str, Path)) and _left_by_a_run(Path(config)):
+        own = settings_from(named, None, settings, text)
+        return Request(merged, objects, trusted=trust or not _names_code(merged, own))
+    return Request(merged, objects)
+
+
+def _left_by_a_run(path: Path) -> bool:
+    folder = RunFolder(path.parent)
+    left = (folder.metrics_file, folder.summary_file, folder.split_file, folder.model_file, folder.checkpoints)
+    return path.name == folder.config_file.name and any(file.exists() for file in left)
+
+
+def _names_code(settings: Settings, own: Settings) -> bool:
+    """Whether a component is code (`package.module:Name`) that the user's own settings do not name."""
+    foreign = [key for section in COMPONENTS if (key := f"{section}.name") not in own]
+    names = [str(settings.get(key, "")) for key in foreign]
+    return any(":" in name and not name.startswith(OBJECT) for name in names)
 
 
 def resumed(asked: Request, folder: RunFolder, trust: bool) -> Request:
     """The request on top of what the folder's run was: what is not said again stays as it was."""
     held = {key: value for key, value in to_settings(folder.config()).items() if key != "run.device"}
-    names = [f"{section}.name" for section in COMPONENTS]
-    code = [str(held.get(name)) for name in names if name not in asked.settings]
-    trusted = trust or not any(":" in name and not name.startswith(OBJECT) for name in code)
+    trusted = trust or (asked.trusted and not _names_code(held, asked.settings))
     return Request(overlay(held, asked.settings), asked.objects, trusted)

@@ -24,6 +24,7 @@ from fedwcm.config.schema import Config, differences
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.reports.write import report_or_warn
 from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.lock import locked
 from fedwcm.runs.progress import Progress, Silent
 from fedwcm.runs.records import RoundRecord, SplitRecord, Summary
 from fedwcm.runs.runner import Runner, RunResult
@@ -96,7 +97,7 @@ def run(
         out: folder for the configuration, metrics, checkpoints and model; nothing is written without one.
         resume: go on from the newest checkpoint in `out`, with the options of the run there. Objects that its
             configuration only tells of have to be passed again.
-        trust: let a resumed run import what its folder names as `package.module:Name`.
+        trust: import what the folder of a run, resumed or given as `config`, names as `package.module:Name`.
         report: write `report.html` into `out` at the end.
         config: a TOML file or a `Config` to start from.
         settings: dotted options, such as `{"method.q": "off"}`.
@@ -138,7 +139,7 @@ def run(
         track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
         backend: `auto`, `sequential`, `vectorized` or `parallel`.
     """
-    asked = request(method, config, settings, flags_in(locals()))
+    asked = request(method, config, settings, flags_in(locals()), trust=trust)
     if resume and out is not None and RunFolder(Path(out)).holds_run:
         asked = resumed(asked, RunFolder(Path(out)), trust)
     return start(asked, out=out, resume=resume, report=report, progress=progress)
@@ -147,8 +148,14 @@ def run(
 def start(
     asked: Request, *, out: str | Path | None, resume: bool, report: bool, progress: Progress | None = None
 ) -> Result:
-    """Run what was asked for, from its start or from where its folder has it."""
-    folder = None if out is None else RunFolder(Path(out))
+    """Run what was asked for, from its start or from where its folder has it; nobody else may use it meanwhile."""
+    if out is None:
+        return _start(asked, None, resume, report, progress or Silent())
+    with locked(Path(out)):
+        return _start(asked, RunFolder(Path(out)), resume, report, progress or Silent())
+
+
+def _start(asked: Request, folder: RunFolder | None, resume: bool, report: bool, progress: Progress) -> Result:
     held = folder if folder is not None and folder.holds_run else None
     if held is not None and not resume:
         raise ValueError(f"{held.path} holds a run already: resume it, or choose another folder")
@@ -157,7 +164,7 @@ def start(
     experiment = build(config, asked.objects, trusted=asked.trusted)
     if held is not None and _nothing_left(held, experiment):
         return _read_result(held, asked)
-    finished = _played(experiment, folder, progress or Silent(), report)
+    finished = _played(experiment, folder, progress, report)
     module = experiment.network.module.eval()
     return Result(
         experiment.config, finished.history, finished.summary, module, None if folder is None else folder.path

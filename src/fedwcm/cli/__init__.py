@@ -6,13 +6,19 @@ import warnings
 from collections.abc import Sequence
 
 from fedwcm import __version__
-from fedwcm.cli import bench, compare, evaluate, flower, listing, partition, predict, report, run, watch
+from fedwcm.cli import bench, compare, doctor, evaluate, flower, listing, partition, predict, report, run, watch
+from fedwcm.engine.backends.errors import WorkerError
+from fedwcm.runs import interrupts
 
-COMMANDS = (run, compare, watch, report, partition, evaluate, predict, flower, bench, listing)
+COMMANDS = (run, compare, watch, report, partition, evaluate, predict, flower, bench, doctor, listing)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code is 0, 1 for a run that diverged, 2 for a usage error, 130 for Ctrl-C."""
+    """Run a command.
+
+    The exit code is 0, 1 for a run that diverged or failed, 2 for a usage error, and 128 + n for a command that
+    signal n has stopped: 130 for Ctrl-C.
+    """
     parser = argparse.ArgumentParser(
         prog="fedwcm", description="Federated learning on long-tailed, non-IID data.", allow_abbrev=False
     )
@@ -22,11 +28,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add(commands)
     chosen = parser.parse_args(arguments)
     warnings.showwarning = _print_warning  # type: ignore[assignment]
+    with interrupts.handled():
+        return _outcome(chosen)
+
+
+def _outcome(chosen: argparse.Namespace) -> int:
     try:
         code: int = chosen.do(chosen)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return interrupts.exit_status()
     except (ValueError, FileNotFoundError, NotADirectoryError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except (OSError, WorkerError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     return code
 
 

@@ -31,6 +31,11 @@ def add(commands: SubParsers) -> None:
         "--out", required=True, metavar="DIR", help="folder of the comparison; resumed if it exists"
     )
     add_options(parser, COMPARE_FLAGS)
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="import what a run's folder, given as --config, names as package.module:Name",
+    )
     parser.add_argument("--no-report", action="store_true", help="write no report.html")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.set_defaults(do=do)
@@ -42,8 +47,8 @@ def do(arguments: argparse.Namespace) -> int:
     grid = dict(_axis(text) for text in arguments.grid)
     flags, settings = chosen_flags(arguments, COMPARE_FLAGS), chosen_settings(arguments)
     from fedwcm.api import compare
+    from fedwcm.runs.interrupts import exit_status
     from fedwcm.runs.progress import Silent, progress_for
-    from fedwcm.runs.runner import StoppedError
 
     try:
         comparison = compare(
@@ -51,6 +56,7 @@ def do(arguments: argparse.Namespace) -> int:
             seeds,
             Path(arguments.out),
             grid=grid,
+            trust=arguments.trust,
             jobs=arguments.jobs,
             report=not arguments.no_report,
             config=arguments.config,
@@ -58,9 +64,9 @@ def do(arguments: argparse.Namespace) -> int:
             progress=Silent if arguments.quiet else lambda: progress_for(False),
             **flags,
         )
-    except (StoppedError, KeyboardInterrupt):
+    except KeyboardInterrupt:
         print("stopped; progress is saved. To resume, repeat the same command", file=sys.stderr)
-        return 130
+        return exit_status()
     print(comparison.table)
     if comparison.report is not None:
         print(f"\nreport: {comparison.report}")

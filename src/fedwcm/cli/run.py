@@ -32,7 +32,7 @@ def add(commands: SubParsers) -> None:
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="let a resumed run import what its folder names as package.module:Name",
+        help="import what the folder of a run, resumed or given as --config, names as package.module:Name",
     )
     parser.add_argument("--no-report", action="store_true", help="write no report.html")
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
@@ -48,8 +48,8 @@ def do(arguments: argparse.Namespace) -> int:
     from fedwcm.api import run
     from fedwcm.engine.rounds import DivergedError
     from fedwcm.runs.folder import RunFolder
+    from fedwcm.runs.interrupts import StoppedError, exit_status
     from fedwcm.runs.progress import progress_for
-    from fedwcm.runs.runner import StoppedError
 
     finished_before = arguments.resume and RunFolder(out).finished
     try:
@@ -69,7 +69,7 @@ def do(arguments: argparse.Namespace) -> int:
         return 1
     except StoppedError:
         print(f"stopped; progress is saved. To resume, repeat with: --out {out} --resume", file=sys.stderr)
-        return 130
+        return exit_status()
     if finished_before:
         print(f"{out} is finished already: nothing to resume", file=sys.stderr)
     if not arguments.quiet:

@@ -239,7 +239,7 @@ def read_toml(path: Path) -> Settings:
     """Read the dotted options of a TOML file."""
     try:
         sections = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # not TOML, not text, or nested without end
         raise ValueError(f"{path} is not TOML: {error}") from None
     settings: Settings = {}
     for section, values in sections.items():

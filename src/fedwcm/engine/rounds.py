@@ -83,6 +83,7 @@ class Rounds:
             after = update(method, before.x, before.buffers, s, uploads, cohort)
         if not _finite(after.x):
             raise DivergedError(f"the model has a NaN or an infinity after round {r + 1}")
+        self.store.commit(r + 1, result.ids)
         record = {"participants": len(cohort), **exchange.record(), **_measures(result, after)}
         if self.aggregation.max_norm is not None:
             record["clipped_clients"] = clipped

@@ -69,7 +69,8 @@ class FlowerBackend:
         for result in results:
             collector.put(result)
         if task == "train":
-            self.store.write(ids, {"counted": torch.full((len(ids),), round_)})
+            self.store.reserve(ids)
+            self.store.stage(ids, {"counted": torch.full((len(ids),), round_)})
         return collector.result()
 
     def _example(self, task: Task, sent: Broadcast) -> ClientUpdates:

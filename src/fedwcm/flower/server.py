@@ -24,6 +24,7 @@ from fedwcm.flower.remote_federation import RemoteFederation
 from fedwcm.flower.run_config import AppOptions, read
 from fedwcm.flower.samples import Samples, tensors
 from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.lock import locked
 from fedwcm.runs.runner import Runner, RunResult
 from fedwcm.runs.trackers.tracking import check_trackers
 
@@ -56,7 +57,20 @@ def serve(
     options = read(run_config)
     parts = Parts.of(options.config)
     options = replace(options, config=_resolved(options.config, parts, model))
-    folder = RunFolder(Path(options.federation.out)) if options.federation.out else None
+    if not options.federation.out:
+        return _serve(grid, options, parts, model, evaluate, None)
+    with locked(Path(options.federation.out)):
+        return _serve(grid, options, parts, model, evaluate, RunFolder(Path(options.federation.out)))
+
+
+def _serve(
+    grid: Grid,
+    options: AppOptions,
+    parts: Parts,
+    model: ModelFactory,
+    evaluate: TestData | None,
+    folder: RunFolder | None,
+) -> RunResult | None:
     check_trackers(options.config.run.track, None if folder is None else folder.path)
     if folder is not None and folder.holds_run:
         _require_same(folder, options.config)

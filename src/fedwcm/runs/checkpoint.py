@@ -7,10 +7,10 @@ addressed by seed, purpose, round and client.
 
 import hashlib
 import json
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -19,10 +19,14 @@ from safetensors.torch import save_file
 from fedwcm.core.types import State
 from fedwcm.engine.rounds import ServerState
 from fedwcm.engine.store import ClientStore
+from fedwcm.runs.files import replacing
 from fedwcm.runs.records import RoundRecord
 
 KEPT = 2
 """Checkpoints kept in a folder: the newest, and the previous one in case the newest is damaged."""
+
+SERVER, CLIENT = "server/", "client/"
+"""Prefixes of what the method's server and the clients keep."""
 
 
 @dataclass(frozen=True)
@@ -36,25 +40,23 @@ class Checkpoint:
 
 def save(folder: Path, saved: Checkpoint, store: ClientStore) -> None:
     """Write a checkpoint of this round; a crash at any moment leaves the earlier ones intact."""
-    folder.mkdir(parents=True, exist_ok=True)
     tensors = _tensors(saved.server, store)
-    facts = {
-        "round": saved.server.round,
-        "seconds": saved.seconds,
-        "history": [record.to_json() for record in saved.history],
-        "digest": _digest(tensors),
-    }
-    target = folder / f"round-{saved.server.round:06d}.safetensors"
-    draft = target.with_suffix(".tmp")
-    save_file(tensors, draft, metadata={"fedwcm": json.dumps(facts)})
-    _flush_to_disk(draft)
-    os.replace(draft, target)
-    for old in _newest_first(folder)[KEPT:]:
+    history = [record.to_json() for record in saved.history]
+    facts = json.dumps({"round": saved.server.round, "seconds": saved.seconds, "history": history})
+    metadata = {"fedwcm": facts, "digest": _digest(tensors, facts)}
+    with replacing(folder / f"round-{saved.server.round:06d}.safetensors") as draft:
+        save_file(tensors, draft, metadata=metadata)
+    for old in (*_newest_first(folder)[KEPT:], *folder.glob("*.tmp")):  # drafts that a crash left
         old.unlink()
 
 
-def load(folder: Path, store: ClientStore, device: torch.device) -> tuple[Checkpoint | None, list[str]]:
+def load(folder: Path, store: ClientStore, like: ServerState) -> tuple[Checkpoint | None, list[str]]:
     """Load the newest intact checkpoint and put its client state into the store.
+
+    Args:
+        folder: the run's checkpoints.
+        store: where the clients' state is put.
+        like: a state of the run: a checkpoint of another model is refused.
 
     Returns:
         The checkpoint, None if there is none, and a complaint for each newer one that is damaged.
@@ -62,52 +64,67 @@ def load(folder: Path, store: ClientStore, device: torch.device) -> tuple[Checkp
     complaints: list[str] = []
     for path in _newest_first(folder):
         try:
-            return _read(path, store, device), complaints
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
+            facts, tensors = _read(path)
+            _require_like(like, tensors, store)
+            history = [
+                RoundRecord.from_json(record, f"record {n}") for n, record in enumerate(facts["history"], 1)
+            ]
+        except (SafetensorError, OSError, ValueError, RecursionError) as error:
             complaints.append(f"checkpoint {path.name} is damaged ({error}); falling back to the one before")
+            continue
+        clients = _part(tensors, CLIENT)
+        if clients:
+            store.write(tensors["clients"].numpy(), clients)
+        device = like.x.device
+        method = {key: value.to(device) if value.dim() else value for key, value in _part(tensors, SERVER).items()}
+        server = ServerState(facts["round"], tensors["x"].to(device), tensors["buffers"].to(device), method)
+        return Checkpoint(server, history, facts["seconds"]), complaints
     return None, complaints
 
 
-def _read(path: Path, store: ClientStore, device: torch.device) -> Checkpoint:
+def _read(path: Path) -> tuple[dict[str, Any], State]:
+    """What a file says, as it was written: not a bit of it has changed."""
     with safe_open(path, framework="pt") as file:
-        facts = json.loads(file.metadata()["fedwcm"])
+        metadata = file.metadata() or {}
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
-    if _digest(tensors) != facts["digest"]:
+    facts = metadata.get("fedwcm", "")
+    if metadata.get("digest") != _digest(tensors, facts):
         raise ValueError("its contents do not match its digest")
-    state = {key.removeprefix("client/"): value for key, value in tensors.items() if key.startswith("client/")}
-    if state:
-        store.write(tensors["clients"].numpy(), state)
-    own = {key.removeprefix("server/"): value for key, value in tensors.items() if key.startswith("server/")}
-    method = {key: value.to(device) if value.dim() else value for key, value in own.items()}
-    server = ServerState(facts["round"], tensors["x"].to(device), tensors["buffers"].to(device), method)
-    history = [RoundRecord.from_json(record, f"record {n}") for n, record in enumerate(facts["history"], 1)]
-    return Checkpoint(server, history, facts["seconds"])
+    return json.loads(facts), tensors
+
+
+def _require_like(like: ServerState, tensors: State, store: ClientStore) -> None:
+    for key, expected in (("x", like.x), ("buffers", like.buffers)):
+        if key not in tensors or (tensors[key].shape, tensors[key].dtype) != (expected.shape, expected.dtype):
+            raise ValueError(f"its {key} is that of another model")
+    clients = _part(tensors, CLIENT)
+    if clients and not ("clients" in tensors and store.accepts(tensors["clients"].numpy(), clients)):
+        raise ValueError("its clients are those of another run")
 
 
 def _tensors(server: ServerState, store: ClientStore) -> State:
     tensors = {"x": server.x, "buffers": server.buffers}
-    tensors |= {f"server/{key}": value for key, value in server.method.items()}
+    tensors |= {SERVER + key: value for key, value in server.method.items()}
     visited = store.visited()
     if len(visited):
         tensors["clients"] = torch.from_numpy(visited)
         rows = store.read(visited, torch.device("cpu"))
-        tensors |= {f"client/{key}": value for key, value in rows.items()}
+        tensors |= {CLIENT + key: value for key, value in rows.items()}
     return {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
 
 
-def _digest(tensors: State) -> str:
-    total = hashlib.blake2b(digest_size=16)
-    for key in sorted(tensors):
-        total.update(key.encode())
-        total.update(tensors[key].reshape(-1).view(torch.uint8).numpy().data)
+def _part(tensors: State, prefix: str) -> State:
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+
+def _digest(tensors: State, facts: str) -> str:
+    total = hashlib.blake2b(facts.encode(), digest_size=16)
+    for key, tensor in sorted(tensors.items()):
+        total.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        total.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return total.hexdigest()
 
 
 def _newest_first(folder: Path) -> list[Path]:
     found = [path for path in folder.glob("round-*.safetensors") if re.fullmatch(r"round-\d+", path.stem)]
     return sorted(found, key=lambda path: int(path.stem.removeprefix("round-")), reverse=True)
-
-
-def _flush_to_disk(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

@@ -1,13 +1,12 @@
 """A run's folder: the names of its files, and strict reading and writing. Nothing here imports torch."""
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from fedwcm.config.schema import Config, Settings, from_settings, read_toml, write_toml
 from fedwcm.core.json_record import JsonRecord, RecordError
-from fedwcm.runs.files import replace_file
+from fedwcm.runs.files import replace_file, replacing, writing
 from fedwcm.runs.records import RoundRecord, SplitRecord, Summary
 
 REPORT = "report.html"
@@ -44,10 +43,8 @@ class RunFolder:
         return from_settings(self.settings())
 
     def write_config(self, config: Config) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        draft = self.config_file.with_name(f"{self.config_file.name}.tmp")
-        write_toml(config, draft)
-        os.replace(draft, self.config_file)
+        with replacing(self.config_file) as draft:
+            write_toml(config, draft)
 
     def metrics(self) -> list[RoundRecord]:
         """The evaluated rounds so far; a last line that a crash cut short is left out."""
@@ -62,7 +59,7 @@ class RunFolder:
         replace_file(self.metrics_file, "".join(map(_line, records)))
 
     def append_metrics(self, record: RoundRecord) -> None:
-        with self.metrics_file.open("a", encoding="utf-8") as file:
+        with writing(self.metrics_file), self.metrics_file.open("a", encoding="utf-8") as file:
             file.write(_line(record))
 
     def split(self) -> SplitRecord | None:

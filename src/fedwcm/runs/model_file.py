@@ -1,13 +1,13 @@
 """A run's trained model: parameters, and in the metadata what it takes to use them."""
 
 import json
-import os
 
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from fedwcm.core.types import State
 from fedwcm.models.facts import ModelFacts
+from fedwcm.runs.files import replacing
 from fedwcm.runs.folder import RunFolder
 
 METADATA = "fedwcm"
@@ -26,7 +26,6 @@ def read_facts(folder: RunFolder) -> ModelFacts:
 
 def write_model(folder: RunFolder, state: State, facts: ModelFacts) -> None:
     """Write the model; a crash leaves no half of it."""
-    draft = folder.model_file.with_name(f"{folder.model_file.name}.tmp")
     tensors = {key: value.cpu().contiguous() for key, value in state.items()}
-    save_file(tensors, draft, metadata={METADATA: json.dumps(facts.to_json())})
-    os.replace(draft, folder.model_file)
+    with replacing(folder.model_file) as draft:
+        save_file(tensors, draft, metadata={METADATA: json.dumps(facts.to_json())})

@@ -1,7 +1,9 @@
 """Run an experiment to the end: evaluate, record, checkpoint, resume."""
 
+import math
 import time
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +18,10 @@ from fedwcm.engine.evaluate import Evaluation, evaluate
 from fedwcm.engine.rounds import DivergedError, ServerState
 from fedwcm.metrics.classification import summarise
 from fedwcm.metrics.diagnostics import diagnosing
-from fedwcm.runs import checkpoint
+from fedwcm.runs import checkpoint, interrupts
+from fedwcm.runs.files import StorageError
 from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.interrupts import StoppedError
 from fedwcm.runs.model_file import write_model
 from fedwcm.runs.progress import Progress
 from fedwcm.runs.records import RoundRecord, Summary, outcome_of, title_of
@@ -26,10 +30,6 @@ from fedwcm.runs.trackers.tracking import Tracking
 
 class MomentumGainWarning(UserWarning):
     """The momentum has a gain of 1 or more: it grows whatever the data."""
-
-
-class StoppedError(KeyboardInterrupt):
-    """The user stopped the run; its progress is saved."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,36 +58,39 @@ class Runner:
             return self._run()
         finally:
             self.tracking.close()
+            self.experiment.rounds.backend.close()
 
     def _run(self) -> RunResult:
         experiment, last = self.experiment, self.experiment.config.run.rounds
-        state = self._start()
+        self.state = self._start()
         self._warn_of_gain()
-        self.progress.start(experiment.config.title, last, state.round)
+        self.progress.start(experiment.config.title, last, self.state.round)
         try:
             if self.folder is not None:
-                self.tracking.start(self.folder.path, to_settings(experiment.config), state.round)
-            while state.round < last:
-                state = self._round(state)
+                self.tracking.start(self.folder.path, to_settings(experiment.config), self.state.round)
+            while self.state.round < last:
+                self._round()
         except DivergedError as error:
             self._write_summary(diverged=str(error))
             raise
         except KeyboardInterrupt:
-            if not experiment.rounds.store.keeps_anything:  # else an interrupted round may have changed some
-                self._save(state)
+            self._save_last_round()
             raise StoppedError from None
+        except Exception:
+            with suppress(StorageError):
+                self._save_last_round()
+            raise
         finally:
             self.progress.close()
-            experiment.rounds.backend.close()
-        return self._finish(state)
+        with interrupts.deferred():
+            return self._finish()
 
     def _start(self) -> ServerState:
         experiment = self.experiment
         fresh = experiment.rounds.start(experiment.x, experiment.buffers)
         if self.folder is None:
             return fresh
-        store, device = experiment.rounds.store, experiment.network.device
-        saved, complaints = checkpoint.load(self.folder.checkpoints, store, device)
+        saved, complaints = checkpoint.load(self.folder.checkpoints, experiment.rounds.store, fresh)
         for complaint in complaints:
             warnings.warn(complaint, stacklevel=2)
         if saved is not None:
@@ -96,10 +99,10 @@ class Runner:
         self.folder.write_metrics(self.history)
         return saved.server if saved is not None else fresh
 
-    def _round(self, before: ServerState) -> ServerState:
+    def _round(self) -> None:
         began = time.perf_counter()
         with threads(self.experiment.choice.threads):
-            state, played = self.experiment.rounds.step(before)
+            state, played = self.experiment.rounds.step(self.state)
         options = self.experiment.config.run
         evaluated = state.round % options.eval_every == 0 or state.round == options.rounds
         values: dict[str, object] = {"round": state.round, **played}
@@ -110,13 +113,14 @@ class Runner:
         if evaluated and options.profile:
             values["phase_seconds"] = self.clock.read()
         record = RoundRecord.from_json(finite({**values, "seconds": self.seconds}), f"round {state.round}")
-        if evaluated:
-            self._record(record)
-        if state.round % options.checkpoint_every == 0 and state.round < options.rounds:
-            with self.clock.phase("checkpoint"):
-                self._save(state)
+        with interrupts.deferred():  # or a state would be saved without its record
+            if evaluated:
+                self._record(record)
+            self.state = state
+            if state.round % options.checkpoint_every == 0 and state.round < options.rounds:
+                with self.clock.phase("checkpoint"):
+                    self._save()
         self.progress.round(state.round, record)
-        return state
 
     def _evaluate(self, state: ServerState) -> dict[str, object]:
         experiment = self.experiment
@@ -127,6 +131,8 @@ class Runner:
             experiment.config.run.diagnostics, experiment.network, experiment.test.labels, counts
         ) as diagnosed:
             self.confusion = tested = self._tested(state, experiment.test)
+        if not math.isfinite(tested.loss):
+            raise DivergedError(f"the test loss is not finite after round {state.round}")
         measures = {"test_loss": tested.loss, **vars(summarise(tested.confusion, counts)), **diagnosed}
         if experiment.val is not None:
             held_out = self._tested(state, experiment.val)
@@ -146,18 +152,23 @@ class Runner:
             self.folder.append_metrics(record)
         self.tracking.log(record)
 
-    def _save(self, state: ServerState) -> None:
-        if self.folder is not None and state.round:
-            history = [record for record in self.history if record.round <= state.round]
-            saved = checkpoint.Checkpoint(state, history, self.seconds)
+    def _save(self) -> None:
+        if self.folder is not None and self.state.round:
+            history = [record for record in self.history if record.round <= self.state.round]
+            saved = checkpoint.Checkpoint(self.state, history, self.seconds)
             checkpoint.save(self.folder.checkpoints, saved, self.experiment.rounds.store)
 
-    def _finish(self, state: ServerState) -> RunResult:
-        experiment = self.experiment
+    def _save_last_round(self) -> None:
+        """Save the last round that was completed; the one that was cut short is forgotten."""
+        self.experiment.rounds.store.rollback(self.state.round)
+        self._save()
+
+    def _finish(self) -> RunResult:
+        experiment, state = self.experiment, self.state
         x = experiment.rounds.trainer.method.eval_params(state.x, state.method)
         model = experiment.network.state_dict(x, state.buffers)
         if self.folder is not None:
-            self._save(state)
+            self._save()
             write_model(self.folder, model, experiment.facts)
         return RunResult(self.history, self._write_summary(), model)
 

@@ -48,17 +48,18 @@ class InProcess:
 
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> ClientUpdates:
         collector = BlockCollector(ids)
+        self.store.reserve(ids)
         for block in self.blocks(ids):
             collector.put(self.run_block(task, block, sent))
         return collector.result()
 
     def run_block(self, task: Task, block: Ints, sent: Broadcast) -> ClientUpdates:
-        """Let one block of clients work, longest first, and keep their state."""
+        """Let one block of clients work, longest first, and stage their state."""
         shards = [self.federation.shard(int(client)) for client in block]
         result = self.trainer.run(task, block, shards, self._state(block, shards, sent), sent)
         if self.reject_nonfinite:
             result = without_nonfinite(result)
-        self.store.write(result.ids, result.state)
+        self.store.stage(result.ids, result.state)
         return result
 
     def blocks(self, ids: Ints) -> list[Ints]:
@@ -72,11 +73,12 @@ class InProcess:
     def _state(self, block: Ints, shards: list[Shard], sent: Broadcast) -> State:
         if not self.store.keeps_anything:
             return {}
-        if self.store.has(block):
+        visited = self.store.has(block)
+        if visited.all():
             return self.store.read(block, sent.x.device)
         fresh = self.trainer.initial_state(self.trainer.clients(block, shards), sent.x)
         state = self.store.read(block, sent.x.device)
-        known = torch.from_numpy(np.isin(block, self.store.visited()))
+        known = torch.from_numpy(visited)
         return {key: torch.where(_column(known, rows), state[key], rows) for key, rows in fresh.items()}
 
 

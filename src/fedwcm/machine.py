@@ -1,0 +1,177 @@
+"""What this machine is, and whether it computes what it should: small runs on every backend and device.
+
+Each run is made in a process of its own, where it may crash or hang, and compared with one on the CPU, client
+after client, on one thread and without oneDNN.
+"""
+
+import importlib.metadata
+import multiprocessing
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from fedwcm import __version__
+from fedwcm.api import run
+from fedwcm.core.types import Floats
+from fedwcm.data import load_dataset
+from fedwcm.engine.backends.errors import WorkerDiedError
+from fedwcm.engine.backends.plan import can_fork
+from fedwcm.models import convolution_check
+from fedwcm.models.convolution_check import EXAMPLES, PLAIN_POINTWISE
+
+PACKAGES = ("torch", "numpy", "safetensors", "scikit-learn", "flwr", "ray", "tenseal")
+BACKENDS = ("sequential", "vectorized", "parallel")
+DEVICES = ("cpu", "cuda", "mps")
+PATIENCE = 60.0
+"""Seconds after which a run counts as hanging."""
+
+TOLERANCE = 1e-4
+"""Largest difference of a parameter after two rounds: rounding makes 1e-6 of it, a wrong gradient over 1e-2."""
+
+Model = dict[str, Floats]
+Status = Literal["PASS", "FAIL", "avoided", "never run"]
+"""`avoided` is a fault of the machine that models here go round."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Something that was tried, and what came of it."""
+
+    name: str
+    status: Status
+    detail: str
+
+
+def facts() -> dict[str, str]:
+    """Versions, instruction set, devices, cores and room for shared and temporary files."""
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA")
+    shared = Path("/dev/shm")
+    return {
+        "fedwcm": __version__,
+        "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+        **{name: _version(name) for name in PACKAGES},
+        "instruction set": torch.backends.cpu.get_cpu_capability() + (f", oneDNN up to {limit}" if limit else ""),
+        "oneDNN": "in use" if torch._C._has_mkldnn else "not in this build of torch",
+        "devices": ", ".join(device for device in DEVICES if available(device)),
+        "cores": f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}",
+        "/dev/shm": _room(shared) if shared.exists() else "none, and not needed",
+        "temporary files": f"{_room(Path(tempfile.gettempdir()))} in {tempfile.gettempdir()}",
+        "fork": "yes" if can_fork() else "no: the backend parallel cannot be used",
+    }
+
+
+def check_backends() -> Iterator[Check]:
+    """Two rounds on every backend and device, each compared with the reference; one after the other."""
+    load_dataset("digits")  # what a forked process has, it need not import
+    reference = _played("sequential", "cpu", reference=True)
+    if isinstance(reference, str):
+        yield Check("reference", "FAIL", reference)
+        return
+    for device in DEVICES:
+        for backend in BACKENDS:
+            name = f"{backend} on {device}"
+            reason = _missing(backend, device)
+            yield (
+                Check(name, "never run", reason)
+                if reason
+                else _compared(name, _played(backend, device), reference)
+            )
+
+
+def check_convolutions() -> Iterator[Check]:
+    """Convolutions as models have them, on one thread and on two; and the one that oneDNN may get wrong."""
+    tried = convolution_check.check_convolutions(EXAMPLES, threads=(1, 2), timeout=PATIENCE)
+    known = convolution_check.check_convolutions([PLAIN_POINTWISE], threads=(1,), timeout=PATIENCE)  # two may hang
+    for outcome in (*tried, *known):
+        c, detail = outcome.convolution, outcome.problem or "its gradients are right"
+        status: Status = "FAIL" if outcome.problem else "PASS"
+        if outcome.problem and c == PLAIN_POINTWISE:
+            status, detail = "avoided", f"{detail}; layers of a model compute it in another way (docs/models.md)"
+        shape = f"{c.kernel}×{c.kernel}, stride {c.stride}, {c.channels} to {c.filters} channels"
+        threads = "1 thread" if outcome.threads == 1 else f"{outcome.threads} threads"
+        yield Check(f"{c.layer.rpartition(':')[2]} {shape}, {threads}", status, detail)
+
+
+def available(device: str) -> bool:
+    """Whether torch can compute on this device here."""
+    backend = {"cuda": torch.cuda, "mps": torch.backends.mps}.get(device)
+    return backend is None or bool(backend.is_available())
+
+
+def _missing(backend: str, device: str) -> str:
+    """Why this backend cannot run on this device; empty if it can."""
+    if not available(device):
+        return "no such device here"
+    if backend == "parallel" and (device != "cpu" or not can_fork()):
+        return "processes need fork and a CPU"
+    return ""
+
+
+def _compared(name: str, played: Model | str, reference: Model) -> Check:
+    if isinstance(played, str):
+        return Check(name, "FAIL", played)
+    difference = max(float(np.abs(played[key] - reference[key]).max()) for key in reference)
+    agrees = difference <= TOLERANCE  # not so for NaN
+    return Check(name, "PASS" if agrees else "FAIL", f"differs from the reference by {difference:.1e}")
+
+
+def _played(backend: str, device: str, reference: bool = False) -> Model | str:
+    """The model after two rounds in a process of its own, or what went wrong there."""
+    forked = device == "cpu" and can_fork()
+    context = multiprocessing.get_context("fork") if forked else multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_play, args=(backend, device, reference, sender))
+    process.start()
+    sender.close()  # or the end of the process would not show as the end of the pipe
+    try:
+        if not receiver.poll(PATIENCE):
+            return f"no answer after {PATIENCE:g} seconds"
+        answer: Model | str = receiver.recv()
+        return answer
+    except EOFError:
+        process.join()
+        return f"the process {WorkerDiedError(process.exitcode)}"
+    finally:
+        process.kill()
+        process.join()
+
+
+def _play(backend: str, device: str, reference: bool, sender: Connection) -> None:
+    settings = {
+        "run.backend": backend,
+        "run.device": device,
+        "run.workers": 2,
+        "participation.fraction": 1.0,
+        "local.batch_size": 20,
+    }
+    torch.backends.mkldnn.set_flags(not reference)  # type: ignore[no-untyped-call]
+    if reference:
+        torch.set_num_threads(1)
+    try:
+        result = run("scaffold", dataset="digits", clients=4, rounds=2, epochs=1, model="cnn", settings=settings)
+    except Exception as error:
+        sender.send(f"{type(error).__name__}: {error}")
+        return
+    # As arrays: handles of shared tensors would be gone with this process.
+    sender.send({key: value.cpu().numpy() for key, value in result.model.state_dict().items()})
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _room(folder: Path) -> str:
+    usage = shutil.disk_usage(folder)
+    return f"{usage.free / 2**20:,.0f} of {usage.total / 2**20:,.0f} MB free"

@@ -1,0 +1,79 @@
+"""Ctrl-C, SIGTERM and SIGHUP: all three ask a command to save what was done, and to end.
+
+The first of them is raised as an exception where the command happens to be, except inside `deferred`, which
+puts it off to the end of its block: what is written there is written whole. Those that follow are ignored, as
+everything after the first is tidying up.
+"""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+class StoppedError(KeyboardInterrupt):
+    """A run was stopped by a signal; what was done is saved."""
+
+
+@dataclass
+class _Process:
+    """What has come to this process, of which there is one."""
+
+    received: int | None = None
+    raised: bool = False
+    deferring: int = 0
+
+
+_process = _Process()
+
+
+@contextmanager
+def handled() -> Iterator[None]:
+    """Handle the signals within the block. Those that were ignored stay so, as `nohup` wants it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _process.received, _process.raised = None, False
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    heard = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    for number in heard:
+        signal.signal(number, _handle)
+    try:
+        yield
+    finally:
+        for number, handler in heard.items():
+            signal.signal(number, handler)
+        _process.received = None
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Put a signal off to the end of the block."""
+    _process.deferring += 1
+    try:
+        yield
+    finally:
+        _process.deferring -= 1
+    if _process.received is not None and not _process.deferring:  # or its exception got lost, as in a finalizer
+        _raise()
+
+
+def exit_status() -> int:
+    """What a shell expects of a process that ended by the signal that came."""
+    return 128 + (_process.received or signal.SIGINT)
+
+
+def _handle(number: int, frame: FrameType | None) -> None:
+    if _process.received is None:
+        _process.received = number
+    if not (_process.raised or _process.deferring):
+        _raise()
+
+
+def _raise() -> None:
+    _process.raised = True
+    raise KeyboardInterrupt

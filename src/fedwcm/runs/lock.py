@@ -1,0 +1,120 @@
+"""A lock on the folder of a run or of a comparison, so that no two processes write there.
+
+It is a lock of the operating system on a small file, which also says who holds it: it ends with its process,
+however that ends. POSIX record locks, unlike `flock`, are not inherited by forked workers, who would keep them
+for a while after the death of their parent, and they work across machines on NFS. Within one process they never
+conflict, so the folders of this process are remembered besides.
+"""
+
+import errno
+import json
+import os
+import socket
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fedwcm.runs.files import writing
+
+NAME = ".lock"
+FAR = 2**30
+"""Where the locked byte is: beyond the text, which others must be able to read where locks are mandatory."""
+
+UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+"""What file systems without locks answer."""
+
+_held: set[Path] = set()
+
+
+class FolderInUseError(ValueError):
+    """Another process writes in the folder."""
+
+
+def wait_until_free(folder: Path, patience: float) -> None:
+    """Wait for a process that is about to end; FolderInUseError if it has not after so many seconds."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            with locked(folder):
+                return
+        except FolderInUseError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which is made if need be, and removed if nothing was put there."""
+    resolved = folder.resolve()
+    if resolved in _held:
+        raise _in_use(folder, {"pid": os.getpid(), "host": socket.gethostname()})
+    with writing(folder / NAME):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = _acquire(folder)
+    _held.add(resolved)
+    try:
+        yield
+    finally:
+        _held.discard(resolved)
+        with suppress(OSError):
+            (folder / NAME).unlink()
+        os.close(file)
+        with suppress(OSError):
+            folder.rmdir()  # only if it is empty
+
+
+def _acquire(folder: Path) -> int:
+    """Lock the file, and write into it who did. One that was removed while it was being locked does not count."""
+    path = folder / NAME
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            _lock(file)
+        except OSError as error:
+            holder = _holder(file)
+            os.close(file)
+            if error.errno not in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
+                raise
+            raise _in_use(folder, holder) from None
+        with suppress(FileNotFoundError):
+            if os.fstat(file).st_ino == path.stat().st_ino:
+                break
+        os.close(file)
+    os.truncate(file, 0)
+    os.write(file, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+    return file
+
+
+def _lock(file: int) -> None:
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            os.lseek(file, FAR, os.SEEK_SET)
+            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+            os.lseek(file, 0, os.SEEK_SET)
+        else:
+            import fcntl
+
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, FAR)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
+        warnings.warn("this file system has no locks: see to it that no second run uses the folder", stacklevel=2)
+
+
+def _holder(file: int) -> dict[str, object]:
+    try:
+        holder = json.loads(os.pread(file, 1000, 0) if hasattr(os, "pread") else b"{}")
+    except ValueError:
+        return {}
+    return holder if isinstance(holder, dict) else {}
+
+
+def _in_use(folder: Path, holder: dict[str, object]) -> FolderInUseError:
+    who = f"process {holder['pid']} on {holder.get('host')}" if "pid" in holder else "another process"
+    return FolderInUseError(f"{folder} is in use by {who}: wait for it, stop it, or choose another folder")

@@ -1,0 +1,59 @@
+"""A long run takes no more memory and no more open files at its end than after its beginning."""
+
+import gc
+import os
+from pathlib import Path
+
+import pytest
+
+import fedwcm
+from fedwcm.runs.progress import Silent
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+
+EVERY = 50
+
+
+class Observed(Silent):
+    """Notes down memory and open files now and then."""
+
+    def __init__(self) -> None:
+        self.megabytes: list[float] = []
+        self.files: list[int] = []
+
+    def round(self, number: int, record: dict[str, object]) -> None:
+        if number % EVERY == 0:
+            gc.collect()
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            self.megabytes.append(pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
+            self.files.append(len(os.listdir("/proc/self/fd")))
+
+
+def observe(rounds: int, backend: str, tmp_path: Path) -> Observed:
+    observed = Observed()
+    settings = {
+        "run.backend": backend,
+        "run.workers": 2,
+        "run.eval_every": 100,
+        "run.checkpoint_every": 100,
+        "model.hidden": [4],
+        "participation.fraction": 0.4,
+    }
+    options = {"dataset": "digits", "clients": 5, "epochs": 1, "batch_size": 64, "model": "mlp", "rounds": rounds}
+    fedwcm.run("scaffold", out=tmp_path / "run", settings=settings, progress=observed, report=False, **options)
+    return observed
+
+
+@pytest.mark.parametrize(
+    ("rounds", "backend"),
+    [
+        (300, "vectorized"),
+        pytest.param(20_000, "vectorized", marks=pytest.mark.slow),
+        pytest.param(20_000, "parallel", marks=pytest.mark.slow),
+    ],
+)
+def test_memory_and_open_files_stay_flat(rounds: int, backend: str, tmp_path: Path) -> None:
+    observed = observe(rounds, backend, tmp_path)
+    settled = len(observed.megabytes) // 3
+    assert len(set(observed.files[settled:])) == 1
+    assert max(observed.megabytes[settled:]) - observed.megabytes[settled] < 8

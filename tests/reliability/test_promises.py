@@ -1,0 +1,34 @@
+"""Every promise of docs/reliability.md is held by a test that exists."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def promised() -> list[tuple[str, str]]:
+    """The file and the name of every test that the page names; `::test_x` is in the file named last."""
+    text, file, found = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8"), "", []
+    for named, test in re.findall(r"`(tests/[\w/]+\.py)?::(test_\w+)`", text):
+        file = named or file
+        found.append((file, test))
+    return found
+
+
+def test_every_test_that_the_page_names_exists() -> None:
+    assert len(promised()) > 40
+    for file, test in promised():
+        assert f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{test}"
+
+
+def test_the_page_names_every_test_of_this_folder() -> None:
+    named = {test for _, test in promised()}
+    small = {
+        "test_what_is_written_is_read_and_grows_when_it_must",
+        "test_within_a_process_too_and_nothing_is_left_behind",
+    }
+    for file in Path(__file__).parent.glob("test_*.py"):
+        if file != Path(__file__):
+            assert (
+                set(re.findall(r"^def (test_\w+)\(", file.read_text(encoding="utf-8"), re.M)) <= named | small
+            ), file

@@ -1,0 +1,131 @@
+"""Ctrl-C, SIGTERM and SIGHUP save what was done and say how to go on, whenever they come, and however often."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import fedwcm
+from fedwcm.engine.evaluate import evaluate
+from fedwcm.runs import checkpoint, interrupts, runner
+from fedwcm.runs.interrupts import StoppedError
+
+from .support import DIGITS, assert_same_run, command, end, finish, lines, needs_fork, wait_until
+
+SMALL = {
+    "dataset": "digits",
+    "clients": 6,
+    "epochs": 1,
+    "rounds": 6,
+    "settings": {"run.checkpoint_every": 3, "run.workers": 1},
+}
+
+
+@needs_fork
+@pytest.mark.parametrize("backend", ["vectorized", "parallel"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_saves_the_last_round_and_says_how_to_go_on(name: str, backend: str, tmp_path: Path) -> None:
+    number, out, log = getattr(signal, name), tmp_path / "run", tmp_path / "log"
+    options = ["run", "--method", "scaffold", *DIGITS, "--backend", backend, "--set", "run.workers=2"]
+    options += ["--set", "run.checkpoint_every=1000", "--rounds", "400", "--quiet"]
+    process = command([*options, "--out", str(out)], log)
+    assert wait_until(lambda: lines(out) >= 5, process)
+    assert end(process, number) == 128 + number
+    said = log.read_text()
+    assert f"--out {out} --resume" in said
+    assert "Traceback" not in said
+    played = lines(out)
+    assert 5 <= played < 400
+    [saved] = (out / "checkpoints").iterdir()
+    assert saved.name == f"round-{played:06d}.safetensors", "nothing is lost but the running round"
+
+
+@needs_fork
+def test_pressing_ctrl_c_again_and_again_ends_as_cleanly(tmp_path: Path) -> None:
+    out, log = tmp_path / "run", tmp_path / "log"
+    options = ["run", "--method", "scaffold", *DIGITS, "--rounds", "5000", "--backend", "parallel"]
+    options += ["--set", "run.workers=2", "--set", "run.checkpoint_every=1"]
+    process = command([*options, "--out", str(out), "--quiet"], log)
+    assert wait_until(lambda: lines(out) >= 3, process)
+    while process.is_alive():
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGINT)
+        time.sleep(0.01)
+    assert process.exitcode == 130
+    assert "Traceback" not in log.read_text()
+    assert not list((out / "checkpoints").glob("*.tmp"))
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_while_a_checkpoint_is_written(
+    presses: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, save_file = tmp_path / "run", checkpoint.save_file
+
+    def interrupted(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
+        Path(path).write_bytes(b"half of it")
+        for _ in range(presses):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+        save_file(tensors, path, metadata=metadata)
+
+    fedwcm.run("scaffold", out=tmp_path / "whole", **SMALL)
+    monkeypatch.setattr(checkpoint, "save_file", interrupted)
+    with interrupts.handled(), pytest.raises(StoppedError):
+        fedwcm.run("scaffold", out=out, **SMALL)
+    monkeypatch.undo()
+    assert [path.name for path in (out / "checkpoints").iterdir()] == ["round-000003.safetensors"]
+    fedwcm.run("scaffold", out=out, resume=True, **SMALL)
+    assert_same_run(out, tmp_path / "whole")
+
+
+def test_a_signal_during_the_evaluation_undoes_the_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clients have the state of a round that the server is not going to count."""
+    out, calls = tmp_path / "run", []
+
+    def interrupted(*arguments: object) -> object:
+        calls.append(1)
+        if len(calls) == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return evaluate(*arguments)  # type: ignore[arg-type]
+
+    fedwcm.run("scaffold", out=tmp_path / "whole", **SMALL)
+    monkeypatch.setattr(runner, "evaluate", interrupted)
+    with interrupts.handled(), pytest.raises(StoppedError):
+        fedwcm.run("scaffold", out=out, **SMALL)
+    monkeypatch.undo()
+    assert lines(out) == 4
+    assert (out / "checkpoints" / "round-000004.safetensors").exists()
+    fedwcm.run("scaffold", out=out, resume=True, **SMALL)
+    assert_same_run(out, tmp_path / "whole")
+
+
+@needs_fork
+def test_a_comparison_of_several_jobs_is_stopped_and_goes_on(tmp_path: Path) -> None:
+    out, log = tmp_path / "all", tmp_path / "log"
+    options = ["compare", "--methods", "fedavg,scaffold", *DIGITS, "--jobs", "2", "--quiet", "--no-report"]
+    options += ["--set", "run.checkpoint_every=1000", "--rounds", "60"]
+    runs = [out / "runs" / f"{method}-seed0" for method in ("fedavg", "scaffold")]
+    process = command([*options, "--out", str(out)], log)
+    assert wait_until(lambda: all(lines(run) >= 3 for run in runs), process)
+    assert end(process, signal.SIGTERM) == 128 + signal.SIGTERM
+    assert "Traceback" not in log.read_text()
+    for run in runs:
+        assert (run / "checkpoints" / f"round-{lines(run):06d}.safetensors").exists()
+    again = command([*options, "--out", str(out)], log)
+    assert finish(again) == 0
+    assert [lines(run) for run in runs] == [60, 60]
+
+
+def test_what_was_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interrupts.handled():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
