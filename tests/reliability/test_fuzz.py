@@ -18,7 +18,7 @@ from fedwcm.config.flags import config_from
 from fedwcm.config.schema import SECTIONS, Config, from_settings, to_settings
 from fedwcm.engine.rounds import ServerState
 from fedwcm.engine.store import ClientStore
-from fedwcm.privacy.messages import Contribution, OpenRequest, PublicKey
+from fedwcm.privacy.messages import Contribution, DecryptRequest, PublicKey
 from fedwcm.privacy.wire import MAGIC, Message, ProtocolError
 from fedwcm.runs import checkpoint
 
@@ -129,7 +129,7 @@ def test_a_damaged_message_is_refused_or_is_another_one(reframed: bool, count: i
     messages: list[Message] = [
         PublicKey(session, "client", key, 7, b"p" * 90),
         Contribution(session, "client", key, (b"c" * 40, b"d" * 40)),
-        OpenRequest(session, key, 3, 4, (b"c" * 40,)),
+        DecryptRequest(session, key, 3, 4, (b"c" * 40,)),
     ]
     for message in messages:
         frame = message.to_bytes()
