@@ -70,7 +70,9 @@ def test_tutorial_runs_and_prints_what_is_stored(path: Path) -> None:
     pytest.importorskip("ipykernel", reason="ipykernel is not installed: it comes with fedwcm[dev]")
     pytest.importorskip("pandas", reason="pandas is not installed: it comes with fedwcm[dev]")
     # Its first import may build a cache of fonts and say so on stderr: not in the notebook.
-    pytest.importorskip("matplotlib.font_manager", reason="matplotlib is not installed: it comes with fedwcm[report]")
+    pytest.importorskip(
+        "matplotlib.font_manager", reason="matplotlib is not installed: it comes with fedwcm[report]"
+    )
     stored, fresh = nbformat.read(path, as_version=4), executed(path)
     assert _complaints(fresh) == []
     for before, after in zip(_code(stored), _code(fresh), strict=True):
