@@ -50,7 +50,9 @@ def test_a_damaged_configuration_is_refused_or_is_another_one(count: int, tmp_pa
     assert sum(said is not None for said in refusals) > count // 2
 
 
-VALUES: list[object] = [None, "", "none", "auto", "x:y", -1, 0, 1, 2**70, 1e308, float("nan"), True, [], ["a"], {}]
+TEXTS = ["", "none", "auto", "x:y", "[" * 3000]
+NUMBERS = [-1, 0, 1, 2**70, 10**400, 1e308, float("nan")]
+VALUES: list[object] = [None, True, [], ["a"], {}, *TEXTS, *NUMBERS]
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -71,7 +73,8 @@ def good_checkpoint(folder: Path) -> tuple[bytes, ClientStore, ServerState]:
     store = ClientStore(5, {"c": torch.zeros(1, 3)})
     store.write(np.array([1, 3]), {"c": torch.ones(2, 3)})
     state = ServerState(4, torch.arange(20.0), torch.zeros(2), {"alpha": torch.tensor(0.5), "m": torch.ones(20)})
-    checkpoint.save(folder, checkpoint.Checkpoint(state, [{"round": 4, "loss": 0.25}], 1.5), store)
+    record = RoundRecord(round=4, seconds=0.5, participants=2, bytes_down=8, bytes_up=8)
+    checkpoint.save(folder, checkpoint.Checkpoint(state, [record], 1.5), store)
     return (folder / "round-000004.safetensors").read_bytes(), store, state
 
 

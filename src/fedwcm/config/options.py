@@ -5,6 +5,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from fedwcm.core.checks import unknown
@@ -16,7 +17,7 @@ def parse_value(text: str) -> object:
     """Parse a TOML value (`0.1`, `true`, `[1, 2]`); anything else is returned as a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # not TOML, or nested without end
         return text
 
 
@@ -54,7 +55,8 @@ def convert(value: object, kind: Any, where: str) -> Any:
     if origin is tuple and isinstance(value, (list, tuple)):
         return tuple(convert(item, arguments[0], f"{where}[{i}]") for i, item in enumerate(value))
     if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        with suppress(OverflowError):  # a whole number beyond the largest float
+            return float(value)
     if kind is int and isinstance(value, int) and not isinstance(value, bool):
         return value
     if kind in (bool, str) and isinstance(value, kind):
