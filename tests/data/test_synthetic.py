@@ -92,5 +92,5 @@ def test_bad_options_are_refused_by_name(options: dict[str, object], message: st
 
 
 def test_dividing_them_is_refused_with_the_reason() -> None:
-    with pytest.raises(ValueError, match="nothing to divide"):
+    with pytest.raises(ValueError, match="nothing to load"):
         fedwcm.partition(dataset="synthetic")
