@@ -13,7 +13,7 @@ import tomli_w
 import torch
 from safetensors.torch import save
 
-from fedwcm.config.components import Parts
+from fedwcm.config.components import Components
 from fedwcm.config.flags import config_from
 from fedwcm.config.schema import SECTIONS, Config, from_settings, to_settings
 from fedwcm.engine.rounds import ServerState
@@ -31,7 +31,7 @@ COUNTS = [200, pytest.param(100_000, marks=pytest.mark.slow)]
 def refusal(config: Callable[[], Config]) -> str | None:
     """What is said against a configuration; None if nothing is. Any other error than that is raised."""
     try:
-        Parts.of(config())
+        Components.of(config())
     except ValueError as error:
         return str(error)
     return None

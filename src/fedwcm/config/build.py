@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwcm.config.components import Parts
+from fedwcm.config.components import Components
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
 from fedwcm.config.resolve import OBJECT, needed
@@ -156,7 +156,7 @@ def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True
         objects: objects that the configuration describes but cannot rebuild.
         trusted: whether names of the form `package.module:Name` may be imported; see `fedwcm.config.resolve`.
     """
-    parts, device = Parts.of(config, objects, trusted=trusted), chosen_device(config.run.device)
+    components, device = Components.of(config, objects, trusted=trusted), chosen_device(config.run.device)
     drawn = config.data.dataset == synthetic.NAME
     source = _generated(config, device) if drawn else _loaded(config, objects, trusted, device)
     module, model = chosen_model(
@@ -167,14 +167,14 @@ def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True
         model_seed(config.run.seed),
         trusted=trusted,
     )
-    config = replace(parts.resolved(source.config), model=model, run=replace(config.run, device=str(device)))
+    config = replace(components.resolved(source.config), model=model, run=replace(config.run, device=str(device)))
     network = Network(module, device)
     x, buffers = network.initial()
     network.point_parameters(x)  # otherwise the module would hold a second copy of the model
     federation = source.federation
     population = _population(config, federation)
     choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population))
-    trainer = parts.trainer(config, choice.forward(network), population)
+    trainer = components.trainer(config, choice.forward(network), population)
     keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
     return Experiment(
         config=config,

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Parts:
+class Components:
     """The components that a configuration names, with their options checked."""
 
     method: Method
@@ -31,7 +31,7 @@ class Parts:
     sampler: Sampler
 
     @classmethod
-    def of(cls, config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> "Parts":
+    def of(cls, config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> "Components":
         """Return the components of this configuration; `trusted` as in `fedwcm.config.resolve`."""
         return cls(
             _chosen("method", config.method, objects.method, METHODS, Method, trusted),

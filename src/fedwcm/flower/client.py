@@ -8,7 +8,7 @@ import torch
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedwcm.config.components import Parts
+from fedwcm.config.components import Components
 from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Ints
 from fedwcm.engine.client import Task
@@ -68,7 +68,7 @@ class Client:
         self._context = context
         self.id = client_id(context.node_config)
         self._config = read(context.run_config).config
-        self._parts = Parts.of(self._config)
+        self._components = Components.of(self._config)
         device = context.node_config.get("device")
         self._network = network(model, self._config, None if device is None else str(device))
         inputs, labels, *numbers = data(context.node_config)
@@ -94,7 +94,7 @@ class Client:
     def survey(self, content: RecordDict) -> RecordDict:
         """What the method wants to know of these counts; the counts themselves stay here."""
         population = read_population(content.config_records["population"])
-        method = self._parts.method
+        method = self._components.method
         if not isinstance(method, ClientStatistics):
             raise ValueError(f"the method {method.name} asks nothing of its clients before the first round")
         return RecordDict({"survey": report_record(method.client_statistics(self.counts[None], population))})
@@ -106,7 +106,7 @@ class Client:
             raise ValueError(f"this is client {self.id}, and the message is for client {asked.client}")
         if len(sent.x) != self._network.size:
             raise ValueError(f"the server's model has {len(sent.x)} parameters, this one {self._network.size}")
-        trainer = self._parts.trainer(self._config, SequentialForward(self._network), population)
+        trainer = self._components.trainer(self._config, SequentialForward(self._network), population)
         ids, shards, store = np.array([self.id]), [self._shard], state_store(self._context, asked)
         fresh = trainer.initial_state(trainer.clients(ids, shards), sent.x)
         kept = store.read(sent.x.device) if fresh else {}

@@ -9,7 +9,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedwcm.config.build import Experiment, model_facts
-from fedwcm.config.components import Parts
+from fedwcm.config.components import Components
 from fedwcm.config.schema import Component, Config, DataOptions, differences
 from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.client import ClientTrainer
@@ -55,18 +55,18 @@ def serve(
 ) -> RunResult | None:
     """Run to the end, from the start or from the checkpoint in its folder; None if it was finished before."""
     options = read(run_config)
-    parts = Parts.of(options.config)
-    options = replace(options, config=_resolved(options.config, parts, model))
+    components = Components.of(options.config)
+    options = replace(options, config=_resolved(options.config, components, model))
     if not options.federation.out:
-        return _serve(grid, options, parts, model, evaluate, None)
+        return _serve(grid, options, components, model, evaluate, None)
     with locked(Path(options.federation.out)):
-        return _serve(grid, options, parts, model, evaluate, RunFolder(Path(options.federation.out)))
+        return _serve(grid, options, components, model, evaluate, RunFolder(Path(options.federation.out)))
 
 
 def _serve(
     grid: Grid,
     options: AppOptions,
-    parts: Parts,
+    components: Components,
     model: ModelFactory,
     evaluate: TestData | None,
     folder: RunFolder | None,
@@ -80,16 +80,16 @@ def _serve(
     made = network(model, options.config)
     directory = ClientDirectory(grid, options.federation)
     directory.wait()
-    setup = _setup(folder, directory, options, parts)
-    trainer = parts.trainer(options.config, SequentialForward(made), setup.population(options.config))
+    setup = _setup(folder, directory, options, components)
+    trainer = components.trainer(options.config, SequentialForward(made), setup.population(options.config))
     return Runner(_deployed(options, directory, setup, trainer, evaluate), folder, LogProgress()).run()
 
 
-def _resolved(config: Config, parts: Parts, model: ModelFactory) -> Config:
+def _resolved(config: Config, components: Components, model: ModelFactory) -> Config:
     """The configuration with all options of its components, as a run folder keeps it."""
     origin = f"{model.__module__}:{getattr(model, '__qualname__', type(model).__name__)}"
     return replace(
-        parts.resolved(config),
+        components.resolved(config),
         data=DataOptions(dataset="flower", augment=config.data.augment),
         partition=Component("natural"),
         model=Component(origin),
@@ -103,12 +103,12 @@ def _require_same(folder: RunFolder, config: Config) -> None:
 
 
 def _setup(
-    folder: RunFolder | None, directory: ClientDirectory, options: AppOptions, parts: Parts
+    folder: RunFolder | None, directory: ClientDirectory, options: AppOptions, components: Components
 ) -> FederationSetup:
     """The setup of the run in the folder; a new run collects it and writes it there."""
     if folder is not None and folder.holds_run:
         return FederationSetup.read(folder.path)
-    setup = collect_setup(directory, options, parts.method)
+    setup = collect_setup(directory, options, components.method)
     if folder is not None:
         setup.write(folder.path)
     return setup
