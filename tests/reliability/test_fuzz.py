@@ -21,6 +21,7 @@ from fedwcm.engine.store import ClientStore
 from fedwcm.privacy.messages import Contribution, DecryptRequest, PublicKey
 from fedwcm.privacy.wire import MAGIC, Message, ProtocolError
 from fedwcm.runs import checkpoint
+from fedwcm.runs.records import RoundRecord
 
 from .mutations import damaged
 
