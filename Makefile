@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-slow lint format docs site dist bench clean
+.PHONY: demo test test-slow lint format docs tutorials site dist bench clean
 
 demo: $(VENV)/ready
 	$(BIN)/fedwcm compare --config configs/demo.toml --methods fedavg,fedcm,fedwcm --seeds 0 --out runs/demo
@@ -17,17 +17,21 @@ test-slow: $(VENV)/ready-to-test
 	$(BIN)/python -m pytest -q -m slow
 
 lint: $(VENV)/ready-to-test
-	$(BIN)/ruff check src tests docs examples benchmarks
-	$(BIN)/ruff format --check src tests docs examples benchmarks
+	$(BIN)/ruff check src tests docs examples benchmarks tutorials
+	$(BIN)/ruff format --check src tests docs examples benchmarks tutorials
 	$(BIN)/mypy
 
 format: $(VENV)/ready-to-test
-	$(BIN)/ruff check --fix src tests docs examples benchmarks
-	$(BIN)/ruff format src tests docs examples benchmarks
+	$(BIN)/ruff check --fix src tests docs examples benchmarks tutorials
+	$(BIN)/ruff format src tests docs examples benchmarks tutorials
 
 docs: $(VENV)/ready-to-test
 	$(BIN)/python docs/make_method_pages.py
 	$(BIN)/python -m docs.make_performance_page
+
+# Executes the tutorials and stores their outputs in them.
+tutorials: $(VENV)/ready-to-test
+	$(BIN)/python -m docs.execute_tutorials
 
 # The documentation as a web site, in site/index.html. A broken link, or a docstring that cannot be parsed, is an error.
 site: $(VENV)/ready-to-test

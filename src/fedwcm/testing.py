@@ -55,9 +55,9 @@ def check_frozen_dataclass_with_a_name(cls: type[Method], options: dict[str, Any
 
 
 def check_docstring_cites_its_source(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
-    """The file says which paper it implements, and the class what its options are."""
-    page = inspect.getdoc(inspect.getmodule(cls)) or inspect.getdoc(cls) or ""
-    assert re.search(r"\b(19|20)\d\d\b", page), "the docstring must cite a source, with its year"
+    """The file or the class says which paper it implements, and the class what its options are."""
+    pages = [inspect.getdoc(place) or "" for place in (inspect.getmodule(cls), cls)]
+    assert re.search(r"\b(19|20)\d\d\b", "\n".join(pages)), "the docstring must cite a source, with its year"
     described = " ".join(inspect.getdoc(base) or "" for base in cls.__mro__)
     for field in fields(cls):
         assert f"{field.name}:" in described, f"the option {field.name} must be described under Args"

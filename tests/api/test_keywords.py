@@ -67,7 +67,9 @@ def expected(flag: str) -> Any:
     if section in COMPONENTS:
         return {"beta": float}[option]
     kind = typing.get_type_hints(SECTIONS[section])[option]
-    return kind | Literal["none"] if flag == "imbalance" else kind | Path if flag == "data_dir" else kind
+    if flag == "imbalance":  # what is not given is `auto`
+        return float | Literal["none"]
+    return kind | Path if flag == "data_dir" else kind
 
 
 def members(kind: Any) -> set[Any]:

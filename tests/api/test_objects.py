@@ -195,7 +195,7 @@ def test_a_partition_of_ones_own_divides() -> None:
         ({"partition": 3}, "partition = 3 is not allowed"),
         ({"dataset": (1, 2, 3)}, r"dataset is a tuple of 3.*\(x_train, y_train, x_test, y_test\)"),
         ({"dataset": {"x": [[1.0]], "yy": [0]}}, "unknown array 'yy'.*did you mean 'y'"),
-        ({"partition": "iid", "clients": np.zeros(600)}, "leave partition out"),
+        ({"partition": "iid", "clients": np.zeros(600)}, "omit partition"),
     ],
 )
 def test_what_is_no_object_of_the_kind_is_refused(wrong: dict[str, Any], message: str) -> None:

@@ -38,6 +38,7 @@ def json_lines() -> str:
         ("own.ndjson", json_lines().encode()),
         ("own.jsonl.gz", gzip.compress(json_lines().encode())),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",  # a compressed file holds the time of its making
 )
 def test_every_kind_of_text_file_gives_the_same_data(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)

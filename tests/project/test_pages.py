@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from fedwcm.cli import VERBS
+from fedwcm.cli import COMMANDS
 from tests.project import ROOT
 from tests.project.markdown import GITHUB, PAGES, anchors_of, code_of, links_of, text_of
 
@@ -57,9 +57,9 @@ def test_there_are_commands_to_check() -> None:
 
 def _command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fedwcm", allow_abbrev=False)
-    verbs = parser.add_subparsers(required=True)
-    for verb in VERBS:
-        verb.add(verbs)
+    commands = parser.add_subparsers(required=True)
+    for command in COMMANDS:
+        command.add(commands)
     return parser
 
 

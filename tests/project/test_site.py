@@ -101,12 +101,11 @@ def test_a_broken_link_is_an_error(tmp_path: Path, broken: str, complaint: str) 
 
 
 def _copy(to: Path) -> Path:
-    """Copy what the site is made of, and a tutorial."""
-    for name in ("docs", "configs", "examples", "src"):
+    """Copy what the site is made of, and add a tutorial."""
+    for name in ("docs", "configs", "examples", "src", "tutorials"):
         shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
     for path in (*ROOT.glob("*.md"), ROOT / "mkdocs.yml", ROOT / "LICENSE", ROOT / "CITATION.cff"):
         shutil.copy(path, to)
-    (to / "tutorials").mkdir()
     (to / "tutorials" / "trial.ipynb").write_text(json.dumps(NOTEBOOK), encoding="utf-8")
     return to
 

@@ -119,3 +119,13 @@ def test_a_half_written_index_is_an_error_unless_it_is_tolerated(tmp_path: Path)
     with pytest.raises(RecordError, match=r"comparison\.json: this is not JSON"):
         find_runs(tmp_path)
     assert find_runs(tmp_path, tolerant=True) == {}
+
+
+def test_a_summary_that_an_older_version_wrote_is_read_and_titled_by_its_method(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    newer = {"name": "balancefl", "loss": "balancefl", "sampler": "balanced"}
+    folder.write_summary(summary(**newer))
+    assert folder.summary().title == "balancefl (fedwcm, loss balancefl, sampler balanced)"
+    older = {key: value for key, value in json.loads(folder.summary_file.read_text()).items() if key not in newer}
+    folder.summary_file.write_text(json.dumps(older))
+    assert folder.summary().title == "fedwcm"

@@ -45,7 +45,8 @@ def do(arguments: argparse.Namespace) -> int:
         divisions = partitions(ways, config=arguments.config, settings=settings, **flags)
         print(division_table({name: division.statistics for name, division in divisions.items()}))
     first = next(iter(divisions.values()))
-    imbalance = "" if first.config.data.imbalance is None else f", imbalance {first.config.data.imbalance:g}"
+    tail = first.config.data.imbalance
+    imbalance = "" if isinstance(tail, str) else f", imbalance {tail:g}"
     title = f"{first.config.data.title}{imbalance}"
     out = Path(arguments.out)
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -8,9 +8,9 @@ from fedwcm.config.flags import FLAGS
 NAMES = ("data_dir", "label", "client", "drop", "encoding")
 
 
-def add(verbs: SubParsers) -> None:
+def add(commands: SubParsers) -> None:
     """Add the command."""
-    parser = verbs.add_parser(
+    parser = commands.add_parser(
         "predict",
         help="predict classes with a trained model",
         description="Predict the class of every sample, with probabilities. Labels are not needed.",

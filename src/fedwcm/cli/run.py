@@ -27,7 +27,7 @@ def add(commands: SubParsers) -> None:
     add_options(parser)
     parser.add_argument("--out", metavar="DIR", help="folder of the run (default: a new one in runs/)")
     parser.add_argument(
-        "--resume", action="store_true", help="go on from the newest checkpoint in --out, with the options there"
+        "--resume", action="store_true", help="resume from the newest checkpoint in --out, with the options there"
     )
     parser.add_argument(
         "--trust",

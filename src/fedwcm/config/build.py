@@ -61,7 +61,7 @@ class PartitionedData:
     parts: list[Ints]
     normalizer: Normalizer
     normalization: str
-    """What the normalizer does, in a sentence."""
+    """A one-sentence description of the normalizer."""
 
     @property
     def train_labels(self) -> Ints:
@@ -89,7 +89,7 @@ class Experiment:
 
 @dataclass(frozen=True, eq=False)
 class RunData:
-    """The samples of a run, whichever way they are kept, and the configuration that says so."""
+    """The samples of a run, loaded or generated, and the resolved configuration."""
 
     config: Config
     input_shape: tuple[int, ...]
@@ -102,13 +102,13 @@ class RunData:
 
 
 def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> PartitionedData:
-    """Load the data, make the long tail, hold samples out, and divide the rest among the clients."""
+    """Load the data, create the long tail, hold out samples, and divide the rest among the clients."""
     seed, options = config.run.seed, resolved_data(config.data)
     dataset = run_dataset(config, objects)
     if objects.dataset is not None:
         options = replace(options, dataset=f"{OBJECT}{dataset.name}#{fingerprint(dataset)}")
     rows = np.arange(len(dataset.y_train))
-    if options.imbalance is not None:
+    if not isinstance(options.imbalance, str):
         rng = generator(seed, Purpose.LONG_TAIL)
         rows = long_tail(dataset.y_train, options.imbalance, rng, options.profile, options.n_max)
     val_rows = rows[:0]
@@ -125,7 +125,7 @@ def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = Tru
 
 
 def run_dataset(config: Config, objects: Objects = NO_OBJECTS) -> Dataset:
-    """The data set of a run, before any long tail, with the very test part that the run's seed draws."""
+    """Return the data set of a run before the long tail, with the test set that the run's seed selects."""
     options, source = config.data, objects.dataset
     if source is None and options.dataset.startswith(OBJECT):
         raise needed("data", options.dataset)
@@ -149,11 +149,11 @@ def run_dataset(config: Config, objects: Objects = NO_OBJECTS) -> Dataset:
 
 
 def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> Experiment:
-    """Everything that a run of this configuration needs. Options are checked before data is loaded.
+    """Return everything that a run of this configuration needs. Options are checked before data is loaded.
 
     Args:
         config: the configuration.
-        objects: what it tells of and cannot rebuild.
+        objects: objects that the configuration describes but cannot rebuild.
         trusted: whether names of the form `package.module:Name` may be imported; see `fedwcm.config.resolve`.
     """
     parts, device = Parts.of(config, objects, trusted=trusted), chosen_device(config.run.device)
@@ -196,7 +196,7 @@ def model_facts(
     normalizer: Normalizer | None,
     dataset: Dataset | None = None,
 ) -> ModelFacts:
-    """What it takes to feed a trained model; without a normalizer, inputs are as they come."""
+    """Return what is needed to use a trained model; without a normalizer, inputs are unchanged."""
     mean, std = ([0.0], [1.0]) if normalizer is None else (normalizer.mean.tolist(), normalizer.std.tolist())
     return ModelFacts(
         input_shape=tuple(input_shape),
@@ -211,13 +211,14 @@ def model_facts(
 
 def resolved_data(options: DataOptions) -> DataOptions:
     """Return the data options, with the default long tail for named data sets."""
-    if options.imbalance is None and options.dataset in (*DATASETS, synthetic.NAME):
-        return replace(options, imbalance=NAMED_IMBALANCE)
-    return options
+    if options.imbalance != "auto":
+        return options
+    named = options.dataset in (*DATASETS, synthetic.NAME)
+    return replace(options, imbalance=NAMED_IMBALANCE if named else "none")
 
 
 def _partition(chosen: Component, objects: Objects, dataset: Dataset, rows: Ints) -> tuple[Partition, Component]:
-    """The partition and its resolved options: the data's own clients where there are any, else `equal`."""
+    """Return the partition and its resolved options; by default the data's own clients if any, else `equal`."""
     name = chosen.name
     if objects.client_ids is not None:
         assert dataset.client_ids is not None
@@ -249,13 +250,13 @@ def _refuse_options(chosen: Component) -> None:
 
 
 def _embeds(config: Config, objects: Objects, dataset: Dataset, trusted: bool) -> bool:
-    """Whether the model looks integers up in an embedding, which takes a model to see."""
+    """Return whether the model has an embedding for integers; the model is built to find out."""
     shape, classes = dataset.input_shape, dataset.num_classes
     return has_embedding(chosen_model(config.model, objects.model, shape, classes, 0, trusted=trusted)[0])
 
 
 def _loaded(config: Config, objects: Objects, trusted: bool, device: torch.device) -> RunData:
-    """Samples of a data set that is loaded and divided."""
+    """Return the samples of a data set that is loaded and divided."""
     data = divide(config, objects, trusted=trusted)
     dataset = data.dataset
     inputs = torch.from_numpy(data.normalizer(dataset.x_train[data.train_rows])).to(device)
@@ -274,13 +275,13 @@ def _loaded(config: Config, objects: Objects, trusted: bool, device: torch.devic
 def _generated(config: Config, device: torch.device) -> RunData:
     """Return samples that are generated while clients train."""
     options = resolved_data(config.data)
-    assert options.imbalance is not None
+    imbalance = 1.0 if isinstance(options.imbalance, str) else options.imbalance
     division: dict[str, Any] = {**PARTITION_DEFAULTS, **config.partition.options}
     for option in division.keys() - PARTITION_DEFAULTS.keys():
         raise ValueError(f"partition.{option} is not an option of synthetic data: it has clients and beta")
     require(config.partition.name == "auto", "partition.name", config.partition.name, "auto for synthetic data")
     federation = synthetic.SyntheticFederation(
-        **division, imbalance=options.imbalance, seed=config.run.seed, device=device
+        **division, imbalance=imbalance, seed=config.run.seed, device=device
     )
     inputs, labels = federation.held_out()
     return RunData(

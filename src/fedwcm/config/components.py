@@ -32,7 +32,7 @@ class Parts:
 
     @classmethod
     def of(cls, config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> "Parts":
-        """Those of this configuration; `trusted` as in `fedwcm.config.resolve`."""
+        """Return the components of this configuration; `trusted` as in `fedwcm.config.resolve`."""
         return cls(
             _chosen("method", config.method, objects.method, METHODS, Method, trusted),
             _chosen("loss", config.loss, objects.loss, LOSSES, Loss, trusted),
@@ -64,7 +64,7 @@ class Parts:
 
 
 def _chosen(kind: str, chosen: Component, given: Any, known: Mapping[str, type[T]], base: Any, trusted: bool) -> T:
-    """The component that was named, or given as a class or an instance; the options go on top."""
+    """Return the component that was named, or given as a class or an instance, with the options applied."""
     if given is not None and not isinstance(given, type):
         instance: T = with_options(given, chosen.options, kind)
         return instance

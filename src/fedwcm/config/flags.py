@@ -68,10 +68,10 @@ PARTITION_FLAGS = tuple(
     for name, flag in FLAGS.items()
     if (flag.key.split(".")[0] in ("data", "partition") and name not in ("augment", "normalize")) or name == "seed"
 )
-"""What matters for a division of the data."""
+"""Flags that affect how the data are divided."""
 
 COMPARE_FLAGS = tuple(name for name in FLAGS if name != "seed")
-"""A comparison has seeds of its own."""
+"""Flags of a comparison, which has its own list of seeds."""
 
 
 def settings_from(

@@ -20,14 +20,14 @@ def chosen_model(
     *,
     trusted: bool,
 ) -> tuple[nn.Module, Component]:
-    """The model, and the name and options under which it is recorded.
+    """Return the model, and the name and options under which it is recorded.
 
     Args:
         chosen: the name of a model, or `package.module:factory`, and its options; `auto` chooses by the input.
         given: a module or a factory to use instead.
         input_shape: the shape of one sample.
-        classes: how many scores the model has to give.
-        seed: what the initial weights depend on, unless a module comes with its own.
+        classes: number of scores that the model must return.
+        seed: seed of the initial weights, unless a module has its own.
         trusted: whether a factory may be imported; see `fedwcm.config.resolve`.
     """
     if isinstance(given, nn.Module):
@@ -46,7 +46,7 @@ def chosen_model(
 
 
 def layout(module: nn.Module) -> dict[str, object]:
-    """What identifies a module beside its class: its number of parameters, and a digest of names and shapes."""
+    """Return what identifies a module besides its class: its number of parameters, and a digest of its layout."""
     shapes = [f"{name} {tuple(value.shape)}" for name, value in module.state_dict().items()]
     digest = hashlib.blake2b("\n".join(shapes).encode(), digest_size=8).hexdigest()
     return {"parameters": sum(parameter.numel() for parameter in module.parameters()), "layout": digest}

@@ -1,7 +1,8 @@
-"""Objects in place of names: what the Python functions take beside the configuration, which is text.
+"""Objects instead of names: what the Python functions accept besides the textual configuration.
 
-An object that text can rebuild (a method of this package, a class that can be imported) becomes text at once. Any
-other one is described there, by its class and options, and travels along: `object:__main__.MyMethod`.
+An object that can be rebuilt from text (a method of this package, an importable class) is converted to text. Any
+other object is described in the configuration by its class and options (`object:__main__.MyMethod`) and passed
+along.
 """
 
 import hashlib
@@ -33,7 +34,7 @@ CLIENT_IDS = f"{OBJECT}client_ids"
 
 @dataclass(frozen=True, eq=False)
 class Objects:
-    """What was passed as an object and cannot be rebuilt from text; None where the configuration says it all."""
+    """Objects that cannot be rebuilt from text; None for what the configuration fully describes."""
 
     method: Method | type[Method] | None = None
     loss: Loss | type[Loss] | None = None
@@ -57,7 +58,7 @@ REGISTRIES: dict[str, tuple[Mapping[str, Any], Any]] = {
 
 
 def separate(given: Mapping[str, Any]) -> tuple[dict[str, Any], Objects]:
-    """Split keywords into text for the configuration and the objects that have to travel beside it."""
+    """Split keywords into text for the configuration and the objects that must be passed along."""
     given = {key: value.item() if isinstance(value, np.generic) else value for key, value in given.items()}
     text, objects = dict(given), {}
     for kind in REGISTRIES:
@@ -73,14 +74,14 @@ def separate(given: Mapping[str, Any]) -> tuple[dict[str, Any], Objects]:
         text["dataset"], objects["dataset"] = f"{OBJECT}{_title(given['dataset'])}", given["dataset"]
     if not isinstance(given.get("clients"), (int, str, type(None))):
         if text.pop("partition", None) is not None:
-            raise ValueError("clients=… gives every sample's client, which is a partition: leave partition out")
+            raise ValueError("clients=… assigns every sample to a client, which is a partition: omit partition")
         objects["client_ids"] = text.pop("clients")
         text["partition"] = Component(CLIENT_IDS)
     return text, Objects(**objects)
 
 
 def _component(kind: str, given: Any) -> tuple[Component, Any]:
-    """A method, loss or sampler as text, and the object itself unless text is enough."""
+    """Return a method, loss or sampler as text, and the object itself unless text is enough."""
     known, base = REGISTRIES[kind]
     cls: Any = given if isinstance(given, type) else type(given)
     if not issubclass(cls, base):
@@ -97,7 +98,7 @@ def _component(kind: str, given: Any) -> tuple[Component, Any]:
 
 
 def object_label(given: Method | type[Method]) -> str:
-    """What a method that is an object is called in a comparison: `MyMethod[alpha=0.2]`."""
+    """Return the label of a method object in a comparison: `MyMethod[alpha=0.2]`."""
     name = Config(method=_component("method", given)[0]).title
     if isinstance(given, type):
         return name
@@ -122,21 +123,21 @@ def _model(given: Any) -> tuple[Component, Any]:
     if isinstance(given, nn.Module):
         return Component(f"{OBJECT}{type(given).__module__}.{type(given).__qualname__}"), given
     if not callable(given):
-        raise ValueError(f"model = {given!r} is not allowed: it must be a name, an nn.Module or what makes one")
+        raise ValueError(f"model = {given!r} is not allowed: it must be a name, an nn.Module or a factory")
     registered = next((name for name, known in MODELS.items() if known is given), None)
     name = registered or spelled(given)
     return Component(name), given if name.startswith(OBJECT) else None
 
 
 def _title(dataset: object) -> str:
-    """What an object with data is called."""
+    """Return the name of a data object."""
     if isinstance(dataset, (tuple, list, Mapping)) and not hasattr(dataset, "column_names"):
         return "clients" if isinstance(dataset, list) else "arrays"
     return str(getattr(dataset, "name", None) or type(dataset).__name__)
 
 
 def options_of(instance: object) -> dict[str, object]:
-    """The fields of a dataclass as TOML can hold them, what it cannot hold in words; none of another class."""
+    """Return the fields of a dataclass in TOML types, or as descriptions where TOML has no type; else nothing."""
     if not is_dataclass(instance):
         return {}
     values = {field.name: getattr(instance, field.name) for field in fields(instance)}
@@ -156,7 +157,7 @@ def _plain(value: object) -> object:
 
 
 def _rebuilds(instance: Any) -> bool:
-    """Whether its class and its options as text give an equal object again."""
+    """Return whether an equal object can be rebuilt from its class and its options as text."""
     if not is_dataclass(instance):
         return not vars(instance)
     try:
@@ -166,7 +167,7 @@ def _rebuilds(instance: Any) -> bool:
 
 
 def with_options(instance: T, options: Mapping[str, object], where: str) -> T:
-    """The object with those of the options that differ from its own."""
+    """Return the object with the given options applied."""
     own = options_of(instance)
     changed = {key: value for key, value in options.items() if own.get(key) != value}
     if not changed:

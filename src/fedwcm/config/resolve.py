@@ -1,7 +1,7 @@
-"""From `package.module:Name` to the object of that name: the one place where a name becomes code that runs.
+"""Import of `package.module:Name`: the only place where a name in a configuration becomes code that runs.
 
-A name that the user typed is trusted. One that only a run's folder holds is not: the folder may come from
-somebody else.
+A name that the user typed is trusted. A name that comes only from a run's folder is not, because the folder may
+come from someone else.
 """
 
 import sys
@@ -14,20 +14,20 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 OBJECT = "object:"
-"""Prefix of a name that tells of an object which text cannot rebuild."""
+"""Prefix of the name of an object that cannot be rebuilt from text."""
 
 
 class ObjectNeededError(ValueError):
-    """The configuration tells of an object, which has to be passed again."""
+    """The configuration refers to an object, which must be passed again."""
 
 
 def resolve(kind: str, name: str, *, trusted: bool) -> Callable[..., Any]:
     """Import what `package.module:Name` names, from the current directory or an installed package.
 
     Args:
-        kind: what it is to be, for errors: `method`, `loss`, `sampler`, `model`.
-        name: the name as the user or a run's folder has it.
-        trusted: whether the user typed the name, or said that the folder it came from is to be trusted.
+        kind: `method`, `loss`, `sampler` or `model`, for error messages.
+        name: the name from the user or from a run's folder.
+        trusted: whether the user typed the name, or trusts the folder it comes from.
 
     Raises:
         ObjectNeededError: for the name of an object that text cannot rebuild.
@@ -54,7 +54,7 @@ def resolve(kind: str, name: str, *, trusted: bool) -> Callable[..., Any]:
 
 
 def resolve_class(kind: str, name: str, known: Mapping[str, type[T]], base: type[T], *, trusted: bool) -> type[T]:
-    """The class of a registered name, or of `package.module:Name`, which must be a subclass of `base`."""
+    """Return the class of a registered name, or of `package.module:Name`, which must be a subclass of `base`."""
     if ":" not in name:
         return known[name]
     found = resolve(kind, name, trusted=trusted)
@@ -64,7 +64,7 @@ def resolve_class(kind: str, name: str, known: Mapping[str, type[T]], base: type
 
 
 def needed(kind: str, name: str) -> ObjectNeededError:
-    """The error for an object that is not there."""
+    """Return the error for a missing object."""
     keyword = {"data": "dataset", "partition": "clients" if "client_ids" in name else "partition"}.get(kind, kind)
     what = name.removeprefix(OBJECT).partition("#")[0]
     return ObjectNeededError(
@@ -74,7 +74,7 @@ def needed(kind: str, name: str) -> ObjectNeededError:
 
 
 def spelled(value: object) -> str:
-    """The name of a class or function: `package.module:Name` if that finds it again, else `object:…`."""
+    """Return the name of a class or function: `package.module:Name` if it can be imported, else `object:…`."""
     module, name = getattr(value, "__module__", "?"), getattr(value, "__qualname__", type(value).__name__)
     with suppress(AttributeError, ImportError, ValueError):
         if module != "__main__" and module in sys.modules and resolve_name(f"{module}:{name}") is value:
@@ -84,17 +84,17 @@ def spelled(value: object) -> str:
 
 @contextmanager
 def importable_current_directory() -> Iterator[None]:
-    """Let imports find modules of the current directory, as `python -m` does, and leave no trace.
+    """Temporarily add the current directory to the import path.
 
     A console script, unlike `python -m`, does not search the current directory by itself.
     """
-    here = str(Path.cwd())
-    if here in sys.path or "" in sys.path:
+    directory = str(Path.cwd())
+    if directory in sys.path or "" in sys.path:
         yield
         return
-    sys.path.insert(0, here)
+    sys.path.insert(0, directory)
     try:
         yield
     finally:
         with suppress(ValueError):  # the imported module may have removed the entry itself
-            sys.path.remove(here)
+            sys.path.remove(directory)

@@ -44,9 +44,8 @@ class DataOptions:
         test_fraction: share of each class held out for testing if the data has no test set.
         val_fraction: share of each class of the training data held out for validation (to select a round or a
             learning rate) if the data has no validation set.
-        imbalance: size of the rarest class over that of the most frequent, obtained by dropping samples; by
-        default
-            0.1 for named data sets and `none` (unchanged) for your own data.
+        imbalance: size of the rarest class over that of the most frequent, obtained by dropping samples; `none`
+            keeps the data as it is. `auto` is 0.1 for named data sets and `none` for your own.
         profile: `exponential` or `step` decay of the class sizes.
         n_max: samples of the most frequent class; by default as many as the data allow.
         augment: flip and crop images at random.
@@ -65,7 +64,7 @@ class DataOptions:
     normalize: Literal["auto", "standard", "none"] | tuple[float, ...] | tuple[tuple[float, ...], ...] = "auto"
     test_fraction: float = 0.2
     val_fraction: float = 0.0
-    imbalance: float | None = None
+    imbalance: float | Literal["auto", "none"] = "auto"
     profile: Literal["exponential", "step"] = "exponential"
     n_max: int | None = None
     augment: bool = False
@@ -73,12 +72,15 @@ class DataOptions:
     def __post_init__(self) -> None:
         require(0 <= self.val_fraction < 1, "val_fraction", self.val_fraction, "in [0, 1)")
         require(
-            self.imbalance is None or 0 < self.imbalance <= 1, "imbalance", self.imbalance, "in (0, 1] or none"
+            isinstance(self.imbalance, str) or 0 < self.imbalance <= 1,
+            "imbalance",
+            self.imbalance,
+            "in (0, 1], auto or none",
         )
 
     @property
     def title(self) -> str:
-        """What the data are called: an object's name without its digest."""
+        """The name of the data: for an object, its name without the digest."""
         return self.dataset.removeprefix("object:").partition("#")[0]
 
 
@@ -116,7 +118,7 @@ class RunOptions:
     """Length, seed, hardware and output of a run.
 
     Args:
-        name: what the run is called: the method or recipe as it was typed; by default the method's name.
+        name: name of the run: the method or recipe as it was typed; by default the method's name.
         rounds: communication rounds.
         seed: seed of all randomness of the run.
         eval_every: rounds between evaluations; the last round is always evaluated.
@@ -178,7 +180,7 @@ class Config:
 
     @property
     def title(self) -> str:
-        """What the run is called."""
+        """The name of the run."""
         name = self.method.name
         return self.run.name or (name.replace(":", ".").rpartition(".")[2] if ":" in name else name)
 
@@ -264,12 +266,12 @@ def overlay(below: Mapping[str, object], above: Mapping[str, object]) -> Setting
         if name in above and above[name] != below.get(name):
             merged = {key: value for key, value in merged.items() if not key.startswith(f"{section}.")}
             if section == "method":
-                merged.pop("run.name", None)  # it told of the old one
+                merged.pop("run.name", None)  # it named the old method
     return {**merged, **above}
 
 
 def component_settings(section: str, chosen: "str | Component") -> Settings:
-    """The settings of a component: `NAME`, `NAME[option=value, …]`, or its name and options."""
+    """Return the settings of a component given as `NAME`, `NAME[option=value, …]`, or name and options."""
     if isinstance(chosen, Component):
         name, options = chosen.name, chosen.options
     else:

@@ -31,7 +31,7 @@ class JsonRecord:
     extra: Mapping[str, Json] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Json]:
-        """The keys and values on disk."""
+        """Return the keys and values on disk."""
         known = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "extra" and self._writes(f)}
         return {**known, **self.extra}
 
@@ -59,7 +59,7 @@ class JsonRecord:
         return cls(**read, extra=extra)
 
     def number(self, *path: str) -> float | None:
-        """The number under this key, or this path of keys, of the fields or the extra keys; None if not there."""
+        """Return the number at this key or path of keys, in the fields or the extra keys; None if missing."""
         value: object = getattr(self, path[0], self.extra.get(path[0]))
         for key in path[1:]:
             value = value.get(key) if isinstance(value, Mapping) else None
@@ -78,7 +78,7 @@ def optional(given: str | None = None) -> Any:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether this is an int or a float; a bool is not."""
+    """Return whether this is an int or a float, but not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -93,7 +93,7 @@ def _field_types(cls: type) -> dict[str, Any]:
 
 
 def _checked(value: object, kind: Any, where: str) -> Any:
-    """The value with lists as tuples, if it has this type."""
+    """Return the value, with lists as tuples, if it has this type."""
     origin = get_origin(kind)
     if kind is object:
         return value
@@ -117,7 +117,7 @@ def _checked_list(values: Sequence[object], kind: Any, where: str) -> tuple[Any,
 
 
 def _without_none(kind: Any) -> Any:
-    """The type X of `X | None`; any other type as it is."""
+    """Return X for `X | None`, and any other type unchanged."""
     if get_origin(kind) is not types.UnionType:
         return kind
     return next(part for part in get_args(kind) if part is not type(None))

@@ -74,7 +74,7 @@ class Rounds:
         exchange = Exchange(len(sampled))
         s = self._probe(before, asked, exchange) if isinstance(method, TwoPhase) else before.method
         result = None if s is None else self._ask("train", before, method.broadcast(s), asked, exchange)
-        _require_a_finite_update(result, r)
+        _require_mostly_finite(result, r)
         if s is None or result is None or not len(result.ids):
             return replace(before, round=r + 1), {"participants": 0, **exchange.record()}
         cohort = self._cohort(r, result)
@@ -152,10 +152,14 @@ class Exchange:
         return {"bytes_down": self._down, "bytes_up": self._up, **(left_out if self._left_out else {})}
 
 
-def _require_a_finite_update(result: ClientUpdates | None, r: int) -> None:
-    """Raise if the updates of all clients were refused because they are not finite."""
-    if result is not None and not len(result.ids) and set(result.left_out.values()) == {NOT_FINITE}:
-        raise DivergedError(f"the update of every client has a NaN or an infinity in round {r + 1}")
+def _require_mostly_finite(result: ClientUpdates | None, r: int) -> None:
+    """Raise if at least half of the updates are not finite: that is no faulty client, training has diverged."""
+    if result is None:
+        return
+    refused = sum(reason == NOT_FINITE for reason in result.left_out.values())
+    if refused and refused >= len(result.ids):
+        answers = refused + len(result.ids)
+        raise DivergedError(f"{refused} of {answers} updates have a NaN or an infinity in round {r + 1}")
 
 
 def _finite(x: Vec) -> bool:

@@ -1,16 +1,16 @@
-"""Models: built by name, with initial weights that depend on a seed only.
+"""Models: built by name, with initial weights that depend only on a seed.
 
     model = build_model("resnet18", input_shape=(3, 32, 32), classes=10, seed=0, norm="group")
 
-A model of your own is a function or a class that gives an `nn.Module` from inputs (batch, *input_shape) to
-scores (batch, classes). If its signature names `input_shape`, `classes` or `num_classes`, it is called with
-them; the options come on top:
+Your own model is a function or a class that returns an `nn.Module` from inputs (batch, *input_shape) to scores
+(batch, classes). If its signature names `input_shape`, `classes` or `num_classes`, it is called with them, and
+with the options:
 
     def factory(input_shape, classes, depth=3): ...   # factory(input_shape=..., classes=..., depth=...)
     def factory(num_classes): ...                     # factory(num_classes=...)
     lambda shape, n: nn.Linear(shape[0], n)           # factory(input_shape, classes)
 
-A module that is built already is copied, and starts from the weights that it has.
+A module instance is copied, and starts from its current weights.
 """
 
 import copy
@@ -54,8 +54,8 @@ def build_model(
     """Return the model for samples of `input_shape`, on the CPU and in the mode it was built in.
 
     `model` is a key of `MODELS`, a function or class (see the module docstring), or a module to copy. The initial
-    weights of a model that is built here depend on `seed` only, and the global random state of torch stays as it
-    was. A wrong name, option or value, or a model that does not give `classes` scores, is a ValueError.
+    weights of a model that is built here depend only on `seed`, and torch's global random state is unchanged.
+    Raises ValueError for a wrong name, option or value, or if the model does not return `classes` scores.
     """
     require_input_shape(input_shape)
     require_positive("classes", classes)
@@ -65,7 +65,7 @@ def build_model(
     if isinstance(model, str):
         require_known("model", model, [*MODELS, "package.module:factory"])
         model = MODELS[model]
-    # Only the CPU generator is forked and seeded: weights are made there, and CUDA stays uninitialised.
+    # Only the CPU generator is forked and seeded: weights are created there, and CUDA stays uninitialised.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         made = call(name, model, input_shape, classes, options)
@@ -78,17 +78,14 @@ def build_model(
 def _copied(module: nn.Module, input_shape: tuple[int, ...], classes: int, options: dict[str, Any]) -> nn.Module:
     name = type(module).__name__
     for option in options:
-        raise ValueError(f"model.{option} is not an option of {name}: this model is built already")
+        raise ValueError(f"model.{option} is not an option of {name}: this model is already built")
     module = copy.deepcopy(module).cpu()
     require_scores(name, module, input_shape, classes)
     return module
 
 
 def default_model(input_shape: tuple[int, ...]) -> str:
-    """Return the model to use where none is named: "cnn" for images that are coloured or above 28x28.
-
-    Smaller grey images, and anything that is not an image, get "mlp".
-    """
+    """Return the default model: "cnn" for images that are coloured or larger than 28x28, else "mlp"."""
     require_input_shape(input_shape)
     if len(input_shape) != 3:
         return "mlp"

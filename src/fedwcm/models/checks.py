@@ -1,4 +1,4 @@
-"""Checks on what a user gives to a model: each error names the field, the value and what is allowed."""
+"""Checks of the arguments of models: each error names the field, the value and what is allowed."""
 
 from collections.abc import Iterable
 from numbers import Integral
@@ -34,7 +34,7 @@ def require_input_shape(input_shape: tuple[int, ...]) -> None:
 
 
 def image_shape(input_shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return (channels, height, width), or raise ValueError where the input is not an image."""
+    """Return (channels, height, width), or raise ValueError if the input is not an image."""
     require_input_shape(input_shape)
     if len(input_shape) != 3:
         raise ValueError(
@@ -71,7 +71,7 @@ def require_scores(name: str, model: nn.Module, input_shape: tuple[int, ...], cl
 
 
 def has_embedding(model: nn.Module) -> bool:
-    """Whether the model looks anything up in an embedding."""
+    """Return whether the model has an embedding."""
     return any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in model.modules())
 
 

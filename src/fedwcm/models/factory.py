@@ -1,4 +1,4 @@
-"""Models that are not part of this package: made by a function or class of the user's own."""
+"""Models from the user's own function or class."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -16,11 +16,11 @@ def call(
     classes: int,
     options: Mapping[str, Any],
 ) -> object:
-    """Call a factory with what its signature asks for, and all `options` as keywords.
+    """Call a factory with the arguments that its signature names, and all `options` as keywords.
 
-    `input_shape`, and `classes` or `num_classes`, are given if the signature names them: `**kwargs` takes any
-    option but none of these, because a factory that passes its keywords on need not know them. A factory that
-    names none of them and cannot be called without two arguments gets the shape and the number of classes.
+    `input_shape`, and `classes` or `num_classes`, are passed if the signature names them. `**kwargs` receives
+    options but none of these, because a factory that forwards its keywords may not accept them. A factory that
+    names none of them and has exactly two required arguments gets the shape and the number of classes.
     """
     offered = {"input_shape": input_shape, "classes": classes, "num_classes": classes}
     parameters = inspect.signature(factory).parameters
@@ -39,7 +39,7 @@ def call(
 
 
 def _nameless(parameters: Mapping[str, inspect.Parameter], options: Mapping[str, Any]) -> tuple[str, ...]:
-    """The two positional parameters without which the factory cannot be called; none if there are not two."""
+    """Return the two required positional parameters of a factory; none if there are not exactly two."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = tuple(
         key

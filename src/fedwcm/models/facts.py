@@ -1,4 +1,4 @@
-"""What it takes to use a trained model."""
+"""The metadata of a trained model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from fedwcm.core.json_record import JsonRecord, optional
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts(JsonRecord):
-    """What it takes to use a trained model, kept next to its parameters in `model.safetensors`.
+    """What is needed to use a trained model, stored next to its parameters in `model.safetensors`.
 
     Args:
         mean, std: subtracted from and divided into raw inputs, per channel or column.
-        keeps_integers: whether inputs of whole numbers, such as tokens, are left as they are.
-        schema: how other data is read for the model; None where the data stayed with the clients.
-        fingerprint: of the data that it was trained on, divided as it was.
+        keeps_integers: whether integer inputs, such as tokens, stay unchanged.
+        schema: how to read other data for the model; None if the data stayed with the clients.
+        fingerprint: fingerprint of the training data and its division.
     """
 
     input_shape: tuple[int, ...]

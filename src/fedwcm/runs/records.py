@@ -112,17 +112,18 @@ class Summary(Outcome):
     """A run that has ended: `summary.json`.
 
     Args:
-        name: what the user called the method; `method`, `loss` and `sampler` are what it resolved to.
+        name: what the user called the method; `method`, `loss` and `sampler` are what it resolved to. None, as
+            the loss and the sampler, in the summary of an older version.
         diverged: why the run ended early; None if it did not.
         parameters: size of the model.
         train_counts: training samples of each class.
         confusion: of the last evaluation; `confusion[i][j]` test samples of class i were taken for class j.
     """
 
-    name: str
+    name: str | None = optional()
     method: str
-    loss: str
-    sampler: str
+    loss: str | None = optional()
+    sampler: str | None = optional()
     dataset: str
     seed: int
     diverged: str | None
@@ -135,16 +136,16 @@ class Summary(Outcome):
     @property
     def title(self) -> str:
         """The run's name as it was typed and, where that is something else, what it resolved to."""
-        return title_of(self.name, self.method, self.loss, self.sampler)
+        return title_of(self.name or self.method, self.method, self.loss, self.sampler)
 
 
-def title_of(name: str, method: str, loss: str, sampler: str) -> str:
+def title_of(name: str, method: str, loss: str | None, sampler: str | None) -> str:
     """The name of a run as it was typed and, where that is something else, what it resolved to beside it."""
     if name.partition("[")[0] in (method, method.replace(":", ".").rpartition(".")[2]):
         return name
     default = Config()
-    parts = [f"loss {loss}"] if loss != default.loss.name else []
-    parts += [f"sampler {sampler}"] if sampler != default.sampler.name else []
+    parts = [f"loss {loss}"] if loss not in (None, default.loss.name) else []
+    parts += [f"sampler {sampler}"] if sampler not in (None, default.sampler.name) else []
     return f"{name} ({', '.join([method, *parts])})"
 
 

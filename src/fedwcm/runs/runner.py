@@ -1,5 +1,6 @@
 """Run an experiment to the end: evaluate, record, checkpoint, resume."""
 
+import math
 import time
 import warnings
 from contextlib import suppress
@@ -131,6 +132,8 @@ class Runner:
             experiment.config.run.diagnostics, experiment.network, experiment.test.labels, counts
         ) as diagnosed:
             self.confusion = tested = self._tested(state, experiment.test)
+        if not math.isfinite(tested.loss):
+            raise DivergedError(f"the test loss is not finite after round {state.round}")
         measures = {"test_loss": tested.loss, **vars(summarise(tested.confusion, counts)), **diagnosed}
         if experiment.val is not None:
             held_out = self._tested(state, experiment.val)
