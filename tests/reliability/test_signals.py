@@ -47,7 +47,7 @@ def test_a_signal_saves_the_last_round_and_says_how_to_go_on(name: str, backend:
 def test_pressing_ctrl_c_again_and_again_ends_as_cleanly(tmp_path: Path) -> None:
     out, log = tmp_path / "run", tmp_path / "log"
     options = ["run", "--method", "scaffold", *DIGITS, "--rounds", "5000", "--backend", "parallel"]
-    options += ["--set", "run.workers=2", "--set", "run.checkpoint_every=1"]
+    options += ["--set", "run.workers=2", "--set", "run.checkpoint_every=1000"]
     process = command([*options, "--out", str(out), "--quiet"], log)
     assert wait_until(lambda: lines(out) >= 3, process)
     while process.is_alive():
@@ -56,16 +56,19 @@ def test_pressing_ctrl_c_again_and_again_ends_as_cleanly(tmp_path: Path) -> None
         time.sleep(0.01)
     assert process.exitcode == 130
     assert "Traceback" not in log.read_text()
-    assert not list((out / "checkpoints").glob("*.tmp"))
+    assert f"--out {out} --resume" in log.read_text()
+    [saved] = (out / "checkpoints").iterdir()
+    assert saved.name == f"round-{lines(out):06d}.safetensors"
 
 
 @pytest.mark.parametrize("presses", [1, 2])
 def test_ctrl_c_while_a_checkpoint_is_written(
     presses: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, save_file = tmp_path / "run", checkpoint.save_file
+    out, save_file, saved = tmp_path / "run", checkpoint.save_file, []
 
     def interrupted(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
+        saved.append(path)
         Path(path).write_bytes(b"half of it")
         for _ in range(presses):
             os.kill(os.getpid(), signal.SIGINT)
@@ -77,9 +80,27 @@ def test_ctrl_c_while_a_checkpoint_is_written(
     with interrupts.handled(), pytest.raises(StoppedError):
         fedwcm.run("scaffold", out=out, **SMALL)
     monkeypatch.undo()
+    assert len(saved) == 1, "it was written to its end"
     assert [path.name for path in (out / "checkpoints").iterdir()] == ["round-000003.safetensors"]
     fedwcm.run("scaffold", out=out, resume=True, **SMALL)
     assert_same_run(out, tmp_path / "whole")
+
+
+def test_a_signal_while_the_model_is_written_does_not_keep_the_run_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, write_model = tmp_path / "run", runner.write_model
+
+    def interrupted(*arguments: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+        write_model(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(runner, "write_model", interrupted)
+    with interrupts.handled(), pytest.raises(KeyboardInterrupt):
+        fedwcm.run("scaffold", out=out, **SMALL)
+    assert (out / "summary.json").exists()
+    assert fedwcm.load(out) is not None
 
 
 def test_a_signal_during_the_evaluation_undoes_the_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,7 @@ class Runner:
         self.clock = experiment.rounds.clock
         self.history: list[RoundRecord] = []
         self.seconds = 0.0
+        self._saved = 0
         self.confusion: Evaluation | None = None
         self.tracking = Tracking(experiment.config.run.track)
 
@@ -157,11 +158,13 @@ class Runner:
             history = [record for record in self.history if record.round <= self.state.round]
             saved = checkpoint.Checkpoint(self.state, history, self.seconds)
             checkpoint.save(self.folder.checkpoints, saved, self.experiment.rounds.store)
+            self._saved = self.state.round
 
     def _save_last_round(self) -> None:
         """Save the last round that was completed; the one that was cut short is forgotten."""
         self.experiment.rounds.store.rollback(self.state.round)
-        self._save()
+        if self.state.round > self._saved:
+            self._save()
 
     def _finish(self) -> RunResult:
         experiment, state = self.experiment, self.state
