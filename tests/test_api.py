@@ -81,18 +81,18 @@ def test_validation_data_is_held_out_of_training_and_chooses_the_round() -> None
 
 
 def test_own_model_by_module_and_factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_models.py").write_text(
+    (tmp_path / "models_of_one_s_own.py").write_text(
         "from torch import nn\n"
         "def tiny(input_shape, classes, width=8):\n"
         "    layers = nn.Linear(64, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, classes)\n"
         "    return nn.Sequential(nn.Flatten(), *layers)\n"
     )
     monkeypatch.chdir(tmp_path)
-    options = {**SMALL, "model": "my_models:tiny", "settings": {"model.width": 16}}
+    options = {**SMALL, "model": "models_of_one_s_own:tiny", "settings": {"model.width": 16}}
     result = fedwcm.run("fedwcm", out="run", **options)
     with pytest.raises(ValueError, match="only the run's folder names"):
         fedwcm.load("run")
-    for model in (fedwcm.load("run", trust=True), fedwcm.load("run", model="my_models:tiny")):
+    for model in (fedwcm.load("run", trust=True), fedwcm.load("run", model="models_of_one_s_own:tiny")):
         assert sum(p.numel() for p in model.parameters()) == 64 * 16 + 16 + 16 * 10 + 10
     again = fedwcm.run("fedwcm", **options)
     assert again.history[-1].test_loss == result.history[-1].test_loss
