@@ -83,7 +83,7 @@ class InProcess:
 
 
 class BlockCollector:
-    """Results of blocks, put back into the order in which the clients were asked for."""
+    """Results of blocks, put back into the order in which the clients were asked for: by ascending id."""
 
     def __init__(self, ids: Ints) -> None:
         self._ids = ids
@@ -149,7 +149,7 @@ def without_nonfinite(result: ClientUpdates) -> ClientUpdates:
 
 def _finite_rows(value: Tensor) -> NDArray[np.bool_]:
     """Tell which rows are finite. A finite sum says so at once; an infinite one may only have overflowed."""
-    rows = value.flatten(1)
+    rows = value.reshape(len(value), -1)
     finite = torch.isfinite(rows.sum(dim=1))
     if not finite.all():
         finite |= torch.isfinite(rows).all(dim=1)
