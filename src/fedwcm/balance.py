@@ -7,7 +7,7 @@ unless given).
     D   = ‖p̂ − p‖₁                                  discrepancy: 0 when balanced, below 2 always
     s_k = Σ_c d_c n_kc / Σ_c n_kc                    Eq. 3, with d_c = max(p̂_c − p_c, 0) ("scarcity")
                                                      or |p̂_c − p_c| ("absolute", the printed form)
-    s_k = ‖p̂ − p_k‖₁                                 the prose of Section 5.1 ("local"), p_k the client's own distribution
+    s_k = ‖p̂ − p_k‖₁                                 or the prose of Section 5.1 ("local"): p_k the client's own
     T   = scale / (C · D)                            infinite when balanced
     w_k = exp(s_k / T) / Σ_j exp(s_j / T)            Eq. 4; FedWCM-X multiplies by n_k and renormalises
     α⁺  = α₀ + (1 − α₀)(1 − e^(−D)) · ŝ_round / ŝ    Eq. 5, kept in [α₀, 1 − ALPHA_MARGIN]

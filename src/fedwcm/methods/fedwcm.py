@@ -17,9 +17,10 @@ computed over the clients that answered. On balanced data with clients of equal 
 Where the paper contradicts itself, the default follows the intent stated in the text, and the printed form is an
 option: d_c = max(p̂_c − p_c, 0) (`score="absolute"`: |p̂_c − p_c|, which favours head classes), exponent D
 (`alpha_rule="temperature"`: T/C, under which more imbalance means more stale momentum; `"temperature-clients"`: T
-over the number of clients), q as printed (`q="inverse"`, `q="off"`). The prose scores a client by its *own* distance
-from the target, ‖p̂ − p_k‖₁, which does not vanish on balanced data: `score="local"`, and `alpha_rule="local"` for
-its mean over all clients as exponent, for which each client reports that one number. The server step and the normaliser are FedCM's options (`fedcm.py`).
+over the number of clients), q as printed (`q="inverse"`, `q="off"`). The prose scores a client by its *own*
+distance from the target, ‖p̂ − p_k‖₁, which does not vanish on balanced data: `score="local"`, and
+`alpha_rule="local"` for its mean over all clients as exponent, for which each client reports that one number. The
+server step and the normaliser are FedCM's options (`fedcm.py`).
 
 FedWCM-X is for clients of unequal size:
 
@@ -37,7 +38,14 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from fedwcm.balance import adaptive_alpha, client_scores, client_weights, discrepancy, local_deviations, temperature
+from fedwcm.balance import (
+    adaptive_alpha,
+    client_scores,
+    client_weights,
+    discrepancy,
+    local_deviations,
+    temperature,
+)
 from fedwcm.core.checks import require
 from fedwcm.core.method import mean_weights
 from fedwcm.core.mixins import ClientStatistics, LocalRates
