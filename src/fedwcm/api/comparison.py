@@ -30,6 +30,7 @@ from fedwcm.api.types import (
     SamplerLike,
 )
 from fedwcm.config.objects import object_label
+from fedwcm.config.recipes import expanded
 from fedwcm.config.schema import INCIDENTAL, Config, Settings, overlay, to_settings
 from fedwcm.core.checks import require
 from fedwcm.engine.backends.errors import WorkerDiedError, WorkerError
@@ -120,7 +121,7 @@ def compare(
     eval_every: int | None = None,
     device: str | None = None,
     privacy: Literal["none", "he"] | None = None,
-    diagnostics: Sequence[Literal["concentration"]] | None = None,
+    diagnostics: Sequence[Literal["concentration", "train_set"]] | None = None,
     track: Sequence[str] | None = None,
     backend: Literal["auto", "sequential", "vectorized", "parallel"] | None = None,
 ) -> Comparison:
@@ -170,7 +171,7 @@ def compare(
         eval_every: rounds between evaluations.
         device: `auto`, `cpu`, `cuda`, `mps`, …
         privacy: `none`, or `he`: gather the class distribution under homomorphic encryption.
-        diagnostics: what else to measure at every evaluation: `concentration`.
+        diagnostics: what else to measure at every evaluation: `concentration`, `train_set`.
         track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
         backend: `auto`, `sequential`, `vectorized` or `parallel`.
     """
@@ -181,12 +182,17 @@ def compare(
         check_trackers(cell.request.config.run.track, cell.folder)
     with locked(Path(out)):
         ComparisonFolder(Path(out)).write_index({cell.folder.name: cell.label for cell in cells})
-        if jobs == 1:
-            for number, cell in enumerate(cells, 1):
-                _run_here(cell, f"{number}/{len(cells)}", progress())
-        else:
-            _run_apart(cells, jobs, sys.stderr.write if progress is not Silent else lambda _: 0)
+        run_cells(cells, jobs, progress)
         return collect(cells, Path(out), report)
+
+
+def run_cells(cells: Sequence[Cell], jobs: int, progress: Callable[[], Progress]) -> None:
+    """Run what is not finished yet: one after the other here, or each in a process of its own."""
+    if jobs == 1:
+        for number, cell in enumerate(cells, 1):
+            _run_here(cell, f"{number}/{len(cells)}", progress())
+    else:
+        _run_apart(cells, jobs, sys.stderr.write if progress is not Silent else lambda _: 0)
 
 
 def plan(
@@ -199,7 +205,7 @@ def plan(
     """The runs of a comparison. What is said of a method in its brackets wins over the grid and the rest."""
     cells = []
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    for method, point, seed in itertools.product(methods, points, seeds):
+    for method, point, seed in itertools.product(expanded(methods), points, seeds):
         own = request(method, None, None, {})
         name = method if isinstance(method, str) else object_label(method)
         suffix = ", ".join(f"{key}={value}" for key, value in point.items())

@@ -128,7 +128,7 @@ class RunOptions:
         workers: processes of the parallel backend; 0 for one per core.
         privacy: how the class distribution is gathered: in the clear (`none`) or under homomorphic encryption
             (`he`).
-        diagnostics: additional measurements at every evaluation: `concentration`.
+        diagnostics: additional measurements at every evaluation: `concentration`, `train_set`.
         track: experiment trackers to log to: `tensorboard`, `mlflow`, `wandb`.
         reject_nonfinite: ignore a client whose update contains a NaN or an infinity; `false` lets it end the run.
         profile: record the seconds spent in each phase since the last evaluated round.
@@ -143,7 +143,7 @@ class RunOptions:
     backend: Literal["auto", "sequential", "vectorized", "parallel"] = "auto"
     workers: int = 0
     privacy: Literal["none", "he"] = "none"
-    diagnostics: tuple[Literal["concentration"], ...] = ()
+    diagnostics: tuple[Literal["concentration", "train_set"], ...] = ()
     track: tuple[str, ...] = ()
     reject_nonfinite: bool = True
     profile: bool = False

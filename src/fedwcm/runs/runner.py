@@ -18,6 +18,7 @@ from fedwcm.engine.evaluate import Evaluation, evaluate
 from fedwcm.engine.rounds import DivergedError, ServerState
 from fedwcm.metrics.classification import summarise
 from fedwcm.metrics.diagnostics import diagnosing
+from fedwcm.metrics.train_set import train_set_metrics
 from fedwcm.runs import checkpoint, interrupts
 from fedwcm.runs.files import StorageError
 from fedwcm.runs.folder import RunFolder
@@ -135,6 +136,9 @@ class Runner:
         if not math.isfinite(tested.loss):
             raise DivergedError(f"the test loss is not finite after round {state.round}")
         measures = {"test_loss": tested.loss, **vars(summarise(tested.confusion, counts)), **diagnosed}
+        if "train_set" in experiment.config.run.diagnostics:
+            x = experiment.rounds.trainer.method.eval_params(state.x, state.method)
+            measures |= train_set_metrics(experiment.network, experiment.rounds.federation, x, state.buffers)
         if experiment.val is not None:
             held_out = self._tested(state, experiment.val)
             correct = np.diag(held_out.confusion).sum() / held_out.confusion.sum()
