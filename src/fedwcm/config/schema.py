@@ -128,6 +128,8 @@ class RunOptions:
         workers: processes of the parallel backend; 0 for one per core.
         privacy: how the class distribution is gathered: in the clear (`none`) or under homomorphic encryption
             (`he`).
+        shot_groups: which classes have many, medium and few samples: by the `range` of class sizes, cut in three
+            on a logarithmic scale, or by cumulative `share` of the samples (75 and 95 %).
         diagnostics: additional measurements at every evaluation: `concentration`.
         track: experiment trackers to log to: `tensorboard`, `mlflow`, `wandb`.
         reject_nonfinite: ignore a client whose update contains a NaN or an infinity; `false` lets it end the run.
@@ -143,6 +145,7 @@ class RunOptions:
     backend: Literal["auto", "sequential", "vectorized", "parallel"] = "auto"
     workers: int = 0
     privacy: Literal["none", "he"] = "none"
+    shot_groups: Literal["range", "share"] = "range"
     diagnostics: tuple[Literal["concentration"], ...] = ()
     track: tuple[str, ...] = ()
     reject_nonfinite: bool = True
