@@ -22,6 +22,7 @@ from fedwcm.engine.batches import Augmentation
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import SequentialForward
+from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.network import Network
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.rounds import Rounds, ServerState
@@ -223,6 +224,7 @@ def make_rounds(
     workers: int = 1,
     lr: float = 0.1,
     lr_decay: float = 1.0,
+    learning_rate: LearningRate | None = None,
     aggregation: Aggregation | None = None,
 ) -> Rounds:
     """An engine over this federation; everybody takes part unless a participation is given."""
@@ -238,8 +240,7 @@ def make_rounds(
         everybody,
         backend,
         store,
-        lr,
-        lr_decay,
+        learning_rate or LearningRate(lr=lr, schedule="exponential", lr_decay=lr_decay),
         aggregation=aggregation or Aggregation(),
     )
 

@@ -332,8 +332,7 @@ def _rounds(config: Config, trainer: ClientTrainer, federation: Federation, choi
         participation=config.participation,
         backend=backend,
         store=store,
-        lr=config.local.lr,
-        lr_decay=config.local.lr_decay,
+        learning_rate=config.local,
         aggregation=config.aggregation,
     )
 

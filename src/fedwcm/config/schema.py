@@ -16,6 +16,7 @@ from fedwcm.config.options import make, parse_value, plain
 from fedwcm.config.recipes import RECIPES
 from fedwcm.core.checks import require, unknown
 from fedwcm.engine.aggregation import Aggregation
+from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.participation import Participation
 
 Settings = dict[str, object]
@@ -85,30 +86,25 @@ class DataOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalOptions:
-    """How a client trains.
+class LocalOptions(LearningRate):
+    """How a client trains; the learning rate and its schedule are described in `LearningRate`.
 
     Args:
         epochs: passes over the client's data per round.
         batch_size: samples per mini-batch; the last batch of an epoch may be smaller.
-        lr: learning rate of the first round.
-        lr_decay: factor on the learning rate after every round.
         weight_decay: added to the direction after clipping.
         clip: maximum norm of a step's direction; `none` for no clipping.
     """
 
     epochs: int = 5
     batch_size: int = 50
-    lr: float = 0.1
-    lr_decay: float = 1.0
     weight_decay: float = 0.0
     clip: float | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
         require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
-        require(self.lr > 0, "lr", self.lr, "positive")
-        require(0 < self.lr_decay <= 1, "lr_decay", self.lr_decay, "in (0, 1]")
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "non-negative")
         require(self.clip is None or self.clip > 0, "clip", self.clip, "positive or none")
 
