@@ -119,7 +119,11 @@ def headless() -> nn.Module:
 
 
 def population(
-    federation: InMemoryFederation, epochs: int = 2, batch_size: int = 8, rounds: int = 10
+    federation: InMemoryFederation,
+    epochs: int | None = 2,
+    batch_size: int = 8,
+    rounds: int = 10,
+    steps: int | None = None,
 ) -> Population:
     totals = federation.counts.sum(axis=0)
     return Population(
@@ -130,6 +134,7 @@ def population(
         rounds=rounds,
         epochs=epochs,
         batch_size=batch_size,
+        steps=steps,
     )
 
 
@@ -141,7 +146,8 @@ def make_trainer(
     stacked: bool = False,
     loss: Loss | None = None,
     augmentation: Augmentation | None = None,
-    epochs: int = 2,
+    epochs: int | None = 2,
+    steps: int | None = None,
     batch_size: int = 8,
     weight_decay: float = 0.0,
     clip: float | None = None,
@@ -155,7 +161,7 @@ def make_trainer(
         sampler=Uniform(),
         augmentation=augmentation,
         forward=stacked_forward(network) if stacked else SequentialForward(network),
-        population=population(federation, epochs, batch_size),
+        population=population(federation, epochs, batch_size, steps=steps),
         weight_decay=weight_decay,
         clip=clip,
         seed=seed,

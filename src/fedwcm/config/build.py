@@ -305,6 +305,7 @@ def _population(config: Config, federation: Federation) -> Population:
         rounds=config.run.rounds,
         epochs=config.local.epochs,
         batch_size=config.local.batch_size,
+        steps=config.local.steps,
     )
 
 
