@@ -16,8 +16,8 @@ from fedwcm.core.mixins import TwoPhase
 from fedwcm.core.types import Cohort, Ints, Population, State
 from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.backends.in_process import Backend, InProcess
-from fedwcm.engine.backends.plan import stacked_forward
 from fedwcm.engine.backends.processes import Processes
+from fedwcm.engine.backends.stacking import stacked_forward
 from fedwcm.engine.batches import Augmentation
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.federation import InMemoryFederation

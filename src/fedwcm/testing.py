@@ -26,7 +26,7 @@ from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.types import Context, Population, Vec
 from fedwcm.engine.backends.in_process import InProcess
-from fedwcm.engine.backends.plan import stacked_forward
+from fedwcm.engine.backends.stacking import stacked_forward
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import SequentialForward
