@@ -74,6 +74,7 @@ def run(
     loss: LossLike | None = None,
     sampler: SamplerLike | None = None,
     epochs: int | None = None,
+    steps: int | None = None,
     batch_size: int | None = None,
     lr: float | None = None,
     participation: float | None = None,
@@ -127,6 +128,7 @@ def run(
         loss: the clients' loss: a name, `package.module:Name`, a `Loss` or its class.
         sampler: how clients draw their batches: a name, `package.module:Name`, a `Sampler` or its class.
         epochs: local epochs per round.
+        steps: local steps per round, instead of epochs.
         batch_size: samples in a mini-batch.
         lr: local learning rate.
         participation: share of the clients sampled each round.
