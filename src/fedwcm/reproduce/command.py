@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwcm.api.comparison import Cell as Run
-from fedwcm.api.comparison import run_cells
+from fedwcm.api.execution import run_cells
+from fedwcm.api.plan import Cell as Run
 from fedwcm.api.request import Request
 from fedwcm.config.objects import NO_OBJECTS
 from fedwcm.reproduce.cells import Cell, Scope, expand

@@ -128,15 +128,16 @@ class Runner:
         experiment = self.experiment
         if experiment.test is None:
             return {}
-        counts = experiment.train_counts
+        counts, options = experiment.train_counts, experiment.config.run
         with diagnosing(
-            experiment.config.run.diagnostics, experiment.network, experiment.test.labels, counts
+            options.diagnostics, experiment.network, experiment.test.labels, counts, options.shot_groups
         ) as diagnosed:
             self.confusion = tested = self._tested(state, experiment.test)
         if not math.isfinite(tested.loss):
             raise DivergedError(f"the test loss is not finite after round {state.round}")
-        measures = {"test_loss": tested.loss, **vars(summarise(tested.confusion, counts)), **diagnosed}
-        if "train_set" in experiment.config.run.diagnostics:
+        metrics = summarise(tested.confusion, counts, options.shot_groups)
+        measures = {"test_loss": tested.loss, **vars(metrics), **diagnosed}
+        if "train_set" in options.diagnostics:
             x = experiment.rounds.trainer.method.eval_params(state.x, state.method)
             measures |= train_set_metrics(experiment.network, experiment.rounds.federation, x, state.buffers)
         if experiment.val is not None:
