@@ -74,11 +74,12 @@ def _operations(config: Config) -> float | None:
 def _samples_a_round(config: Config) -> float | None:
     """Samples that the clients of a round see: the long tail's, times the share of clients and the epochs."""
     largest = class_samples(config.data.dataset)
-    if largest is None or not isinstance(config.data.imbalance, float):
+    epochs = config.local.epochs
+    if largest is None or epochs is None or not isinstance(config.data.imbalance, float):
         return None
     classes = DATASETS[config.data.dataset].num_classes
     tail = sum(config.data.imbalance ** (c / (classes - 1)) for c in range(classes))
-    return float(tail) * largest * config.participation.fraction * config.local.epochs
+    return float(tail) * largest * config.participation.fraction * epochs
 
 
 def _model(model: Component) -> tuple[str, tuple[tuple[str, object], ...]]:
