@@ -10,6 +10,8 @@ import numpy as np
 from fedwcm.runs.records import Summary
 
 COLUMNS = {
+    "selected_accuracy": "selected",
+    "val_accuracy": "validation",
     "final_accuracy": "final",
     "last_mean_accuracy": "last 10 evaluations",
     "best_accuracy": "best",
@@ -19,6 +21,9 @@ COLUMNS = {
     "macro_f1": "macro F1",
     "seconds_per_round": "s/round",
 }
+
+VALIDATED = ("selected_accuracy", "val_accuracy")
+"""Columns that only runs with validation data have: shown where there is one."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,15 @@ def rows_of(runs: Mapping[str, Sequence[RunNumbers]], columns: Iterable[str] = C
     ]
 
 
+def shown_columns(rows: Sequence[Row]) -> dict[str, str]:
+    """The columns of a table with their titles, without those of validation data if no run had any."""
+    return {
+        column: title
+        for column, title in COLUMNS.items()
+        if column not in VALIDATED or any(row.values[column] for row in rows)
+    }
+
+
 def best_of(rows: Sequence[Row], columns: Iterable[str]) -> dict[str, float]:
     """The best mean of each column over the rows without a diverged run; empty for a single row."""
     best = {}
@@ -69,9 +83,10 @@ def best_of(rows: Sequence[Row], columns: Iterable[str]) -> dict[str, float]:
 
 def markdown_table(rows: Sequence[Row]) -> str:
     """The table as Markdown, aligned so that it also reads well as plain text."""
-    cells = [["method", *COLUMNS.values(), "runs"]]
+    columns = shown_columns(rows)
+    cells = [["method", *columns.values(), "runs"]]
     for row in rows:
-        numbers = [_cell(row.values[column], row.runs > 1) for column in COLUMNS]
+        numbers = [_cell(row.values[column], row.runs > 1) for column in columns]
         runs = f"{row.runs}" + (f" ({row.diverged} diverged)" if row.diverged else "")
         cells.append([row.label, *numbers, runs])
     widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
