@@ -100,11 +100,10 @@ def _notes(groups: Sequence[MethodRuns], limit: int) -> list[str]:
 
 
 def _table(groups: Sequence[MethodRuns], target: float | None) -> Table:
-    every = {key: name for key, name in COLUMNS.items() if key not in COSTS} | COSTS
-    rows = rows_of({group.label: [_numbers(run) for run in group.runs] for group in groups}, every)
-    shown = shown_columns(rows)
+    columns = {key: name for key, name in COLUMNS.items() if key not in COSTS} | COSTS
+    rows = rows_of({group.label: [_numbers(run) for run in group.runs] for group in groups}, columns)
     return Table(
-        columns={key: name for key, name in every.items() if key in shown or key in COSTS},
+        columns=shown_columns(rows, columns),
         rows=rows,
         milestones=[[milestones(run) for run in group.runs] for group in groups],
         target=_default_target(groups) if target is None else target,

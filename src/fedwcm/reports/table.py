@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedwcm.metrics.classification import SHOTS
 from fedwcm.runs.records import Summary
 
 COLUMNS = {
@@ -22,8 +23,8 @@ COLUMNS = {
     "seconds_per_round": "s/round",
 }
 
-VALIDATED = ("selected_accuracy", "val_accuracy")
-"""Columns that only runs with validation data have: shown where there is one."""
+OPTIONAL = (*SHOTS, "selected_accuracy", "val_accuracy")
+"""Columns that some runs do not have."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,6 @@ def rows_of(runs: Mapping[str, Sequence[RunNumbers]], columns: Iterable[str] = C
     ]
 
 
-def shown_columns(rows: Sequence[Row]) -> dict[str, str]:
-    """The columns of a table with their titles, without those of validation data if no run had any."""
-    return {
-        column: title
-        for column, title in COLUMNS.items()
-        if column not in VALIDATED or any(row.values[column] for row in rows)
-    }
-
-
 def best_of(rows: Sequence[Row], columns: Iterable[str]) -> dict[str, float]:
     """The best mean of each column over the rows without a diverged run; empty for a single row."""
     best = {}
@@ -79,6 +71,13 @@ def best_of(rows: Sequence[Row], columns: Iterable[str]) -> dict[str, float]:
         if len(means) > 1:
             best[column] = min(means) if column.endswith("_per_round") else max(means)
     return best
+
+
+def shown_columns(rows: Sequence[Row], columns: Mapping[str, str] = COLUMNS) -> dict[str, str]:
+    """The columns without those that no row has: shot groups on nearly balanced data, the selected accuracy."""
+    return {
+        key: name for key, name in columns.items() if key not in OPTIONAL or any(row.values[key] for row in rows)
+    }
 
 
 def markdown_table(rows: Sequence[Row]) -> str:
@@ -97,11 +96,11 @@ def markdown_table(rows: Sequence[Row]) -> str:
 
 def csv_table(rows: Sequence[Row]) -> str:
     """The table with full precision: two columns, mean and standard deviation, for each number."""
-    text = io.StringIO()
+    text, columns = io.StringIO(), shown_columns(rows)
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["method", *[f"{c}_{part}" for c in COLUMNS for part in ("mean", "std")], "runs", "diverged"])
+    writer.writerow(["method", *[f"{c}_{part}" for c in columns for part in ("mean", "std")], "runs", "diverged"])
     for row in rows:
-        numbers = [value for column in COLUMNS for value in row.values[column] or ("", "")]
+        numbers = [value for column in columns for value in row.values[column] or ("", "")]
         writer.writerow([row.label, *numbers, row.runs, row.diverged])
     return text.getvalue()
 

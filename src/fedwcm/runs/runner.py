@@ -141,15 +141,16 @@ class Runner:
         experiment = self.experiment
         if experiment.test is None:
             return {}
-        counts = experiment.train_counts
+        counts, options = experiment.train_counts, experiment.config.run
         with diagnosing(
-            experiment.config.run.diagnostics, experiment.network, experiment.test.labels, counts
+            options.diagnostics, experiment.network, experiment.test.labels, counts, options.shot_groups
         ) as diagnosed:
             tested = self._tested(model, experiment.test)
         if not math.isfinite(tested.loss):
             raise DivergedError(f"the test loss is not finite after round {model.round}")
         self.confusion = tested.confusion
-        measures = {"test_loss": tested.loss, **vars(summarise(tested.confusion, counts)), **diagnosed}
+        metrics = summarise(tested.confusion, counts, options.shot_groups)
+        measures = {"test_loss": tested.loss, **vars(metrics), **diagnosed}
         if experiment.val is not None:
             measures |= _validation(self._tested(model, experiment.val))
         return measures
