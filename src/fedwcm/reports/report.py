@@ -10,7 +10,7 @@ from fedwcm.reports.figures import Figure
 from fedwcm.reports.load import LoadedRun, MethodRuns, differing
 from fedwcm.reports.run_figures import run_figures
 from fedwcm.reports.series import megabytes, milestones, seconds_per_round
-from fedwcm.reports.table import COLUMNS, Row, RunNumbers, rows_of
+from fedwcm.reports.table import COLUMNS, Row, RunNumbers, rows_of, shown_columns
 
 SHOWN = 10
 """Methods that are switched on at first: all if there are no more, otherwise the best."""
@@ -101,9 +101,10 @@ def _notes(groups: Sequence[MethodRuns], limit: int) -> list[str]:
 
 def _table(groups: Sequence[MethodRuns], target: float | None) -> Table:
     columns = {key: name for key, name in COLUMNS.items() if key not in COSTS} | COSTS
+    rows = rows_of({group.label: [_numbers(run) for run in group.runs] for group in groups}, columns)
     return Table(
-        columns=columns,
-        rows=rows_of({group.label: [_numbers(run) for run in group.runs] for group in groups}, columns),
+        columns=shown_columns(rows, columns),
+        rows=rows,
         milestones=[[milestones(run) for run in group.runs] for group in groups],
         target=_default_target(groups) if target is None else target,
     )

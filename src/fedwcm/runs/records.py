@@ -30,7 +30,8 @@ class RoundRecord(JsonRecord):
 
     Args:
         seconds: time spent since the run started, in rounds and evaluations.
-        many, medium, few: mean accuracy of the classes with that many training samples.
+        many, medium, few: mean accuracy of the classes with that many training samples; None if there are none, as
+            on nearly balanced data (`fedwcm.metrics.classification.shot_groups`).
         per_class_accuracy: None for a class without test samples.
         left_out: the clients whose answers were not used, and why; None if there were none.
     """
@@ -41,9 +42,9 @@ class RoundRecord(JsonRecord):
     test_accuracy: float | None = optional()
     balanced_accuracy: float | None = optional(given="test_accuracy")
     macro_f1: float | None = optional(given="test_accuracy")
-    many: float | None = optional(given="test_accuracy")
-    medium: float | None = optional(given="test_accuracy")
-    few: float | None = optional(given="test_accuracy")
+    many: float | None = optional()
+    medium: float | None = optional()
+    few: float | None = optional()
     per_class_accuracy: tuple[float | None, ...] | None = optional(given="test_accuracy")
     val_accuracy: float | None = optional()
     val_loss: float | None = optional(given="val_accuracy")
@@ -74,9 +75,9 @@ class Outcome(JsonRecord):
     best_accuracy: float | None
     balanced_accuracy: float | None = optional(given="final_accuracy")
     macro_f1: float | None = optional(given="final_accuracy")
-    many: float | None = optional(given="final_accuracy")
-    medium: float | None = optional(given="final_accuracy")
-    few: float | None
+    many: float | None = optional()
+    medium: float | None = optional()
+    few: float | None = optional()
     test_loss: float | None = optional(given="final_accuracy")
     selected_round: int | None = optional()
     selected_accuracy: float | None = optional()
@@ -87,7 +88,7 @@ def outcome_of(history: Sequence[RoundRecord]) -> Outcome:
     rounds = history[-1].round if history else 0
     tested = [record.test_accuracy for record in history if record.test_accuracy is not None]
     if not tested:
-        return Outcome(rounds=rounds, final_accuracy=None, best_accuracy=None, few=None)
+        return Outcome(rounds=rounds, final_accuracy=None, best_accuracy=None)
     last = history[-1]
     validated = [record for record in history if record.val_accuracy is not None]
     selected = max(validated, key=lambda record: record.val_accuracy or 0.0, default=None)
@@ -192,9 +193,9 @@ class EvaluationRecord(JsonRecord):
     test_accuracy: float
     balanced_accuracy: float
     macro_f1: float
-    many: float | None
-    medium: float | None
-    few: float | None
+    many: float | None = optional()
+    medium: float | None = optional()
+    few: float | None = optional()
     per_class_accuracy: tuple[float | None, ...]
 
 

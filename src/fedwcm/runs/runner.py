@@ -127,14 +127,15 @@ class Runner:
         experiment = self.experiment
         if experiment.test is None:
             return {}
-        counts = experiment.train_counts
+        counts, options = experiment.train_counts, experiment.config.run
         with diagnosing(
-            experiment.config.run.diagnostics, experiment.network, experiment.test.labels, counts
+            options.diagnostics, experiment.network, experiment.test.labels, counts, options.shot_groups
         ) as diagnosed:
             self.confusion = tested = self._tested(state, experiment.test)
         if not math.isfinite(tested.loss):
             raise DivergedError(f"the test loss is not finite after round {state.round}")
-        measures = {"test_loss": tested.loss, **vars(summarise(tested.confusion, counts)), **diagnosed}
+        metrics = summarise(tested.confusion, counts, options.shot_groups)
+        measures = {"test_loss": tested.loss, **vars(metrics), **diagnosed}
         if experiment.val is not None:
             held_out = self._tested(state, experiment.val)
             correct = np.diag(held_out.confusion).sum() / held_out.confusion.sum()
