@@ -11,7 +11,6 @@ from torch import Tensor
 
 from fedwcm.flower.checks import UnusableError
 
-
 NOT_FINITE = "has a NaN or an infinity"
 
 
