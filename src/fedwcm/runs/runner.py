@@ -153,8 +153,8 @@ class Runner:
         metrics = summarise(tested.confusion, counts, options.shot_groups)
         measures = {"test_loss": tested.loss, **vars(metrics), **diagnosed}
         if "train_set" in options.diagnostics:
-            x = experiment.rounds.trainer.method.eval_params(state.x, state.method)
-            measures |= train_set_metrics(experiment.network, experiment.rounds.federation, x, state.buffers)
+            federation = experiment.rounds.federation
+            measures |= train_set_metrics(experiment.network, federation, model.x, model.buffers)
         if experiment.val is not None:
             measures |= _validation(self._tested(model, experiment.val))
         return measures
