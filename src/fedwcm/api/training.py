@@ -74,6 +74,7 @@ def run(
     loss: LossLike | None = None,
     sampler: SamplerLike | None = None,
     epochs: int | None = None,
+    steps: int | None = None,
     batch_size: int | None = None,
     lr: float | None = None,
     participation: float | None = None,
@@ -127,6 +128,7 @@ def run(
         loss: the clients' loss: a name, `package.module:Name`, a `Loss` or its class.
         sampler: how clients draw their batches: a name, `package.module:Name`, a `Sampler` or its class.
         epochs: local epochs per round.
+        steps: local steps per round, instead of epochs.
         batch_size: samples in a mini-batch.
         lr: local learning rate.
         participation: share of the clients sampled each round.
@@ -173,12 +175,21 @@ def _start(asked: Request, folder: RunFolder | None, resume: bool, report: bool,
 
 def _nothing_left(folder: RunFolder, experiment: Experiment) -> bool:
     """Whether the folder's run came to its end; raises if it was another one than is to be resumed."""
-    changed = differences(folder.config(), experiment.config)
-    if changed or folder.finished:
+    try:
+        refuse_another(folder, experiment.config)
+    except ValueError:
         experiment.rounds.backend.close()
+        raise
+    if folder.finished:
+        experiment.rounds.backend.close()
+    return folder.finished
+
+
+def refuse_another(folder: RunFolder, config: Config) -> None:
+    """Raise if the folder's run has another configuration than this one, which is resolved."""
+    changed = differences(folder.config(), config)
     if changed:
         raise ValueError(f"{folder.path} cannot be resumed with another configuration: " + "; ".join(changed))
-    return folder.finished
 
 
 def _played(experiment: Experiment, folder: RunFolder | None, progress: Progress, report: bool) -> RunResult:

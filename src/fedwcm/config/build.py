@@ -160,9 +160,24 @@ def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True
         objects: objects that the configuration describes but cannot rebuild.
         trusted: whether names of the form `package.module:Name` may be imported; see `fedwcm.config.resolve`.
     """
-    components, device = Components.of(config, objects, trusted=trusted), chosen_device(config.run.device)
-    drawn = config.data.dataset == synthetic.NAME
-    source = _generated(config, device) if drawn else _loaded(config, objects, trusted, device)
+    components = Components.of(config, objects, trusted=trusted)
+    return assemble(config, components, run_data(config, objects, trusted=trusted), objects, trusted=trusted)
+
+
+def run_data(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> RunData:
+    """Return the samples of a run, divided among its clients."""
+    device = chosen_device(config.run.device)
+    if config.data.dataset == synthetic.NAME:
+        return _generated(config, device)
+    return _loaded(config, objects, trusted, device)
+
+
+def assemble(
+    config: Config, components: Components, source: RunData, objects: Objects = NO_OBJECTS, *, trusted: bool = True
+) -> Experiment:
+    """Return a run of this configuration on samples that are there already, divided as it says."""
+    device = chosen_device(config.run.device)
+    config = replace(config, data=source.config.data, partition=source.config.partition)
     module, model = chosen_model(
         config.model,
         objects.model,
@@ -171,7 +186,7 @@ def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True
         model_seed(config.run.seed),
         trusted=trusted,
     )
-    config = replace(components.resolved(source.config), model=model, run=replace(config.run, device=str(device)))
+    config = replace(components.resolved(config), model=model, run=replace(config.run, device=str(device)))
     network = Network(module, device)
     x, buffers = network.initial()
     network.point_parameters(x)  # otherwise the module would hold a second copy of the model
@@ -313,6 +328,7 @@ def _population(config: Config, federation: Federation) -> Population:
         rounds=config.run.rounds,
         epochs=config.local.epochs,
         batch_size=config.local.batch_size,
+        steps=config.local.steps,
     )
 
 
@@ -340,8 +356,7 @@ def _rounds(config: Config, trainer: ClientTrainer, federation: Federation, choi
         participation=config.participation,
         backend=backend,
         store=store,
-        lr=config.local.lr,
-        lr_decay=config.local.lr_decay,
+        learning_rate=config.local,
         aggregation=config.aggregation,
     )
 

@@ -49,6 +49,7 @@ FLAGS: dict[str, Flag] = {
     "loss": Flag("loss.name", "the clients' loss, or package.module:Name; options in brackets"),
     "sampler": Flag("sampler.name", "how clients draw their batches, or package.module:Name; options in brackets"),
     "epochs": Flag("local.epochs", "local epochs a round"),
+    "steps": Flag("local.steps", "local steps a round, instead of epochs"),
     "batch_size": Flag("local.batch_size", "samples in a mini-batch"),
     "lr": Flag("local.lr", "local learning rate"),
     "participation": Flag("participation.fraction", "share of the clients sampled each round"),

@@ -16,6 +16,7 @@ from fedwcm.config.options import make, parse_value, plain
 from fedwcm.config.recipes import RECIPES
 from fedwcm.core.checks import require, unknown
 from fedwcm.engine.aggregation import Aggregation
+from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.participation import Participation
 
 Settings = dict[str, object]
@@ -84,31 +85,39 @@ class DataOptions:
         return self.dataset.removeprefix("object:").partition("#")[0]
 
 
+DEFAULT_EPOCHS = 5
+
+
 @dataclass(frozen=True, kw_only=True)
-class LocalOptions:
-    """How a client trains.
+class LocalOptions(LearningRate):
+    """How a client trains; the learning rate and its schedule are described in `LearningRate`.
 
     Args:
-        epochs: passes over the client's data per round.
+        epochs: passes over the client's data per round; 5 if `steps` is not given either.
+        steps: local steps per round, the same for all clients, instead of `epochs`: a client that has used all of
+            its data goes on with another pass.
         batch_size: samples per mini-batch; the last batch of an epoch may be smaller.
-        lr: learning rate of the first round.
-        lr_decay: factor on the learning rate after every round.
         weight_decay: added to the direction after clipping.
         clip: maximum norm of a step's direction; `none` for no clipping.
     """
 
-    epochs: int = 5
+    epochs: int | None = None
+    steps: int | None = None
     batch_size: int = 50
-    lr: float = 0.1
-    lr_decay: float = 1.0
     weight_decay: float = 0.0
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
+        super().__post_init__()
+        if self.epochs is None and self.steps is None:
+            object.__setattr__(self, "epochs", DEFAULT_EPOCHS)
+        require(self.epochs is None or self.epochs >= 1, "epochs", self.epochs, "at least 1")
+        require(self.steps is None or self.steps >= 1, "steps", self.steps, "at least 1")
+        both = self.steps is not None and self.epochs is not None
+        require(
+            not both, "steps", self.steps, f"none with epochs = {self.epochs}: a client takes one or the other"
+        )
         require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
-        require(self.lr > 0, "lr", self.lr, "positive")
-        require(0 < self.lr_decay <= 1, "lr_decay", self.lr_decay, "in (0, 1]")
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "non-negative")
         require(self.clip is None or self.clip > 0, "clip", self.clip, "positive or none")
 
@@ -261,6 +270,10 @@ def write_toml(config: Config, path: Path) -> None:
     path.write_text(tomli_w.dumps(sections), encoding="utf-8")
 
 
+EXCLUSIVE = ("local.epochs", "local.steps")
+"""Two options of which a run has one: the one that is given later replaces the other."""
+
+
 def overlay(below: Mapping[str, object], above: Mapping[str, object]) -> Settings:
     """Merge settings, `above` taking precedence; a component that changes its name loses its old options."""
     merged = dict(below)
@@ -270,6 +283,9 @@ def overlay(below: Mapping[str, object], above: Mapping[str, object]) -> Setting
             merged = {key: value for key, value in merged.items() if not key.startswith(f"{section}.")}
             if section == "method":
                 merged.pop("run.name", None)  # it named the old method
+    for one, other in (EXCLUSIVE, EXCLUSIVE[::-1]):
+        if above.get(one) is not None:
+            merged.pop(other, None)
     return {**merged, **above}
 
 

@@ -15,7 +15,7 @@ from fedwcm.core.mixins import LocalRates, TwoPhase
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.sampler import Sampler
 from fedwcm.core.types import Clients, Context, Floats, Ints, Population, Report, State, Vec
-from fedwcm.engine.batches import Augmentation, Schedule, local_steps
+from fedwcm.engine.batches import Augmentation, Schedule, visits
 from fedwcm.engine.forward import Forward
 from fedwcm.engine.local_data import BlockData
 from fedwcm.engine.oracle import MiniBatchOracle
@@ -89,7 +89,7 @@ class ClientTrainer:
 
     def steps(self, samples: Ints) -> Ints:
         """Return the number of local steps for clients with these numbers of samples."""
-        return local_steps(samples, self.population.epochs, self.population.batch_size)
+        return self.population.local_steps(samples)
 
     def initial_state(self, clients: Clients, x: Vec) -> State:
         """Return the state of clients that take part for the first time."""
@@ -145,12 +145,11 @@ class ClientTrainer:
         return c, o
 
     def _schedule(self, shards: Sequence[Shard], ctx: Context) -> Schedule:
-        epochs, size = self.population.epochs, self.population.batch_size
+        size = self.population.batch_size
         orders, draws = [], []
         for shard, client, steps in zip(shards, ctx.clients.ids, ctx.clients.steps, strict=True):
             rng = generator(self.seed, Purpose.BATCHES, ctx.round, int(client))
-            labels = shard.labels
-            orders.append([self.sampler.epoch(labels, rng) for _ in range(epochs)])
+            orders.append(visits(self.sampler, shard.labels, int(steps), size, rng))
             if self.augmentation is not None:
                 rng = generator(self.seed, Purpose.AUGMENT, ctx.round, int(client))
                 draws.append(self.augmentation.draw(rng, int(steps), size))

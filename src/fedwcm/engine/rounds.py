@@ -13,6 +13,7 @@ from fedwcm.engine.backends.in_process import NOT_FINITE, Backend
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.clock import Clock
 from fedwcm.engine.federation import Federation
+from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.server import RoundResult, update
 from fedwcm.engine.store import ClientStore
@@ -49,8 +50,7 @@ class Rounds:
     participation: Participation
     backend: Backend
     store: ClientStore
-    lr: float
-    lr_decay: float
+    learning_rate: LearningRate
     statistics: Report | None = None
     aggregation: Aggregation = field(default_factory=Aggregation)
     clock: Clock = field(default_factory=Clock, kw_only=True)
@@ -113,7 +113,7 @@ class Rounds:
         return result
 
     def _lr(self, r: int) -> float:
-        return self.lr * self.lr_decay**r
+        return self.learning_rate.at(r, self.trainer.population.rounds)
 
     def _cohort(self, r: int, result: ClientUpdates) -> Cohort:
         samples = self.federation.samples[result.ids]

@@ -39,13 +39,14 @@ def to_tensors(record: ArrayRecord, device: torch.device) -> State:
 def population_record(population: Population) -> ConfigRecord:
     """The public facts about the federation as a record."""
     values = {field.name: getattr(population, field.name) for field in fields(population)}
-    return ConfigRecord({**values, "prior": population.prior.tolist()})
+    given = {key: value for key, value in values.items() if value is not None}
+    return ConfigRecord({**given, "prior": population.prior.tolist()})
 
 
 def read_population(record: ConfigRecord) -> Population:
     """A record as the public facts about the federation."""
     values: dict[str, Any] = dict(record)
-    return Population(**{**values, "prior": np.array(values["prior"], dtype=np.float64)})
+    return Population(**{"epochs": None, **values, "prior": np.array(values["prior"], dtype=np.float64)})
 
 
 def broadcast_records(sent: Broadcast, population: Population) -> RecordDict:

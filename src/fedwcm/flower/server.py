@@ -131,8 +131,7 @@ def _deployed(
         participation=config.participation,
         backend=backend,
         store=backend.store,
-        lr=config.local.lr,
-        lr_decay=config.local.lr_decay,
+        learning_rate=config.local,
         aggregation=config.aggregation,
         statistics=setup.survey,
     )

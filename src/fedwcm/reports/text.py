@@ -146,8 +146,10 @@ def _is_option(key: str) -> bool:
 
 
 def _training(settings: Settings, differing_keys: Sequence[str]) -> str:
-    model, rounds, epochs, batch, rate = (settings.get(key, "?") for key in TRAINING)
-    said = f"Training: model {model}, {_number(rounds, 'round')}; a client takes {_number(epochs, 'epoch')} "
+    model, rounds, batch, rate = (settings.get(key, "?") for key in TRAINING)
+    work = next((unit for unit in ("step", "epoch") if f"local.{unit}s" in settings), "epoch")
+    amount = _number(settings.get(f"local.{work}s", "?"), work)
+    said = f"Training: model {model}, {_number(rounds, 'round')}; a client takes {amount} "
     said += f"in batches of {batch} at a learning rate of {rate}"
     for part, usual in (("loss", "cross_entropy"), ("sampler", "uniform")):
         name = settings.get(f"{part}.name", usual)
@@ -156,7 +158,7 @@ def _training(settings: Settings, differing_keys: Sequence[str]) -> str:
     return said + "."
 
 
-TRAINING = ("model.name", "run.rounds", "local.epochs", "local.batch_size", "local.lr")
+TRAINING = ("model.name", "run.rounds", "local.batch_size", "local.lr")
 
 
 def _warnings(run: LoadedRun) -> list[str]:
