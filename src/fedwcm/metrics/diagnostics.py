@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
+import numpy as np
 from torch import Tensor
 
 from fedwcm.core.types import Floats, Ints
@@ -34,5 +35,5 @@ def _angles(network: Network, train_counts: Ints, rule: ShotRule) -> dict[str, o
     if network.head is None or network.head.out_features != len(train_counts):
         return {"classifier_angle": None, "minority_angle": None}
     rows: Floats = network.head.weight.detach().cpu().double().numpy()
-    few = shot_groups(train_counts, rule).get("few", [])
+    few = shot_groups(train_counts, rule).get("few", np.empty(0, dtype=np.int64))
     return {"classifier_angle": mean_angle(rows), "minority_angle": mean_angle(rows[few])}
