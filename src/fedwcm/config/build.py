@@ -32,6 +32,7 @@ from fedwcm.engine.federation import Federation, InMemoryFederation
 from fedwcm.engine.memory import keep_freed_memory
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
+from fedwcm.engine.smallest_batch import require_trainable, smallest_batch
 from fedwcm.engine.store import ClientStore
 from fedwcm.engine.uploads import require_possible
 from fedwcm.models import has_embedding
@@ -191,9 +192,11 @@ def assemble(
     x, buffers = network.initial()
     network.point_parameters(x)  # otherwise the module would hold a second copy of the model
     federation = source.federation
-    population = _population(config, federation)
-    cohort, few = _largest_cohort(config, population), _few_samples(federation)
-    choice = choose(config.run.backend, config.run.workers, network, cohort, few)
+    few = _few_samples(federation)
+    smallest = smallest_batch(config.local.drop_last, config.local.batch_size, network, few)
+    population = _population(config, federation, smallest)
+    require_trainable(federation.samples, population, network, few)
+    choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population), few)
     trainer = components.trainer(config, choice.forward(network), population)
     for note in filter(None, (source.normalization, choice.note)):
         LOG.info(note)
@@ -318,7 +321,7 @@ def _generated(config: Config, device: torch.device) -> RunData:
     )
 
 
-def _population(config: Config, federation: Federation) -> Population:
+def _population(config: Config, federation: Federation, smallest: int) -> Population:
     totals = _class_totals(federation, config.run.privacy)
     return Population(
         clients=len(federation.samples),
@@ -329,6 +332,7 @@ def _population(config: Config, federation: Federation) -> Population:
         epochs=config.local.epochs,
         batch_size=config.local.batch_size,
         steps=config.local.steps,
+        smallest_batch=smallest,
     )
 
 

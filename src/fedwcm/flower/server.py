@@ -5,16 +5,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedwcm.config.build import Experiment, model_facts
 from fedwcm.config.components import Components
 from fedwcm.config.schema import Component, Config, DataOptions, differences
+from fedwcm.core.types import Population
 from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.forward import SequentialForward
+from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
+from fedwcm.engine.smallest_batch import require_trainable, smallest_batch
 from fedwcm.flower.backend import FlowerBackend
 from fedwcm.flower.client_directory import ClientDirectory
 from fedwcm.flower.federation_setup import FederationSetup, collect_setup
@@ -81,8 +85,20 @@ def _serve(
     directory = ClientDirectory(grid, options.federation)
     directory.wait()
     setup = _setup(folder, directory, options, components)
-    trainer = components.trainer(options.config, SequentialForward(made), setup.population(options.config))
+    population = _population(options.config, setup, directory, made)
+    trainer = components.trainer(options.config, SequentialForward(made), population)
     return Runner(_deployed(options, directory, setup, trainer, evaluate), folder, LogProgress()).run()
+
+
+def _population(config: Config, setup: FederationSetup, directory: ClientDirectory, made: Network) -> Population:
+    """The public facts about the federation, with the smallest batch that the model can train on."""
+    assert directory.info is not None, "clients have sent their info before"
+    dtype = getattr(torch, directory.info.input_dtype)
+    sample = torch.zeros(1, *directory.info.input_shape, dtype=dtype, device=made.device)
+    smallest = smallest_batch(config.local.drop_last, config.local.batch_size, made, sample)
+    population = replace(setup.population(config), smallest_batch=smallest)
+    require_trainable(directory.samples, population, made, sample)
+    return population
 
 
 def _resolved(config: Config, components: Components, model: ModelFactory) -> Config:
