@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwcm.config.components import Components
+from fedwcm.config.device import chosen_device
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
 from fedwcm.config.resolve import OBJECT, needed
@@ -394,15 +395,3 @@ def _few_samples(federation: Federation) -> Tensor:
 
 def _largest_cohort(config: Config, population: Population) -> int:
     return max(1, round(config.participation.fraction * population.clients))
-
-
-def chosen_device(name: str) -> torch.device:
-    """Return the device of this name; `auto` is a GPU if there is one."""
-    if name != "auto":
-        try:
-            return torch.device(name)
-        except RuntimeError:
-            raise ValueError(f"run.device = {name!r} is not allowed: it must be auto, cpu, cuda, mps, …") from None
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
