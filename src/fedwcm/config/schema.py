@@ -98,7 +98,9 @@ class LocalOptions(LearningRate):
         epochs: passes over the client's data per round; 5 if `steps` is not given either.
         steps: local steps per round, the same for all clients, instead of `epochs`: a client that has used all of
             its data goes on with another pass.
-        batch_size: samples per mini-batch; the last batch of an epoch may be smaller.
+        batch_size: samples per mini-batch; the last batch of a pass may be smaller.
+        drop_last: leave the last batch of a pass out if it is smaller and not the only one (`true`), never
+            (`false`), or only if it has one sample and the model's BatchNorm could not train on it (`auto`).
         weight_decay: added to the direction after clipping.
         clip: maximum norm of a step's direction; `none` for no clipping.
     """
@@ -106,6 +108,7 @@ class LocalOptions(LearningRate):
     epochs: int | None = None
     steps: int | None = None
     batch_size: int = 50
+    drop_last: Literal["auto"] | bool = "auto"
     weight_decay: float = 0.0
     clip: float | None = None
 
