@@ -314,6 +314,8 @@ def _population(config: Config, federation: Federation) -> Population:
         epochs=config.local.epochs,
         batch_size=config.local.batch_size,
         steps=config.local.steps,
+        momentum=config.local.momentum,
+        nesterov=config.local.nesterov,
     )
 
 

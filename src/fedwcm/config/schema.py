@@ -17,6 +17,7 @@ from fedwcm.config.recipes import RECIPES
 from fedwcm.core.checks import require, unknown
 from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.learning_rate import LearningRate
+from fedwcm.engine.optimizer import Optimizer
 from fedwcm.engine.participation import Participation
 
 Settings = dict[str, object]
@@ -89,26 +90,23 @@ DEFAULT_EPOCHS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalOptions(LearningRate):
-    """How a client trains; the learning rate and its schedule are described in `LearningRate`.
+class LocalOptions(LearningRate, Optimizer):
+    """How a client trains. The options of `LearningRate` and `Optimizer` are described there.
 
     Args:
         epochs: passes over the client's data per round; 5 if `steps` is not given either.
         steps: local steps per round, the same for all clients, instead of `epochs`: a client that has used all of
             its data goes on with another pass.
         batch_size: samples per mini-batch; the last batch of an epoch may be smaller.
-        weight_decay: added to the direction after clipping.
-        clip: maximum norm of a step's direction; `none` for no clipping.
     """
 
     epochs: int | None = None
     steps: int | None = None
     batch_size: int = 50
-    weight_decay: float = 0.0
-    clip: float | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        LearningRate.__post_init__(self)
+        Optimizer.__post_init__(self)
         if self.epochs is None and self.steps is None:
             object.__setattr__(self, "epochs", DEFAULT_EPOCHS)
         require(self.epochs is None or self.epochs >= 1, "epochs", self.epochs, "at least 1")
@@ -118,8 +116,6 @@ class LocalOptions(LearningRate):
             not both, "steps", self.steps, f"none with epochs = {self.epochs}: a client takes one or the other"
         )
         require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "non-negative")
-        require(self.clip is None or self.clip > 0, "clip", self.clip, "positive or none")
 
 
 @dataclass(frozen=True, kw_only=True)
