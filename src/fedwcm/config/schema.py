@@ -46,6 +46,8 @@ class DataOptions:
         normalize: `standard` (by mean and standard deviation of the training samples), `none`, `[mean, std]`, or
             `auto`: integers stay unchanged for a model with an embedding, everything else is `standard`.
         test_fraction: share of each class held out for testing if the data has no test set.
+        test_clients: hold out whole clients for testing instead: their share, or their names. For data with
+            clients of its own and no test set.
         val_fraction: share of each class of the training data held out for validation (to select a round or a
             learning rate) if the data has no validation set.
         imbalance: size of the rarest class over that of the most frequent, obtained by dropping samples; `none`
@@ -67,6 +69,7 @@ class DataOptions:
     image_size: int | None = None
     normalize: Literal["auto", "standard", "none"] | tuple[float, ...] | tuple[tuple[float, ...], ...] = "auto"
     test_fraction: float = 0.2
+    test_clients: float | tuple[str, ...] | tuple[int, ...] | None = None
     val_fraction: float = 0.0
     imbalance: float | Literal["auto", "none"] = "auto"
     profile: Literal["exponential", "step"] = "exponential"
@@ -144,7 +147,7 @@ class RunOptions:
             (`he`).
         shot_groups: which classes have many, medium and few samples: by the `range` of class sizes, cut in three
             on a logarithmic scale, or by cumulative `share` of the samples (75 and 95 %).
-        diagnostics: additional measurements at every evaluation: `concentration`.
+        diagnostics: additional measurements at every evaluation: `concentration`, `train_set`.
         track: experiment trackers to log to: `tensorboard`, `mlflow`, `wandb`.
         reject_nonfinite: ignore a client whose update contains a NaN or an infinity; `false` lets it end the run.
         profile: record the seconds spent in each phase since the last evaluated round.
@@ -162,7 +165,7 @@ class RunOptions:
     workers: int = 0
     privacy: Literal["none", "he"] = "none"
     shot_groups: Literal["range", "share"] = "range"
-    diagnostics: tuple[Literal["concentration"], ...] = ()
+    diagnostics: tuple[Literal["concentration", "train_set"], ...] = ()
     track: tuple[str, ...] = ()
     reject_nonfinite: bool = True
     profile: bool = False
