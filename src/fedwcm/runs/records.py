@@ -204,6 +204,12 @@ class ComparisonIndex(JsonRecord):
 
     Args:
         labels: for each run's folder, in the order of the comparison, the name of what is compared.
+        jobs: how many runs went on at a time.
+        grid: the dotted options that were varied.
+        verdicts: every pair of methods on the same task; None until the comparison has ended.
     """
 
     labels: Mapping[str, str]
+    jobs: int | None = optional()
+    grid: tuple[str, ...] | None = optional()
+    verdicts: tuple[Mapping[str, object], ...] | None = optional()
