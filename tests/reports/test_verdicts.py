@@ -57,7 +57,9 @@ def test_what_all_runs_of_a_seed_share_does_not_count(pairs: list[tuple[float, f
     assert shifted is not None
     if np.ptp(one - other) > 1e-6:
         assert shifted.p == pytest.approx(plain.p, abs=1e-6)
-        assert plain.p == pytest.approx(stats.ttest_rel(one, other).pvalue)
+        known = stats.ttest_rel(one, other)
+        assert plain.p == pytest.approx(known.pvalue)
+        assert (plain.low, plain.high) == pytest.approx(tuple(known.confidence_interval(0.95)), abs=1e-9)
     assert plain.low - 1e-12 <= plain.mean <= plain.high + 1e-12
 
 

@@ -1,12 +1,11 @@
 """`fedwcm.compare`: every method × seed × grid point as a run of its own, then one table and one report."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from fedwcm.api.execution import run_apart, run_here
+from fedwcm.api.execution import run_cells
 from fedwcm.api.plan import Cell, check, plan
 from fedwcm.api.request import flags_in, request
 from fedwcm.api.types import (
@@ -87,9 +86,10 @@ def compare(
     participation: float | None = None,
     rounds: int | None = None,
     eval_every: int | None = None,
+    patience: int | None = None,
     device: str | None = None,
     privacy: Literal["none", "he"] | None = None,
-    diagnostics: Sequence[Literal["concentration"]] | None = None,
+    diagnostics: Sequence[Literal["concentration", "train_set"]] | None = None,
     track: Sequence[str] | None = None,
     backend: Literal["auto", "sequential", "vectorized", "parallel"] | None = None,
 ) -> Comparison:
@@ -123,7 +123,7 @@ def compare(
         image_size: side of the square that images are scaled and cut to.
         normalize: `auto`, `standard`, `none`, or `[mean, std]`.
         test_fraction: share held out for testing where the data has no test part; 0.2 by default.
-        val_fraction: share of the training data held out for validation.
+        val_fraction: share of the training data held out for validation, which selects the model that is kept.
         augment: flip and crop images at random.
         imbalance: samples of the rarest class over those of the most frequent, in (0, 1], made by leaving samples
             out; `"none"` for the data as it is. Named data sets have 0.1 by default.
@@ -140,9 +140,10 @@ def compare(
         participation: share of the clients sampled each round.
         rounds: communication rounds.
         eval_every: rounds between evaluations.
+        patience: evaluations in a row without a better one on the validation data after which a run stops.
         device: `auto`, `cpu`, `cuda`, `mps`, …
         privacy: `none`, or `he`: gather the class distribution under homomorphic encryption.
-        diagnostics: what else to measure at every evaluation: `concentration`.
+        diagnostics: what else to measure at every evaluation: `concentration`, `train_set`.
         track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
         backend: `auto`, `sequential`, `vectorized` or `parallel`.
     """
@@ -156,11 +157,7 @@ def compare(
         most_jobs = max(jobs, folder.index().jobs or 1)  # some of the runs may be there from then
         index = ComparisonIndex(labels=labels, jobs=most_jobs, grid=tuple(grid or {}))
         folder.write_index(index)
-        if jobs == 1:
-            for number, cell in enumerate(cells, 1):
-                run_here(cell, f"{number}/{len(cells)}", progress())
-        else:
-            run_apart(cells, jobs, sys.stderr.write if progress is not Silent else lambda _: 0)
+        run_cells(cells, jobs, progress)
         return collect(cells, index, Path(out), report)
 
 
@@ -172,7 +169,9 @@ def collect(cells: Sequence[Cell], index: ComparisonIndex, out: Path, report: bo
     groups = load_runs([out])
     rows, headline = rows_of(groups), comparison_headline(groups)
     folder = ComparisonFolder(out)
-    folder.write_index(replace(index, verdicts=tuple(verdict_records(groups))))
+    folder.write_index(
+        replace(index, outcomes=folder.outcomes(index.labels), verdicts=tuple(verdict_records(groups)))
+    )
     joined = "\n\n".join(headline)
     text = f"# Comparison\n\n{joined}\n\n{markdown_table(rows)}\n"
     folder.write_tables(csv_table(rows), latex_table(rows), text)

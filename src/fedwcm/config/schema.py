@@ -22,6 +22,8 @@ from fedwcm.engine.participation import Participation
 Settings = dict[str, object]
 """Dotted options, such as `local.lr`."""
 
+SelectBy = Literal["accuracy", "balanced_accuracy"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
@@ -96,7 +98,9 @@ class LocalOptions(LearningRate):
         epochs: passes over the client's data per round; 5 if `steps` is not given either.
         steps: local steps per round, the same for all clients, instead of `epochs`: a client that has used all of
             its data goes on with another pass.
-        batch_size: samples per mini-batch; the last batch of an epoch may be smaller.
+        batch_size: samples per mini-batch; the last batch of a pass may be smaller.
+        drop_last: leave the last batch of a pass out if it is smaller and not the only one (`true`), never
+            (`false`), or only if it has one sample and the model's BatchNorm could not train on it (`auto`).
         weight_decay: added to the direction after clipping.
         clip: maximum norm of a step's direction; `none` for no clipping.
     """
@@ -104,6 +108,7 @@ class LocalOptions(LearningRate):
     epochs: int | None = None
     steps: int | None = None
     batch_size: int = 50
+    drop_last: Literal["auto"] | bool = "auto"
     weight_decay: float = 0.0
     clip: float | None = None
 
@@ -131,13 +136,19 @@ class RunOptions:
         rounds: communication rounds.
         seed: seed of all randomness of the run.
         eval_every: rounds between evaluations; the last round is always evaluated.
+        select_by: metric on the validation data, if there are any, that selects the round whose model is kept:
+            `accuracy` or `balanced_accuracy`.
+        patience: evaluations in a row without a better one on the validation data after which the run stops; 0
+            for never.
         checkpoint_every: rounds between checkpoints.
         device: `auto` (a GPU if there is one), `cpu`, `cuda`, `mps`, …
         backend: `auto`, `sequential`, `vectorized` (stacked clients) or `parallel` (processes).
         workers: processes of the parallel backend; 0 for one per core.
         privacy: how the class distribution is gathered: in the clear (`none`) or under homomorphic encryption
             (`he`).
-        diagnostics: additional measurements at every evaluation: `concentration`.
+        shot_groups: which classes have many, medium and few samples: by the `range` of class sizes, cut in three
+            on a logarithmic scale, or by cumulative `share` of the samples (75 and 95 %).
+        diagnostics: additional measurements at every evaluation: `concentration`, `train_set`.
         track: experiment trackers to log to: `tensorboard`, `mlflow`, `wandb`.
         reject_nonfinite: ignore a client whose update contains a NaN or an infinity; `false` lets it end the run.
         profile: record the seconds spent in each phase since the last evaluated round.
@@ -147,12 +158,15 @@ class RunOptions:
     rounds: int = 100
     seed: int = 0
     eval_every: int = 1
+    select_by: SelectBy = "accuracy"
+    patience: int = 0
     checkpoint_every: int = 10
     device: str = "auto"
     backend: Literal["auto", "sequential", "vectorized", "parallel"] = "auto"
     workers: int = 0
     privacy: Literal["none", "he"] = "none"
-    diagnostics: tuple[Literal["concentration"], ...] = ()
+    shot_groups: Literal["range", "share"] = "range"
+    diagnostics: tuple[Literal["concentration", "train_set"], ...] = ()
     track: tuple[str, ...] = ()
     reject_nonfinite: bool = True
     profile: bool = False
@@ -161,6 +175,7 @@ class RunOptions:
         require(self.rounds >= 1, "rounds", self.rounds, "at least 1")
         require(0 <= self.seed < 2**63, "seed", self.seed, "a non-negative whole number")
         require(self.eval_every >= 1, "eval_every", self.eval_every, "at least 1")
+        require(self.patience >= 0, "patience", self.patience, "a number of evaluations, or 0 for none")
         require(self.checkpoint_every >= 1, "checkpoint_every", self.checkpoint_every, "at least 1")
 
 

@@ -81,8 +81,7 @@ class Rounds:
         with self.clock.phase("server"):
             uploads, clipped = receive(self.aggregation, result.upload)
             after = update(method, before.x, before.buffers, s, uploads, cohort)
-        if not _finite(after.x):
-            raise DivergedError(f"the model has a NaN or an infinity after round {r + 1}")
+        _require_finite({"model": after.x, "model's buffers": after.buffers, **after.state}, r)
         self.store.commit(r + 1, result.ids)
         record = {"participants": len(cohort), **exchange.record(), **_measures(result, after)}
         if self.aggregation.max_norm is not None:
@@ -162,9 +161,16 @@ def _require_mostly_finite(result: ClientUpdates | None, r: int) -> None:
         raise DivergedError(f"{refused} of {answers} updates have a NaN or an infinity in round {r + 1}")
 
 
+def _require_finite(state: State, r: int) -> None:
+    """Raise unless everything that the server keeps after a round is finite."""
+    for name, value in state.items():
+        if not _finite(value):
+            raise DivergedError(f"the {name} has a NaN or an infinity after round {r + 1}")
+
+
 def _finite(x: Vec) -> bool:
     """Whether every number is finite. A finite sum says so at once; an infinite one may only have overflowed."""
-    return bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())
+    return not x.is_floating_point() or bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())
 
 
 def _measures(result: ClientUpdates, after: RoundResult) -> dict[str, object]:

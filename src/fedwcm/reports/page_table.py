@@ -30,9 +30,9 @@ def results(table: Table) -> str:
 
 
 def _headings(table: Table) -> list[str]:
-    numbers = [
-        _heading(name, _first(key), "number", sorted_by=key == FIRST) for key, name in table.columns.items()
-    ]
+    first = next((key for key in FIRST if key in table.columns), None)
+    columns = table.columns.items()
+    numbers = [_heading(name, _first(key), "number", sorted_by=key == first) for key, name in columns]
     numbers.insert(1, _heading("against the best", "ascending", ""))
     numbers.insert(2, _heading("rounds to", "ascending", "number", " <span data-target></span>"))
     swept = [_heading(key, "ascending", "number") for key in swept_keys(table.rows)]

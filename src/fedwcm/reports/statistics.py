@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtr, stdtrit  # scipy.stats takes a second to import
 
 LEVEL = 0.95
 """Of confidence: a difference counts if its corrected p-value is below 1 − LEVEL."""
@@ -65,9 +65,9 @@ def paired_test(differences: Sequence[float]) -> PairedTest | None:
     mean = float(np.mean(differences))
     if np.ptp(differences) <= 1e-12 * max(1.0, abs(mean)):
         return PairedTest(mean, mean, mean, 1.0 if mean == 0 else 2.0 ** (1 - number))
-    result = stats.ttest_1samp(differences, 0.0)
-    low, high = result.confidence_interval(LEVEL)
-    return PairedTest(mean, float(low), float(high), float(result.pvalue))
+    error = float(np.std(differences, ddof=1)) / number**0.5
+    reach = float(stdtrit(number - 1, (1 + LEVEL) / 2)) * error
+    return PairedTest(mean, mean - reach, mean + reach, 2 * float(stdtr(number - 1, -abs(mean) / error)))
 
 
 def differences(

@@ -9,19 +9,20 @@ from fedwcm.reports.series import megabytes, seconds_per_round
 from fedwcm.reports.statistics import Difference, Spread, differences, spread
 
 COLUMNS = {
-    "final_accuracy": "final",
     "selected_accuracy": "selected",
+    "final_accuracy": "final",
     "few": "few",
     "medium": "medium",
     "many": "many",
     "macro_f1": "macro F1",
     "best_accuracy": "best",
     "last_mean_accuracy": "last 10 evaluations",
+    "val_accuracy": "validation",
     "seconds_per_round": "s/round",
     "megabytes_per_round": "MB/round",
 }
-FIRST = "final_accuracy"
-"""The metric by which rows are ranked."""
+FIRST = ("selected_accuracy", "final_accuracy")
+"""The metrics by which rows are ranked: the first that all have."""
 
 COSTS = ("seconds_per_round", "megabytes_per_round")
 """Columns in which less is better."""
@@ -61,6 +62,13 @@ class Task:
     name: str
     groups: tuple[MethodRuns, ...]
 
+    @property
+    def first(self) -> str:
+        """The metric by which methods are ranked: the selected accuracy if all have validation data."""
+        selected, final = FIRST
+        runs = [run for group in self.groups for run in group.runs]
+        return selected if all(run.outcome.number(selected) is not None for run in runs) else final
+
 
 def columns_of(rows: Sequence[Row]) -> dict[str, str]:
     """The columns in which any row has a number, with their headings."""
@@ -78,7 +86,7 @@ def tasks_of(groups: Sequence[MethodRuns]) -> list[Task]:
 
 
 def rows_of(groups: Sequence[MethodRuns]) -> list[Row]:
-    """The rows of a table: task by task, the best final accuracy first, methods with a diverged run last."""
+    """The rows of a table: task by task, the best accuracy first, methods with a diverged run last."""
     positions = {group.label: number for number, group in enumerate(groups)}
     return [row for task in tasks_of(groups) for row in _ranked(task, positions)]
 
@@ -101,11 +109,11 @@ def _ranked(task: Task, positions: dict[str, int]) -> list[Row]:
         )
         for group in task.groups
     ]
-    return sorted(rows, key=_rank)
+    return sorted(rows, key=lambda row: _rank(row, task.first))
 
 
-def _rank(row: Row) -> tuple[bool, float]:
-    value = row.values[FIRST]
+def _rank(row: Row, column: str) -> tuple[bool, float]:
+    value = row.values[column]
     return row.diverged > 0, float("inf") if value is None else -value.mean
 
 
@@ -126,8 +134,9 @@ def number_of(run: LoadedRun, column: str) -> float | None:
     return seconds_per_round(run) if column == "seconds_per_round" else run.outcome.number(column)
 
 
-def pairs(task: Task, column: str = FIRST) -> list[Difference]:
+def pairs(task: Task, column: str | None = None) -> list[Difference]:
     """The methods of a task compared with each other, over finished runs; none with a diverged run takes part."""
+    column = column or task.first
     values: dict[str, dict[Hashable, float]] = {}
     for group in task.groups:
         numbers = {str(run.seed): number_of(run, column) for run in group.runs if run.finished}

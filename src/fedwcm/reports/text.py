@@ -61,10 +61,24 @@ def run_headline(run: LoadedRun) -> list[str]:
     if run.diverged:
         when = "Before it diverged the model was"
     said = [f"{when} at a test accuracy of {final:.3f}; the best evaluation had {best:.3f}."]
+    said = [*_selected(run), *said]
+    if run.summary is not None and run.summary.stopped:
+        said.append(f"It stopped early, {run.summary.stopped}.")
     many, few = run.outcome.many, run.outcome.few
     if many is not None and few is not None:
         said.append(f"Frequent classes reach {many:.3f}, rare ones {few:.3f}.")
     return said
+
+
+def _selected(run: LoadedRun) -> list[str]:
+    """What was selected on the validation data, if there is any."""
+    outcome = run.outcome
+    if outcome.selected_accuracy is None or outcome.val_accuracy is None:
+        return []
+    return [
+        f"The model of round {outcome.selected_round} is kept, the best on the validation data "
+        f"({outcome.val_accuracy:.3f}): it has a test accuracy of {outcome.selected_accuracy:.3f}."
+    ]
 
 
 def warnings(groups: Sequence[MethodRuns]) -> list[str]:
@@ -93,6 +107,8 @@ def tiles(run: LoadedRun) -> list[tuple[str, str, str]]:
 
 
 ACCURACIES = (
+    ("selected accuracy", "selected_accuracy", "test accuracy of the best round on the validation data"),
+    ("validation", "val_accuracy", "accuracy of that round on the validation data"),
     ("final accuracy", "final_accuracy", "on the test data"),
     ("best", "best_accuracy", "of all evaluations"),
     ("last 10 evaluations", "last_mean_accuracy", "their mean accuracy"),

@@ -17,7 +17,7 @@ from fedwcm.reports.table import (
 )
 from fedwcm.reports.text import listed
 
-JUDGED = (FIRST, "selected_accuracy", "few")
+JUDGED = (*FIRST, "few")
 """The metrics whose pairs are in `comparison.json`."""
 
 MOST_NAMED = 6
@@ -62,16 +62,18 @@ def _word(pair: Difference) -> str:
 
 
 def _sentences(task: Task) -> list[str]:
-    task = _shortly_named(task)
-    known = {group.label: accuracy for group in task.groups if (accuracy := _final(group)) and not group.diverged}
+    task, column = _shortly_named(task), task.first
+    tested = {group.label: _accuracy(group, column) for group in task.groups if not group.diverged}
+    known = {label: accuracy for label, accuracy in tested.items() if accuracy is not None}
     if not known:
         return ["No run was tested."]
     found = pairs(task)
+    has = "ends with" if column == "final_accuracy" else "in the round selected on validation data has"
     best = found[0].method if found else max(known, key=lambda label: known[label].mean)
     if not found:
-        return [f"{best} ends with a test accuracy of {_shown(known[best])}."]
+        return [f"{best} {has} a test accuracy of {_shown(known[best])}."]
     against = [pair for pair in found if pair.method == best]
-    said = [f"{best} ends with the highest test accuracy, {_shown(known[best])}."]
+    said = [f"{best} {has} the highest test accuracy, {_shown(known[best])}."]
     if all(pair.test is None for pair in against):
         nearest = against[0].other
         gap = known[best].mean - known[nearest].mean
@@ -119,8 +121,8 @@ def _named(found: Sequence[Difference]) -> str:
     return listed(names) if len(names) <= MOST_NAMED else f"{len(names)} others"
 
 
-def _final(group: MethodRuns) -> Spread | None:
-    values = [value for run in group.runs if (value := number_of(run, FIRST)) is not None]
+def _accuracy(group: MethodRuns, column: str) -> Spread | None:
+    values = [value for run in group.runs if (value := number_of(run, column)) is not None]
     return spread(values) if values else None
 
 

@@ -2,11 +2,12 @@
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from fedwcm.runs.files import replace_file
-from fedwcm.runs.folder import REPORT, read_json
-from fedwcm.runs.records import ComparisonIndex
+from fedwcm.runs.folder import REPORT, RunFolder, read_json
+from fedwcm.runs.records import OUTCOMES, ComparisonIndex
 
 
 class ComparisonFolder:
@@ -45,6 +46,14 @@ class ComparisonFolder:
         return {
             self.runs / name: f"{label}, seed {seeds[name]}" if several else label
             for name, label in labels.items()
+        }
+
+    def outcomes(self, names: Iterable[str]) -> dict[str, dict[str, float]]:
+        """The numbers to choose by of finished runs, by the names of their folders."""
+        summaries = {name: RunFolder(self.runs / name).summary() for name in names}
+        return {
+            name: {key: value for key in OUTCOMES if (value := summary.number(key)) is not None}
+            for name, summary in summaries.items()
         }
 
     def write_index(self, index: ComparisonIndex) -> None:
