@@ -6,7 +6,7 @@ from pathlib import PurePath
 from fedwcm.config.schema import Settings
 from fedwcm.core.json_record import is_number
 from fedwcm.reports.load import LoadedRun, MethodRuns, differing
-from fedwcm.reports.series import Spread, megabytes, metric, spread
+from fedwcm.reports.series import megabytes, metric
 
 MOST_WARNINGS = 8
 
@@ -20,7 +20,7 @@ def run_title(run: LoadedRun) -> str:
 
 def comparison_title(groups: Sequence[MethodRuns]) -> str:
     sets = list(dict.fromkeys(dataset_name(group.settings) for group in groups))
-    return f"{_number(len(groups), _kind(groups))} compared on {_listed(sets)}"
+    return f"{_number(len(groups), _kind(groups))} compared on {listed(sets)}"
 
 
 def _kind(groups: Sequence[MethodRuns]) -> str:
@@ -79,22 +79,6 @@ def _selected(run: LoadedRun) -> list[str]:
         f"The model of round {outcome.selected_round} is kept, the best on the validation data "
         f"({outcome.val_accuracy:.3f}): it has a test accuracy of {outcome.selected_accuracy:.3f}."
     ]
-
-
-def comparison_headline(groups: Sequence[MethodRuns]) -> list[str]:
-    """The best and the second method, and how their difference compares with the spread over seeds."""
-    reached = {group.label: accuracy for group in groups if (accuracy := _kept(group)) and not group.diverged}
-    ranked = sorted(reached.items(), key=lambda item: -item[1].mean)
-    if not ranked:
-        return ["No run was tested."]
-    (best, top), *others = ranked
-    selected = any(run.outcome.selected_round for group in groups for run in group.runs)
-    ends = "selected on the validation data, has" if selected else "ends with"
-    if not others:
-        return [f"{best} {ends} a test accuracy of {_shown(top)}."]
-    second, runner_up = others[0]
-    said = f"{best} {ends} the highest test accuracy, {_shown(top)}, before {second} with {_shown(runner_up)}."
-    return [said, _doubt(top, runner_up)]
 
 
 def warnings(groups: Sequence[MethodRuns]) -> list[str]:
@@ -216,29 +200,11 @@ def _warnings(run: LoadedRun) -> list[str]:
     return said
 
 
-def _kept(group: MethodRuns) -> Spread | None:
-    """Test accuracy of the models that are kept."""
-    values = [run.outcome.accuracy for run in group.runs if run.outcome.accuracy is not None]
-    return spread(values) if values else None
-
-
-def _doubt(top: Spread, second: Spread) -> str:
-    difference = top.mean - second.mean
-    if top.runs < 2 or second.runs < 2:
-        return f"The difference is {difference:.3f}, from one seed each: more seeds would show whether it holds."
-    size = "more" if difference > max(top.std, second.std) else "less"
-    return f"The difference is {difference:.3f}, {size} than the seeds' standard deviation."
-
-
-def _shown(value: Spread) -> str:
-    return f"{value.mean:.3f} ± {value.std:.3f}" if value.runs > 1 else f"{value.mean:.3f}"
-
-
 def _number(count: object, one: str, many: str | None = None) -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
 
 
