@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from fedwcm.config.recipes import RECIPES
+from fedwcm.flower import client_app
 from fedwcm.flower.server import serve
 from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
@@ -15,7 +17,8 @@ from fedwcm.samplers import SAMPLERS
 from fedwcm.teacher import TEACHER_FILE
 from tests.records import timeless
 
-from .federation import grid, in_simulator, model, run_config, test_data, write_teacher
+from .federation import CLIENTS, data, grid, in_simulator, model, run_config, test_data, write_teacher
+from .wire import WireGrid
 
 
 def on_flower(method: str, **changes: Any) -> RunResult:
@@ -69,3 +72,25 @@ def test_a_fixed_number_of_steps_gives_the_simulator_s_model() -> None:
 def test_another_seed_gives_another_model() -> None:
     one, other = on_flower("fedwcm"), on_flower("fedwcm", **{"run.seed": 12})
     assert not torch.equal(one.model["head.weight"], other.model["head.weight"])
+
+
+def counting(hidden: Any = None) -> nn.Module:
+    """A model with BatchNorm that averages over all batches it has counted."""
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8, momentum=None), nn.ReLU(), nn.Linear(8, 10)
+    )
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedsam"])
+def test_counters_of_batch_norm_are_the_same_everywhere(method: str) -> None:
+    """Integer buffers start anew with every client and round, whichever process trains it after which other."""
+    changes = {"local.batch_size": 500, "local.epochs": 3, "run.rounds": 2}
+    named = {**changes, "model.name": f"{__name__}:counting"}
+    sequential = in_simulator(method, **named)
+    parallel = in_simulator(method, **named, **{"run.backend": "parallel", "run.workers": 2})
+    config = run_config(method, **changes)
+    flower = serve(WireGrid(client_app(model=counting, data=data), config, CLIENTS), config, counting, test_data)
+    assert flower is not None
+    for name, tensor in sequential.model.items():
+        assert torch.equal(flower.model[name], tensor), name
+        torch.testing.assert_close(parallel.model[name], tensor, msg=name)
