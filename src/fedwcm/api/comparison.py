@@ -82,6 +82,7 @@ def compare(
     participation: float | None = None,
     rounds: int | None = None,
     eval_every: int | None = None,
+    patience: int | None = None,
     device: str | None = None,
     privacy: Literal["none", "he"] | None = None,
     diagnostics: Sequence[Literal["concentration"]] | None = None,
@@ -118,7 +119,7 @@ def compare(
         image_size: side of the square that images are scaled and cut to.
         normalize: `auto`, `standard`, `none`, or `[mean, std]`.
         test_fraction: share held out for testing where the data has no test part; 0.2 by default.
-        val_fraction: share of the training data held out for validation.
+        val_fraction: share of the training data held out for validation, which selects the model that is kept.
         augment: flip and crop images at random.
         imbalance: samples of the rarest class over those of the most frequent, in (0, 1], made by leaving samples
             out; `"none"` for the data as it is. Named data sets have 0.1 by default.
@@ -135,6 +136,7 @@ def compare(
         participation: share of the clients sampled each round.
         rounds: communication rounds.
         eval_every: rounds between evaluations.
+        patience: evaluations in a row without a better one on the validation data after which a run stops.
         device: `auto`, `cpu`, `cuda`, `mps`, …
         privacy: `none`, or `he`: gather the class distribution under homomorphic encryption.
         diagnostics: what else to measure at every evaluation: `concentration`.
@@ -163,5 +165,6 @@ def collect(cells: Sequence[Cell], out: Path, report: bool) -> Comparison:
     rows = rows_of(
         {label: [run_numbers(folder.summary()) for folder in folders] for label, folders in runs.items()}
     )
+    ComparisonFolder(out).write_outcomes({cell.folder.name: cell.label for cell in cells})
     ComparisonFolder(out).write_tables(csv_table(rows), f"# Comparison\n\n{markdown_table(rows)}\n")
     return Comparison(runs, rows, report_or_warn(out) if report else None)

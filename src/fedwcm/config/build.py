@@ -89,6 +89,11 @@ class Experiment:
     choice: ExecutionPlan
     facts: ModelFacts
 
+    def __post_init__(self) -> None:
+        patience = self.config.run.patience
+        allowed = "0 without validation data: hold some out with --val-fraction"
+        require(not patience or self.val is not None, "run.patience", patience, allowed)
+
 
 @dataclass(frozen=True, eq=False)
 class RunData:

@@ -56,6 +56,7 @@ FLAGS: dict[str, Flag] = {
     "rounds": Flag("run.rounds", "communication rounds"),
     "seed": Flag("run.seed", "seed of all randomness"),
     "eval_every": Flag("run.eval_every", "rounds between evaluations"),
+    "patience": Flag("run.patience", "evaluations without a better one on the validation data before it stops"),
     "device": Flag("run.device", "auto, cpu, cuda, mps, …"),
     "privacy": Flag("run.privacy", "none, or he: gather the class distribution under homomorphic encryption"),
     "diagnostics": Flag("run.diagnostics", "additional measurements at every evaluation: concentration"),

@@ -22,6 +22,8 @@ from fedwcm.engine.participation import Participation
 Settings = dict[str, object]
 """Dotted options, such as `local.lr`."""
 
+SelectBy = Literal["accuracy", "balanced_accuracy"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
@@ -131,6 +133,10 @@ class RunOptions:
         rounds: communication rounds.
         seed: seed of all randomness of the run.
         eval_every: rounds between evaluations; the last round is always evaluated.
+        select_by: metric on the validation data, if there are any, that selects the round whose model is kept:
+            `accuracy` or `balanced_accuracy`.
+        patience: evaluations in a row without a better one on the validation data after which the run stops; 0
+            for never.
         checkpoint_every: rounds between checkpoints.
         device: `auto` (a GPU if there is one), `cpu`, `cuda`, `mps`, …
         backend: `auto`, `sequential`, `vectorized` (stacked clients) or `parallel` (processes).
@@ -149,6 +155,8 @@ class RunOptions:
     rounds: int = 100
     seed: int = 0
     eval_every: int = 1
+    select_by: SelectBy = "accuracy"
+    patience: int = 0
     checkpoint_every: int = 10
     device: str = "auto"
     backend: Literal["auto", "sequential", "vectorized", "parallel"] = "auto"
@@ -164,6 +172,7 @@ class RunOptions:
         require(self.rounds >= 1, "rounds", self.rounds, "at least 1")
         require(0 <= self.seed < 2**63, "seed", self.seed, "a non-negative whole number")
         require(self.eval_every >= 1, "eval_every", self.eval_every, "at least 1")
+        require(self.patience >= 0, "patience", self.patience, "a number of evaluations, or 0 for none")
         require(self.checkpoint_every >= 1, "checkpoint_every", self.checkpoint_every, "at least 1")
 
 

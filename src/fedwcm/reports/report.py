@@ -117,16 +117,16 @@ def _numbers(run: LoadedRun) -> RunNumbers:
 
 
 def _default_target(groups: Sequence[MethodRuns]) -> float:
-    """Nine tenths of the best final accuracy, down to a multiple of 0.05."""
-    finals = [run.outcome.final_accuracy or 0.0 for group in groups for run in group.runs]
+    """Nine tenths of the best accuracy, down to a multiple of 0.05."""
+    finals = [run.outcome.accuracy or 0.0 for group in groups for run in group.runs]
     return round(max(0.05, math.floor(0.9 * max(finals) * 20) / 20), 2)
 
 
 def _best(groups: Sequence[MethodRuns]) -> list[str]:
-    """The methods with the highest final accuracy, in the order of the page."""
+    """The methods with the highest accuracy, in the order of the page."""
 
-    def final(group: MethodRuns) -> float:
-        return max((run.outcome.final_accuracy or 0.0 for run in group.runs), default=0.0)
+    def reached(group: MethodRuns) -> float:
+        return max((run.outcome.accuracy or 0.0 for run in group.runs), default=0.0)
 
-    chosen = sorted(groups, key=final, reverse=True)[:SHOWN]
+    chosen = sorted(groups, key=reached, reverse=True)[:SHOWN]
     return [group.label for group in groups if group in chosen]

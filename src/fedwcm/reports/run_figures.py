@@ -137,7 +137,7 @@ OVER_ROUNDS: tuple[tuple[Curves, dict[str, Reader]], ...] = (
 
 def class_scatter(run: LoadedRun) -> Scatter | None:
     """Accuracy of each class over its share of the training data."""
-    accuracies = run.history[-1].per_class_accuracy if run.history else None
+    accuracies = run.kept.per_class_accuracy if run.kept else None
     if accuracies is None or not any(run.train_counts):
         return None
     tested = {i: accuracy for i, accuracy in enumerate(accuracies) if accuracy is not None}

@@ -11,6 +11,8 @@ from fedwcm.metrics.classification import SHOTS
 from fedwcm.runs.records import Summary
 
 COLUMNS = {
+    "selected_accuracy": "selected",
+    "val_accuracy": "validation",
     "final_accuracy": "final",
     "last_mean_accuracy": "last 10 evaluations",
     "best_accuracy": "best",
@@ -20,6 +22,9 @@ COLUMNS = {
     "macro_f1": "macro F1",
     "seconds_per_round": "s/round",
 }
+
+OPTIONAL = (*SHOTS, "selected_accuracy", "val_accuracy")
+"""Columns that some runs do not have."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +74,10 @@ def best_of(rows: Sequence[Row], columns: Iterable[str]) -> dict[str, float]:
 
 
 def shown_columns(rows: Sequence[Row], columns: Mapping[str, str] = COLUMNS) -> dict[str, str]:
-    """The columns without those of shot groups that no row has, as on nearly balanced data."""
-    return {key: name for key, name in columns.items() if key not in SHOTS or any(row.values[key] for row in rows)}
+    """The columns without those that no row has: shot groups on nearly balanced data, the selected accuracy."""
+    return {
+        key: name for key, name in columns.items() if key not in OPTIONAL or any(row.values[key] for row in rows)
+    }
 
 
 def markdown_table(rows: Sequence[Row]) -> str:
