@@ -1,8 +1,8 @@
 """A module as a function of one flat vector of parameters.
 
 Trainable parameters are one flat vector `(P,)`; floating-point buffers (BatchNorm statistics) are a second
-one. Integer buffers are counters, which cannot be averaged, and are in neither: every client starts with those of the
-new model, in every round.
+one. Integer buffers are counters, which cannot be averaged, and are in neither: every client starts with those of
+the new model, in every round.
 """
 
 import torch
