@@ -17,7 +17,7 @@ from fedwcm.samplers import SAMPLERS
 from fedwcm.teacher import TEACHER_FILE
 from tests.records import timeless
 
-from .federation import CLIENTS, data, grid, in_simulator, model, run_config, test_data, write_teacher
+from .federation import CLIENTS, data, grid, in_simulator, model, run_config, simulated, test_data, write_teacher
 from .wire import WireGrid
 
 
@@ -31,7 +31,7 @@ def on_flower(method: str, **changes: Any) -> RunResult:
 def assert_same(one: RunResult, other: RunResult) -> None:
     """Equal to the bit: the clients compute alone in both, and the sums have the same order."""
     for name, tensor in one.model.items():
-        assert tensor.dtype == torch.float32
+        assert tensor.dtype in (torch.float32, torch.int64)
         assert torch.equal(other.model[name], tensor), name
     for ours, theirs in zip(timeless(one.history), timeless(other.history), strict=True):
         assert ours == {key: theirs[key] for key in ours}
@@ -64,9 +64,15 @@ def test_every_sampler_gives_the_simulator_s_model(sampler: str) -> None:
     assert_same(in_simulator("scaffold", **changes), on_flower("scaffold", **changes))
 
 
-def test_a_fixed_number_of_steps_gives_the_simulator_s_model() -> None:
-    changes = {"local.epochs": "none", "local.steps": 5}
-    assert_same(in_simulator("scaffold", **changes), on_flower("scaffold", **changes))
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("fedwcm-x", {"local.epochs": "none", "local.steps": 5, "local.momentum": 0.5, "local.nesterov": True}),
+        ("fedprox", {"local.optimizer": "adam", "local.lr": 0.01}),
+    ],
+)
+def test_other_local_training_gives_the_simulator_s_model(method: str, changes: dict[str, Any]) -> None:
+    assert_same(in_simulator(method, **changes), on_flower(method, **changes))
 
 
 def test_another_seed_gives_another_model() -> None:
@@ -94,3 +100,19 @@ def test_counters_of_batch_norm_are_the_same_everywhere(method: str) -> None:
     for name, tensor in sequential.model.items():
         assert torch.equal(flower.model[name], tensor), name
         torch.testing.assert_close(parallel.model[name], tensor, msg=name)
+
+
+def batch_norm() -> nn.Module:
+    """A model that cannot train on one sample."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10))
+
+
+def test_a_last_batch_of_one_sample_is_left_out_as_in_the_simulator() -> None:
+    samples = simulated("fedavg").rounds.federation.samples
+    changes = {"local.batch_size": int(samples[0]) - 1, "participation.fraction": 1.0}
+    config = run_config("scaffold", **changes)
+    nodes = WireGrid(client_app(model=batch_norm, data=data), config, len(samples), {})
+    finished = serve(nodes, config, batch_norm, test_data)
+    assert finished is not None
+    own = {"model.name": f"{batch_norm.__module__}:batch_norm", "model.hidden": None}
+    assert_same(in_simulator("scaffold", **changes, **own), finished)

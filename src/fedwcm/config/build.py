@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwcm.config.components import Components
+from fedwcm.config.device import chosen_device
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
 from fedwcm.config.resolve import OBJECT, needed
@@ -32,6 +33,7 @@ from fedwcm.engine.federation import Federation, InMemoryFederation
 from fedwcm.engine.memory import keep_freed_memory
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
+from fedwcm.engine.smallest_batch import require_trainable, smallest_batch
 from fedwcm.engine.store import ClientStore
 from fedwcm.engine.uploads import require_possible
 from fedwcm.models import has_embedding
@@ -153,6 +155,7 @@ def run_dataset(config: Config, objects: Objects = NO_OBJECTS) -> Dataset:
         image_size=options.image_size,
         client_ids=objects.client_ids,
         test_fraction=options.test_fraction,
+        test_clients=options.test_clients,
         seed=config.run.seed,
     )
 
@@ -196,9 +199,11 @@ def assemble(
     x, buffers = network.initial()
     network.point_parameters(x)  # otherwise the module would hold a second copy of the model
     federation = source.federation
-    population = _population(config, federation)
-    cohort, few = _largest_cohort(config, population), _few_samples(federation)
-    choice = choose(config.run.backend, config.run.workers, network, cohort, few)
+    few = _few_samples(federation)
+    smallest = smallest_batch(config.local.drop_last, config.local.batch_size, network, few)
+    population = _population(config, federation, smallest)
+    require_trainable(federation.samples, population, network, few)
+    choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population), few)
     trainer = components.trainer(config, choice.forward(network), population)
     for note in filter(None, (source.normalization, choice.note)):
         LOG.info(note)
@@ -303,6 +308,7 @@ def _loaded(config: Config, objects: Objects, trusted: bool, device: torch.devic
 def _generated(config: Config, device: torch.device) -> RunData:
     """Return samples that are generated while clients train."""
     options = resolved_data(config.data)
+    require(options.test_clients is None, "data.test_clients", options.test_clients, "none for synthetic data")
     imbalance = 1.0 if isinstance(options.imbalance, str) else options.imbalance
     division: dict[str, Any] = {**PARTITION_DEFAULTS, **config.partition.options}
     for option in division.keys() - PARTITION_DEFAULTS.keys():
@@ -323,7 +329,7 @@ def _generated(config: Config, device: torch.device) -> RunData:
     )
 
 
-def _population(config: Config, federation: Federation) -> Population:
+def _population(config: Config, federation: Federation, smallest: int) -> Population:
     totals = _class_totals(federation, config.run.privacy)
     return Population(
         clients=len(federation.samples),
@@ -334,6 +340,9 @@ def _population(config: Config, federation: Federation) -> Population:
         epochs=config.local.epochs,
         batch_size=config.local.batch_size,
         steps=config.local.steps,
+        momentum=config.local.momentum,
+        nesterov=config.local.nesterov,
+        smallest_batch=smallest,
     )
 
 
@@ -390,15 +399,3 @@ def _few_samples(federation: Federation) -> Tensor:
 
 def _largest_cohort(config: Config, population: Population) -> int:
     return max(1, round(config.participation.fraction * population.clients))
-
-
-def chosen_device(name: str) -> torch.device:
-    """Return the device of this name; `auto` is a GPU if there is one."""
-    if name != "auto":
-        try:
-            return torch.device(name)
-        except RuntimeError:
-            raise ValueError(f"run.device = {name!r} is not allowed: it must be auto, cpu, cuda, mps, …") from None
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

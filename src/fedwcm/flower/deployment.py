@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 
@@ -13,12 +14,13 @@ from fedwcm import __version__
 from fedwcm.config.build import Experiment, model_facts
 from fedwcm.config.components import Components
 from fedwcm.config.schema import Component, Config, DataOptions, differences
-from fedwcm.core.types import Clients, Ints, State
+from fedwcm.core.types import Clients, Ints, Population, State
 from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
+from fedwcm.engine.smallest_batch import require_trainable, smallest_batch
 from fedwcm.engine.uploads import require_possible
 from fedwcm.flower.backend import FlowerBackend
 from fedwcm.flower.client_directory import ClientDirectory
@@ -93,7 +95,8 @@ class Deployment:
         admission = Admission(made, __version__, federation.max_samples)
         directory = ClientDirectory(self.grid, self.options, admission, NodePairs(federation.bind_nodes, path))
         setup = _setup(folder, directory, self.options, components)
-        trainer = components.trainer(config, SequentialForward(made), setup.population(config))
+        population = _population(config, setup, directory, made)
+        trainer = components.trainer(config, SequentialForward(made), population)
         experiment = self._experiment(config, directory, setup, trainer)
         return Runner(experiment, folder, LogProgress(), self._measure(directory, made)).run()
 
@@ -179,6 +182,20 @@ def _setup(
     if folder is not None:
         setup.write(folder.path)
     return setup
+
+
+def _population(config: Config, setup: FederationSetup, directory: ClientDirectory, made: Network) -> Population:
+    """The public facts about the federation, with the smallest batch that the model can train on."""
+    assert directory.info is not None, "clients have sent their info before"
+    dtype = getattr(torch, directory.info.input_dtype)
+    sample = torch.zeros(1, *directory.info.input_shape, dtype=dtype, device=made.device)
+    smallest = smallest_batch(config.local.drop_last, config.local.batch_size, made, sample)
+    population = replace(setup.population(config), smallest_batch=smallest)
+    try:
+        require_trainable(directory.samples, population, made, sample)
+    except ValueError as error:  # they will fail and be left out: no client ends the run of the others
+        LOG.warning("%s", error)
+    return population
 
 
 def _keeps_client_state(trainer: ClientTrainer, made: Network) -> bool:
