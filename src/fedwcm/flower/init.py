@@ -65,7 +65,7 @@ def option_tables() -> str:
         for name, value in values.items():
             key = f"{section}.{name}"
             if key not in SIMULATOR_ONLY:
-                given = OWN_VALUES.get(key, ",".join(value) if isinstance(value, list) else value)
+                given = OWN_VALUES.get(key, ",".join(map(str, value)) if isinstance(value, list) else value)
                 tables += f"{tomli_w.dumps({name: given}).strip()} # {meanings[name]}\n"
     return tables
 
