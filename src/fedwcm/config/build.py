@@ -305,6 +305,7 @@ def _population(config: Config, federation: Federation) -> Population:
         rounds=config.run.rounds,
         epochs=config.local.epochs,
         batch_size=config.local.batch_size,
+        target=config.run.target_shares,
     )
 
 
@@ -335,6 +336,7 @@ def _rounds(config: Config, trainer: ClientTrainer, federation: Federation, choi
         lr=config.local.lr,
         lr_decay=config.local.lr_decay,
         aggregation=config.aggregation,
+        server=config.server,
     )
 
 

@@ -43,6 +43,7 @@ class FederationSetup:
             rounds=config.run.rounds,
             epochs=config.local.epochs,
             batch_size=config.local.batch_size,
+            target=config.run.target_shares,
         )
 
     def write(self, folder: Path) -> None:

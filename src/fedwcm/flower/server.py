@@ -134,6 +134,7 @@ def _deployed(
         lr=config.local.lr,
         lr_decay=config.local.lr_decay,
         aggregation=config.aggregation,
+        server=config.server,
         statistics=setup.survey,
     )
     x, buffers = made.initial()

@@ -1,8 +1,8 @@
 """Checkpoints: everything that a run needs to resume as if it had never stopped, written atomically, no pickle.
 
-A checkpoint is one safetensors file with the model, its buffers, the method's state, the state of the clients that
-took part, and in the metadata the round and the history so far. Generators need no saving: random numbers are
-addressed by seed, purpose, round and client.
+A checkpoint is one safetensors file with the model, its buffers, its moving average, the method's state, the state
+of the clients that took part, and in the metadata the round and the history so far. Generators need no saving:
+random numbers are addressed by seed, purpose, round and client.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ from fedwcm.runs.records import RoundRecord
 KEPT = 2
 """Checkpoints kept in a folder: the newest, and the previous one in case the newest is damaged."""
 
-SERVER, CLIENT = "server/", "client/"
-"""Prefixes of what the method's server and the clients keep."""
+SERVER, CLIENT, AVERAGE = "server/", "client/", "average/"
+"""Prefixes of what the method's server and the clients keep, and of the moving average of the model."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,9 @@ def load(folder: Path, store: ClientStore, like: ServerState) -> tuple[Checkpoin
             store.write(tensors["clients"].numpy(), clients)
         device = like.x.device
         method = {key: value.to(device) if value.dim() else value for key, value in _part(tensors, SERVER).items()}
-        server = ServerState(facts["round"], tensors["x"].to(device), tensors["buffers"].to(device), method)
+        average = {key: value.to(device) for key, value in _part(tensors, AVERAGE).items()}
+        x, buffers = tensors["x"].to(device), tensors["buffers"].to(device)
+        server = ServerState(facts["round"], x, buffers, method, average)
         return Checkpoint(server, history, facts["seconds"]), complaints
     return None, complaints
 
@@ -94,7 +96,9 @@ def _read(path: Path) -> tuple[dict[str, Any], State]:
 
 
 def _require_like(like: ServerState, tensors: State, store: ClientStore) -> None:
-    for key, expected in (("x", like.x), ("buffers", like.buffers)):
+    model = {"x": like.x, "buffers": like.buffers}
+    average = {AVERAGE + key: value for key, value in model.items() if AVERAGE + "x" in tensors}
+    for key, expected in {**model, **average}.items():
         if key not in tensors or (tensors[key].shape, tensors[key].dtype) != (expected.shape, expected.dtype):
             raise ValueError(f"its {key} is that of another model")
     clients = _part(tensors, CLIENT)
@@ -105,6 +109,7 @@ def _require_like(like: ServerState, tensors: State, store: ClientStore) -> None
 def _tensors(server: ServerState, store: ClientStore) -> State:
     tensors = {"x": server.x, "buffers": server.buffers}
     tensors |= {SERVER + key: value for key, value in server.method.items()}
+    tensors |= {AVERAGE + key: value for key, value in server.average.items()}
     visited = store.visited()
     if len(visited):
         tensors["clients"] = torch.from_numpy(visited)

@@ -32,6 +32,8 @@ class RoundRecord(JsonRecord):
         seconds: time spent since the run started, in rounds and evaluations.
         many, medium, few: mean accuracy of the classes with that many training samples.
         per_class_accuracy: None for a class without test samples.
+        plain_accuracy, plain_few, plain_val_balanced_accuracy: of the last round's model itself, where the tested
+            one is an average over the rounds (`server.ema`).
         left_out: the clients whose answers were not used, and why; None if there were none.
     """
 
@@ -47,6 +49,9 @@ class RoundRecord(JsonRecord):
     per_class_accuracy: tuple[float | None, ...] | None = optional(given="test_accuracy")
     val_accuracy: float | None = optional()
     val_loss: float | None = optional(given="val_accuracy")
+    plain_accuracy: float | None = optional()
+    plain_few: float | None = optional(given="plain_accuracy")
+    plain_val_balanced_accuracy: float | None = optional()
     participants: int
     left_out: Mapping[str, str] | None = optional()
     bytes_down: int

@@ -12,11 +12,11 @@ from fedwcm.config.build import Experiment, LabelledTensors
 from fedwcm.config.schema import to_settings
 from fedwcm.core.json_record import finite
 from fedwcm.core.mixins import Momentum
-from fedwcm.core.types import State
+from fedwcm.core.types import State, Vec
 from fedwcm.engine.backends.plan import threads
 from fedwcm.engine.evaluate import Evaluation, evaluate
 from fedwcm.engine.rounds import DivergedError, ServerState
-from fedwcm.metrics.classification import summarise
+from fedwcm.metrics.classification import ClassificationMetrics, summarise
 from fedwcm.metrics.diagnostics import diagnosing
 from fedwcm.runs import checkpoint, interrupts
 from fedwcm.runs.files import StorageError
@@ -127,25 +127,37 @@ class Runner:
         experiment = self.experiment
         if experiment.test is None:
             return {}
-        counts = experiment.train_counts
+        counts, model = experiment.train_counts, experiment.rounds.model(state)
         with diagnosing(
             experiment.config.run.diagnostics, experiment.network, experiment.test.labels, counts
         ) as diagnosed:
-            self.confusion = tested = self._tested(state, experiment.test)
+            self.confusion = tested = self._tested(model, experiment.test)
         if not math.isfinite(tested.loss):
             raise DivergedError(f"the test loss is not finite after round {state.round}")
         measures = {"test_loss": tested.loss, **vars(summarise(tested.confusion, counts)), **diagnosed}
         if experiment.val is not None:
-            held_out = self._tested(state, experiment.val)
+            held_out = self._tested(model, experiment.val)
             correct = np.diag(held_out.confusion).sum() / held_out.confusion.sum()
             measures |= {"val_accuracy": float(correct), "val_loss": held_out.loss}
+        return measures | (self._plain(experiment.rounds.last_model(state)) if state.average else {})
+
+    def _plain(self, model: tuple[Vec, Vec]) -> dict[str, object]:
+        """Measure the model of the last round, where an average over the rounds is what is evaluated."""
+        experiment = self.experiment
+        measures: dict[str, object] = {}
+        if experiment.test is not None:
+            tested = self._metrics(model, experiment.test)
+            measures |= {"plain_accuracy": tested.test_accuracy, "plain_few": tested.few}
+        if experiment.val is not None:
+            measures["plain_val_balanced_accuracy"] = self._metrics(model, experiment.val).balanced_accuracy
         return measures
 
-    def _tested(self, state: ServerState, samples: LabelledTensors) -> Evaluation:
-        experiment = self.experiment
-        x = experiment.rounds.trainer.method.eval_params(state.x, state.method)
-        classes = len(experiment.train_counts)
-        return evaluate(experiment.network, x, state.buffers, samples.inputs, samples.labels, classes)
+    def _metrics(self, model: tuple[Vec, Vec], samples: LabelledTensors) -> ClassificationMetrics:
+        return summarise(self._tested(model, samples).confusion, self.experiment.train_counts)
+
+    def _tested(self, model: tuple[Vec, Vec], samples: LabelledTensors) -> Evaluation:
+        network, classes = self.experiment.network, len(self.experiment.train_counts)
+        return evaluate(network, *model, samples.inputs, samples.labels, classes)
 
     def _record(self, record: RoundRecord) -> None:
         self.history.append(record)
@@ -168,8 +180,7 @@ class Runner:
 
     def _finish(self) -> RunResult:
         experiment, state = self.experiment, self.state
-        x = experiment.rounds.trainer.method.eval_params(state.x, state.method)
-        model = experiment.network.state_dict(x, state.buffers)
+        model = experiment.network.state_dict(*experiment.rounds.model(state))
         if self.folder is not None:
             self._save()
             write_model(self.folder, model, experiment.facts)
