@@ -2,10 +2,11 @@
 
     python -m benchmarks.recipe.data --data-dir DIR --cifar100 FILE
 
-DIR is where the named data sets `fashion-mnist` and `cifar10` are looked for first (see docs/data.md), FILE an .npz
-with `x_train, y_train, x_test, y_test` of CIFAR-100 or a part of it. Images are halved in size by averaging 2x2
-pixels. `NAME-choose.npz` holds no test image: what it calls its test part are training images, 200 of each class,
-taken out before the long tail is made. `NAME-judge.npz` has all training images and 300 test images of each class.
+DIR is where the named data sets `fashion-mnist` and `cifar10` are looked for first (see docs/data.md), FILE an
+.npz with `x_train, y_train, x_test, y_test` of CIFAR-100 or a part of it. Images are halved in size by averaging
+2x2 pixels. `NAME-choose.npz` holds no test image: what it calls its test part are training images, 200 of each
+class, taken out before the long tail is made. `NAME-judge.npz` has all training images and 300 test images of each
+class.
 """
 
 import argparse

@@ -117,7 +117,7 @@ CHOOSE: dict[str, Settings] = {
     "fedcm+N balanced sampler": arm("fedcm", normalized(), BALANCED),
     "mofedsam+N": arm("mofedsam", normalized()),
 }
-"""The arms to choose among; N is the prior loss on normalised logits. Every competitor has two or three settings."""
+"""The arms to choose among; N is the prior loss on normalised logits. Every competitor has a few settings."""
 
 MAIN = ("fedcm+N", "fedavg+N", "feddyn+N", "fedwcm+N", "fedcm", "fedcm+prior_ce", "ldam", "fedcm+N scale 5")
 """The arms that are tried where runs are dear."""

@@ -1,7 +1,7 @@
 """Run the grid, or go on with it: `python -m benchmarks.recipe.run choose|judge --part 0/2`.
 
-Each part is a process that appends a line per finished run to `runs/recipe/PHASE-PART.jsonl`; a run that any part has
-finished is not repeated. `python -m benchmarks.recipe.run collect` writes `results/recipe/PHASE.jsonl.gz`.
+Each part is a process that appends a line per finished run to `runs/recipe/PHASE-PART.jsonl`; a run that any part
+has finished is not repeated. `python -m benchmarks.recipe.run collect` writes `results/recipe/PHASE.jsonl.gz`.
 """
 
 import argparse

@@ -62,7 +62,12 @@ def test_every_sampler_gives_the_simulator_s_model(sampler: str) -> None:
 
 
 def test_an_average_over_rounds_and_a_target_give_the_simulator_s_model() -> None:
-    changes = {"server.ema": 0.8, "run.target": ",".join(["0.1"] * 8 + ["0.15", "0.05"]), "loss.name": "prior_ce", "loss.prior": "global"}
+    changes = {
+        "server.ema": 0.8,
+        "run.target": ",".join(["0.1"] * 8 + ["0.15", "0.05"]),
+        "loss.name": "prior_ce",
+        "loss.prior": "global",
+    }
     averaged, plain = on_flower("fedwcm", **changes), on_flower("fedwcm", **{**changes, "server.ema": 0.0})
     assert_same(in_simulator("fedwcm", **changes), averaged)
     assert [record.plain_accuracy for record in averaged.history] == [r.test_accuracy for r in plain.history]

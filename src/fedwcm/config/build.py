@@ -175,6 +175,7 @@ def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True
     population = _population(config, federation)
     choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population))
     trainer = components.trainer(config, choice.forward(network), population)
+    train_counts: Ints = federation.counts.sum(axis=0)
     keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
     return Experiment(
         config=config,
@@ -182,11 +183,13 @@ def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True
         network=network,
         x=x,
         buffers=buffers,
-        train_counts=federation.counts.sum(axis=0),
+        train_counts=train_counts,
         test=source.test,
         val=source.val,
         choice=choice,
-        facts=model_facts(source.input_shape, source.classes, source.normalizer, source.dataset),
+        facts=model_facts(
+            source.input_shape, source.classes, source.normalizer, train_counts, config, components, source.dataset
+        ),
     )
 
 
@@ -194,6 +197,9 @@ def model_facts(
     input_shape: tuple[int, ...],
     classes: Sequence[str],
     normalizer: Normalizer | None,
+    class_counts: Ints,
+    config: Config,
+    components: Components,
     dataset: Dataset | None = None,
 ) -> ModelFacts:
     """Return what is needed to use a trained model; without a normalizer, inputs are unchanged."""
@@ -206,6 +212,9 @@ def model_facts(
         keeps_integers=normalizer is not None and normalizer.keeps_integers,
         schema=None if dataset is None else dataset.schema.to_json(),
         fingerprint=None if dataset is None else fingerprint(dataset),
+        class_counts=tuple(class_counts.tolist()),
+        target=config.run.target,
+        balanced_by=components.balanced_by,
     )
 
 

@@ -148,5 +148,12 @@ def _deployed(
         test=None if evaluate is None else tensors(evaluate(), made.device),
         val=None,
         choice=ExecutionPlan("flower", block=1, workers=1),
-        facts=model_facts(directory.info.input_shape, [str(c) for c in range(classes)], normalizer=None),
+        facts=model_facts(
+            directory.info.input_shape,
+            [str(c) for c in range(classes)],
+            None,
+            setup.totals,
+            config,
+            Components(trainer.method, trainer.loss, trainer.sampler),
+        ),
     )

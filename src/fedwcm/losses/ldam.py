@@ -61,6 +61,10 @@ class LDAM(Loss):
         require(0 <= self.drw <= 1, "drw", self.drw, "in [0, 1]")
         require(0 <= self.beta < 1, "beta", self.beta, "in [0, 1)")
 
+    @property
+    def corrects_prior(self) -> bool:
+        return True
+
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         counts = class_counts(self.prior, ctx)
         logits = outputs.logits

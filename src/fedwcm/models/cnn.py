@@ -4,7 +4,6 @@ from math import ceil
 
 from torch import nn
 
-
 from fedwcm.models.base import Classifier
 from fedwcm.models.checks import image_shape, require_positive
 
