@@ -13,6 +13,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from fedwcm.config.recipes import RECIPES
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
@@ -106,7 +109,7 @@ def _cost(method: Method, objective: Loss) -> dict[str, str]:
     _, record = engine.step(state)
     p = state.x.numel()
     asked = round(0.7 * len(SIZES))
-    kept = sum(rows[0].numel() for rows in engine.store._rows.values())
+    kept = sum(rows[0].numel() for rows in engine.store.read(np.array([0]), torch.device("cpu")).values())
     return {
         "down": _models(float(str(record["bytes_down"])) / 4 / asked, p),
         "up": _models(float(str(record["bytes_up"])) / 4 / asked, p),

@@ -1,5 +1,6 @@
-"""What all tests share: one thread, and property tests without a clock."""
+"""What all tests share: one thread, property tests without a clock, and a word about skipped browser tests."""
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -9,3 +10,12 @@ torch.set_num_threads(1)
 # A busy machine must not fail a law.
 settings.register_profile("steady", deadline=None, max_examples=50)
 settings.load_profile("steady")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests had no browser, and how to give them one; skipped tests are easily overlooked."""
+    from tests.reports.browser import INSTALL
+
+    skipped = [report for report in terminalreporter.getreports("skipped") if INSTALL in str(report.longrepr)]
+    if skipped:
+        terminalreporter.write_line(f"{len(skipped)} browser tests were skipped; to enable them: {INSTALL}")

@@ -16,12 +16,13 @@ from fedwcm.core.mixins import TwoPhase
 from fedwcm.core.types import Cohort, Ints, Population, State
 from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.backends.in_process import Backend, InProcess
-from fedwcm.engine.backends.plan import stacked_forward
 from fedwcm.engine.backends.processes import Processes
+from fedwcm.engine.backends.stacking import stacked_forward
 from fedwcm.engine.batches import Augmentation
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import SequentialForward
+from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.network import Network
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.rounds import Rounds, ServerState
@@ -118,7 +119,11 @@ def headless() -> nn.Module:
 
 
 def population(
-    federation: InMemoryFederation, epochs: int = 2, batch_size: int = 8, rounds: int = 10
+    federation: InMemoryFederation,
+    epochs: int | None = 2,
+    batch_size: int = 8,
+    rounds: int = 10,
+    steps: int | None = None,
 ) -> Population:
     totals = federation.counts.sum(axis=0)
     return Population(
@@ -129,6 +134,7 @@ def population(
         rounds=rounds,
         epochs=epochs,
         batch_size=batch_size,
+        steps=steps,
     )
 
 
@@ -140,7 +146,8 @@ def make_trainer(
     stacked: bool = False,
     loss: Loss | None = None,
     augmentation: Augmentation | None = None,
-    epochs: int = 2,
+    epochs: int | None = 2,
+    steps: int | None = None,
     batch_size: int = 8,
     weight_decay: float = 0.0,
     clip: float | None = None,
@@ -154,7 +161,7 @@ def make_trainer(
         sampler=Uniform(),
         augmentation=augmentation,
         forward=stacked_forward(network) if stacked else SequentialForward(network),
-        population=population(federation, epochs, batch_size),
+        population=population(federation, epochs, batch_size, steps=steps),
         weight_decay=weight_decay,
         clip=clip,
         seed=seed,
@@ -223,6 +230,7 @@ def make_rounds(
     workers: int = 1,
     lr: float = 0.1,
     lr_decay: float = 1.0,
+    learning_rate: LearningRate | None = None,
     aggregation: Aggregation | None = None,
 ) -> Rounds:
     """An engine over this federation; everybody takes part unless a participation is given."""
@@ -238,8 +246,7 @@ def make_rounds(
         everybody,
         backend,
         store,
-        lr,
-        lr_decay,
+        learning_rate or LearningRate(lr=lr, schedule="exponential", lr_decay=lr_decay),
         aggregation=aggregation or Aggregation(),
     )
 

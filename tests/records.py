@@ -14,7 +14,7 @@ def round_record(number: int, **more: Any) -> RoundRecord:
 
 def summary(**more: Any) -> Summary:
     """A summary of a run without test data, but for these keys."""
-    values: dict[str, Any] = {"rounds": 3, "final_accuracy": None, "best_accuracy": None, "few": None}
+    values: dict[str, Any] = {"rounds": 3, "final_accuracy": None, "best_accuracy": None}
     values |= {"name": "fedwcm", "method": "fedwcm", "loss": "cross_entropy", "sampler": "uniform"}
     values |= {"dataset": "digits", "seed": 0, "diverged": None, "seconds_per_round": 2.0}
     values |= {"backend": "sequential", "parameters": 1, "train_counts": [1], "confusion": None, **more}

@@ -18,6 +18,7 @@ from fedwcm.balance import (
     client_scores,
     client_weights,
     discrepancy,
+    local_deviations,
     momentum_gain,
     temperature,
 )
@@ -85,6 +86,15 @@ def test_scarcity_favours_the_rarest_class_and_the_printed_score_the_head() -> N
     assert absolute.argmax() == 0
     assert absolute[0] == pytest.approx(0.145, abs=5e-4)
     assert absolute[9] == scarcity[9] == pytest.approx(0.076, abs=5e-4)
+
+
+def test_the_local_score_is_a_clients_own_distance_from_the_target() -> None:
+    """It does not vanish where the clients' skews cancel, and asks nothing of the other clients."""
+    balanced = np.array([[10, 0], [0, 10], [5, 5]])
+    assert discrepancy(balanced) == 0.0
+    np.testing.assert_allclose(local_deviations(balanced), [1.0, 1.0, 0.0])
+    np.testing.assert_array_equal(client_scores(balanced, rule="local"), local_deviations(balanced))
+    np.testing.assert_array_equal(local_deviations(balanced[1:2], [0.25, 0.75]), [0.5])
 
 
 def test_a_given_prior_scores_a_single_client_as_the_whole_table_does() -> None:
@@ -282,7 +292,7 @@ def test_a_bad_target_is_refused_and_named(function: Any, target: Any, problem: 
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        (lambda: client_scores(SKEWED, rule="rare"), "rule must be 'scarcity' or 'absolute', not 'rare'"),  # type: ignore[arg-type]
+        (lambda: client_scores(SKEWED, rule="rare"), "rule must be 'scarcity', 'absolute' or 'local', not 'rare'"),  # type: ignore[arg-type]
         (lambda: client_scores(SKEWED, prior=[0.5, 0.6]), "prior must sum to 1"),
         (lambda: client_scores(SKEWED, prior=[1.0]), "prior must have one entry per class"),
         (lambda: temperature(SKEWED, scale=0), "scale must be a positive number, not 0"),

@@ -92,6 +92,7 @@ def test_lists_are_split_at_commas_outside_brackets() -> None:
         ({"local.lr": "fast"}, r"local\.lr = 'fast'.*a number"),
         ({"local.lr": -1}, r"lr = -1\.0 is not allowed: it must be positive"),
         ({"local.epochs": 1.5}, r"local\.epochs = 1\.5.*a whole number"),
+        ({"local.epochs": 2, "local.steps": 9}, r"local: steps = 9 is not allowed.*none with epochs = 2"),
         ({"data.augment": 1}, r"data\.augment = 1.*true or false"),
         ({"participation.sampling": "bernouli"}, r"participation\.sampling.*bernoulli"),
         ({"participation.fraction": 0}, r"fraction = 0\.0.*\(0, 1\]"),
@@ -103,6 +104,16 @@ def test_lists_are_split_at_commas_outside_brackets() -> None:
 def test_a_wrong_option_is_refused_by_name(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         from_settings(settings)
+
+
+def test_steps_replace_the_epochs_of_a_file_and_epochs_its_steps() -> None:
+    steps = config_from(settings={"local.epochs": 3}, steps=9, config=from_settings({"local.epochs": 2}))
+    assert (steps.local.epochs, steps.local.steps) == (3, None)
+    steps = config_from(config=from_settings({"local.epochs": 2}), steps=9)
+    assert (steps.local.epochs, steps.local.steps) == (None, 9)
+    epochs = config_from(config=steps, epochs=4)
+    assert (epochs.local.epochs, epochs.local.steps) == (4, None)
+    assert from_settings({}).local.epochs == 5
 
 
 def test_unknown_flag_suggests_the_nearest() -> None:

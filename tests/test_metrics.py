@@ -8,7 +8,14 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
-from fedwcm.metrics.classification import balanced_accuracy, class_accuracy, macro_f1, shot_groups, summarise
+from fedwcm.metrics.classification import (
+    ShotRule,
+    balanced_accuracy,
+    class_accuracy,
+    macro_f1,
+    shot_groups,
+    summarise,
+)
 
 Ints = NDArray[np.int64]
 
@@ -40,10 +47,28 @@ def test_two_hundred_classes_of_an_exponential_tail_are_cut_in_thirds(imbalance:
     assert all(abs(size - 200 / 3) < 3 for size in sizes)
 
 
-def test_a_step_has_no_medium_and_balanced_data_is_all_many() -> None:
+def test_a_step_has_no_medium() -> None:
     assert groups(np.array([500] * 4 + [50] * 6)) == ([0, 1, 2, 3], [], [4, 5, 6, 7, 8, 9])
-    assert groups(np.full(7, 37)) == (list(range(7)), [], [])
-    assert groups(np.array([12])) == ([0], [], [])
+
+
+@pytest.mark.parametrize("rule", ["range", "share"])
+def test_there_are_groups_only_if_the_largest_class_has_twice_the_samples_of_the_smallest(rule: ShotRule) -> None:
+    for even in ([37] * 7, [12], [16_062, 15_900, 15_668], [199, 100]):
+        assert shot_groups(np.array(even), rule) == {}
+        metrics = summarise(np.eye(len(even), dtype=np.int64), np.array(even), rule)
+        assert (metrics.many, metrics.medium, metrics.few) == (None, None, None)
+    assert shot_groups(np.array([200, 100]), rule)
+
+
+def test_groups_by_share_go_by_the_samples_of_more_frequent_classes_and_keep_equal_classes_together() -> None:
+    found = shot_groups(np.array([2, 60, 10, 10, 10, 3, 3, 2]), "share")
+    assert {name: members.tolist() for name, members in found.items()} == {
+        "many": [1, 2, 3, 4],  # 60 % of the samples are in a more frequent class
+        "medium": [5, 6],  # 90 %
+        "few": [0, 7],  # 96 %
+    }
+    tail = shot_groups(exponential(10, 0.01, 5000), "share")
+    assert [len(tail[name]) for name in ("many", "medium", "few")] == [3, 3, 4]
 
 
 def test_a_class_without_training_samples_is_few_and_does_not_move_the_cuts() -> None:
@@ -55,6 +80,9 @@ def test_a_class_without_training_samples_is_few_and_does_not_move_the_cuts() ->
 
 @given(arrays(np.int64, st.integers(1, 30), elements=st.integers(0, 10_000)).filter(lambda c: bool(c.any())))
 def test_every_class_is_in_one_group_and_groups_are_ordered_by_size(counts: Ints) -> None:
+    if not shot_groups(counts):
+        assert counts.max() < 2 * max(1, counts.min())
+        return
     many, medium, few = groups(counts)
     assert sorted(many + medium + few) == list(range(len(counts)))
     assert counts.argmax() in many

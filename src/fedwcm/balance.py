@@ -7,6 +7,7 @@ unless given).
     D   = ‖p̂ − p‖₁                                  discrepancy: 0 when balanced, below 2 always
     s_k = Σ_c d_c n_kc / Σ_c n_kc                    Eq. 3, with d_c = max(p̂_c − p_c, 0) ("scarcity")
                                                      or |p̂_c − p_c| ("absolute", the printed form)
+    s_k = ‖p̂ − p_k‖₁                                 or the prose of Section 5.1 ("local"): p_k the client's own
     T   = scale / (C · D)                            infinite when balanced
     w_k = exp(s_k / T) / Σ_j exp(s_j / T)            Eq. 4; FedWCM-X multiplies by n_k and renormalises
     α⁺  = α₀ + (1 − α₀)(1 − e^(−D)) · ŝ_round / ŝ    Eq. 5, kept in [α₀, 1 − ALPHA_MARGIN]
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
-ScoreRule = Literal["scarcity", "absolute"]
+ScoreRule = Literal["scarcity", "absolute", "local"]
 
 ALPHA_MARGIN = 1e-6
 """Distance that the adaptive alpha keeps from 1, so that momentum is damped but never switched off."""
@@ -41,6 +42,14 @@ def discrepancy(counts: ArrayLike, target: ArrayLike | None = None) -> float:
     return _distance(_distribution(table), checked_distribution("target", target, table.shape[1]))
 
 
+def local_deviations(counts: ArrayLike, target: ArrayLike | None = None) -> Floats:
+    """Return ‖p̂ − p_k‖₁ of every client: how far its own class distribution is from the target, in [0, 2)."""
+    table = _checked_counts(counts)
+    wanted = checked_distribution("target", target, table.shape[1])
+    deviations: Floats = np.abs(table / table.sum(axis=1, keepdims=True) - wanted).sum(axis=1)
+    return deviations
+
+
 def client_scores(
     counts: ArrayLike,
     target: ArrayLike | None = None,
@@ -48,11 +57,13 @@ def client_scores(
     *,
     prior: ArrayLike | None = None,
 ) -> Floats:
-    """Return one score per client: how much globally scarce data it holds.
+    """Return one score per client: how much globally scarce data it holds; with `local`, how skewed its own is.
 
     `prior` is the global class distribution. It defaults to that of `counts` and must be given where `counts`
     covers only some of the clients: a client that scores itself has its own row and the gathered distribution.
     """
+    if rule == "local":
+        return local_deviations(counts, target)
     table = _checked_counts(counts)
     classes = table.shape[1]
     wanted = checked_distribution("target", target, classes)
@@ -62,7 +73,7 @@ def client_scores(
     elif rule == "absolute":
         deviation = np.abs(wanted - present)
     else:
-        raise ValueError(f"rule must be 'scarcity' or 'absolute', not {rule!r}")
+        raise ValueError(f"rule must be 'scarcity', 'absolute' or 'local', not {rule!r}")
     if _distance(present, wanted) == 0.0:
         return np.zeros(len(table))
     scores: Floats = (table @ deviation) / table.sum(axis=1)

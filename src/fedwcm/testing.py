@@ -26,10 +26,11 @@ from fedwcm.core.loss import Loss, LossGradient
 from fedwcm.core.method import Method
 from fedwcm.core.types import Context, Population, Vec
 from fedwcm.engine.backends.in_process import InProcess
-from fedwcm.engine.backends.plan import stacked_forward
+from fedwcm.engine.backends.stacking import stacked_forward
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import SequentialForward
+from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.network import Network
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.rounds import Rounds, ServerState
@@ -218,7 +219,8 @@ def _engine(
     first = trainer.clients(np.array([0]), [federation.shard(0)])
     store = ClientStore(len(SIZES), trainer.initial_state(first, network.initial()[0]))
     backend = InProcess(trainer, federation, store, block if stacked else 1)
-    return Rounds(trainer, federation, Participation(fraction=0.7), backend, store, lr=0.1, lr_decay=0.99)
+    learning_rate = LearningRate(lr=0.1, schedule="exponential", lr_decay=0.99)
+    return Rounds(trainer, federation, Participation(fraction=0.7), backend, store, learning_rate)
 
 
 def _federation(dtype: torch.dtype) -> InMemoryFederation:

@@ -45,6 +45,7 @@ def run_digits(method: str, backend: str) -> RunResult:
         "method.name": method,
         "local.epochs": 2,
         "local.batch_size": 16,
+        "local.schedule": "exponential",
         "local.lr_decay": 0.9,
         "local.weight_decay": 1e-3,
         "local.clip": 5.0,

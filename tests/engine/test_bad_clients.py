@@ -9,7 +9,7 @@ import torch
 
 import fedwcm
 from fedwcm.core.method import Method
-from fedwcm.core.types import Context, Report, State, Vec
+from fedwcm.core.types import Cohort, Context, Report, State, Uploads, Vec
 from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.rounds import DivergedError, Rounds, ServerState
 from fedwcm.engine.uploads import RobustRows, UploadRows, receive
@@ -100,6 +100,20 @@ def test_rejection_can_be_switched_off() -> None:
     rounds.backend.reject_nonfinite = False  # type: ignore[attr-defined]
     with pytest.raises(DivergedError, match="the model has a NaN"):
         play(rounds, 3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overflowing(FedAvg):
+    """FedAvg that keeps something which overflows, while the model stays finite."""
+
+    def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
+        x, s = super().update(x, s, uploads, cohort)
+        return x, {**s, "momentum": torch.full_like(x, 3e38) * 10}
+
+
+def test_state_of_the_server_that_is_not_finite_is_not_kept() -> None:
+    with pytest.raises(DivergedError, match="the momentum has a NaN or an infinity after round 1"):
+        play(engine(Overflowing(), COHORTS), 1)
 
 
 # --- norms and robust sums ---------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from torch.nn.functional import log_softmax
 
 from fedwcm.core.batch import Outputs
 from fedwcm.core.types import Vec
-from fedwcm.engine.backends.plan import stacked_forward
+from fedwcm.engine.backends.stacking import stacked_forward
 from fedwcm.engine.fast.ascent import AscendedModels
 from fedwcm.engine.fast.linear_layers import linear_layers
 from fedwcm.engine.fast.linear_stack import LinearStack

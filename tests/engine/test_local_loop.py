@@ -12,12 +12,28 @@ from torch.nn.functional import cross_entropy
 from fedwcm.core.method import Method
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Vec
-from fedwcm.engine.batches import local_steps
 from fedwcm.engine.client import ClientUpdates
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.fedwcm import FedWCMX
+from fedwcm.methods.scaffold import SCAFFOLD
 
-from ..factories import BY_STEPS, IMAGE, SIZES, Bench, Clusters, clusters, divided, headless, linear, mlp
+from ..factories import (
+    BY_STEPS,
+    ENGINES,
+    IMAGE,
+    SIZES,
+    Bench,
+    Clusters,
+    clusters,
+    divided,
+    headless,
+    linear,
+    make_rounds,
+    make_trainer,
+    mlp,
+    play,
+    population,
+)
 from ..specimens import Counter, Growing, Push, Sam, Scaled, Seen, Shift, global_torch_rng_untouched, the_long_way
 
 EXACT: dict[str, Any] = {"rtol": 1e-11, "atol": 1e-13}
@@ -126,7 +142,8 @@ def test_a_client_takes_epochs_times_the_ceiling_of_n_over_b_steps(
     expected = [epochs * int(np.ceil(SIZES[client] / batch_size)) for client in BY_STEPS]
     assert result.report["steps"].tolist() == expected
     assert result.state["loss/seen"].tolist() == expected
-    assert local_steps(np.array(SIZES)[BY_STEPS], epochs, batch_size).tolist() == expected
+    known = population(data.federation, epochs, batch_size)
+    assert known.local_steps(np.array(SIZES)[BY_STEPS]).tolist() == expected
 
 
 @pytest.mark.parametrize("stacked", [False, True])
@@ -140,6 +157,43 @@ def test_every_epoch_visits_every_sample_of_the_client_once_in_batches_of_b(stac
         first, second = list(chain(*batches[:half])), list(chain(*batches[half:]))
         assert sorted(first) == sorted(second) == part.tolist()
         assert first != second
+
+
+STEPS = 7
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_fixed_number_of_steps_goes_on_into_further_passes(stacked: bool) -> None:
+    data, objective = clusters(), Seen()
+    options: dict[str, Any] = {"epochs": None, "steps": STEPS, "loss": objective}
+    result = Bench(Counter(), data, linear(), stacked=stacked, **options).train(range(len(SIZES)))
+    assert result.report["steps"].tolist() == [STEPS] * len(SIZES)
+    for client, part in enumerate(data.parts):
+        batches = [ids for who, ids in objective.batches if who == client]
+        per_pass = -(-len(part) // 8)
+        assert len(batches) == STEPS
+        for start in range(0, STEPS, per_pass):
+            visited = list(chain(*batches[start : start + per_pass]))
+            assert len(set(visited)) == len(visited) == min(len(part), 8 * (STEPS - start))
+            assert set(visited) <= set(part.tolist())
+
+
+def test_so_many_steps_as_epochs_would_make_are_the_same_training() -> None:
+    data, largest = clusters(), BY_STEPS[0]
+    steps = 3 * -(-SIZES[largest] // 8)
+    by_epochs = Bench(FedAvg(), data, mlp(), epochs=3).train([largest])
+    by_steps = Bench(FedAvg(), data, mlp(), epochs=None, steps=steps).train([largest])
+    assert torch.equal(by_epochs.upload["delta"], by_steps.upload["delta"])
+
+
+def test_all_engines_agree_on_a_fixed_number_of_steps() -> None:
+    data, ends = clusters(), []
+    for way in ENGINES.values():
+        training = make_trainer(SCAFFOLD(), data.federation, mlp(), stacked=way.stacked, epochs=None, steps=STEPS)
+        engine = make_rounds(training, data.federation, block=way.block, workers=way.workers)
+        ends.append(play(engine, 3)[-1][0].x)
+    assert torch.allclose(ends[0], ends[1], **EXACT)
+    assert torch.equal(ends[0], ends[2])
 
 
 def test_an_objective_s_state_advances_once_a_step_even_if_a_step_takes_two_gradients() -> None:

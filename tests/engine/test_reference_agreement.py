@@ -44,6 +44,8 @@ MOMENTUM: list[dict[str, Any]] = [
 BALANCING: list[dict[str, Any]] = [
     {"score": "absolute"},
     {"alpha_rule": "temperature"},
+    {"alpha_rule": "temperature-clients", "temperature_scale": 1.0},
+    {"score": "local", "alpha_rule": "local"},
     {"q": "inverse"},
     {"q": "off"},
     {"temperature_scale": 1.0},

@@ -25,6 +25,7 @@ TRAINING: dict[str, Any] = {
     "local.epochs": 1,
     "local.batch_size": 16,
     "local.lr": 0.05,
+    "local.schedule": "exponential",
     "local.lr_decay": 0.9,
     "local.weight_decay": 1e-3,
     "local.clip": 5.0,

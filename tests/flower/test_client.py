@@ -1,6 +1,6 @@
 """A client: numbered by its node's config, refusing data and requests that cannot be right."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import nn
 from fedwcm.flower.client import client_id
 from fedwcm.flower.samples import shard, tensors
 from fedwcm.flower.server import serve
+from fedwcm.models.mlp import MLP
 
 from .federation import CLIENTS, data, in_simulator, model, run_config, test_data
 from .wire import WireGrid
@@ -65,16 +66,24 @@ def test_samples_keep_the_numbers_that_they_are_given() -> None:
         shard(tensors((np.zeros((2, 2)), [0, 1]), CPU), 2, [1, 2, 3])
 
 
-def test_a_client_with_other_classes_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (lambda: MLP((1, 8, 8), 11, hidden=(8,)), "'head.weight: (11, 8)' instead of 'head.weight: (10, 8)'"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), "'0: Flatten' instead of 'body: Sequential'"),
+    ],
+)
+def test_a_client_with_another_model_is_not_used(
+    other: Callable[[], nn.Module], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
     from fedwcm.flower import client_app
 
-    config = run_config("fedavg")
+    config = run_config("fedavg", **{"run.rounds": 1})
     nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS)
     last = max(nodes.nodes)
-    eleven = client_app(model=lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 11)), data=data)
-    nodes.nodes[last].app = eleven
+    nodes.nodes[last].app = client_app(model=other, data=data)
     serve(nodes, config, model, test_data)
-    assert f"node {last} is not used: its model has 11 classes, others have 10" in caplog.messages
+    assert f"node {last} is not used: its model differs from the server's: {said}" in caplog.messages
 
 
 def test_without_a_number_of_clients_those_who_are_there_take_part() -> None:

@@ -74,6 +74,11 @@ def test_an_average_over_rounds_and_a_target_give_the_simulator_s_model() -> Non
     assert not torch.equal(averaged.model["head.weight"], plain.model["head.weight"])
 
 
+def test_a_fixed_number_of_steps_gives_the_simulator_s_model() -> None:
+    changes = {"local.epochs": "none", "local.steps": 5}
+    assert_same(in_simulator("scaffold", **changes), on_flower("scaffold", **changes))
+
+
 def test_another_seed_gives_another_model() -> None:
     one, other = on_flower("fedwcm"), on_flower("fedwcm", **{"run.seed": 12})
     assert not torch.equal(one.model["head.weight"], other.model["head.weight"])

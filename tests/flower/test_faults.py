@@ -1,22 +1,25 @@
 """Clients that fail are left out, named with the reason, and the round goes on as if they had been silent."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import Error, Message
 from flwr.app.message import make_message
 
+from fedwcm.flower.checks import UnusableError
+from fedwcm.flower.node_pairs import NodePairs
 from fedwcm.flower.server import serve
 from fedwcm.runs.progress import Silent
 from fedwcm.runs.runner import Runner, RunResult
 
 from ..factories import Scripted
 from .federation import CLIENTS, grid, model, run_config, simulated, test_data
-from .wire import SERVER, WireGrid
+from .wire import CLOCK, SERVER, WireGrid
 
 VICTIM, ROUND = 1, 2
 EVERYBODY = list(range(CLIENTS))
@@ -52,37 +55,9 @@ def assert_same_model(one: RunResult, other: RunResult) -> None:
         assert torch.equal(other.model[name], tensor), name
 
 
-def changed(record: str, key: str, value: Callable[[Any], Any]) -> Callable[[WireGrid], Any]:
-    """A reply in which one entry is another."""
-
-    def strike(_: Message, reply: Message) -> Message:
-        content: Any = reply.content[record]
-        content[key] = value(content[key])
-        return reply
-
-    return lambda _: strike
-
-
-def array(change: Callable[[Any], Any]) -> Callable[[Array], Array]:
-    return lambda old: Array(np.array(change(old.numpy())))
-
-
-def poisoned(values: Any) -> Any:
-    return np.where(np.arange(values.size) == 3, np.nan, values).astype(values.dtype)
-
-
-def replaced(content: Callable[[Message], RecordDict]) -> Callable[[WireGrid], Any]:
-    return lambda _: lambda request, reply: Message(content(reply), reply_to=request)
-
-
-def with_another_upload(reply: Message) -> RecordDict:
-    upload = ArrayRecord({"weights": reply.content.array_records["upload"]["delta"]})
-    return RecordDict({**reply.content, "upload": upload})
-
-
 def belated(nodes: WireGrid) -> Any:
     def strike(_: Message, reply: Message) -> None:
-        nodes.delay(reply)
+        nodes.delay(reply, 600.5)
 
     return strike
 
@@ -103,57 +78,81 @@ FAULTS: dict[str, tuple[Callable[[WireGrid], Any], str]] = {
         lambda _: lambda request, __: Message(Error(2, "disk full"), reply_to=request),
         "error 2: disk full",
     ),
-    "silence": (lambda _: lambda *__: None, "no answer within 600 s"),
     "late": (belated, "no answer within 600 s"),
     "vanished": (vanished, "error 5: the node is unavailable"),
-    "nan": (changed("upload", "delta", array(poisoned)), "its upload 'delta' has a NaN or an infinity"),
-    "shape": (changed("upload", "delta", array(lambda v: v[:-1])), "its upload 'delta' is float32 of shape"),
-    "precision": (changed("upload", "delta", array(np.float64)), "its upload 'delta' is float64 of shape"),
-    "corrupt": (changed("upload", "delta", lambda a: Array("float32", (3,), a.stype, b"?")), "cannot be read"),
-    "other upload": (replaced(with_another_upload), "its upload has ['weights'], not ['delta']"),
-    "nan report": (changed("numbers", "lr", lambda _: float("nan")), "its 'lr' is nan"),
-    "surplus report": (lambda _: _surplus, "its report has"),
-    "other round": (changed("answers", "round", lambda r: r - 1), "it answers for round 1, and was asked for 2"),
-    "other client": (
-        changed("answers", "client", lambda c: c + 1),
-        "it answers for client 2, and was asked for 1",
-    ),
-    "other run": (changed("answers", "series", lambda _: "old"), "it answers for series old"),
-    "no samples": (changed("answers", "samples", lambda _: 0), "it says that it has 0 samples"),
-    "empty": (replaced(lambda _: RecordDict()), "its answer cannot be read"),
-    "nonsense": (replaced(lambda _: RecordDict({"answers": ConfigRecord({"round": "x"})})), "cannot be read"),
 }
 
 
-def _surplus(_: Message, reply: Message) -> Message:
-    numbers = reply.content.metric_records["numbers"]
-    reply.content["numbers"] = MetricRecord({**numbers, "report/score": 1.0})
-    return reply
-
-
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_faulty_client_is_left_out_as_if_it_had_been_silent(
-    fault: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_client_without_an_answer_is_left_out(fault: str, caplog: pytest.LogCaptureFixture) -> None:
     """Its own state too is what the server believes: the control variate of a lost answer does not count."""
     harm, reason = FAULTS[fault]
     finished = on_flower("scaffold", harm)
     assert_same_model(in_simulator("scaffold", [EVERYBODY, OTHERS, EVERYBODY]), finished)
-    left_out: list[Any] = [record.left_out or {} for record in finished.history]
-    assert [set(reasons) for reasons in left_out] == [set(), {str(VICTIM)}, set()]
-    assert reason in left_out[1][str(VICTIM)]
-    assert any(
-        f"round {ROUND}: client {VICTIM} is left out: {left_out[1][str(VICTIM)]}" in m for m in caplog.messages
-    )
+    assert [record.left_out or {} for record in finished.history] == [{}, {str(VICTIM): reason}, {}]
+    assert f"round {ROUND}: client {VICTIM} is left out: {reason}" in caplog.messages
+
+
+def test_a_client_that_never_answers_is_not_asked_while_it_may_be_busy() -> None:
+    finished = on_flower("scaffold", lambda _: lambda *__: None)
+    reasons = [(record.left_out or {}).get(str(VICTIM)) for record in finished.history]
+    assert reasons == [None, "no answer within 600 s", "it is still busy with round 2"]
+    assert_same_model(in_simulator("scaffold", [EVERYBODY, OTHERS, OTHERS]), finished)
+
+
+def test_a_straggler_is_asked_again_when_it_has_answered_or_has_had_time_enough() -> None:
+    """An answer that comes 1000 s late, and one that never comes, with rounds of 600 s each."""
+    config = run_config("fedavg", **FULL, **{"run.rounds": 5})
+    nodes = grid(config)
+
+    def mischief(client: int, request: Message, reply: Message) -> Message | None:
+        if client == 0:  # makes every round last as long as it may
+            nodes.delay(reply, 599.0)
+            return None
+        if client in (1, 2) and request.metadata.group_id == "1":
+            if client == 1:
+                nodes.delay(reply, 1000.0)
+            return None
+        return reply
+
+    def only_in_rounds(client: int, request: Message, reply: Message) -> Message | None:
+        return mischief(client, request, reply) if request.metadata.group_id != "0" else reply
+
+    nodes.mischief = only_in_rounds
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    busy = [
+        [client for client, why in (record.left_out or {}).items() if "busy" in why] for record in finished.history
+    ]
+    assert busy == [[], ["1", "2"], ["2"], [], []]
+
+
+def test_a_round_closes_after_a_grace_time_when_enough_have_answered() -> None:
+    config = run_config("fedavg", **FULL, **{"flower.enough": 3, "flower.grace": 20.0, "run.rounds": 1})
+    nodes = grid(config)
+    late = {3: 10.0, 4: 100.0}
+
+    def mischief(client: int, request: Message, reply: Message) -> Message | None:
+        if request.metadata.group_id == "0" or client not in late:
+            return reply
+        nodes.delay(reply, late[client])
+        return None
+
+    nodes.mischief = mischief
+    before = CLOCK.now
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    assert finished.history[0].left_out == {"4": "no answer within 20 s"}
+    assert CLOCK.now - before == pytest.approx(20.0, abs=10.0)
 
 
 def test_weights_are_those_of_the_survivors() -> None:
-    finished = on_flower("fedwcm", FAULTS["silence"][0])
+    finished = on_flower("fedwcm", FAULTS["error"][0])
     assert_same_model(in_simulator("fedwcm", [EVERYBODY, OTHERS, EVERYBODY]), finished)
 
 
 def test_a_round_with_fewer_answers_than_needed_counts_as_unanswered(caplog: pytest.LogCaptureFixture) -> None:
-    finished = on_flower("scaffold", FAULTS["nan"][0], **{"flower.min_clients": CLIENTS})
+    finished = on_flower("scaffold", FAULTS["error"][0], **{"flower.min_clients": CLIENTS})
     assert_same_model(in_simulator("scaffold", [EVERYBODY, [], EVERYBODY]), finished)
     assert [record.participants for record in finished.history] == [CLIENTS, 0, CLIENTS]
     assert "round 2: 4 answers, 5 are needed: no step" in caplog.messages
@@ -188,7 +187,10 @@ def _app_with(factory: Callable[[], torch.nn.Module]) -> Any:
 @pytest.mark.parametrize("phase", ["train.probe", "train.train"])
 def test_a_fault_in_either_phase_does_not_stop_the_other(phase: str) -> None:
     def harm(_: WireGrid) -> Any:
-        return lambda request, reply: None if request.metadata.message_type == phase else reply
+        failure = Error(2, "disk full")
+        return lambda request, reply: (
+            Message(failure, reply_to=request) if request.metadata.message_type == phase else reply
+        )
 
     record: Any = on_flower("mime", harm).history[1]
     assert set(record.left_out) == {str(VICTIM)}
@@ -235,12 +237,49 @@ def test_a_run_does_not_start_with_fewer_clients_than_needed() -> None:
         serve(nodes, config, model, test_data)
 
 
-def test_two_nodes_that_say_that_they_are_the_same_client_are_refused_by_name() -> None:
-    config = run_config("fedwcm")
+def test_a_second_node_with_a_number_in_use_is_refused_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    config = run_config("fedwcm", **FULL)
     nodes = grid(config)
     first, second = next(iter(nodes.nodes)), nodes.start(0)
-    with pytest.raises(ValueError, match=f"{min(first, second)} and {max(first, second)} both say .* client 0"):
-        serve(nodes, config, model, test_data)
+    kept, refused = min(first, second), max(first, second)
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    assert f"node {refused} is not used: it says that it is client 0, which node {kept} is" in caplog.messages
+    assert_same_model(in_simulator("fedwcm", [EVERYBODY] * 3), finished)
+
+
+def test_a_client_belongs_to_its_first_node_if_nodes_are_bound(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client's node stops after round 1 and another takes its number: refused; the pairs can be written."""
+    config = run_config("fedavg", **FULL, **{"flower.bind_nodes": True, "flower.out": str(tmp_path)})
+    nodes = grid(config)
+    own = {node.client: name for name, node in nodes.nodes.items()}
+
+    def mischief(client: int, request: Message, reply: Message) -> Message:
+        if client == CLIENTS - 1 and request.metadata.group_id == "1":
+            nodes.node_of(VICTIM).online = False
+            nodes.start(VICTIM)
+        return reply
+
+    nodes.mischief = mischief
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    assert [record.participants for record in finished.history] == [CLIENTS, CLIENTS - 1, CLIENTS - 1]
+    assert any(f"client {VICTIM}, which belongs to node {own[VICTIM]}" in message for message in caplog.messages)
+    assert json.loads((tmp_path / "nodes.json").read_text()) == {str(c): node for c, node in own.items()}
+
+
+def test_pairs_of_nodes_and_clients_can_be_given(tmp_path: Path) -> None:
+    (tmp_path / "nodes.json").write_text('{"0": 11, "1": 12}')
+    pairs = NodePairs(True, tmp_path)
+    pairs.claim(0, 11)
+    for client, node in [(1, 13), (2, 11)]:
+        with pytest.raises(UnusableError, match=f"it says that it is client {client}"):
+            pairs.claim(client, node)
+    (tmp_path / "nodes.json").write_text("[1]")
+    with pytest.raises(ValueError, match="cannot be read"):
+        NodePairs(True, tmp_path)
 
 
 def test_a_node_with_a_number_that_does_not_exist_is_not_used(caplog: pytest.LogCaptureFixture) -> None:

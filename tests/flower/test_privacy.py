@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedwcm.flower.server import serve
 
@@ -36,7 +36,7 @@ def test_no_answer_holds_a_client_s_counts() -> None:
     """Neither as a list of numbers nor as the bytes of one; what it reports is one number."""
     labels = [data({"partition-id": client})[1] for client in range(CLIENTS)]
     counts = [np.bincount(own, minlength=10) for own in labels]
-    surveys: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
 
     def watch(client: int, request: Message, reply: Message) -> Message:
         for record in [*reply.content.metric_records.values(), *reply.content.config_records.values()]:
@@ -44,12 +44,12 @@ def test_no_answer_holds_a_client_s_counts() -> None:
                 assert value != counts[client].tolist()
                 if isinstance(value, bytes):
                     assert counts[client].tobytes() not in value
-        if request.metadata.message_type == "query.survey":
-            surveys.append(dict(reply.content.metric_records["survey"]))
+        if request.metadata.message_type == "query.statistics":
+            reports.append(dict(reply.content.metric_records["statistics"]))
         return reply
 
     play(watch, **SEALED)
-    assert [set(survey) for survey in surveys] == [{"score"}] * CLIENTS
+    assert [set(report) for report in reports] == [{"score"}] * CLIENTS
 
 
 def test_a_secret_key_is_gone_once_it_has_answered() -> None:
@@ -63,5 +63,16 @@ def test_a_client_that_is_silent_while_counting_is_left_out_of_the_totals() -> N
         return None if client == 2 and request.metadata.message_type == "query.encrypted" else reply
 
     finished, _ = play(silent, **SEALED)
+    everybody = np.concatenate([data({"partition-id": client})[1] for client in range(CLIENTS) if client != 2])
+    assert list(finished.summary.train_counts) == np.bincount(everybody, minlength=10).tolist()
+
+
+@pytest.mark.parametrize("bad", [RecordDict(), RecordDict({"encrypted": ConfigRecord({"data": b"PK\x03\x04"})})])
+def test_a_bad_answer_while_counting_leaves_its_client_out(bad: RecordDict) -> None:
+    def garbled(client: int, request: Message, reply: Message) -> Message:
+        hit = client == 2 and request.metadata.message_type == "query.encrypted"
+        return Message(bad, reply_to=request) if hit else reply
+
+    finished, _ = play(garbled, **SEALED)
     everybody = np.concatenate([data({"partition-id": client})[1] for client in range(CLIENTS) if client != 2])
     assert list(finished.summary.train_counts) == np.bincount(everybody, minlength=10).tolist()

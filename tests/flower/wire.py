@@ -20,6 +20,22 @@ Mischief = Callable[[int, Message, Message], "Message | None"]
 """`(client, request, reply) -> reply`: what becomes of an answer on its way; None is silence."""
 
 
+class FakeTime:
+    """A clock that nobody has to wait for."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+CLOCK = FakeTime()
+
+
 def honest(client: int, request: Message, reply: Message) -> Message:
     """Nothing happens to the answer."""
     return reply
@@ -61,7 +77,7 @@ class WireGrid(Grid):
         self.up: Counter[str] = Counter()
         self.log: list[tuple[int, str, str]] = []
         self._answers: dict[str, bytes] = {}
-        self._belated: list[bytes] = []
+        self._belated: list[tuple[float, str, bytes]] = []
         self._sent = 0
         for client in range(clients):
             self.start(client)
@@ -78,24 +94,25 @@ class WireGrid(Grid):
         """The node that runs this client now."""
         return next(node for node in reversed(self.nodes.values()) if node.client == client)
 
-    def delay(self, reply: Message) -> None:
-        """Let this answer arrive with those of the next exchange."""
-        self._belated.append(message_to_proto(reply).SerializeToString())
+    def delay(self, reply: Message, seconds: float) -> None:
+        """Let this answer arrive so much later."""
+        name = reply.metadata.reply_to_message_id
+        self._belated.append((CLOCK.now + seconds, name, message_to_proto(reply).SerializeToString()))
 
     def get_node_ids(self) -> list[int]:
+        CLOCK.sleep(1.0)  # so that time passes between one exchange and the next
         return [node for node, running in self.nodes.items() if running.online]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         return [self._deliver(message) for message in messages]
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        self._answers |= {name: data for due, name, data in self._belated if due <= CLOCK.now}
         found = [self._answers.pop(one) for one in message_ids if one in self._answers]
         return [message_from_proto(ProtoMessage.FromString(data)) for data in found]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        belated, self._belated = self._belated, []
-        replies = self.pull_messages(self.push_messages(messages))
-        return [message_from_proto(ProtoMessage.FromString(data)) for data in belated] + replies
+        raise NotImplementedError
 
     def _deliver(self, message: Message) -> str:
         self._sent += 1

@@ -23,8 +23,8 @@ ALPHA_CEILING = 1 - 1e-6  # the paper's half-open interval [0.1, 1)
 
 ALLOWED = {
     "method": ("fedavg", "fedcm", "fedwcm", "fedwcm-x"),
-    "score": ("scarcity", "absolute"),
-    "alpha_rule": ("discrepancy", "temperature"),
+    "score": ("scarcity", "absolute", "local"),
+    "alpha_rule": ("discrepancy", "temperature", "temperature-clients", "local"),
     "q": ("ratio", "inverse", "off"),
     "momentum_norm": ("exact", "nominal"),
     "server_step": ("average", "literal"),
@@ -72,6 +72,7 @@ class GlobalInformation:
     gap: Vector  # p_hat - p
     s: Vector  # the scores s_k
     t: float  # the temperature T
+    apart: Vector  # ||p_hat - p_k||_1, each client's own deviation
 
 
 def gather(counts: ArrayLike, o: Options) -> GlobalInformation:
@@ -87,11 +88,14 @@ def gather(counts: ArrayLike, o: Options) -> GlobalInformation:
     # Reading 4: |p_hat - p| as printed is largest for the head class; "scarcity" keeps the positive part.
     worth = np.maximum(gap, 0.0) if o.score == "scarcity" else np.abs(gap)
     s = (table @ worth) / n  # Eq. 3
+    apart = np.array([sum(abs(p_hat - row / row.sum())) for row in table])
+    if o.score == "local":  # the prose of Section 5.1: "the deviation of its local distribution"
+        s = apart
 
     # Reading 5: the text describes T without a formula; balanced data makes it infinite.
     d = float(np.abs(gap).sum())
     t = math.inf if d == 0 else o.temperature_scale / (classes * d)
-    return GlobalInformation(n=n, n_bar=float(n.mean()), gap=gap, s=s, t=t)
+    return GlobalInformation(n=n, n_bar=float(n.mean()), gap=gap, s=s, t=t, apart=apart)
 
 
 def softmax_weights(s: Vector, t: float) -> Vector:
@@ -134,7 +138,13 @@ def next_alpha(cohort: list[int], known: GlobalInformation, o: Options) -> float
     """Eq. 5, with alpha0 for the printed 0.1."""
     # Reading 6: the printed exponent T/K (K classes) falls as imbalance grows, against the text; D rises.
     d = float(np.abs(known.gap).sum())
-    exponent = d if o.alpha_rule == "discrepancy" else known.t / len(known.gap)
+    # K may be the classes or, as in Eq. 1, the clients; the prose's deviation is each client's own.
+    exponent = {
+        "discrepancy": d,
+        "temperature": known.t / len(known.gap),
+        "temperature-clients": known.t / len(known.n),
+        "local": float(known.apart.mean()),
+    }[o.alpha_rule]
     raw = o.alpha0 + (1 - o.alpha0) * (1 - math.exp(-exponent)) * score_ratio(cohort, known, o)
     return min(max(raw, o.alpha0), ALPHA_CEILING)
 

@@ -107,9 +107,12 @@ def metrics(folder: Path) -> list[dict[str, object]]:
 def assert_same_run(folder: Path, other: Path) -> None:
     """Bit for bit the same metrics and model."""
     assert metrics(folder) == metrics(other)
-    one, two = (load_file(path / "model.safetensors") for path in (folder, other))
-    assert one.keys() == two.keys()
-    assert all(torch.equal(one[key], two[key]) for key in one)
+    names = sorted(path.name for path in other.glob("model*.safetensors"))
+    assert sorted(path.name for path in folder.glob("model*.safetensors")) == names
+    for name in names:
+        one, two = (load_file(path / name) for path in (folder, other))
+        assert one.keys() == two.keys()
+        assert all(torch.equal(one[key], two[key]) for key in one)
 
 
 def mounted(work: Callable[[], object], *mounts: Sequence[str]) -> int:

@@ -11,6 +11,9 @@ import pytest
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
+INSTALL = "apt-get install -y chromium chromium-driver"
+"""What gives Debian the browser and its driver; as root."""
+
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -30,7 +33,7 @@ def require_browser() -> None:
     """Skip where there is no browser to drive, and say which part is missing."""
     pytest.importorskip("selenium", reason="selenium is not installed: it comes with fedwcm[dev]")
     if CHROMIUM is None or DRIVER is None:
-        pytest.skip("no chromium or chromedriver on the path: apt install chromium chromium-driver")
+        pytest.skip(f"no chromium or chromedriver on the path: {INSTALL}")
 
 
 @contextmanager

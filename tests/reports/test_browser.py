@@ -171,7 +171,7 @@ def test_the_data_of_every_plot_is_downloaded_as_csv(driver: Any, pages: dict[st
         " window.blob.text().then(t => { window.saved[n] = t; }); };"
         "for (const b of document.querySelectorAll('[data-csv], [data-table-csv]')) b.click();"
     )
-    figures = driver.execute_script("return JSON.parse(document.getElementById('story').textContent).figures")
+    figures = driver.execute_script("return JSON.parse(document.getElementById('report').textContent).figures")
     wait(driver, f"return Object.keys(window.saved).length === {len(figures) + 1}")
     saved = driver.execute_script("return window.saved")
     tables = {name: list(csv.reader(io.StringIO(text))) for name, text in saved.items()}

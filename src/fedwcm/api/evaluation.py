@@ -135,5 +135,6 @@ def _measured(found: Trained, rows: Rows, which: str, folder: RunFolder) -> Eval
     inputs, labels = torch.from_numpy(found.normalizer(rows.x)), torch.from_numpy(rows.y)
     network = Network(found.module)
     tested = evaluate_network(network, *network.initial(), inputs, labels, len(found.schema.classes))
-    metrics = summarise(tested.confusion, np.array(folder.summary().train_counts))
+    counts, rule = np.array(folder.summary().train_counts), folder.config().run.shot_groups
+    metrics = summarise(tested.confusion, counts, rule)
     return EvaluationRecord(samples=len(rows.x), rows=which, test_loss=tested.loss, **vars(metrics))

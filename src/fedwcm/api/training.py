@@ -74,12 +74,14 @@ def run(
     loss: LossLike | None = None,
     sampler: SamplerLike | None = None,
     epochs: int | None = None,
+    steps: int | None = None,
     batch_size: int | None = None,
     lr: float | None = None,
     participation: float | None = None,
     rounds: int | None = None,
     seed: int | None = None,
     eval_every: int | None = None,
+    patience: int | None = None,
     device: str | None = None,
     privacy: Literal["none", "he"] | None = None,
     diagnostics: Sequence[Literal["concentration"]] | None = None,
@@ -116,7 +118,7 @@ def run(
         image_size: side of the square that images are scaled and cut to.
         normalize: `auto`, `standard`, `none`, or `[mean, std]`.
         test_fraction: share held out for testing where the data has no test part; 0.2 by default.
-        val_fraction: share of the training data held out for validation.
+        val_fraction: share of the training data held out for validation, which selects the model that is kept.
         augment: flip and crop images at random.
         imbalance: samples of the rarest class over those of the most frequent, in (0, 1], made by leaving samples
             out; `"none"` for the data as it is. Named data sets have 0.1 by default.
@@ -127,12 +129,14 @@ def run(
         loss: the clients' loss: a name, `package.module:Name`, a `Loss` or its class.
         sampler: how clients draw their batches: a name, `package.module:Name`, a `Sampler` or its class.
         epochs: local epochs per round.
+        steps: local steps per round, instead of epochs.
         batch_size: samples in a mini-batch.
         lr: local learning rate.
         participation: share of the clients sampled each round.
         rounds: communication rounds.
         seed: seed of all randomness.
         eval_every: rounds between evaluations.
+        patience: evaluations in a row without a better one on the validation data after which a run stops.
         device: `auto`, `cpu`, `cuda`, `mps`, …
         privacy: `none`, or `he`: gather the class distribution under homomorphic encryption.
         diagnostics: what else to measure at every evaluation: `concentration`.
@@ -173,12 +177,21 @@ def _start(asked: Request, folder: RunFolder | None, resume: bool, report: bool,
 
 def _nothing_left(folder: RunFolder, experiment: Experiment) -> bool:
     """Whether the folder's run came to its end; raises if it was another one than is to be resumed."""
-    changed = differences(folder.config(), experiment.config)
-    if changed or folder.finished:
+    try:
+        refuse_another(folder, experiment.config)
+    except ValueError:
         experiment.rounds.backend.close()
+        raise
+    if folder.finished:
+        experiment.rounds.backend.close()
+    return folder.finished
+
+
+def refuse_another(folder: RunFolder, config: Config) -> None:
+    """Raise if the folder's run has another configuration than this one, which is resolved."""
+    changed = differences(folder.config(), config)
     if changed:
         raise ValueError(f"{folder.path} cannot be resumed with another configuration: " + "; ".join(changed))
-    return folder.finished
 
 
 def _played(experiment: Experiment, folder: RunFolder | None, progress: Progress, report: bool) -> RunResult:

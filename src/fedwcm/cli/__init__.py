@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from fedwcm import __version__
 from fedwcm.cli import bench, compare, doctor, evaluate, flower, listing, partition, predict, report, run, watch
+from fedwcm.cli.log import log_on_stderr
 from fedwcm.engine.backends.errors import WorkerError
 from fedwcm.runs import interrupts
 
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add(commands)
     chosen = parser.parse_args(arguments)
     warnings.showwarning = _print_warning  # type: ignore[assignment]
-    with interrupts.handled():
+    with interrupts.handled(), log_on_stderr(quiet=getattr(chosen, "quiet", False)):
         return _outcome(chosen)
 
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings
-from fedwcm.config.flags import COMPARE_FLAGS
+from fedwcm.config.flags import COMPARE_FLAGS, FLAGS
 from fedwcm.config.options import parse_value
 from fedwcm.config.schema import parse_assignment, split_list
 
@@ -37,6 +37,11 @@ def add(commands: SubParsers) -> None:
         help="import what a run's folder, given as --config, names as package.module:Name",
     )
     parser.add_argument("--no-report", action="store_true", help="write no report.html")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check and list the runs, and estimate their time and memory",
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.set_defaults(do=do)
 
@@ -46,15 +51,24 @@ def do(arguments: argparse.Namespace) -> int:
     seeds = [_seed(text) for text in split_list(arguments.seeds)]
     grid = dict(_axis(text) for text in arguments.grid)
     flags, settings = chosen_flags(arguments, COMPARE_FLAGS), chosen_settings(arguments)
+    methods, out = split_list(arguments.methods), Path(arguments.out)
+    if arguments.dry_run:
+        from fedwcm.api.plan import plan
+        from fedwcm.api.request import request
+        from fedwcm.cli.dry_run import dry_run
+
+        common = request(None, arguments.config, settings, flags, trust=arguments.trust)
+        dry_run(plan(methods, seeds, grid, common, out), arguments.jobs)
+        return 0
     from fedwcm.api import compare
     from fedwcm.runs.interrupts import exit_status
     from fedwcm.runs.progress import Silent, progress_for
 
     try:
         comparison = compare(
-            split_list(arguments.methods),
+            methods,
             seeds,
-            Path(arguments.out),
+            out,
             grid=grid,
             trust=arguments.trust,
             jobs=arguments.jobs,
@@ -80,5 +94,6 @@ def _seed(text: str) -> int:
 
 
 def _axis(text: str) -> tuple[str, list[object]]:
-    key, _ = parse_assignment(text)
+    name, _ = parse_assignment(text)
+    key = FLAGS[name].key if name in FLAGS else name
     return key, [parse_value(value) for value in split_list(text.partition("=")[2])]

@@ -81,10 +81,16 @@ def _print_summary(summary: "Summary", page: Path) -> None:
     numbers = {name: summary.number(key) for name, key in _HEADLINES.items()}
     parts = [f"{name} {value:.4f}" for name, value in numbers.items() if value is not None]
     print(f"{summary.title} on {summary.dataset}: " + ", ".join(parts))
+    if summary.selected_round is not None:
+        print(f"kept is the model of round {summary.selected_round}, the best on the validation data")
+    if summary.stopped:
+        print(f"stopped {summary.stopped}")
     print(f"results in {page.parent}" + (f", report: {page}" if page.exists() else ""))
 
 
 _HEADLINES = {
+    "selected accuracy": "selected_accuracy",
+    "validation": "val_accuracy",
     "final accuracy": "final_accuracy",
     "best": "best_accuracy",
     "many": "many",

@@ -1,5 +1,6 @@
 """Build everything that a run needs from its configuration: data, clients, model, method, engine."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwcm.config.components import Components
+from fedwcm.config.model_facts import model_facts
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
 from fedwcm.config.resolve import OBJECT, needed
@@ -35,6 +37,8 @@ from fedwcm.engine.store import ClientStore
 from fedwcm.engine.uploads import require_possible
 from fedwcm.models import has_embedding
 from fedwcm.models.facts import ModelFacts
+
+LOG = logging.getLogger("fedwcm")
 
 NAMED_IMBALANCE = 0.1
 """Default long tail of named data sets, as in the paper."""
@@ -86,6 +90,11 @@ class Experiment:
     choice: ExecutionPlan
     facts: ModelFacts
 
+    def __post_init__(self) -> None:
+        patience = self.config.run.patience
+        allowed = "0 without validation data: hold some out with --val-fraction"
+        require(not patience or self.val is not None, "run.patience", patience, allowed)
+
 
 @dataclass(frozen=True, eq=False)
 class RunData:
@@ -98,6 +107,7 @@ class RunData:
     test: LabelledTensors
     val: LabelledTensors | None
     normalizer: Normalizer | None
+    normalization: str = ""
     dataset: Dataset | None = None
 
 
@@ -156,9 +166,24 @@ def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True
         objects: objects that the configuration describes but cannot rebuild.
         trusted: whether names of the form `package.module:Name` may be imported; see `fedwcm.config.resolve`.
     """
-    components, device = Components.of(config, objects, trusted=trusted), chosen_device(config.run.device)
-    drawn = config.data.dataset == synthetic.NAME
-    source = _generated(config, device) if drawn else _loaded(config, objects, trusted, device)
+    components = Components.of(config, objects, trusted=trusted)
+    return assemble(config, components, run_data(config, objects, trusted=trusted), objects, trusted=trusted)
+
+
+def run_data(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> RunData:
+    """Return the samples of a run, divided among its clients."""
+    device = chosen_device(config.run.device)
+    if config.data.dataset == synthetic.NAME:
+        return _generated(config, device)
+    return _loaded(config, objects, trusted, device)
+
+
+def assemble(
+    config: Config, components: Components, source: RunData, objects: Objects = NO_OBJECTS, *, trusted: bool = True
+) -> Experiment:
+    """Return a run of this configuration on samples that are there already, divided as it says."""
+    device = chosen_device(config.run.device)
+    config = replace(config, data=source.config.data, partition=source.config.partition)
     module, model = chosen_model(
         config.model,
         objects.model,
@@ -167,15 +192,18 @@ def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True
         model_seed(config.run.seed),
         trusted=trusted,
     )
-    config = replace(components.resolved(source.config), model=model, run=replace(config.run, device=str(device)))
+    config = replace(components.resolved(config), model=model, run=replace(config.run, device=str(device)))
     network = Network(module, device)
     x, buffers = network.initial()
     network.point_parameters(x)  # otherwise the module would hold a second copy of the model
     federation = source.federation
     population = _population(config, federation)
-    choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population))
+    cohort, few = _largest_cohort(config, population), _few_samples(federation)
+    choice = choose(config.run.backend, config.run.workers, network, cohort, few)
     trainer = components.trainer(config, choice.forward(network), population)
     train_counts: Ints = federation.counts.sum(axis=0)
+    for note in filter(None, (source.normalization, choice.note)):
+        LOG.info(note)
     keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
     return Experiment(
         config=config,
@@ -190,31 +218,6 @@ def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True
         facts=model_facts(
             source.input_shape, source.classes, source.normalizer, train_counts, config, components, source.dataset
         ),
-    )
-
-
-def model_facts(
-    input_shape: tuple[int, ...],
-    classes: Sequence[str],
-    normalizer: Normalizer | None,
-    class_counts: Ints,
-    config: Config,
-    components: Components,
-    dataset: Dataset | None = None,
-) -> ModelFacts:
-    """Return what is needed to use a trained model; without a normalizer, inputs are unchanged."""
-    mean, std = ([0.0], [1.0]) if normalizer is None else (normalizer.mean.tolist(), normalizer.std.tolist())
-    return ModelFacts(
-        input_shape=tuple(input_shape),
-        classes=tuple(classes),
-        mean=tuple(mean),
-        std=tuple(std),
-        keeps_integers=normalizer is not None and normalizer.keeps_integers,
-        schema=None if dataset is None else dataset.schema.to_json(),
-        fingerprint=None if dataset is None else fingerprint(dataset),
-        class_counts=tuple(class_counts.tolist()),
-        target=config.run.target,
-        balanced_by=components.balanced_by,
     )
 
 
@@ -277,6 +280,7 @@ def _loaded(config: Config, objects: Objects, trusted: bool, device: torch.devic
         _tensors(data, dataset.x_test, dataset.y_test, device),
         _validation(data, device),
         data.normalizer,
+        data.normalization,
         dataset,
     )
 
@@ -314,6 +318,7 @@ def _population(config: Config, federation: Federation) -> Population:
         rounds=config.run.rounds,
         epochs=config.local.epochs,
         batch_size=config.local.batch_size,
+        steps=config.local.steps,
         target=config.run.target_shares,
     )
 
@@ -342,8 +347,7 @@ def _rounds(config: Config, trainer: ClientTrainer, federation: Federation, choi
         participation=config.participation,
         backend=backend,
         store=store,
-        lr=config.local.lr,
-        lr_decay=config.local.lr_decay,
+        learning_rate=config.local,
         aggregation=config.aggregation,
         server=config.server,
     )
@@ -363,6 +367,12 @@ def _validation(data: PartitionedData, device: torch.device) -> LabelledTensors 
         return None
     rows = data.val_rows
     return _tensors(data, data.dataset.x_train[rows], data.dataset.y_train[rows], device)
+
+
+def _few_samples(federation: Federation) -> Tensor:
+    """Return a tiny batch, on which to try the model."""
+    shard = federation.shard(0)
+    return shard.store.inputs[torch.from_numpy(shard.rows[:2])]
 
 
 def _largest_cohort(config: Config, population: Population) -> int:

@@ -18,11 +18,14 @@ from fedwcm.config.options import make, parse_value, plain
 from fedwcm.config.recipes import RECIPES
 from fedwcm.core.checks import require, unknown
 from fedwcm.engine.aggregation import Aggregation
+from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.server_options import ServerOptions
 
 Settings = dict[str, object]
 """Dotted options, such as `local.lr`."""
+
+SelectBy = Literal["accuracy", "balanced_accuracy"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,31 +90,39 @@ class DataOptions:
         return self.dataset.removeprefix("object:").partition("#")[0]
 
 
+DEFAULT_EPOCHS = 5
+
+
 @dataclass(frozen=True, kw_only=True)
-class LocalOptions:
-    """How a client trains.
+class LocalOptions(LearningRate):
+    """How a client trains; the learning rate and its schedule are described in `LearningRate`.
 
     Args:
-        epochs: passes over the client's data per round.
+        epochs: passes over the client's data per round; 5 if `steps` is not given either.
+        steps: local steps per round, the same for all clients, instead of `epochs`: a client that has used all of
+            its data goes on with another pass.
         batch_size: samples per mini-batch; the last batch of an epoch may be smaller.
-        lr: learning rate of the first round.
-        lr_decay: factor on the learning rate after every round.
         weight_decay: added to the direction after clipping.
         clip: maximum norm of a step's direction; `none` for no clipping.
     """
 
-    epochs: int = 5
+    epochs: int | None = None
+    steps: int | None = None
     batch_size: int = 50
-    lr: float = 0.1
-    lr_decay: float = 1.0
     weight_decay: float = 0.0
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
+        super().__post_init__()
+        if self.epochs is None and self.steps is None:
+            object.__setattr__(self, "epochs", DEFAULT_EPOCHS)
+        require(self.epochs is None or self.epochs >= 1, "epochs", self.epochs, "at least 1")
+        require(self.steps is None or self.steps >= 1, "steps", self.steps, "at least 1")
+        both = self.steps is not None and self.epochs is not None
+        require(
+            not both, "steps", self.steps, f"none with epochs = {self.epochs}: a client takes one or the other"
+        )
         require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
-        require(self.lr > 0, "lr", self.lr, "positive")
-        require(0 < self.lr_decay <= 1, "lr_decay", self.lr_decay, "in (0, 1]")
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "non-negative")
         require(self.clip is None or self.clip > 0, "clip", self.clip, "positive or none")
 
@@ -125,12 +136,18 @@ class RunOptions:
         rounds: communication rounds.
         seed: seed of all randomness of the run.
         eval_every: rounds between evaluations; the last round is always evaluated.
+        select_by: metric on the validation data, if there are any, that selects the round whose model is kept:
+            `accuracy` or `balanced_accuracy`.
+        patience: evaluations in a row without a better one on the validation data after which the run stops; 0
+            for never.
         checkpoint_every: rounds between checkpoints.
         device: `auto` (a GPU if there is one), `cpu`, `cuda`, `mps`, …
         backend: `auto`, `sequential`, `vectorized` (stacked clients) or `parallel` (processes).
         workers: processes of the parallel backend; 0 for one per core.
         privacy: how the class distribution is gathered: in the clear (`none`) or under homomorphic encryption
             (`he`).
+        shot_groups: which classes have many, medium and few samples: by the `range` of class sizes, cut in three
+            on a logarithmic scale, or by cumulative `share` of the samples (75 and 95 %).
         diagnostics: additional measurements at every evaluation: `concentration`.
         track: experiment trackers to log to: `tensorboard`, `mlflow`, `wandb`.
         reject_nonfinite: ignore a client whose update contains a NaN or an infinity; `false` lets it end the run.
@@ -143,11 +160,14 @@ class RunOptions:
     rounds: int = 100
     seed: int = 0
     eval_every: int = 1
+    select_by: SelectBy = "accuracy"
+    patience: int = 0
     checkpoint_every: int = 10
     device: str = "auto"
     backend: Literal["auto", "sequential", "vectorized", "parallel"] = "auto"
     workers: int = 0
     privacy: Literal["none", "he"] = "none"
+    shot_groups: Literal["range", "share"] = "range"
     diagnostics: tuple[Literal["concentration"], ...] = ()
     track: tuple[str, ...] = ()
     reject_nonfinite: bool = True
@@ -163,6 +183,7 @@ class RunOptions:
         require(self.rounds >= 1, "rounds", self.rounds, "at least 1")
         require(0 <= self.seed < 2**63, "seed", self.seed, "a non-negative whole number")
         require(self.eval_every >= 1, "eval_every", self.eval_every, "at least 1")
+        require(self.patience >= 0, "patience", self.patience, "a number of evaluations, or 0 for none")
         require(self.checkpoint_every >= 1, "checkpoint_every", self.checkpoint_every, "at least 1")
 
 
@@ -271,6 +292,10 @@ def write_toml(config: Config, path: Path) -> None:
     path.write_text(tomli_w.dumps(sections), encoding="utf-8")
 
 
+EXCLUSIVE = ("local.epochs", "local.steps")
+"""Two options of which a run has one: the one that is given later replaces the other."""
+
+
 def overlay(below: Mapping[str, object], above: Mapping[str, object]) -> Settings:
     """Merge settings, `above` taking precedence; a component that changes its name loses its old options."""
     merged = dict(below)
@@ -280,6 +305,9 @@ def overlay(below: Mapping[str, object], above: Mapping[str, object]) -> Setting
             merged = {key: value for key, value in merged.items() if not key.startswith(f"{section}.")}
             if section == "method":
                 merged.pop("run.name", None)  # it named the old method
+    for one, other in (EXCLUSIVE, EXCLUSIVE[::-1]):
+        if above.get(one) is not None:
+            merged.pop(other, None)
     return {**merged, **above}
 
 

@@ -11,6 +11,9 @@
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import numpy as np
 
 from fedwcm.core.local_data import LocalData
 from fedwcm.core.types import Cohort, Context, Floats, Ints, Population, Report, State, Uploads
@@ -22,6 +25,14 @@ class ClientStatistics(ABC):
     @abstractmethod
     def client_statistics(self, counts: Ints, population: Population) -> Report:
         """Return what the clients report about their class counts `(K, C)`; runs on the clients."""
+
+    def statistics_range(self, population: Population) -> Mapping[str, tuple[float, float]]:
+        """Return the least and greatest value of each statistic: a server of real clients believes no other.
+
+        By default those of clients with a single class, between which every mean over a client's samples lies.
+        """
+        extremes = self.client_statistics(np.eye(population.classes, dtype=np.int64), population)
+        return {key: (float(values.min()), float(values.max())) for key, values in extremes.items()}
 
     @abstractmethod
     def with_statistics(self, s: State, statistics: Report) -> State:
@@ -49,7 +60,10 @@ class LocalRates(ABC):
 
     @abstractmethod
     def local_lr(self, ctx: Context) -> Floats:
-        """Return each client's learning rate, `(K,)`; `ctx.learning_rates` holds the round's default."""
+        """Return each client's learning rate, `(K,)`; `ctx.learning_rates` holds the round's default.
+
+        A server of real clients computes it as well, from their numbers of samples; it does not know their counts.
+        """
 
 
 class RoundMetrics(ABC):

@@ -72,8 +72,10 @@ class Population:
     mean_samples: float
     prior: Floats
     rounds: int
-    epochs: int
+    epochs: int | None
     batch_size: int
+    steps: int | None = None
+    """Local steps of every client in a round, instead of epochs."""
     target: Floats | None = None
 
     def __post_init__(self) -> None:
@@ -83,12 +85,17 @@ class Population:
     @property
     def reference_steps(self) -> int:
         """B̂: the local steps of a client of mean size."""
-        return self.epochs * int(np.ceil(self.mean_samples / self.batch_size))
+        return int(self.local_steps(np.array(self.mean_samples)))
 
     @property
     def nominal_steps(self) -> float:
         """E·n̄/b, a fraction: the divisor in the code base that the paper builds on."""
-        return self.epochs * self.mean_samples / self.batch_size
+        return float(self.steps or (self.epochs or 0) * self.mean_samples / self.batch_size)
+
+    def local_steps(self, samples: "Ints | Floats") -> "Ints":
+        """Return B_k, the steps that clients with so many samples take in a round: E·⌈n_k/b⌉, or `steps`."""
+        passes = np.ceil(samples / self.batch_size).astype(np.int64)
+        return np.full_like(passes, self.steps) if self.steps else (self.epochs or 0) * passes
 
 
 @dataclass(frozen=True, eq=False)

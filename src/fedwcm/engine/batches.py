@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedwcm.core.batch import Batch, SampleStore, Shard
+from fedwcm.core.sampler import Sampler
 from fedwcm.core.types import Ints
 
 
@@ -23,9 +24,13 @@ class Augmentation(Protocol):
         ...
 
 
-def local_steps(samples: Ints, epochs: int, batch_size: int) -> Ints:
-    """Return B_k = E·⌈n_k/b⌉, the steps that a client actually takes."""
-    return epochs * -(-samples // batch_size)
+def visits(sampler: Sampler, labels: Ints, steps: int, batch_size: int, rng: np.random.Generator) -> list[Ints]:
+    """Return the positions that a client visits in each pass over its data, up to its last step."""
+    per_pass = -(-len(labels) // batch_size)
+    passes = -(-steps // per_pass)
+    orders = [sampler.epoch(labels, rng) for _ in range(passes)]
+    orders[-1] = orders[-1][: (steps - (passes - 1) * per_pass) * batch_size]
+    return orders
 
 
 class Schedule:
@@ -39,14 +44,14 @@ class Schedule:
         draws: Sequence[Ints] = (),
         augmentation: Augmentation | None = None,
     ) -> None:
-        """Lay out the batches; `orders[k]` holds, for each epoch of client k, the positions that it visits."""
+        """Lay out the batches; `orders[k]` holds, for each pass of client k, the positions that it visits."""
         self._store, rows = _joined(shards)
-        self._sizes = _batch_sizes([[len(order) for order in epochs] for epochs in orders], batch_size)
+        self._sizes = _batch_sizes([[len(order) for order in passes] for passes in orders], batch_size)
         width = int(self._sizes.max())
         padded = np.zeros((*self._sizes.T.shape, width), dtype=np.int64)  # (steps, clients, width)
-        for k, epochs in enumerate(orders):
+        for k, passes in enumerate(orders):
             step = 0
-            for order in epochs:
+            for order in passes:
                 steps = -(-len(order) // batch_size)
                 filled = np.zeros(steps * width, dtype=np.int64)
                 filled[: len(order)] = rows[k][order]
@@ -118,7 +123,7 @@ def _joined(shards: Sequence[Shard]) -> tuple[SampleStore, list[Ints]]:
 def _batch_sizes(lengths: Sequence[Sequence[int]], batch_size: int) -> Ints:
     """Return the batch sizes (clients × steps); 0 after a client's last step."""
     per_client = [
-        [min(batch_size, n - start) for n in epochs for start in range(0, n, batch_size)] for epochs in lengths
+        [min(batch_size, n - start) for n in passes for start in range(0, n, batch_size)] for passes in lengths
     ]
     sizes = np.zeros((len(per_client), max(map(len, per_client))), dtype=np.int64)
     for k, row in enumerate(per_client):

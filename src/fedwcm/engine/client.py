@@ -15,7 +15,7 @@ from fedwcm.core.mixins import LocalRates, TwoPhase
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.sampler import Sampler
 from fedwcm.core.types import Clients, Context, Floats, Ints, Population, Report, State, Vec
-from fedwcm.engine.batches import Augmentation, Schedule, local_steps
+from fedwcm.engine.batches import Augmentation, Schedule, visits
 from fedwcm.engine.forward import Forward
 from fedwcm.engine.local_data import BlockData
 from fedwcm.engine.oracle import MiniBatchOracle
@@ -89,7 +89,7 @@ class ClientTrainer:
 
     def steps(self, samples: Ints) -> Ints:
         """Return the number of local steps for clients with these numbers of samples."""
-        return local_steps(samples, self.population.epochs, self.population.batch_size)
+        return self.population.local_steps(samples)
 
     def initial_state(self, clients: Clients, x: Vec) -> State:
         """Return the state of clients that take part for the first time."""
@@ -105,7 +105,7 @@ class ClientTrainer:
     def probe(self, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> ClientUpdates:
         """Run the first phase of a round, for methods that have one: an upload from all local data at `x`."""
         assert isinstance(self.method, TwoPhase)
-        ctx = self._context(self.clients(ids, shards), sent)
+        ctx = self.context(self.clients(ids, shards), sent)
         self.forward.start(sent.x, sent.buffers)
         _, o = _split(state)
         with self._torch_rng(ctx):
@@ -115,9 +115,7 @@ class ClientTrainer:
 
     def train(self, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> ClientUpdates:
         """Train a block of clients, ordered longest first, from the same received model."""
-        ctx = self._context(self.clients(ids, shards), sent)
-        if isinstance(self.method, LocalRates):
-            ctx = replace(ctx, learning_rates=self.method.local_lr(ctx))
+        ctx = self.context(self.clients(ids, shards), sent)
         c, o = _split(state)
         self.forward.start(sent.x, sent.buffers)
         with self._torch_rng(ctx):
@@ -145,21 +143,24 @@ class ClientTrainer:
         return c, o
 
     def _schedule(self, shards: Sequence[Shard], ctx: Context) -> Schedule:
-        epochs, size = self.population.epochs, self.population.batch_size
+        size = self.population.batch_size
         orders, draws = [], []
         for shard, client, steps in zip(shards, ctx.clients.ids, ctx.clients.steps, strict=True):
             rng = generator(self.seed, Purpose.BATCHES, ctx.round, int(client))
-            labels = shard.labels
-            orders.append([self.sampler.epoch(labels, rng) for _ in range(epochs)])
+            orders.append(visits(self.sampler, shard.labels, int(steps), size, rng))
             if self.augmentation is not None:
                 rng = generator(self.seed, Purpose.AUGMENT, ctx.round, int(client))
                 draws.append(self.augmentation.draw(rng, int(steps), size))
         return Schedule(shards, orders, size, draws, self.augmentation)
 
-    def _context(self, clients: Clients, sent: Broadcast) -> Context:
+    def context(self, clients: Clients, sent: Broadcast) -> Context:
+        """Return what these clients see while they train, each with its learning rate."""
         rates = np.full(len(clients), sent.base_lr)
-        return Context(
+        ctx = Context(
             self.seed, sent.round, sent.x, sent.message, self.population, clients, sent.base_lr, rates, {}
+        )
+        return (
+            replace(ctx, learning_rates=self.method.local_lr(ctx)) if isinstance(self.method, LocalRates) else ctx
         )
 
     @contextmanager

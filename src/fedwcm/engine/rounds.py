@@ -13,6 +13,7 @@ from fedwcm.engine.backends.in_process import NOT_FINITE, Backend
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.clock import Clock
 from fedwcm.engine.federation import Federation
+from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.moving_average import moving_average
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.server import RoundResult, update
@@ -55,8 +56,7 @@ class Rounds:
     participation: Participation
     backend: Backend
     store: ClientStore
-    lr: float
-    lr_decay: float
+    learning_rate: LearningRate
     statistics: Report | None = None
     aggregation: Aggregation = field(default_factory=Aggregation)
     server: ServerOptions = field(default_factory=ServerOptions)
@@ -88,8 +88,7 @@ class Rounds:
         with self.clock.phase("server"):
             uploads, clipped = receive(self.aggregation, result.upload)
             after = update(method, before.x, before.buffers, s, uploads, cohort)
-        if not _finite(after.x):
-            raise DivergedError(f"the model has a NaN or an infinity after round {r + 1}")
+        _require_finite({"model": after.x, "model's buffers": after.buffers, **after.state}, r)
         self.store.commit(r + 1, result.ids)
         record = {"participants": len(cohort), **exchange.record(), **_measures(result, after)}
         if self.aggregation.max_norm is not None:
@@ -132,7 +131,7 @@ class Rounds:
         return result
 
     def _lr(self, r: int) -> float:
-        return self.lr * self.lr_decay**r
+        return self.learning_rate.at(r, self.trainer.population.rounds)
 
     def _cohort(self, r: int, result: ClientUpdates) -> Cohort:
         samples = self.federation.samples[result.ids]
@@ -181,9 +180,16 @@ def _require_mostly_finite(result: ClientUpdates | None, r: int) -> None:
         raise DivergedError(f"{refused} of {answers} updates have a NaN or an infinity in round {r + 1}")
 
 
+def _require_finite(state: State, r: int) -> None:
+    """Raise unless everything that the server keeps after a round is finite."""
+    for name, value in state.items():
+        if not _finite(value):
+            raise DivergedError(f"the {name} has a NaN or an infinity after round {r + 1}")
+
+
 def _finite(x: Vec) -> bool:
     """Whether every number is finite. A finite sum says so at once; an infinite one may only have overflowed."""
-    return bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())
+    return not x.is_floating_point() or bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())
 
 
 def _measures(result: ClientUpdates, after: RoundResult) -> dict[str, object]:

@@ -46,6 +46,10 @@ class ClientStore:
         """Whether clients have state at all."""
         return bool(self._columns)
 
+    @property
+    def bytes_per_client(self) -> int:
+        return sum(column.row_bytes for column in self._columns.values())
+
     def visited(self) -> Ints:
         """The clients that have state, by ascending id."""
         return np.flatnonzero(self._row)
@@ -119,11 +123,11 @@ class _Column:
     """The rows of one key: at most two per client, and one that stays zero."""
 
     def __init__(self, clients: int, row: torch.Tensor) -> None:
-        self._row_bytes = row.numel() * row.element_size()
+        self.row_bytes = row.numel() * row.element_size()
         count = 2 * clients + 1
-        size = count * self._row_bytes
+        size = count * self.row_bytes
         self._file = None
-        if clients * self._row_bytes > IN_MEMORY:
+        if clients * self.row_bytes > IN_MEMORY:
             self._file = tempfile.TemporaryFile(prefix="fedwcm-clients-")  # noqa: SIM115 (open as long as this)
             self._file.truncate(size)
         pages = mmap.mmap(-1 if self._file is None else self._file.fileno(), max(1, size))
@@ -136,12 +140,12 @@ class _Column:
         if self._file is None or allocate is None:
             return
         try:
-            allocate(self._file.fileno(), 0, rows * self._row_bytes)
+            allocate(self._file.fileno(), 0, rows * self.row_bytes)
         except OSError as error:
             raise OSError(
                 error.errno,
                 f"no room for the clients' state in {tempfile.gettempdir()} ({error.strerror}): "
-                f"{rows * self._row_bytes:,} bytes are needed; free some, or set TMPDIR to a larger disk",
+                f"{rows * self.row_bytes:,} bytes are needed; free some, or set TMPDIR to a larger disk",
             ) from None
 
 

@@ -1,22 +1,28 @@
 """Real clients as one more backend: it sends requests and returns the usable answers as rows."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
+from flwr.app import RecordDict
 
 from fedwcm.config.build import LabelledTensors
 from fedwcm.core.batch import Shard
 from fedwcm.core.types import Ints
-from fedwcm.engine.backends.in_process import BlockCollector, nobody
+from fedwcm.engine.backends.in_process import nobody
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
+from fedwcm.engine.rounds import DivergedError
 from fedwcm.engine.store import ClientStore
-from fedwcm.flower.checks import Fault, UnusableError, checked
+from fedwcm.flower.answers import AnswerReader
+from fedwcm.flower.arrays import NOT_FINITE
 from fedwcm.flower.client_directory import ClientDirectory
 from fedwcm.flower.client_info import ClientInfo
 from fedwcm.flower.records import RequestId, broadcast_records, request
 from fedwcm.flower.samples import shard
+from fedwcm.flower.upload_table import UploadTable
 from fedwcm.losses.cross_entropy import CrossEntropy
 
 LOG = logging.getLogger("flwr.fedwcm")
@@ -29,49 +35,63 @@ class FlowerBackend:
     was used. It is part of every checkpoint, so that a client always continues from the state the server expects.
     """
 
-    def __init__(self, directory: ClientDirectory, trainer: ClientTrainer, series: str, min_clients: int) -> None:
+    def __init__(
+        self,
+        directory: ClientDirectory,
+        trainer: ClientTrainer,
+        series: str,
+        min_clients: int,
+        folder: Path | None = None,
+    ) -> None:
         self._directory, self._trainer = directory, trainer
-        self._series, self._min_clients = series, min_clients
+        self._series, self._min_clients, self._folder = series, min_clients, folder
         self._like: dict[Task, ClientUpdates] = {}
-        self.store = ClientStore(trainer.population.clients, {"counted": torch.zeros(1, dtype=torch.int64)})
+        self.store = ClientStore(trainer.population.clients, {"last_used": torch.zeros(1, dtype=torch.int64)})
 
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> ClientUpdates:
-        """Let these clients work; those without a usable answer are left out and recorded as faults."""
-        like = self._example(task, sent)
-        asked = {int(c): RequestId(task, sent.round + 1, int(c), self._series) for c in ids}
-        counted = dict(zip(asked, self.store.read(ids, torch.device("cpu"))["counted"].tolist(), strict=True))
-        shared = broadcast_records(sent, self._trainer.population)
-        contents = {c: request(shared, question, sent.base_lr, counted[c]) for c, question in asked.items()}
-        answers = self._directory.ask(f"train.{task}", contents, sent.round + 1)
-        faults, results = list(answers.faults), []
-        for client, reply in answers.replies.items():
-            try:
-                samples, result = checked(reply, asked[client], like, sent.x.device)
-            except UnusableError as error:
-                faults.append(Fault(client, str(error)))
-            else:
-                self._directory.samples[client] = samples
-                results.append(result)
-        for fault in faults:
-            LOG.warning("round %d: client %d is left out: %s", sent.round + 1, fault.client, fault.reason)
+        """Let these clients work; those without a usable answer are left out, with the reason."""
+        directory, like = self._directory, self._example(task, sent)
+        round_, reader, table = (
+            sent.round + 1,
+            AnswerReader(self._trainer, sent, like),
+            UploadTable(ids, like, self._folder),
+        )
+        asked = {int(client): RequestId(task, round_, int(client), self._series) for client in ids}
+
+        def receive(client: int, content: RecordDict) -> None:
+            samples, result = reader.read(content, asked[client], directory.first_samples[client])
+            table.put(result)
+            directory.samples[client] = samples
+
+        faults = directory.ask(f"train.{task}", self._requests(asked, sent), receive, round_)
         left_out = {fault.client: fault.reason for fault in faults}
-        return replace(self._collected(task, sent.round + 1, results), left_out=left_out)
+        outliers = table.drop_outliers(_scale(sent))
+        for client, reason in outliers.items():
+            LOG.warning("round %d: client %d is left out: %s", round_, client, reason)
+        result = table.result()
+        _require_some_finite(result, left_out, round_)
+        return replace(self._kept(task, round_, result), left_out={**left_out, **outliers})
 
     def close(self) -> None:
         pass
 
-    def _collected(self, task: Task, round_: int, results: list[ClientUpdates]) -> ClientUpdates:
-        if len(results) < self._min_clients:
-            LOG.warning("round %d: %d answers, %d are needed: no step", round_, len(results), self._min_clients)
+    def _requests(self, asked: dict[int, RequestId], sent: Broadcast) -> dict[int, RecordDict]:
+        last_used = self.store.read(np.array(list(asked)), torch.device("cpu"))["last_used"].tolist()
+        shared = broadcast_records(sent, self._trainer.population)
+        return {
+            client: request(shared, question, sent.base_lr, last)
+            for (client, question), last in zip(asked.items(), last_used, strict=True)
+        }
+
+    def _kept(self, task: Task, round_: int, result: ClientUpdates) -> ClientUpdates:
+        """The result if there are answers enough, with a note for each client that this answer was used."""
+        if len(result.ids) < self._min_clients:
+            LOG.warning("round %d: %d answers, %d are needed: no step", round_, len(result.ids), self._min_clients)
             return nobody({})
-        ids = np.concatenate([result.ids for result in results])
-        collector = BlockCollector(ids)
-        for result in results:
-            collector.put(result)
         if task == "train":
-            self.store.reserve(ids)
-            self.store.stage(ids, {"counted": torch.full((len(ids),), round_)})
-        return collector.result()
+            self.store.reserve(result.ids)
+            self.store.stage(result.ids, {"last_used": torch.full((len(result.ids),), round_)})
+        return result
 
     def _example(self, task: Task, sent: Broadcast) -> ClientUpdates:
         """An example of an answer, made by running a client here once on dummy samples.
@@ -85,6 +105,19 @@ class FlowerBackend:
             state = trainer.initial_state(trainer.clients(ids, shards), sent.x)
             self._like[task] = trainer.run(task, ids, shards, state, sent)
         return self._like[task]
+
+
+def _require_some_finite(result: ClientUpdates, left_out: Mapping[int, str], round_: int) -> None:
+    """Raise if the updates of several clients, and of all that answered, are not finite: training has diverged."""
+    broken = sum(reason.endswith(NOT_FINITE) for reason in left_out.values())
+    if broken > 1 and not len(result.ids):
+        raise DivergedError(f"all {broken} updates have a NaN or an infinity in round {round_}")
+
+
+def _scale(sent: Broadcast) -> float:
+    """The size of the model that was sent; at least 1, for models that start from zeros."""
+    parts = (sent.x, sent.buffers)
+    return 1.0 + sum(float(torch.linalg.vector_norm(part.double())) for part in parts)
 
 
 def _dummy_shard(like: ClientInfo | None, device: torch.device) -> Shard:

@@ -1,15 +1,13 @@
-"""Whether an answer can be used: it must answer what was asked, look like what the method sends, and be finite."""
+"""Reading what clients say with distrust: every field has a type and a range, and an error says what is wrong."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-import torch
 from flwr.app import Message
 
-from fedwcm.core.types import Report, State
-from fedwcm.engine.client import ClientUpdates
-from fedwcm.flower.records import RequestId, read_answer
+LONGEST = 80
+"""Characters up to which a wrong value is quoted: a client decides how long it is."""
 
 
 class UnusableError(Exception):
@@ -18,29 +16,10 @@ class UnusableError(Exception):
 
 @dataclass(frozen=True)
 class Fault:
-    """A client that a round went on without, and the reason."""
+    """A client that is left out, and the reason."""
 
     client: int
     reason: str
-
-
-def checked(
-    reply: Message, asked: RequestId, like: ClientUpdates, device: torch.device
-) -> tuple[int, ClientUpdates]:
-    """The client's samples and result, if they answer the question and look like the example."""
-    refuse_error(reply)
-    try:
-        answers, samples, result = read_answer(reply.content, device)
-    except (KeyError, TypeError, ValueError, OSError) as error:
-        raise UnusableError(f"its answer cannot be read ({error!r})") from None
-    if answers != asked:
-        raise UnusableError(_mismatch(answers, asked))
-    _check_tensors(result.upload, like.upload)
-    numbers: Report = {"lr": result.learning_rates, "loss": result.loss, "accuracy": result.accuracy}
-    _check_numbers({**result.report, **numbers}, {**like.report, **numbers})
-    if not isinstance(samples, int) or samples < 1:
-        raise UnusableError(f"it says that it has {samples!r} samples")
-    return samples, result
 
 
 def refuse_error(reply: Message) -> None:
@@ -52,35 +31,53 @@ def refuse_error(reply: Message) -> None:
         raise UnusableError("its answer is empty")
 
 
-def _mismatch(answers: RequestId, asked: RequestId) -> str:
-    for name in ("client", "series", "round", "task"):
-        got, wanted = getattr(answers, name), getattr(asked, name)
-        if got != wanted:
-            return f"it answers for {name} {got}, and was asked for {wanted}"
-    raise AssertionError("called for equal answers")
+def whole(values: Mapping[str, object], name: str, least: int, most: int) -> int:
+    """Return a whole number of a record."""
+    value = _given(values, name)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise UnusableError(f"its {name!r} is {shown(value)}: it must be a whole number from {least} to {most}")
+    return value
 
 
-def _check_tensors(upload: State, like: State) -> None:
-    _check_names("upload", upload, like)
-    for key, value in upload.items():
-        wanted = like[key]
-        if value.shape != wanted.shape or value.dtype != wanted.dtype:
-            raise UnusableError(f"its upload {key!r} is {_form(value)}, not {_form(wanted)}")
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise UnusableError(f"its upload {key!r} has a NaN or an infinity")
+def real(values: Mapping[str, object], name: str, least: float = -math.inf, most: float = math.inf) -> float:
+    """Return a number of a record: finite, and in this range."""
+    value = _given(values, name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise UnusableError(f"its {name!r} is {shown(value)}: it must be a finite number")
+    if not least <= value <= most:
+        raise UnusableError(f"its {name!r} is {shown(value)}: it must be from {least:g} to {most:g}")
+    return float(value)
 
 
-def _check_numbers(numbers: Report, like: Report) -> None:
-    _check_names("report", numbers, like)
-    for key, values in numbers.items():
-        if not np.isfinite(values).all():
-            raise UnusableError(f"its {key!r} is {values[0]}")
+def text(values: Mapping[str, object], name: str) -> str:
+    """Return a text of a record."""
+    value = _given(values, name)
+    if not isinstance(value, str):
+        raise UnusableError(f"its {name!r} is {shown(value)}: it must be text")
+    return value
 
 
-def _check_names(what: str, got: Mapping[str, object], wanted: Mapping[str, object]) -> None:
+def items(values: Mapping[str, object], name: str) -> list[object]:
+    """Return a list of a record."""
+    value = _given(values, name)
+    if not isinstance(value, list):
+        raise UnusableError(f"its {name!r} is {shown(value)}: it must be a list")
+    return value
+
+
+def require_names(what: str, got: Mapping[str, object], wanted: Mapping[str, object]) -> None:
+    """Refuse a record that has other entries than were asked for."""
     if got.keys() != wanted.keys():
-        raise UnusableError(f"its {what} has {sorted(got)}, not {sorted(wanted)}")
+        raise UnusableError(f"its {what} has {shown(sorted(got))}, not {shown(sorted(wanted))}")
 
 
-def _form(value: torch.Tensor) -> str:
-    return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape[1:])}"
+def shown(value: object) -> str:
+    """Return a value as it is quoted in a reason."""
+    quoted = repr(value)
+    return quoted if len(quoted) <= LONGEST else quoted[:LONGEST] + "…"
+
+
+def _given(values: Mapping[str, object], name: str) -> object:
+    if name not in values:
+        raise UnusableError(f"its {name!r} is missing")
+    return values[name]

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedwcm import __version__
 from fedwcm.config.components import Components
 from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Ints
@@ -15,7 +15,7 @@ from fedwcm.engine.client import Task
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.flower.client_info import ClientInfo
 from fedwcm.flower.encrypted import reply as encrypted_reply
-from fedwcm.flower.model import ModelFactory, network
+from fedwcm.flower.model import ModelFactory, architecture, class_scores, network
 from fedwcm.flower.records import (
     answer,
     from_bytes_record,
@@ -55,7 +55,7 @@ def client_app(*, model: ModelFactory, data: DataLoader) -> ClientApp:
     app.query("info")(handle(lambda client, _: client.info().records()))
     app.query("counts")(handle(lambda client, _: client.plain_counts()))
     app.query("encrypted")(handle(Client.encrypted_counts))
-    app.query("survey")(handle(Client.survey))
+    app.query("statistics")(handle(Client.statistics))
     app.train("probe")(handle(lambda client, content: client.work("probe", content)))
     app.train("train")(handle(lambda client, content: client.work("train", content)))
     return app
@@ -74,13 +74,14 @@ class Client:
         inputs, labels, *numbers = data(context.node_config)
         samples = tensors((inputs, labels), self._network.device)
         self._inputs = samples.inputs
-        self._classes = self._scores(samples.inputs[:1]).shape[-1]
+        self._classes = class_scores(self._network, samples.inputs[:1]).shape[-1]
         self._shard = shard(samples, self._classes, *numbers)
 
     def info(self) -> ClientInfo:
         """The client's number and the form of its data."""
         shape, dtype = tuple(self._inputs.shape[1:]), str(self._inputs.dtype).removeprefix("torch.")
-        return ClientInfo(self.id, len(self._shard), self._classes, shape, dtype)
+        model = tuple(architecture(self._network))
+        return ClientInfo(self.id, len(self._shard), self._classes, shape, dtype, model, __version__)
 
     def plain_counts(self) -> RecordDict:
         """The number of samples of each class."""
@@ -91,17 +92,17 @@ class Client:
         reply = encrypted_reply(from_bytes_record(content), self.id, self.counts, self._context)
         return to_bytes_record(reply)
 
-    def survey(self, content: RecordDict) -> RecordDict:
+    def statistics(self, content: RecordDict) -> RecordDict:
         """What the method wants to know of these counts; the counts themselves stay here."""
         population = read_population(content.config_records["population"])
         method = self._components.method
         if not isinstance(method, ClientStatistics):
             raise ValueError(f"the method {method.name} asks nothing of its clients before the first round")
-        return RecordDict({"survey": report_record(method.client_statistics(self.counts[None], population))})
+        return RecordDict({"statistics": report_record(method.client_statistics(self.counts[None], population))})
 
     def work(self, task: Task, content: RecordDict) -> RecordDict:
         """Run this client's part of a phase of a round."""
-        asked, sent, population, counted = read_request(content, self._network.device)
+        asked, sent, population, last_used = read_request(content, self._network.device)
         if asked.client != self.id:
             raise ValueError(f"this is client {self.id}, and the message is for client {asked.client}")
         if len(sent.x) != self._network.size:
@@ -110,21 +111,15 @@ class Client:
         ids, shards, store = np.array([self.id]), [self._shard], state_store(self._context, asked)
         fresh = trainer.initial_state(trainer.clients(ids, shards), sent.x)
         kept = store.read(sent.x.device) if fresh else {}
-        state = state_after(kept, counted, fresh, self.id)
+        state = state_after(kept, last_used, fresh, self.id)
         result = trainer.run(task, ids, shards, state, sent)
         if task == "train" and result.state:
-            store.write(with_next(kept, counted, asked.round, result.state))
+            store.write(with_next(kept, last_used, asked.round, result.state))
         return answer(asked, len(self._shard), result)
 
     @property
     def counts(self) -> Ints:
         return np.bincount(self._shard.labels, minlength=self._classes)
-
-    def _scores(self, inputs: torch.Tensor) -> torch.Tensor:
-        self._network.module.eval()
-        with torch.no_grad():
-            logits, _ = self._network(inputs)
-        return logits
 
 
 def client_id(node_config: Mapping[str, Any]) -> int:

@@ -1,51 +1,52 @@
 """The clients behind Flower's nodes, and how to send them requests.
 
-Flower's node ids are random and may change when a node is restarted. Clients have their own numbers, from
-the node's config, which address all randomness.
+Clients have their own numbers, from the node's config, which address all randomness. Flower's node ids are random;
+with node authentication a node keeps its id as long as it keeps its key, without it each start brings a new one.
 """
 
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 import numpy as np
-from flwr.app import Message, RecordDict
+from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
 from fedwcm.core.types import Ints
-from fedwcm.flower.checks import Fault, UnusableError, refuse_error
-from fedwcm.flower.client_info import ClientInfo
+from fedwcm.flower.answers import check_samples
+from fedwcm.flower.checks import Fault, UnusableError
+from fedwcm.flower.client_info import Admission, ClientInfo
+from fedwcm.flower.exchange import NodeExchange, Wait
+from fedwcm.flower.node_pairs import NodePairs
 from fedwcm.flower.run_config import FlowerOptions
 
 LOG = logging.getLogger("flwr.fedwcm")
 
 INFO = "query.info"
+INFO_TIMEOUT = 60.0
+"""Seconds that a new node has at most to say who it is: a round waits for it."""
 POLL_INTERVAL = 1.0
 """Seconds between checks of who is connected, before the first round."""
 RETRY_AFTER = 10.0
-"""Seconds until a node that did not send its info is asked again; doubled each time."""
-
-
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """Replies by client, and the clients that sent none."""
-
-    replies: dict[int, Message]
-    faults: list[Fault]
+"""Seconds until a node that was refused is asked again; doubled each time."""
+MOST_CLIENTS = 100_000
+"""Clients at most if their number is not given: a node decides by its number how many there are."""
 
 
 class ClientDirectory:
     """The clients of a run, as they connect, disconnect and reconnect."""
 
-    def __init__(self, grid: Grid, options: FlowerOptions) -> None:
-        self._grid, self._options, self._limit = grid, options, options.clients
+    def __init__(self, grid: Grid, options: FlowerOptions, admission: Admission, pairs: NodePairs) -> None:
+        self._exchange, self._options, self._admission, self._pairs = NodeExchange(grid), options, admission, pairs
+        self._limit = options.clients or MOST_CLIENTS
         self._nodes: dict[int, int] = {}
         self._misses: Counter[int] = Counter()
         self._retry_at: dict[int, float] = {}
         self.info: ClientInfo | None = None
         self.samples: Ints = np.zeros(options.clients, dtype=np.int64)
+        self.first_samples: dict[int, int] = {}
+        """The number of samples that each client told first."""
 
     @property
     def known(self) -> list[int]:
@@ -56,7 +57,7 @@ class ClientDirectory:
         """Wait for the clients as long as the options say, then continue with those that are connected."""
         deadline = time.monotonic() + self._options.patience
         while True:
-            self._identify(self._online())
+            self._identify(self._exchange.online())
             enough = len(self.known) >= max(self._options.clients, self._options.min_clients)
             if enough or time.monotonic() > deadline:
                 break
@@ -71,79 +72,69 @@ class ClientDirectory:
             )
         LOG.info("%d of %d clients are connected", len(self.known), len(self.samples))
 
-    def ask(self, kind: str, contents: Mapping[int, RecordDict], round_: int = 0) -> Answers:
-        """Send each client its question and wait for the answers, at most as long as the options say."""
-        online = self._online()
+    def ask(
+        self,
+        kind: str,
+        contents: Mapping[int, RecordDict],
+        receive: Callable[[int, RecordDict], None],
+        round_: int = 0,
+    ) -> list[Fault]:
+        """Send each client its question and hand on the answers as they arrive; return the clients without one.
+
+        Args:
+            kind: Flower's type of the messages.
+            contents: the question for each client.
+            receive: takes a client's answer; an UnusableError leaves the client out.
+            round_: the round, 0 before the first.
+        """
+        online = self._exchange.online()
         self._identify(online)
+        busy = self._exchange.busy(online)
         nodes = {node: client for client in contents if (node := self._nodes.get(client)) in online}
         faults = [Fault(client, "it is not connected") for client in contents if client not in nodes.values()]
-        replies = self._exchange({node: contents[client] for node, client in nodes.items()}, kind, round_)
-        late = f"no answer within {self._options.timeout:g} s"
-        faults += [Fault(client, late) for node, client in nodes.items() if node not in replies]
-        by_client = {nodes[node]: reply for node, reply in replies.items()}
-        return Answers(dict(sorted(by_client.items())), faults)
-
-    def _online(self) -> set[int]:
-        return set(self._grid.get_node_ids())
+        faults += [Fault(client, busy[node]) for node, client in nodes.items() if node in busy]
+        asked = {node: contents[client] for node, client in nodes.items() if node not in busy}
+        wait = Wait(self._options.timeout, self._options.enough if round_ else 0, self._options.grace)
+        missing = self._exchange.ask(kind, asked, lambda n, content: receive(nodes[n], content), wait, round_)
+        faults += [Fault(nodes[node], reason) for node, reason in missing.items()]
+        for fault in faults:
+            where = f"round {round_}" if round_ else kind
+            LOG.warning("%s: client %d is left out: %s", where, fault.client, fault.reason)
+        return faults
 
     def _identify(self, online: set[int]) -> None:
-        """Ask new nodes for their info; those that do not reply are asked again, at growing intervals."""
+        """Ask new nodes for their info; those that are refused are asked again, at growing intervals."""
         now = time.monotonic()
         unknown = sorted(online - set(self._nodes.values()))
         unidentified = [node for node in unknown if self._retry_at.get(node, now) <= now]
-        replies = self._exchange({node: RecordDict() for node in unidentified}, INFO, 0)
-        seen: dict[int, int] = {}
-        for node in unidentified:
+        told: dict[int, RecordDict] = {}
+        wait = Wait(min(self._options.timeout, INFO_TIMEOUT))
+        refused = self._exchange.ask(INFO, {n: RecordDict() for n in unidentified}, told.__setitem__, wait)
+        for node, content in sorted(told.items()):
             try:
-                client = self._register(replies.get(node))
+                self._register(node, content, online)
             except UnusableError as error:
-                LOG.warning("node %d is not used: %s", node, error)
-                self._misses[node] += 1
-                self._retry_at[node] = time.monotonic() + RETRY_AFTER * 2 ** self._misses[node]
-                continue
-            if client in seen:
-                raise ValueError(f"nodes {seen[client]} and {node} both say that they are client {client}")
-            seen[client] = node
-            self._nodes[client] = node
+                refused[node] = str(error)
+        for node, reason in refused.items():
+            LOG.warning("node %d is not used: %s", node, reason)
+            self._misses[node] += 1
+            self._retry_at[node] = time.monotonic() + RETRY_AFTER * 2 ** self._misses[node]
 
-    def _register(self, reply: Message | None) -> int:
-        """Record a client's info, and return its number."""
-        if reply is None:
-            raise UnusableError(f"no answer within {self._options.timeout:g} s")
-        refuse_error(reply)
-        about = ClientInfo.read(reply.content)
-        if about.client < 0 or (self._limit and about.client >= self._limit):
-            raise UnusableError(f"it says that it is client {about.client}: allowed are 0 to {self._limit - 1}")
+    def _register(self, node: int, content: RecordDict, online: set[int]) -> None:
+        """Record a client's info, and which node it is."""
+        about = self._admission.read(content)
+        client = about.client
+        if client >= self._limit:
+            raise UnusableError(f"it says that it is client {client}: allowed are 0 to {self._limit - 1}")
+        before = self._nodes.get(client)
+        if before in online:
+            raise UnusableError(f"it says that it is client {client}, which node {before} is")
+        told = self.first_samples.get(client, about.samples)
+        check_samples({"samples": about.samples}, told)
+        self._pairs.claim(client, node)
+        self.first_samples[client] = told
         self.info = self.info or about
-        about.require_same_task(self.info)
-        if about.client >= len(self.samples):
-            self.samples = np.pad(self.samples, (0, about.client + 1 - len(self.samples)))
-        self.samples[about.client] = about.samples
-        return about.client
-
-    def _exchange(self, contents: Mapping[int, RecordDict], kind: str, round_: int) -> dict[int, Message]:
-        """Replies by node, matched by the message they reply to: an error may come from the SuperLink."""
-        timeout = self._options.timeout
-        messages = [
-            Message(content, node, kind, ttl=timeout, group_id=str(round_)) for node, content in contents.items()
-        ]
-        if not messages:
-            return {}
-        replies = self._grid.send_and_receive(messages, timeout=timeout)
-        asked = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
-        known = [reply for reply in replies if reply.metadata.reply_to_message_id in asked]
-        return {asked[reply.metadata.reply_to_message_id]: reply for reply in known}
-
-
-def usable(answers: Answers, what: str) -> dict[int, Message]:
-    """The replies without an error, by client; the others are logged."""
-    faults, replies = list(answers.faults), {}
-    for client, reply in answers.replies.items():
-        try:
-            refuse_error(reply)
-            replies[client] = reply
-        except UnusableError as error:
-            faults.append(Fault(client, str(error)))
-    for fault in faults:
-        LOG.warning("%s: client %d is left out: %s", what, fault.client, fault.reason)
-    return replies
+        if client >= len(self.samples):
+            self.samples = np.pad(self.samples, (0, client + 1 - len(self.samples)))
+        self.samples[client] = about.samples
+        self._nodes[client] = node

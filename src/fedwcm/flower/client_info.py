@@ -1,37 +1,92 @@
 """What a client tells the server about itself: its number and the form of its data, never the data."""
 
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from math import prod
 from typing import Any
 
+import torch
 from flwr.app import ConfigRecord, RecordDict
 
-from fedwcm.flower.checks import UnusableError
+from fedwcm.engine.network import Network
+from fedwcm.flower.checks import UnusableError, items, require_names, shown, text, whole
+from fedwcm.flower.model import architecture, class_scores
+
+DTYPES = ("float32", "int64", "int32", "int16", "int8", "uint8", "bool")
+LARGEST_INPUT = 2**28
+"""Numbers in one input, beyond which the server does not try its model on it."""
+LARGEST_NUMBER = 2**31
 
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """A client's number, its number of samples, and the shape of its inputs and outputs."""
+    """A client's number, its number of samples, the shape of its inputs and outputs, its model and its package."""
 
     client: int
     samples: int
     classes: int
     input_shape: tuple[int, ...]
     input_dtype: str
+    model: tuple[str, ...]
+    version: str
 
     def records(self) -> RecordDict:
         """The info as a record."""
-        return RecordDict({"info": ConfigRecord({**asdict(self), "input_shape": list(self.input_shape)})})
+        facts: dict[str, Any] = {**asdict(self), "input_shape": list(self.input_shape), "model": list(self.model)}
+        return RecordDict({"info": ConfigRecord(facts)})
 
-    @classmethod
-    def read(cls, content: RecordDict) -> "ClientInfo":
-        """Read a record; raises an UnusableError if it cannot be read."""
+
+@dataclass(frozen=True, eq=False)
+class Admission:
+    """What a client must have in common with the server: the package's version, the model, its classes.
+
+    Args:
+        network: the server's model.
+        version: the server's version of this package.
+        max_samples: the number of samples beyond which a client is not believed.
+    """
+
+    network: Network
+    version: str
+    max_samples: int
+
+    def read(self, content: RecordDict) -> ClientInfo:
+        """Return a client's info; raises an UnusableError if it is wrong, or does not fit the server's."""
+        if "info" not in content.config_records:
+            raise UnusableError("its info cannot be read: the record 'info' is missing")
+        facts = dict(content.config_records["info"])
+        require_names("info", facts, ClientInfo.__dataclass_fields__)
+        if text(facts, "version") != self.version:
+            raise UnusableError(f"it has fedwcm {shown(facts['version'])}, the server has {self.version!r}")
+        self._require_same_model(items(facts, "model"))
+        shape = tuple(whole({"input_shape": n}, "input_shape", 0, 2**31) for n in items(facts, "input_shape"))
+        info = ClientInfo(
+            client=whole(facts, "client", 0, LARGEST_NUMBER),
+            samples=whole(facts, "samples", 1, self.max_samples),
+            classes=whole(facts, "classes", 1, LARGEST_NUMBER),
+            input_shape=shape,
+            input_dtype=text(facts, "input_dtype"),
+            model=(),
+            version=self.version,
+        )
+        self._require_same_classes(info)
+        return info
+
+    def _require_same_model(self, theirs: list[object]) -> None:
+        for own, other in zip_longest(architecture(self.network), theirs):
+            if own != other:
+                raise UnusableError(f"its model differs from the server's: {shown(other)} instead of {shown(own)}")
+
+    def _require_same_classes(self, info: ClientInfo) -> None:
+        """Try the server's model on an input of the client's form."""
+        if info.input_dtype not in DTYPES or prod(info.input_shape) > LARGEST_INPUT:
+            raise UnusableError(f"its inputs are {shown(info.input_dtype)} of shape {shown(info.input_shape)}")
+        dtype = getattr(torch, info.input_dtype)
+        zeros = torch.zeros(1, *info.input_shape, dtype=dtype, device=self.network.device)
         try:
-            facts: dict[str, Any] = dict(content.config_records["info"])
-            return cls(**{**facts, "input_shape": tuple(facts["input_shape"])})
-        except (KeyError, TypeError) as error:
-            raise UnusableError(f"its info cannot be read ({error!r})") from None
-
-    def require_same_task(self, other: "ClientInfo") -> None:
-        """Refuse a client whose model has another number of classes than the first client's."""
-        if self.classes != other.classes:
-            raise UnusableError(f"its model has {self.classes} classes, others have {other.classes}")
+            classes = class_scores(self.network, zeros).shape[-1]
+        except Exception as error:  # whatever a model raises about an input of another form
+            reason = f"the server's model does not take inputs of shape {shown(info.input_shape)}"
+            raise UnusableError(f"{reason} ({type(error).__name__})") from None
+        if info.classes != classes:
+            raise UnusableError(f"its model has {info.classes} classes, the server's has {classes}")

@@ -15,9 +15,11 @@ from fedwcm.config.schema import Config
 from fedwcm.core.method import Method
 from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Ints, Population, Report
-from fedwcm.flower.client_directory import ClientDirectory, usable
+from fedwcm.flower.answers import widened
+from fedwcm.flower.checks import UnusableError, real, require_names
+from fedwcm.flower.client_directory import ClientDirectory
 from fedwcm.flower.counting import COUNTING_PROTOCOLS
-from fedwcm.flower.records import population_record, read_reports
+from fedwcm.flower.records import population_record
 from fedwcm.flower.run_config import AppOptions
 from fedwcm.runs.files import replace_file
 from fedwcm.runs.folder import RunFolder
@@ -31,7 +33,9 @@ class FederationSetup:
     clients: int
     mean_samples: float
     totals: Ints
-    survey: Report
+    statistics: Report
+    first_samples: dict[int, int]
+    """The number of samples that each client told first."""
 
     def population(self, config: Config) -> Population:
         """The public facts about the federation."""
@@ -43,40 +47,61 @@ class FederationSetup:
             rounds=config.run.rounds,
             epochs=config.local.epochs,
             batch_size=config.local.batch_size,
+            steps=config.local.steps,
             target=config.run.target_shares,
         )
 
     def write(self, folder: Path) -> None:
         """Write `federation.json` into a run's folder."""
-        survey = {key: values.tolist() for key, values in self.survey.items()}
-        facts = {**vars(self), "totals": self.totals.tolist(), "survey": survey}
+        statistics = {key: values.tolist() for key, values in self.statistics.items()}
+        facts = {**vars(self), "totals": self.totals.tolist(), "statistics": statistics}
         replace_file(RunFolder(folder).federation_file, json.dumps(facts, indent=2) + "\n")
 
     @classmethod
     def read(cls, folder: Path) -> "FederationSetup":
         """Read `federation.json` from a run's folder."""
         facts = json.loads(RunFolder(folder).federation_file.read_text(encoding="utf-8"))
-        survey = {key: np.array(values) for key, values in facts["survey"].items()}
-        return cls(**{**facts, "totals": np.array(facts["totals"]), "survey": survey})
+        statistics = {key: np.array(values) for key, values in facts["statistics"].items()}
+        samples = {int(client): told for client, told in facts["first_samples"].items()}
+        arrays = {"totals": np.array(facts["totals"]), "statistics": statistics}
+        return cls(**{**facts, **arrays, "first_samples": samples})
 
 
 def collect_setup(directory: ClientDirectory, options: AppOptions, method: Method) -> FederationSetup:
     """Ask all connected clients; those that do not answer are left out."""
     assert directory.info is not None, "clients are asked after they have sent their info"
     needed = options.federation.min_clients
-    counted, totals = COUNTING_PROTOCOLS[options.federation.privacy](
+    clients, totals = COUNTING_PROTOCOLS[options.federation.privacy](
         directory, directory.known, directory.info.classes
     )
-    _require_enough(len(counted), needed, "counted their samples")
-    mean = float(directory.samples[counted].mean())
-    setup = FederationSetup(uuid.uuid4().hex[:16], len(directory.samples), mean, totals, {})
-    population = setup.population(options.config)
+    _require_enough(len(clients), needed, "counted their samples")
+    mean = float(directory.samples[clients].mean())
+    told = {client: directory.first_samples[client] for client in directory.known}
+    setup = FederationSetup(uuid.uuid4().hex[:16], len(directory.samples), mean, totals, {}, told)
     if not isinstance(method, ClientStatistics):
         return setup
+    statistics = _statistics(directory, clients, method, setup.population(options.config))
+    _require_enough(len(next(iter(statistics.values()), ())), needed, "told the method's statistics")
+    return replace(setup, statistics=statistics)
+
+
+def _statistics(
+    directory: ClientDirectory, clients: list[int], method: ClientStatistics, population: Population
+) -> Report:
+    """What the method asks of every client, one entry for each that answered, by ascending number."""
+    bounds = method.statistics_range(population)
+    told: dict[int, dict[str, float]] = {}
+
+    def receive(client: int, content: RecordDict) -> None:
+        if "statistics" not in content.metric_records:
+            raise UnusableError("its statistics cannot be read: the record 'statistics' is missing")
+        values = dict(content.metric_records["statistics"])
+        require_names("statistics", values, bounds)
+        told[client] = {key: real(values, key, *widened(*bounds[key])) for key in bounds}
+
     question = RecordDict({"population": population_record(population)})
-    answers = usable(directory.ask("query.survey", dict.fromkeys(counted, question)), "survey")
-    _require_enough(len(answers), needed, "answered the method's survey")
-    return replace(setup, survey=read_reports([m.content.metric_records["survey"] for m in answers.values()]))
+    directory.ask("query.statistics", dict.fromkeys(clients, question), receive)
+    return {key: np.array([told[client][key] for client in sorted(told)]) for key in bounds}
 
 
 def _require_enough(clients: int, needed: int, what: str) -> None:

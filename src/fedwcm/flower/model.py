@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedwcm.config.build import chosen_device
 from fedwcm.config.schema import Config
@@ -22,3 +22,19 @@ def network(model: ModelFactory, config: Config, device: str | None = None) -> N
     if not isinstance(module, nn.Module):
         raise ValueError(f"the model function gives a {type(module).__name__}: it must be a torch.nn.Module")
     return Network(module, chosen_device(device or config.run.device))
+
+
+def architecture(network: Network) -> list[str]:
+    """The model's layers and tensors, a line each: what server and clients must have in common."""
+    # On a CPU some convolutions are of a subclass that computes the same.
+    layers = [(n, type(m).__name__.removeprefix("Subsampled")) for n, m in network.module.named_modules() if n]
+    tensors = [(n, str(tuple(t.shape))) for n, t in [*network.parameters, *network.buffers]]
+    return [f"{name}: {what}" for name, what in [*layers, *tensors]]
+
+
+def class_scores(network: Network, inputs: Tensor) -> Tensor:
+    """The model's output on a batch, one row a sample, one column a class; nothing is learned from it."""
+    network.module.eval()
+    with torch.no_grad():
+        logits, _ = network(inputs)
+    return logits

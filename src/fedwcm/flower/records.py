@@ -47,7 +47,7 @@ def read_population(record: ConfigRecord) -> Population:
     """A record as the public facts about the federation."""
     values: dict[str, Any] = dict(record)
     arrays = {key: np.array(value, dtype=np.float64) for key, value in values.items() if isinstance(value, list)}
-    return Population(**{**values, **arrays})
+    return Population(**{"epochs": None, **values, **arrays})
 
 
 def broadcast_records(sent: Broadcast, population: Population) -> RecordDict:
@@ -61,10 +61,10 @@ def broadcast_records(sent: Broadcast, population: Population) -> RecordDict:
     )
 
 
-def request(shared: RecordDict, asked: RequestId, lr: float, counted: int) -> RecordDict:
-    """A request to one client. `counted` is the last round for which its answer was used, 0 if none was."""
+def request(shared: RecordDict, asked: RequestId, lr: float, last_used: int) -> RecordDict:
+    """A request to one client. `last_used` is the last round for which its answer was used, 0 if none was."""
     facts = {"task": asked.task, "round": asked.round, "client": asked.client, "series": asked.series}
-    return RecordDict({**shared, "asked": ConfigRecord({**facts, "lr": lr, "counted": counted})})
+    return RecordDict({**shared, "asked": ConfigRecord({**facts, "lr": lr, "last_used": last_used})})
 
 
 def read_request(content: RecordDict, device: torch.device) -> tuple[RequestId, Broadcast, Population, int]:
@@ -74,7 +74,7 @@ def read_request(content: RecordDict, device: torch.device) -> tuple[RequestId, 
     model = to_tensors(content.array_records["model"], device)
     message = to_tensors(content.array_records["message"], device)
     sent = Broadcast(asked.round - 1, model["x"], model["buffers"], message, facts["lr"])
-    return asked, sent, read_population(content.config_records["population"]), facts["counted"]
+    return asked, sent, read_population(content.config_records["population"]), facts["last_used"]
 
 
 def answer(asked: RequestId, samples: int, result: ClientUpdates) -> RecordDict:
@@ -91,32 +91,9 @@ def answer(asked: RequestId, samples: int, result: ClientUpdates) -> RecordDict:
     )
 
 
-def read_answer(content: RecordDict, device: torch.device) -> tuple[RequestId, int, ClientUpdates]:
-    """The request that an answer is for, the client's number of samples, and its result as one row."""
-    facts: dict[str, Any] = dict(content.config_records["answers"])
-    numbers: dict[str, Any] = dict(content.metric_records["numbers"])
-    upload = to_tensors(content.array_records["upload"], device)
-    result = ClientUpdates(
-        ids=np.array([facts["client"]]),
-        upload={key: value[None] for key, value in upload.items()},
-        report=_rows({k.removeprefix(REPORT): v for k, v in numbers.items() if k.startswith(REPORT)}),
-        state={},
-        learning_rates=np.array([numbers["lr"]]),
-        loss=np.array([numbers["loss"]]),
-        accuracy=np.array([numbers["accuracy"]]),
-    )
-    return RequestId(facts["task"], facts["round"], facts["client"], facts["series"]), facts["samples"], result
-
-
 def report_record(report: Report) -> MetricRecord:
     """One client's report."""
     return MetricRecord({key: float(values[0]) for key, values in report.items()})
-
-
-def read_reports(records: list[MetricRecord]) -> Report:
-    """The reports of several clients, one entry each."""
-    keys = records[0].keys() if records else ()
-    return {key: np.array([cast(float, record[key]) for record in records]) for key in keys}
 
 
 def to_bytes_record(data: bytes) -> RecordDict:
@@ -127,7 +104,3 @@ def to_bytes_record(data: bytes) -> RecordDict:
 def from_bytes_record(content: RecordDict) -> bytes:
     """A record as a message of the encrypted protocol."""
     return cast(bytes, content.config_records["encrypted"]["data"])
-
-
-def _rows(numbers: dict[str, float]) -> Report:
-    return {key: np.array([value], dtype=np.float64) for key, value in numbers.items()}

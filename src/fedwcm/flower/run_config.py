@@ -25,16 +25,25 @@ class FlowerOptions:
         clients: how many there are, numbered from 0; 0 takes those that are connected when the run starts.
         min_clients: answers without which a round, or the start of a run, counts as unanswered.
         timeout: seconds that clients have for an answer.
+        enough: usable answers after which a round waits only `grace` seconds more; 0 waits for all clients.
+        grace: seconds that the others have once enough clients have answered.
         patience: seconds to wait, before round 1, for clients that are not connected yet.
         privacy: how the classes are counted: `none` shows the server each client's counts, `he` only their
             encrypted sum.
+        bind_nodes: a client's number belongs to the first Flower node that has it, for the whole run. It needs
+            node authentication, under which a node keeps its id as long as its key.
+        max_samples: the number of samples beyond which a client is not believed.
         out: folder on the server for metrics, checkpoints and the model; a run found there is continued.
     """
 
     clients: int = 0
     min_clients: int = 1
     timeout: float = 600.0
+    enough: int = 0
+    grace: float = 10.0
     patience: float = 300.0
+    bind_nodes: bool = False
+    max_samples: int = 10**9
     privacy: Literal["none", "he"] = "none"
     out: str = ""
 
@@ -42,6 +51,12 @@ class FlowerOptions:
         require(self.clients >= 0, "clients", self.clients, "0 (all that are connected) or more")
         require(self.min_clients >= 1, "min_clients", self.min_clients, "at least 1")
         require(self.timeout > 0, "timeout", self.timeout, "positive")
+        require(self.enough >= 0, "enough", self.enough, "0 (wait for all) or more")
+        require(
+            not self.enough or self.enough >= self.min_clients, "enough", self.enough, "0, or at least min_clients"
+        )
+        require(self.grace >= 0, "grace", self.grace, "non-negative")
+        require(self.max_samples >= 1, "max_samples", self.max_samples, "at least 1")
         require(self.patience >= 0, "patience", self.patience, "non-negative")
 
 

@@ -5,20 +5,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedwcm.config.build import Experiment, model_facts
+from fedwcm import __version__
+from fedwcm.config.build import Experiment
 from fedwcm.config.components import Components
+from fedwcm.config.model_facts import model_facts
 from fedwcm.config.schema import Component, Config, DataOptions, differences
+from fedwcm.core.types import Clients, Ints
 from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.forward import SequentialForward
+from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
+from fedwcm.engine.uploads import require_possible
 from fedwcm.flower.backend import FlowerBackend
 from fedwcm.flower.client_directory import ClientDirectory
+from fedwcm.flower.client_info import Admission
 from fedwcm.flower.federation_setup import FederationSetup, collect_setup
 from fedwcm.flower.model import ModelFactory, network
+from fedwcm.flower.node_pairs import NodePairs
 from fedwcm.flower.progress import LogProgress
 from fedwcm.flower.remote_federation import RemoteFederation
 from fedwcm.flower.run_config import AppOptions, read
@@ -78,8 +86,10 @@ def _serve(
             LOG.info("%s holds a finished run: there is nothing to do", folder.path)
             return None
     made = network(model, options.config)
-    directory = ClientDirectory(grid, options.federation)
-    directory.wait()
+    path = None if folder is None else folder.path
+    federation = options.federation
+    admission = Admission(made, __version__, federation.max_samples)
+    directory = ClientDirectory(grid, federation, admission, NodePairs(federation.bind_nodes, path))
     setup = _setup(folder, directory, options, components)
     trainer = components.trainer(options.config, SequentialForward(made), setup.population(options.config))
     return Runner(_deployed(options, directory, setup, trainer, evaluate), folder, LogProgress()).run()
@@ -107,11 +117,21 @@ def _setup(
 ) -> FederationSetup:
     """The setup of the run in the folder; a new run collects it and writes it there."""
     if folder is not None and folder.holds_run:
-        return FederationSetup.read(folder.path)
+        setup = FederationSetup.read(folder.path)
+        directory.first_samples |= setup.first_samples
+        directory.wait()
+        return setup
+    directory.wait()
     setup = collect_setup(directory, options, components.method)
     if folder is not None:
         setup.write(folder.path)
     return setup
+
+
+def _keeps_client_state(trainer: ClientTrainer, made: Network) -> bool:
+    nobody: Ints = np.zeros(1, dtype=np.int64)
+    clients = Clients(nobody, nobody + 1, np.zeros((1, trainer.population.classes), dtype=np.int64), nobody + 1)
+    return bool(trainer.method.init_client(made.initial()[0], clients))
 
 
 def _deployed(
@@ -123,7 +143,9 @@ def _deployed(
 ) -> Experiment:
     assert directory.info is not None, "clients have sent their info before"
     config, made = options.config, trainer.forward.network
-    backend = FlowerBackend(directory, trainer, setup.series, options.federation.min_clients)
+    folder = Path(options.federation.out) if options.federation.out else None
+    backend = FlowerBackend(directory, trainer, setup.series, options.federation.min_clients, folder)
+    require_possible(config.aggregation, trainer.method, _keeps_client_state(trainer, made))
     classes = len(setup.totals)
     rounds = Rounds(
         trainer=trainer,
@@ -131,11 +153,10 @@ def _deployed(
         participation=config.participation,
         backend=backend,
         store=backend.store,
-        lr=config.local.lr,
-        lr_decay=config.local.lr_decay,
+        learning_rate=config.local,
         aggregation=config.aggregation,
         server=config.server,
-        statistics=setup.survey,
+        statistics=setup.statistics,
     )
     x, buffers = made.initial()
     return Experiment(

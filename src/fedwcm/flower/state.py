@@ -74,23 +74,23 @@ def state_store(context: Context, asked: RequestId) -> StateStore:
     return FolderState(Path(str(folder)), asked) if folder else ContextState(context, asked)
 
 
-def state_after(kept: StatesByRound, counted: int, fresh: State, client: int) -> State:
+def state_after(kept: StatesByRound, last_used: int, fresh: State, client: int) -> State:
     """The state after the last answer that the server used; a fresh one if there is none, or it is lost."""
-    if counted == 0 or not fresh:
+    if last_used == 0 or not fresh:
         return fresh
-    if counted in kept:
-        return kept[counted]
+    if last_used in kept:
+        return kept[last_used]
     if not kept:
-        LOG.warning("client %d has lost its state of round %d: it starts afresh", client, counted)
+        LOG.warning("client %d has lost its state of round %d: it starts afresh", client, last_used)
         return fresh
-    nearest = min(kept, key=lambda round_: abs(round_ - counted))
-    LOG.warning("client %d has lost its state of round %d: it takes that of %d", client, counted, nearest)
+    nearest = min(kept, key=lambda round_: abs(round_ - last_used))
+    LOG.warning("client %d has lost its state of round %d: it takes that of %d", client, last_used, nearest)
     return kept[nearest]
 
 
-def with_next(kept: StatesByRound, counted: int, round_: int, after: State) -> StatesByRound:
+def with_next(kept: StatesByRound, last_used: int, round_: int, after: State) -> StatesByRound:
     """What to keep after training a round: its state, and the one that it started from."""
-    before = {counted: kept[counted]} if counted in kept else {}
+    before = {last_used: kept[last_used]} if last_used in kept else {}
     return {**before, round_: after}
 
 

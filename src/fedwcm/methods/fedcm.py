@@ -62,7 +62,7 @@ class FedCM(Momentum, RoundMetrics, Method):
         return {"momentum": torch.zeros_like(x), "alpha": torch.tensor(self.alpha, dtype=torch.float64)}
 
     def starting_gain(self, population: Population, samples: Ints) -> float:
-        if self.momentum_norm == "exact":
+        if self.momentum_norm == "exact" or population.steps:
             return 1.0 - self.alpha
         return momentum_gain(self.alpha, samples, population.batch_size)
 

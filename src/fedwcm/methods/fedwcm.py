@@ -17,8 +17,11 @@ of equal size, FedWCM is FedCM.
 
 Where the paper contradicts itself, the default follows the intent stated in the text, and the printed form is an
 option: d_c = max(p̂_c − p_c, 0) (`score="absolute"`: |p̂_c − p_c|, which favours head classes), exponent D
-(`alpha_rule="temperature"`: T/C, under which more imbalance means more stale momentum), q as printed
-(`q="inverse"`, `q="off"`). The server step and the normaliser are FedCM's options (`fedcm.py`).
+(`alpha_rule="temperature"`: T/C, under which more imbalance means more stale momentum; `"temperature-clients"`: T
+over the number of clients), q as printed (`q="inverse"`, `q="off"`). The prose scores a client by its *own*
+distance from the target, ‖p̂ − p_k‖₁, which does not vanish on balanced data: `score="local"`, and
+`alpha_rule="local"` for its mean over all clients as exponent, for which each client reports that one number. The
+server step and the normaliser are FedCM's options (`fedcm.py`).
 
 FedWCM-X is for clients of unequal size:
 
@@ -36,7 +39,14 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from fedwcm.balance import adaptive_alpha, client_scores, client_weights, discrepancy, temperature
+from fedwcm.balance import (
+    adaptive_alpha,
+    client_scores,
+    client_weights,
+    discrepancy,
+    local_deviations,
+    temperature,
+)
 from fedwcm.core.checks import require
 from fedwcm.core.method import mean_weights
 from fedwcm.core.mixins import ClientStatistics, LocalRates
@@ -60,17 +70,19 @@ class WCM(ClientStatistics, FedCM):
     """FedWCM's two parts, client weights and an adaptive alpha: mix in before a method with FedCM's momentum.
 
     Args:
-        score: count only what is scarcer than the target (`scarcity`), or every deviation (`absolute`).
+        score: count only what is scarcer than the target (`scarcity`), or every deviation (`absolute`), or
+            the distance of the client's own distribution from the target (`local`).
         temperature_scale: scale of the softmax temperature; a smaller one makes the weights less even.
-        alpha_rule: exponent of Eq. 5: the discrepancy D, or T/C as printed (`temperature`).
+        alpha_rule: exponent of Eq. 5: the discrepancy D, T/K as printed with K the classes (`temperature`) or the
+            clients (`temperature-clients`), or the clients' mean distance from the target (`local`).
         q: the ratio of Eq. 5 as printed (`ratio`), inverted (`inverse`), or 1 (`off`).
         weighting: use the client weights; `false` keeps the base method's (for an ablation).
         adaptive: adapt alpha; `false` keeps the base method's (for an ablation).
     """
 
-    score: Literal["scarcity", "absolute"] = "scarcity"
+    score: Literal["scarcity", "absolute", "local"] = "scarcity"
     temperature_scale: float = 0.25
-    alpha_rule: Literal["discrepancy", "temperature"] = "discrepancy"
+    alpha_rule: Literal["discrepancy", "temperature", "temperature-clients", "local"] = "discrepancy"
     q: Literal["ratio", "inverse", "off"] = "ratio"
     weighting: bool = True
     adaptive: bool = True
@@ -80,12 +92,16 @@ class WCM(ClientStatistics, FedCM):
         require(self.temperature_scale > 0, "temperature_scale", self.temperature_scale, "positive")
 
     def client_statistics(self, counts: Ints, population: Population) -> Report:
-        """Return s_k (Eq. 3)."""
-        return {"score": client_scores(counts, population.target, self.score, prior=population.prior)}
+        """Return s_k (Eq. 3), and the client's own deviation if alpha follows from it."""
+        report = {"score": client_scores(counts, population.target, self.score, prior=population.prior)}
+        if self.alpha_rule == "local":
+            report["deviation"] = local_deviations(counts, population.target)
+        return report
 
     def with_statistics(self, s: State, statistics: Report) -> State:
-        """Return the state with ŝ, the mean score of all clients."""
-        return {**s, "mean_score": torch.tensor(float(np.mean(statistics["score"])), dtype=torch.float64)}
+        """Return the state with ŝ, the mean score of all clients, and the mean of what else they reported."""
+        means = {f"mean_{key}": torch.tensor(np.mean(values)) for key, values in statistics.items()}
+        return {**s, **means}
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         upload, report, c = super().finish(w, c, ctx)
@@ -106,14 +122,18 @@ class WCM(ClientStatistics, FedCM):
             this_round, overall = 1.0, 1.0
         elif self.q == "inverse":
             this_round, overall = overall, this_round
-        return adaptive_alpha(self._exponent(cohort.population), this_round, overall, self.alpha)
+        return adaptive_alpha(self._exponent(s, cohort.population), this_round, overall, self.alpha)
 
     def _temperature(self, population: Population) -> float:
         return temperature(population.prior[None], population.target, self.temperature_scale)
 
-    def _exponent(self, population: Population) -> float:
+    def _exponent(self, s: State, population: Population) -> float:
         if self.alpha_rule == "temperature":
             return self._temperature(population) / population.classes
+        if self.alpha_rule == "temperature-clients":
+            return self._temperature(population) / population.clients
+        if self.alpha_rule == "local":
+            return float(s["mean_deviation"])
         return discrepancy(population.prior[None], population.target)
 
 

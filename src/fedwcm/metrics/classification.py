@@ -1,15 +1,26 @@
 """Accuracy overall, per class and per shot; balanced accuracy and macro F1 for test sets with a long tail."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedwcm.core.types import Floats, Ints
+
+SHOTS = ("many", "medium", "few")
+ShotRule = Literal["range", "share"]
+
+SHOT_RATIO = 2.0
+"""There are shot groups if the most frequent class has at least so many times the samples of the rarest."""
+
+MANY_SHARE, MEDIUM_SHARE = 0.75, 0.95
+"""Shares of the training samples that end the groups by share."""
 
 
 @dataclass(frozen=True)
 class ClassificationMetrics:
-    """All metrics of one evaluation; None where a class or a group of classes has no test samples."""
+    """All metrics of one evaluation; None where a class has no test samples or there is no such group."""
 
     test_accuracy: float
     balanced_accuracy: float
@@ -37,35 +48,48 @@ def macro_f1(confusion: Ints) -> float:
     return float(f1[actual > 0].mean())
 
 
-def shot_groups(train_counts: Ints) -> dict[str, Ints]:
-    """Classes with many, medium and few training samples.
+def shot_groups(train_counts: Ints, rule: ShotRule = "range") -> dict[str, Ints]:
+    """Classes with many, medium and few training samples; no groups at all on nearly balanced data.
 
-    The range from the rarest class (n_min, at least one sample) to the most frequent (n_max) is cut in three on
-    a logarithmic scale: many from n_max^(2/3) n_min^(1/3) up, few below n_max^(1/3) n_min^(2/3). On an exponential
-    tail these are thirds of the classes, whatever their number (0-2, 3-5 and 6-9 of CIFAR-10's ten); with a step
-    profile there is no medium group; on balanced data all classes are in `many`.
+    There are groups if the most frequent class has at least twice the samples of the rarest.
+
+    Args:
+        train_counts: training samples of each class.
+        rule: `range` cuts the range from the rarest class (n_min, at least one sample) to the most frequent
+            (n_max) in three on a logarithmic scale: many from n_max^(2/3) n_min^(1/3) up, few below
+            n_max^(1/3) n_min^(2/3). On an exponential tail these are thirds of the classes, whatever their number
+            (0-2, 3-5 and 6-9 of CIFAR-10's ten); with a step profile there is no medium group. `share` goes by the
+            share of all samples that more frequent classes hold: many below 75 %, medium below 95 %, few from
+            there.
     """
     counts = train_counts.astype(float)
+    if counts.max() < SHOT_RATIO * max(1.0, counts.min()):
+        return {}
+    many, few = _by_range(counts) if rule == "range" else _by_share(counts)
+    groups = many, ~many & ~few, few & ~many
+    return {name: np.flatnonzero(members) for name, members in zip(SHOTS, groups, strict=True)}
+
+
+def _by_range(counts: Floats) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     n_max, n_min = counts.max(), counts[counts > 0].min()
     upper, lower = n_max ** (2 / 3) * n_min ** (1 / 3), n_max ** (1 / 3) * n_min ** (2 / 3)
-    slack = 1e-9  # rounding must not put n_max = n_min below the product of its own roots
-    many, few = counts >= upper * (1 - slack), counts < lower * (1 - slack)
-    return {
-        "many": np.flatnonzero(many),
-        "medium": np.flatnonzero(~many & ~few),
-        "few": np.flatnonzero(few & ~many),
-    }
+    slack = 1e-9  # the limits are rounded
+    return counts >= upper * (1 - slack), counts < lower * (1 - slack)
 
 
-def summarise(confusion: Ints, train_counts: Ints) -> ClassificationMetrics:
-    """Compute all metrics of one evaluation."""
-    accuracy = class_accuracy(confusion)
-    groups = {name: _mean_or_none(accuracy[classes]) for name, classes in shot_groups(train_counts).items()}
+def _by_share(counts: Floats) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    larger = np.array([counts[counts > count].sum() for count in counts]) / counts.sum()
+    return larger < MANY_SHARE, larger >= MEDIUM_SHARE
+
+
+def summarise(confusion: Ints, train_counts: Ints, rule: ShotRule = "range") -> ClassificationMetrics:
+    """Compute all metrics of one evaluation; `rule` as in `shot_groups`."""
+    accuracy, groups = class_accuracy(confusion), shot_groups(train_counts, rule)
     return ClassificationMetrics(
         test_accuracy=float(np.diag(confusion).sum() / confusion.sum()),
         balanced_accuracy=balanced_accuracy(confusion),
         macro_f1=macro_f1(confusion),
-        **groups,
+        **{name: _mean_or_none(accuracy[groups[name]]) if groups else None for name in SHOTS},
         per_class_accuracy=tuple(None if np.isnan(value) else float(value) for value in accuracy),
     )
 

@@ -139,8 +139,7 @@ def shot_bars(groups: Sequence[MethodRuns]) -> Bars | None:
         ["many", "medium", "few"],
         key="shots",
         title="Classes with many, medium and few samples",
-        caption="Mean test accuracy, at the end, of the classes in each third of the range from the most frequent "
-        "to the rarest.",
+        caption="Mean test accuracy, at the end, of the classes with many, medium and few training samples.",
         x_label="training samples of the classes",
     )
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedwcm.config.recipes import RECIPES
-from fedwcm.config.schema import COMPONENTS, INCIDENTAL, SECTIONS, Config, Settings, to_settings
+from fedwcm.config.schema import COMPONENTS, INCIDENTAL, SECTIONS, Config, SelectBy, Settings, to_settings
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.discovery import find_runs
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.model_file import read_facts
-from fedwcm.runs.records import Outcome, RoundRecord, SplitRecord, Summary, outcome_of
+from fedwcm.runs.records import Outcome, RoundRecord, SplitRecord, Summary, outcome_of, selected_record
 
 DEFAULTS = {key: value for key, value in to_settings(Config()).items() if key.partition(".")[0] in SECTIONS}
 IGNORED = {"run.seed", "run.diagnostics", *INCIDENTAL}
@@ -37,7 +37,18 @@ class LoadedRun:
     @property
     def outcome(self) -> Outcome:
         """The headline numbers, those so far for an unfinished run."""
-        return self.summary or outcome_of(self.history)
+        return self.summary or outcome_of(self.history, self._select_by)
+
+    @property
+    def kept(self) -> RoundRecord | None:
+        """The round whose model is kept: the selected one if there is validation data, else the last."""
+        if not self.history:
+            return None
+        return selected_record(self.history, self._select_by) or self.history[-1]
+
+    @property
+    def _select_by(self) -> SelectBy:
+        return "balanced_accuracy" if self.settings.get("run.select_by") == "balanced_accuracy" else "accuracy"
 
     @property
     def finished(self) -> bool:

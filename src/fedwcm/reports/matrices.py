@@ -97,8 +97,8 @@ def confusion(groups: Sequence[MethodRuns]) -> Heatmap | None:
     return Heatmap(
         key="confusion",
         title="Confusion matrix",
-        caption="Of the test samples of a class (row), the share that was taken for each class (column), at "
-        "the end of training. The diagonal is right; a dark column is a class that swallows others.",
+        caption="Of the test samples of a class (row), the share that was taken for each class (column), by "
+        "the model that is kept. The diagonal is right; a dark column is a class that swallows others.",
         column_labels=names,
         row_labels=names,
         matrices=[Matrix(label, _row_shares(found, order)) for label, found in shown],

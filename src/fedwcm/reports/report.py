@@ -10,7 +10,7 @@ from fedwcm.reports.figures import Figure
 from fedwcm.reports.load import LoadedRun, MethodRuns, differing
 from fedwcm.reports.run_figures import run_figures
 from fedwcm.reports.series import megabytes, milestones, seconds_per_round
-from fedwcm.reports.table import COLUMNS, Row, RunNumbers, rows_of
+from fedwcm.reports.table import COLUMNS, Row, RunNumbers, rows_of, shown_columns
 
 SHOWN = 10
 """Methods that are switched on at first: all if there are no more, otherwise the best."""
@@ -101,9 +101,10 @@ def _notes(groups: Sequence[MethodRuns], limit: int) -> list[str]:
 
 def _table(groups: Sequence[MethodRuns], target: float | None) -> Table:
     columns = {key: name for key, name in COLUMNS.items() if key not in COSTS} | COSTS
+    rows = rows_of({group.label: [_numbers(run) for run in group.runs] for group in groups}, columns)
     return Table(
-        columns=columns,
-        rows=rows_of({group.label: [_numbers(run) for run in group.runs] for group in groups}, columns),
+        columns=shown_columns(rows, columns),
+        rows=rows,
         milestones=[[milestones(run) for run in group.runs] for group in groups],
         target=_default_target(groups) if target is None else target,
     )
@@ -116,16 +117,16 @@ def _numbers(run: LoadedRun) -> RunNumbers:
 
 
 def _default_target(groups: Sequence[MethodRuns]) -> float:
-    """Nine tenths of the best final accuracy, down to a multiple of 0.05."""
-    finals = [run.outcome.final_accuracy or 0.0 for group in groups for run in group.runs]
+    """Nine tenths of the best accuracy, down to a multiple of 0.05."""
+    finals = [run.outcome.accuracy or 0.0 for group in groups for run in group.runs]
     return round(max(0.05, math.floor(0.9 * max(finals) * 20) / 20), 2)
 
 
 def _best(groups: Sequence[MethodRuns]) -> list[str]:
-    """The methods with the highest final accuracy, in the order of the page."""
+    """The methods with the highest accuracy, in the order of the page."""
 
-    def final(group: MethodRuns) -> float:
-        return max((run.outcome.final_accuracy or 0.0 for run in group.runs), default=0.0)
+    def reached(group: MethodRuns) -> float:
+        return max((run.outcome.accuracy or 0.0 for run in group.runs), default=0.0)
 
-    chosen = sorted(groups, key=final, reverse=True)[:SHOWN]
+    chosen = sorted(groups, key=reached, reverse=True)[:SHOWN]
     return [group.label for group in groups if group in chosen]

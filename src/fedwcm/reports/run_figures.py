@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedwcm.metrics.classification import shot_groups
+from fedwcm.metrics.classification import ShotRule, shot_groups
 from fedwcm.reports.figures import Curve, Curves, Figure, Scatter, ScatterSeries
 from fedwcm.reports.load import LoadedRun, MethodRuns
 from fedwcm.reports.matrices import confusion, even_shares, split, weights
@@ -74,8 +74,7 @@ OVER_ROUNDS: tuple[tuple[Curves, dict[str, Reader]], ...] = (
         Curves(
             key="shots",
             title="Classes with many, medium and few samples",
-            caption="Mean test accuracy of the classes in each third of the range from the most frequent class "
-            "to the rarest, cut on a logarithmic scale.",
+            caption="Mean test accuracy of the classes with many, medium and few training samples.",
             y_label="accuracy",
             bounds=(0, 1),
         ),
@@ -138,12 +137,14 @@ OVER_ROUNDS: tuple[tuple[Curves, dict[str, Reader]], ...] = (
 
 def class_scatter(run: LoadedRun) -> Scatter | None:
     """Accuracy of each class over its share of the training data."""
-    accuracies = run.history[-1].per_class_accuracy if run.history else None
+    accuracies = run.kept.per_class_accuracy if run.kept else None
     if accuracies is None or not any(run.train_counts):
         return None
     tested = {i: accuracy for i, accuracy in enumerate(accuracies) if accuracy is not None}
     series = []
-    for shot, members in shot_groups(np.array(run.train_counts)).items():
+    counts = np.array(run.train_counts)
+    rule: ShotRule = "share" if run.settings.get("run.shot_groups") == "share" else "range"
+    for shot, members in (shot_groups(counts, rule) or {"classes": np.arange(len(counts))}).items():
         chosen = [i for i in head_to_tail(run) if i in members and i in tested]
         if chosen:
             shares = [class_share(run, i) for i in chosen]

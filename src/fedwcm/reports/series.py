@@ -67,11 +67,11 @@ def layers(run: LoadedRun) -> list[str]:
 
 
 def bar(name: str, runs: Sequence[LoadedRun], readers: Sequence[Reader]) -> Bar:
-    """Numbers of the last evaluated round, averaged over the runs."""
+    """Numbers of the round whose model is kept, averaged over the runs."""
     means: list[Number] = []
     stds: list[Number] = []
     for read in readers:
-        values = [value for run in runs if run.history and (value := read(run.history[-1])) is not None]
+        values = [value for run in runs if run.kept and (value := read(run.kept)) is not None]
         means.append(spread(values).mean if values else None)
         stds.append(spread(values).std if values else None)
     return Bar(name, means, stds if len(runs) > 1 else None)

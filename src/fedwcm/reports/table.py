@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedwcm.metrics.classification import SHOTS
 from fedwcm.runs.records import Summary
 
 COLUMNS = {
+    "selected_accuracy": "selected",
+    "val_accuracy": "validation",
     "final_accuracy": "final",
     "last_mean_accuracy": "last 10 evaluations",
     "best_accuracy": "best",
@@ -19,6 +22,9 @@ COLUMNS = {
     "macro_f1": "macro F1",
     "seconds_per_round": "s/round",
 }
+
+OPTIONAL = (*SHOTS, "selected_accuracy", "val_accuracy")
+"""Columns that some runs do not have."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +73,19 @@ def best_of(rows: Sequence[Row], columns: Iterable[str]) -> dict[str, float]:
     return best
 
 
+def shown_columns(rows: Sequence[Row], columns: Mapping[str, str] = COLUMNS) -> dict[str, str]:
+    """The columns without those that no row has: shot groups on nearly balanced data, the selected accuracy."""
+    return {
+        key: name for key, name in columns.items() if key not in OPTIONAL or any(row.values[key] for row in rows)
+    }
+
+
 def markdown_table(rows: Sequence[Row]) -> str:
     """The table as Markdown, aligned so that it also reads well as plain text."""
-    cells = [["method", *COLUMNS.values(), "runs"]]
+    columns = shown_columns(rows)
+    cells = [["method", *columns.values(), "runs"]]
     for row in rows:
-        numbers = [_cell(row.values[column], row.runs > 1) for column in COLUMNS]
+        numbers = [_cell(row.values[column], row.runs > 1) for column in columns]
         runs = f"{row.runs}" + (f" ({row.diverged} diverged)" if row.diverged else "")
         cells.append([row.label, *numbers, runs])
     widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
@@ -82,11 +96,11 @@ def markdown_table(rows: Sequence[Row]) -> str:
 
 def csv_table(rows: Sequence[Row]) -> str:
     """The table with full precision: two columns, mean and standard deviation, for each number."""
-    text = io.StringIO()
+    text, columns = io.StringIO(), shown_columns(rows)
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["method", *[f"{c}_{part}" for c in COLUMNS for part in ("mean", "std")], "runs", "diverged"])
+    writer.writerow(["method", *[f"{c}_{part}" for c in columns for part in ("mean", "std")], "runs", "diverged"])
     for row in rows:
-        numbers = [value for column in COLUMNS for value in row.values[column] or ("", "")]
+        numbers = [value for column in columns for value in row.values[column] or ("", "")]
         writer.writerow([row.label, *numbers, row.runs, row.diverged])
     return text.getvalue()
 

@@ -61,23 +61,39 @@ def run_headline(run: LoadedRun) -> list[str]:
     if run.diverged:
         when = "Before it diverged the model was"
     said = [f"{when} at a test accuracy of {final:.3f}; the best evaluation had {best:.3f}."]
+    said = [*_selected(run), *said]
+    if run.summary is not None and run.summary.stopped:
+        said.append(f"It stopped early, {run.summary.stopped}.")
     many, few = run.outcome.many, run.outcome.few
     if many is not None and few is not None:
         said.append(f"Frequent classes reach {many:.3f}, rare ones {few:.3f}.")
     return said
 
 
+def _selected(run: LoadedRun) -> list[str]:
+    """What was selected on the validation data, if there is any."""
+    outcome = run.outcome
+    if outcome.selected_accuracy is None or outcome.val_accuracy is None:
+        return []
+    return [
+        f"The model of round {outcome.selected_round} is kept, the best on the validation data "
+        f"({outcome.val_accuracy:.3f}): it has a test accuracy of {outcome.selected_accuracy:.3f}."
+    ]
+
+
 def comparison_headline(groups: Sequence[MethodRuns]) -> list[str]:
     """The best and the second method, and how their difference compares with the spread over seeds."""
-    finals = {group.label: accuracy for group in groups if (accuracy := _final(group)) and not group.diverged}
-    ranked = sorted(finals.items(), key=lambda item: -item[1].mean)
+    reached = {group.label: accuracy for group in groups if (accuracy := _kept(group)) and not group.diverged}
+    ranked = sorted(reached.items(), key=lambda item: -item[1].mean)
     if not ranked:
         return ["No run was tested."]
     (best, top), *others = ranked
+    selected = any(run.outcome.selected_round for group in groups for run in group.runs)
+    ends = "selected on the validation data, has" if selected else "ends with"
     if not others:
-        return [f"{best} ends with a test accuracy of {_shown(top)}."]
+        return [f"{best} {ends} a test accuracy of {_shown(top)}."]
     second, runner_up = others[0]
-    said = f"{best} ends with the highest test accuracy, {_shown(top)}, before {second} with {_shown(runner_up)}."
+    said = f"{best} {ends} the highest test accuracy, {_shown(top)}, before {second} with {_shown(runner_up)}."
     return [said, _doubt(top, runner_up)]
 
 
@@ -107,6 +123,8 @@ def tiles(run: LoadedRun) -> list[tuple[str, str, str]]:
 
 
 ACCURACIES = (
+    ("selected accuracy", "selected_accuracy", "test accuracy of the best round on the validation data"),
+    ("validation", "val_accuracy", "accuracy of that round on the validation data"),
     ("final accuracy", "final_accuracy", "on the test data"),
     ("best", "best_accuracy", "of all evaluations"),
     ("last 10 evaluations", "last_mean_accuracy", "their mean accuracy"),
@@ -146,8 +164,10 @@ def _is_option(key: str) -> bool:
 
 
 def _training(settings: Settings, differing_keys: Sequence[str]) -> str:
-    model, rounds, epochs, batch, rate = (settings.get(key, "?") for key in TRAINING)
-    said = f"Training: model {model}, {_number(rounds, 'round')}; a client takes {_number(epochs, 'epoch')} "
+    model, rounds, batch, rate = (settings.get(key, "?") for key in TRAINING)
+    work = next((unit for unit in ("step", "epoch") if f"local.{unit}s" in settings), "epoch")
+    amount = _number(settings.get(f"local.{work}s", "?"), work)
+    said = f"Training: model {model}, {_number(rounds, 'round')}; a client takes {amount} "
     said += f"in batches of {batch} at a learning rate of {rate}"
     for part, usual in (("loss", "cross_entropy"), ("sampler", "uniform")):
         name = settings.get(f"{part}.name", usual)
@@ -156,7 +176,7 @@ def _training(settings: Settings, differing_keys: Sequence[str]) -> str:
     return said + "."
 
 
-TRAINING = ("model.name", "run.rounds", "local.epochs", "local.batch_size", "local.lr")
+TRAINING = ("model.name", "run.rounds", "local.batch_size", "local.lr")
 
 
 def _warnings(run: LoadedRun) -> list[str]:
@@ -177,8 +197,9 @@ def _warnings(run: LoadedRun) -> list[str]:
     return said
 
 
-def _final(group: MethodRuns) -> Spread | None:
-    values = [run.outcome.final_accuracy for run in group.runs if run.outcome.final_accuracy is not None]
+def _kept(group: MethodRuns) -> Spread | None:
+    """Test accuracy of the models that are kept."""
+    values = [run.outcome.accuracy for run in group.runs if run.outcome.accuracy is not None]
     return spread(values) if values else None
 
 

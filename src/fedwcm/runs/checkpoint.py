@@ -1,8 +1,8 @@
 """Checkpoints: everything that a run needs to resume as if it had never stopped, written atomically, no pickle.
 
 A checkpoint is one safetensors file with the model, its buffers, its moving average, the method's state, the state
-of the clients that took part, and in the metadata the round and the history so far. Generators need no saving:
-random numbers are addressed by seed, purpose, round and client.
+of the clients that took part, the model of the selected round, and in the metadata the round and the history so
+far. Generators need no saving: random numbers are addressed by seed, purpose, round and client.
 """
 
 import hashlib
@@ -21,12 +21,13 @@ from fedwcm.engine.rounds import ServerState
 from fedwcm.engine.store import ClientStore
 from fedwcm.runs.files import replacing
 from fedwcm.runs.records import RoundRecord
+from fedwcm.runs.selection import EvaluatedModel
 
 KEPT = 2
 """Checkpoints kept in a folder: the newest, and the previous one in case the newest is damaged."""
 
-SERVER, CLIENT, AVERAGE = "server/", "client/", "average/"
-"""Prefixes of what the method's server and the clients keep, and of the moving average of the model."""
+SERVER, CLIENT, AVERAGE, SELECTED = "server/", "client/", "average/", "selected/"
+"""Prefixes of what the method's server and clients keep, of the average model and that of the selected round."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,20 @@ class Checkpoint:
     server: ServerState
     history: list[RoundRecord]
     seconds: float
+    selected: EvaluatedModel | None = None
 
 
 def save(folder: Path, saved: Checkpoint, store: ClientStore) -> None:
     """Write a checkpoint of this round; a crash at any moment leaves the earlier ones intact."""
-    tensors = _tensors(saved.server, store)
-    history = [record.to_json() for record in saved.history]
-    facts = json.dumps({"round": saved.server.round, "seconds": saved.seconds, "history": history})
+    tensors = _tensors(saved, store)
+    facts = json.dumps(
+        {
+            "round": saved.server.round,
+            "seconds": saved.seconds,
+            "selected_round": None if saved.selected is None else saved.selected.round,
+            "history": [record.to_json() for record in saved.history],
+        }
+    )
     metadata = {"fedwcm": facts, "digest": _digest(tensors, facts)}
     with replacing(folder / f"round-{saved.server.round:06d}.safetensors") as draft:
         save_file(tensors, draft, metadata=metadata)
@@ -80,7 +88,11 @@ def load(folder: Path, store: ClientStore, like: ServerState) -> tuple[Checkpoin
         average = {key: value.to(device) for key, value in _part(tensors, AVERAGE).items()}
         x, buffers = tensors["x"].to(device), tensors["buffers"].to(device)
         server = ServerState(facts["round"], x, buffers, method, average)
-        return Checkpoint(server, history, facts["seconds"]), complaints
+        selected = None
+        if facts["selected_round"] is not None:
+            x, buffers = (tensors[SELECTED + key].to(device) for key in ("x", "buffers"))
+            selected = EvaluatedModel(facts["selected_round"], x, buffers)
+        return Checkpoint(server, history, facts["seconds"], selected), complaints
     return None, complaints
 
 
@@ -97,8 +109,13 @@ def _read(path: Path) -> tuple[dict[str, Any], State]:
 
 def _require_like(like: ServerState, tensors: State, store: ClientStore) -> None:
     model = {"x": like.x, "buffers": like.buffers}
-    average = {AVERAGE + key: value for key, value in model.items() if AVERAGE + "x" in tensors}
-    for key, expected in {**model, **average}.items():
+    others = {
+        prefix + key: value
+        for prefix in (AVERAGE, SELECTED)
+        for key, value in model.items()
+        if prefix + "x" in tensors
+    }
+    for key, expected in {**model, **others}.items():
         if key not in tensors or (tensors[key].shape, tensors[key].dtype) != (expected.shape, expected.dtype):
             raise ValueError(f"its {key} is that of another model")
     clients = _part(tensors, CLIENT)
@@ -106,8 +123,11 @@ def _require_like(like: ServerState, tensors: State, store: ClientStore) -> None
         raise ValueError("its clients are those of another run")
 
 
-def _tensors(server: ServerState, store: ClientStore) -> State:
+def _tensors(saved: Checkpoint, store: ClientStore) -> State:
+    server, selected = saved.server, saved.selected
     tensors = {"x": server.x, "buffers": server.buffers}
+    if selected is not None:
+        tensors |= {SELECTED + "x": selected.x, SELECTED + "buffers": selected.buffers}
     tensors |= {SERVER + key: value for key, value in server.method.items()}
     tensors |= {AVERAGE + key: value for key, value in server.average.items()}
     visited = store.visited()

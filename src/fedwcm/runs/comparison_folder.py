@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fedwcm.runs.files import replace_file
-from fedwcm.runs.folder import REPORT, read_json
-from fedwcm.runs.records import ComparisonIndex
+from fedwcm.runs.folder import REPORT, RunFolder, read_json
+from fedwcm.runs.records import OUTCOMES, ComparisonIndex
 
 
 class ComparisonFolder:
@@ -49,7 +49,19 @@ class ComparisonFolder:
 
     def write_index(self, labels: Mapping[str, str]) -> None:
         """Write which runs there will be. Done before the first, so that `fedwcm watch` knows of all."""
-        replace_file(self.index_file, json.dumps(ComparisonIndex(labels=labels).to_json(), indent=2) + "\n")
+        self._write(ComparisonIndex(labels=labels))
+
+    def write_outcomes(self, labels: Mapping[str, str]) -> None:
+        """Write the index again, with the numbers of the runs, which are finished."""
+        summaries = {name: RunFolder(self.runs / name).summary() for name in labels}
+        outcomes = {
+            name: {key: value for key in OUTCOMES if (value := summary.number(key)) is not None}
+            for name, summary in summaries.items()
+        }
+        self._write(ComparisonIndex(labels=labels, outcomes=outcomes))
+
+    def _write(self, index: ComparisonIndex) -> None:
+        replace_file(self.index_file, json.dumps(index.to_json(), indent=2) + "\n")
 
     def write_tables(self, csv: str, markdown: str) -> None:
         replace_file(self.table_file, csv)

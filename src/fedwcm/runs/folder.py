@@ -23,6 +23,7 @@ class RunFolder:
         self.summary_file = path / "summary.json"
         self.split_file = path / "split.json"
         self.model_file = path / "model.safetensors"
+        self.last_model_file = path / "model-last.safetensors"
         self.federation_file = path / "federation.json"
         self.report_file = path / REPORT
         self.checkpoints = path / "checkpoints"

@@ -1,6 +1,7 @@
 """A run's trained model: parameters, and in the metadata what it takes to use them."""
 
 import json
+from pathlib import Path
 
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -24,8 +25,8 @@ def read_facts(folder: RunFolder) -> ModelFacts:
         return ModelFacts.from_json(json.loads(file.metadata()[METADATA]), str(folder.model_file))
 
 
-def write_model(folder: RunFolder, state: State, facts: ModelFacts) -> None:
-    """Write the model; a crash leaves no half of it."""
+def write_model(path: Path, state: State, facts: ModelFacts) -> None:
+    """Write a model; a crash leaves no half of it."""
     tensors = {key: value.cpu().contiguous() for key, value in state.items()}
-    with replacing(folder.model_file) as draft:
+    with replacing(path) as draft:
         save_file(tensors, draft, metadata={METADATA: json.dumps(facts.to_json())})

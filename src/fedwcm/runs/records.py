@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from fedwcm.config.schema import Config
+from fedwcm.config.schema import Config, SelectBy
 from fedwcm.core.json_record import JsonRecord, optional
 
 if TYPE_CHECKING:
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 LAST_EVALUATIONS = 10
 """Evaluations, not rounds, whose mean accuracy is reported beside the final one."""
+
+VALIDATION_METRICS: dict[SelectBy, str] = {
+    "accuracy": "val_accuracy",
+    "balanced_accuracy": "val_balanced_accuracy",
+}
+"""The key of a record under which each metric of `run.select_by` is found."""
 
 LISTED_CLIENTS, LISTED_COUNTS = 2_000, 400_000
 """Clients, and clients times classes, up to which the whole split is written; of more, every n-th client."""
@@ -30,10 +36,11 @@ class RoundRecord(JsonRecord):
 
     Args:
         seconds: time spent since the run started, in rounds and evaluations.
-        many, medium, few: mean accuracy of the classes with that many training samples.
+        many, medium, few: mean accuracy of the classes with that many training samples; None if there are none, as
+            on nearly balanced data (`fedwcm.metrics.classification.shot_groups`).
         per_class_accuracy: None for a class without test samples.
-        plain_accuracy, plain_few, plain_val_balanced_accuracy: of the last round's model itself, where the tested
-            one is an average over the rounds (`server.ema`).
+        plain_accuracy, plain_few: of the last round's model itself, where the tested one is an average over the
+            rounds (`server.ema`).
         left_out: the clients whose answers were not used, and why; None if there were none.
     """
 
@@ -43,15 +50,15 @@ class RoundRecord(JsonRecord):
     test_accuracy: float | None = optional()
     balanced_accuracy: float | None = optional(given="test_accuracy")
     macro_f1: float | None = optional(given="test_accuracy")
-    many: float | None = optional(given="test_accuracy")
-    medium: float | None = optional(given="test_accuracy")
-    few: float | None = optional(given="test_accuracy")
+    many: float | None = optional()
+    medium: float | None = optional()
+    few: float | None = optional()
     per_class_accuracy: tuple[float | None, ...] | None = optional(given="test_accuracy")
     val_accuracy: float | None = optional()
+    val_balanced_accuracy: float | None = optional(given="val_accuracy")
     val_loss: float | None = optional(given="val_accuracy")
     plain_accuracy: float | None = optional()
     plain_few: float | None = optional(given="plain_accuracy")
-    plain_val_balanced_accuracy: float | None = optional()
     participants: int
     left_out: Mapping[str, str] | None = optional()
     bytes_down: int
@@ -67,10 +74,15 @@ class RoundRecord(JsonRecord):
 class Outcome(JsonRecord):
     """The headline numbers of a run, also of one in progress; None where there was no test data.
 
+    The metrics beside the accuracies are those of the model that is kept: of the selected round where there is
+    validation data, else of the last.
+
     Args:
+        final_accuracy: test accuracy of the last evaluation.
         last_mean_accuracy: mean of the last ten evaluations.
-        selected_round: the round with the best validation accuracy, where there is validation data.
-        selected_accuracy: the test accuracy of that round.
+        selected_round: the round that was best on the validation data (`run.select_by`), where there is any.
+        selected_accuracy: test accuracy of that round.
+        val_accuracy, val_balanced_accuracy: on the validation data, of that round: what sweeps choose by.
     """
 
     rounds: int
@@ -79,36 +91,51 @@ class Outcome(JsonRecord):
     best_accuracy: float | None
     balanced_accuracy: float | None = optional(given="final_accuracy")
     macro_f1: float | None = optional(given="final_accuracy")
-    many: float | None = optional(given="final_accuracy")
-    medium: float | None = optional(given="final_accuracy")
-    few: float | None
+    many: float | None = optional()
+    medium: float | None = optional()
+    few: float | None = optional()
     test_loss: float | None = optional(given="final_accuracy")
     selected_round: int | None = optional()
     selected_accuracy: float | None = optional()
+    val_accuracy: float | None = optional()
+    val_balanced_accuracy: float | None = optional()
+
+    @property
+    def accuracy(self) -> float | None:
+        """Test accuracy of the model that is kept."""
+        return self.final_accuracy if self.selected_accuracy is None else self.selected_accuracy
 
 
-def outcome_of(history: Sequence[RoundRecord]) -> Outcome:
-    """The headline numbers of a history; the best round is selected on the validation data if there is any."""
+def selected_record(history: Sequence[RoundRecord], select_by: SelectBy = "accuracy") -> RoundRecord | None:
+    """The round that was best on the validation data, the first of equals; None without such data."""
+    key = VALIDATION_METRICS[select_by]
+    validated = [record for record in history if record.number(key) is not None]
+    return max(validated, key=lambda record: record.number(key) or 0.0, default=None)
+
+
+def outcome_of(history: Sequence[RoundRecord], select_by: SelectBy = "accuracy") -> Outcome:
+    """The headline numbers of a history; a round is selected on the validation data if there is any."""
     rounds = history[-1].round if history else 0
     tested = [record.test_accuracy for record in history if record.test_accuracy is not None]
     if not tested:
-        return Outcome(rounds=rounds, final_accuracy=None, best_accuracy=None, few=None)
-    last = history[-1]
-    validated = [record for record in history if record.val_accuracy is not None]
-    selected = max(validated, key=lambda record: record.val_accuracy or 0.0, default=None)
+        return Outcome(rounds=rounds, final_accuracy=None, best_accuracy=None)
+    selected = selected_record(history, select_by)
+    kept = selected or history[-1]
     return Outcome(
         rounds=rounds,
         final_accuracy=tested[-1],
         last_mean_accuracy=float(np.mean(tested[-LAST_EVALUATIONS:])),
         best_accuracy=max(tested),
-        balanced_accuracy=last.balanced_accuracy,
-        macro_f1=last.macro_f1,
-        many=last.many,
-        medium=last.medium,
-        few=last.few,
-        test_loss=last.test_loss,
+        balanced_accuracy=kept.balanced_accuracy,
+        macro_f1=kept.macro_f1,
+        many=kept.many,
+        medium=kept.medium,
+        few=kept.few,
+        test_loss=kept.test_loss,
         selected_round=None if selected is None else selected.round,
         selected_accuracy=None if selected is None else selected.test_accuracy,
+        val_accuracy=None if selected is None else selected.val_accuracy,
+        val_balanced_accuracy=None if selected is None else selected.val_balanced_accuracy,
     )
 
 
@@ -119,10 +146,11 @@ class Summary(Outcome):
     Args:
         name: what the user called the method; `method`, `loss` and `sampler` are what it resolved to. None, as
             the loss and the sampler, in the summary of an older version.
-        diverged: why the run ended early; None if it did not.
+        diverged: why the run broke off; None if it did not.
+        stopped: why the run ended before its last round (`run.patience`); None if it did not.
         parameters: size of the model.
         train_counts: training samples of each class.
-        confusion: of the last evaluation; `confusion[i][j]` test samples of class i were taken for class j.
+        confusion: of the model that is kept; `confusion[i][j]` test samples of class i were taken for class j.
     """
 
     name: str | None = optional()
@@ -132,6 +160,7 @@ class Summary(Outcome):
     dataset: str
     seed: int
     diverged: str | None
+    stopped: str | None = optional()
     seconds_per_round: float
     backend: str
     parameters: int
@@ -197,9 +226,9 @@ class EvaluationRecord(JsonRecord):
     test_accuracy: float
     balanced_accuracy: float
     macro_f1: float
-    many: float | None
-    medium: float | None
-    few: float | None
+    many: float | None = optional()
+    medium: float | None = optional()
+    few: float | None = optional()
     per_class_accuracy: tuple[float | None, ...]
 
 
@@ -209,6 +238,12 @@ class ComparisonIndex(JsonRecord):
 
     Args:
         labels: for each run's folder, in the order of the comparison, the name of what is compared.
+        outcomes: for each finished run's folder the numbers to choose by, `OUTCOMES`; None before the first end.
     """
 
     labels: Mapping[str, str]
+    outcomes: Mapping[str, Mapping[str, float]] | None = optional()
+
+
+OUTCOMES = ("final_accuracy", "selected_accuracy", "selected_round", "val_accuracy", "val_balanced_accuracy")
+"""The numbers of a run's summary that `comparison.json` repeats, where the run has them."""

@@ -1,5 +1,6 @@
 """Run an experiment to the end: evaluate, record, checkpoint, resume."""
 
+import logging
 import math
 import time
 import warnings
@@ -12,11 +13,11 @@ from fedwcm.config.build import Experiment, LabelledTensors
 from fedwcm.config.schema import to_settings
 from fedwcm.core.json_record import finite
 from fedwcm.core.mixins import Momentum
-from fedwcm.core.types import State, Vec
+from fedwcm.core.types import Ints, State
 from fedwcm.engine.backends.plan import threads
 from fedwcm.engine.evaluate import Evaluation, evaluate
 from fedwcm.engine.rounds import DivergedError, ServerState
-from fedwcm.metrics.classification import ClassificationMetrics, summarise
+from fedwcm.metrics.classification import balanced_accuracy, summarise
 from fedwcm.metrics.diagnostics import diagnosing
 from fedwcm.runs import checkpoint, interrupts
 from fedwcm.runs.files import StorageError
@@ -24,8 +25,11 @@ from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.interrupts import StoppedError
 from fedwcm.runs.model_file import write_model
 from fedwcm.runs.progress import Progress
-from fedwcm.runs.records import RoundRecord, Summary, outcome_of, title_of
+from fedwcm.runs.records import RoundRecord, Summary, outcome_of, selected_record, title_of
+from fedwcm.runs.selection import EvaluatedModel, out_of_patience
 from fedwcm.runs.trackers.tracking import Tracking
+
+LOG = logging.getLogger(__name__)
 
 
 class MomentumGainWarning(UserWarning):
@@ -34,7 +38,7 @@ class MomentumGainWarning(UserWarning):
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """A finished run."""
+    """A finished run; the model is that of the selected round where there is validation data, else the last."""
 
     history: list[RoundRecord]
     summary: Summary
@@ -50,7 +54,10 @@ class Runner:
         self.history: list[RoundRecord] = []
         self.seconds = 0.0
         self._saved = 0
-        self.confusion: Evaluation | None = None
+        self.confusion: Ints | None = None
+        self.selected: EvaluatedModel | None = None
+        self._best: list[RoundRecord] = []
+        self.stopped: str | None = None
         self.tracking = Tracking(experiment.config.run.track)
 
     def run(self) -> RunResult:
@@ -69,8 +76,9 @@ class Runner:
         try:
             if self.folder is not None:
                 self.tracking.start(self.folder.path, to_settings(experiment.config), self.state.round)
-            while self.state.round < last:
+            while self.state.round < last and not self.stopped:
                 self._round()
+                self.stopped = out_of_patience(self.history, experiment.config.run)
         except DivergedError as error:
             self._write_summary(diverged=str(error))
             raise
@@ -95,7 +103,10 @@ class Runner:
         for complaint in complaints:
             warnings.warn(complaint, stacklevel=2)
         if saved is not None:
-            self.history, self.seconds = list(saved.history), saved.seconds
+            self.history, self.seconds, self.selected = list(saved.history), saved.seconds, saved.selected
+            kept_round = None if self.selected is None else self.selected.round
+            self._best = [record for record in self.history if record.round == kept_round]
+            self.stopped = out_of_patience(self.history, experiment.config.run)
         self.folder.write_config(experiment.config)
         self.folder.write_metrics(self.history)
         return saved.server if saved is not None else fresh
@@ -109,7 +120,8 @@ class Runner:
         values: dict[str, object] = {"round": state.round, **played}
         if evaluated:
             with self.clock.phase("evaluation"):
-                values |= self._evaluate(state)
+                model = self._evaluated(state)
+                values |= {**self._evaluate(model), **self._plain(state)}
         self.seconds += time.perf_counter() - began
         if evaluated and options.profile:
             values["phase_seconds"] = self.clock.read()
@@ -118,46 +130,48 @@ class Runner:
             if evaluated:
                 self._record(record)
             self.state = state
+            if evaluated and selected_record([*self._best, record], options.select_by) is record:
+                self._best, self.selected = [record], model.copy()
             if state.round % options.checkpoint_every == 0 and state.round < options.rounds:
                 with self.clock.phase("checkpoint"):
                     self._save()
         self.progress.round(state.round, record)
 
-    def _evaluate(self, state: ServerState) -> dict[str, object]:
+    def _evaluate(self, model: EvaluatedModel) -> dict[str, object]:
         experiment = self.experiment
         if experiment.test is None:
             return {}
-        counts, model = experiment.train_counts, experiment.rounds.model(state)
+        counts, options = experiment.train_counts, experiment.config.run
         with diagnosing(
-            experiment.config.run.diagnostics, experiment.network, experiment.test.labels, counts
+            options.diagnostics, experiment.network, experiment.test.labels, counts, options.shot_groups
         ) as diagnosed:
-            self.confusion = tested = self._tested(model, experiment.test)
+            tested = self._tested(model, experiment.test)
         if not math.isfinite(tested.loss):
-            raise DivergedError(f"the test loss is not finite after round {state.round}")
-        measures = {"test_loss": tested.loss, **vars(summarise(tested.confusion, counts)), **diagnosed}
+            raise DivergedError(f"the test loss is not finite after round {model.round}")
+        self.confusion = tested.confusion
+        metrics = summarise(tested.confusion, counts, options.shot_groups)
+        measures = {"test_loss": tested.loss, **vars(metrics), **diagnosed}
         if experiment.val is not None:
-            held_out = self._tested(model, experiment.val)
-            correct = np.diag(held_out.confusion).sum() / held_out.confusion.sum()
-            measures |= {"val_accuracy": float(correct), "val_loss": held_out.loss}
-        return measures | (self._plain(experiment.rounds.last_model(state)) if state.average else {})
-
-    def _plain(self, model: tuple[Vec, Vec]) -> dict[str, object]:
-        """Measure the model of the last round, where an average over the rounds is what is evaluated."""
-        experiment = self.experiment
-        measures: dict[str, object] = {}
-        if experiment.test is not None:
-            tested = self._metrics(model, experiment.test)
-            measures |= {"plain_accuracy": tested.test_accuracy, "plain_few": tested.few}
-        if experiment.val is not None:
-            measures["plain_val_balanced_accuracy"] = self._metrics(model, experiment.val).balanced_accuracy
+            measures |= _validation(self._tested(model, experiment.val))
         return measures
 
-    def _metrics(self, model: tuple[Vec, Vec], samples: LabelledTensors) -> ClassificationMetrics:
-        return summarise(self._tested(model, samples).confusion, self.experiment.train_counts)
+    def _plain(self, state: ServerState) -> dict[str, object]:
+        """Measure the model of the last round, where an average over the rounds is what is evaluated."""
+        experiment = self.experiment
+        if experiment.test is None or not state.average:
+            return {}
+        model = EvaluatedModel(state.round, *experiment.rounds.last_model(state))
+        confusion = self._tested(model, experiment.test).confusion
+        metrics = summarise(confusion, experiment.train_counts, experiment.config.run.shot_groups)
+        return {"plain_accuracy": metrics.test_accuracy, "plain_few": metrics.few}
 
-    def _tested(self, model: tuple[Vec, Vec], samples: LabelledTensors) -> Evaluation:
+    def _evaluated(self, state: ServerState) -> EvaluatedModel:
+        """The model that is evaluated after a round: also the one that is kept."""
+        return EvaluatedModel(state.round, *self.experiment.rounds.model(state))
+
+    def _tested(self, model: EvaluatedModel, samples: LabelledTensors) -> Evaluation:
         network, classes = self.experiment.network, len(self.experiment.train_counts)
-        return evaluate(network, *model, samples.inputs, samples.labels, classes)
+        return evaluate(network, model.x, model.buffers, samples.inputs, samples.labels, classes)
 
     def _record(self, record: RoundRecord) -> None:
         self.history.append(record)
@@ -168,7 +182,7 @@ class Runner:
     def _save(self) -> None:
         if self.folder is not None and self.state.round:
             history = [record for record in self.history if record.round <= self.state.round]
-            saved = checkpoint.Checkpoint(self.state, history, self.seconds)
+            saved = checkpoint.Checkpoint(self.state, history, self.seconds, self.selected)
             checkpoint.save(self.folder.checkpoints, saved, self.experiment.rounds.store)
             self._saved = self.state.round
 
@@ -179,15 +193,36 @@ class Runner:
             self._save()
 
     def _finish(self) -> RunResult:
-        experiment, state = self.experiment, self.state
-        model = experiment.network.state_dict(*experiment.rounds.model(state))
+        if self.stopped:
+            LOG.info("stopped %s", self.stopped)
+        network, facts, last = self.experiment.network, self.experiment.facts, self._evaluated(self.state)
         if self.folder is not None:
             self._save()
-            write_model(self.folder, model, experiment.facts)
+            if self.selected is not None:
+                write_model(self.folder.last_model_file, network.state_dict(last.x, last.buffers), facts)
+        kept = self.selected or last
+        model = network.state_dict(kept.x, kept.buffers)
+        if self.folder is not None:
+            write_model(self.folder.model_file, model, facts)
         return RunResult(self.history, self._write_summary(), model)
 
+    def _kept_confusion(self) -> tuple[tuple[int, ...], ...] | None:
+        """Of the selected round, else of the last evaluated one; None if this process cannot know it."""
+        confusion, test = self.confusion, self.experiment.test
+        if test is not None and self.selected is not None:
+            confusion = self._tested(self.selected, test).confusion
+        elif (
+            test is not None
+            and confusion is None
+            and self.history[-1:]
+            and self.history[-1].round == self.state.round
+        ):
+            confusion = self._tested(self._evaluated(self.state), test).confusion
+        return None if confusion is None else tuple(map(tuple, confusion.tolist()))
+
     def _write_summary(self, diverged: str | None = None) -> Summary:
-        config, reached = self.experiment.config, outcome_of(self.history)
+        config = self.experiment.config
+        reached = outcome_of(self.history, config.run.select_by)
         summary = Summary(
             **vars(reached),
             name=config.title,
@@ -197,11 +232,12 @@ class Runner:
             dataset=config.data.title,
             seed=config.run.seed,
             diverged=diverged,
+            stopped=self.stopped,
             seconds_per_round=self.seconds / max(1, reached.rounds),
             backend=self.experiment.choice.name,
             parameters=self.experiment.network.size,
             train_counts=tuple(self.experiment.train_counts.tolist()),
-            confusion=None if self.confusion is None else tuple(map(tuple, self.confusion.confusion.tolist())),
+            confusion=self._kept_confusion(),
         )
         if self.folder is not None:
             self.folder.write_summary(summary)
@@ -224,3 +260,12 @@ class Runner:
                 MomentumGainWarning,
                 stacklevel=2,
             )
+
+
+def _validation(tested: Evaluation) -> dict[str, object]:
+    correct = np.diag(tested.confusion).sum() / tested.confusion.sum()
+    return {
+        "val_accuracy": float(correct),
+        "val_balanced_accuracy": balanced_accuracy(tested.confusion),
+        "val_loss": tested.loss,
+    }

@@ -1,5 +1,6 @@
 """One frame of the terminal view: panels for a few runs, a table for many."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -130,17 +131,19 @@ def _rows(runs: Sequence[WatchedRun], width: int, height: int | None) -> Rendera
     table = Table(expand=False, box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("run", overflow="ellipsis", no_wrap=True, min_width=12)
     table.add_column("round", justify="right", no_wrap=True, min_width=7)
-    for name in ("now", "best", "few", "alpha", "gain"):
+    has_groups = any(run.series("few") for run in shown)
+    measures = [name for name in ("few", "alpha", "gain") if name != "few" or has_groups]
+    for name in ("now", "best", *measures):
         table.add_column(name, justify="right", no_wrap=True, min_width=5)
     curve = max(8, width // 8)
     table.add_column("accuracy", no_wrap=True, min_width=curve)
     table.add_column("", no_wrap=True, min_width=12)
     for run in shown:
-        table.add_row(*_row(run, curve))
+        table.add_row(*_row(run, curve, measures))
     return Group(table, Text(_totals(runs, len(runs) - len(shown)), style="dim"))
 
 
-def _row(run: WatchedRun, curve: int) -> list[RenderableType]:
+def _row(run: WatchedRun, curve: int, measures: Sequence[str]) -> list[RenderableType]:
     accuracy = run.series("test_accuracy")
     of = f"/{run.rounds}" if run.rounds else ""
     return [
@@ -148,15 +151,13 @@ def _row(run: WatchedRun, curve: int) -> list[RenderableType]:
         Text(f"{run.round}{of}"),
         _last(accuracy),
         _last(sorted(accuracy)),
-        _last(run.series("few")),
-        _last(run.series("alpha")),
-        _last(run.series("gain"), limit=1.0),
+        *(_last(run.series(name), limit=1.0 if name == "gain" else math.inf) for name in measures),
         Text(sparkline(accuracy, curve, 0, 1), style="cyan"),
         Text(status(run), style=COLOURS[run.state]),
     ]
 
 
-def _last(values: Sequence[float], limit: float = float("inf")) -> Text:
+def _last(values: Sequence[float], limit: float = math.inf) -> Text:
     if not values:
         return Text("–", style="dim")
     return Text(short_number(values[-1]), style="bold red" if values[-1] >= limit else "")

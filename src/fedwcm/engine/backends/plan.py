@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedwcm.core.checks import require
+from fedwcm.engine.backends.stacking import stacked_forward, stacking_problem
 from fedwcm.engine.fast.linear_layers import linear_layers
-from fedwcm.engine.fast.linear_stack import LinearStack
-from fedwcm.engine.forward import Forward, SequentialForward, VmapForward
+from fedwcm.engine.forward import Forward, SequentialForward
 from fedwcm.engine.network import Network
 
 BackendName = Literal["auto", "sequential", "vectorized", "parallel"]
@@ -33,12 +33,16 @@ WORTH_FORKING = 2**20
 
 @dataclass(frozen=True)
 class ExecutionPlan:
-    """How clients are trained: the size of a block, stacked or one by one, and the number of processes."""
+    """How clients are trained: the size of a block, stacked or one by one, and the number of processes.
+
+    `note` says why clients that would be stacked by the rules are not; empty otherwise.
+    """
 
     name: str
     block: int
     workers: int
     stacked: bool = False
+    note: str = ""
 
     @property
     def threads(self) -> int | None:
@@ -52,28 +56,41 @@ class ExecutionPlan:
         return stacked_forward(network) if self.stacked else SequentialForward(network)
 
 
-def choose(name: BackendName, workers: int, network: Network, cohort: int) -> ExecutionPlan:
+def choose(
+    name: BackendName, workers: int, network: Network, cohort: int, sample: Tensor | None = None
+) -> ExecutionPlan:
     """Return the plan for a backend name; `auto` stacks models and uses all cores where that is faster.
 
     `workers` = 0 means one process per core. Processes need `fork`, a CPU and more than one client per round.
+    Models that are to be stacked are tried on `sample`, a tiny batch `(b, …)`, if it is given: if that fails,
+    clients train one at a time, unless stacking was asked for by name.
     """
     require(workers >= 0, "run.workers", workers, "0 (one per core) or more")
     cores = min(cohort, workers or _cores())
-    stacked = bool(linear_layers(network)) or (_stackable(network) and network.size <= STACK_BELOW)
+    stacked, problem = _stacking(name, network, sample)
+    note = problem and f"clients train one at a time: models of this network cannot be stacked ({problem})"
     if name == "auto":
         worth = cores > 1 and _forkable(network) and (not stacked or network.size * cohort >= WORTH_FORKING)
         name = "parallel" if worth else "vectorized" if stacked else "sequential"
     if name == "sequential":
-        return ExecutionPlan(name, 1, 1)
+        return ExecutionPlan(name, 1, 1, note=note)
     if name == "vectorized":
+        allowed = f"auto, sequential or parallel: models of this network cannot be stacked ({problem})"
+        require(not problem, "run.backend", name, allowed)
         return ExecutionPlan(name, _block(network, cohort), 1, stacked=True)
     require(_forkable(network), "run.backend", name, "another backend: processes need fork and a CPU")
-    return ExecutionPlan(name, _block(network, -(-cohort // cores)) if stacked else 1, cores, stacked)
+    return ExecutionPlan(name, _block(network, -(-cohort // cores)) if stacked else 1, cores, stacked, note)
 
 
-def stacked_forward(network: Network) -> Forward:
-    """Return the fastest way to run many models of this network at a time."""
-    return LinearStack(network) if linear_layers(network) else VmapForward(network)
+def _stacking(name: BackendName, network: Network, sample: Tensor | None) -> tuple[bool, str]:
+    """Return whether clients are to be stacked and, if it was tried in vain, what went wrong."""
+    if name == "sequential":
+        return False, ""
+    if linear_layers(network):
+        return True, ""
+    stacked = name == "vectorized" or (_stackable(network) and network.size <= STACK_BELOW)
+    problem = (stacking_problem(network, sample) or "") if stacked and sample is not None else ""
+    return stacked and not problem, problem
 
 
 @contextmanager

@@ -1,0 +1,128 @@
+"""How long a comparison will take and how much memory, from a short trial of each of its methods."""
+
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+
+import torch
+
+from fedwcm.api.execution import process_context
+from fedwcm.api.plan import Cell, done
+from fedwcm.config.build import Experiment, build
+from fedwcm.config.schema import RunOptions
+from fedwcm.engine.backends.errors import WorkerDiedError
+from fedwcm.engine.rounds import DivergedError
+from fedwcm.runs.progress import Silent
+from fedwcm.runs.runner import Runner
+
+TRIAL_ROUNDS = 2
+"""Rounds of a trial: the first warms up, the last is measured."""
+
+MODEL = (
+    "Estimated from a trial of two rounds of each row on this machine. Time: loading + rounds × the second round "
+    "+ evaluations × its evaluation. Memory: the trial's peak, workers counted in full, + the state of all "
+    "clients. Runs at the same time are taken not to slow each other down."
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one run is expected to take."""
+
+    seconds: float
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The runs that one label still needs, and what each takes; a text if the trial failed."""
+
+    label: str
+    rounds: int
+    runs: int
+    finished: int
+    cost: Cost | str | None
+
+
+def estimates(cells: Sequence[Cell], jobs: int) -> list[Estimate]:
+    """One estimate per label, in the order of the comparison; labels without runs to come have no cost."""
+    found = []
+    for label in dict.fromkeys(cell.label for cell in cells):
+        members = [cell for cell in cells if cell.label == label]
+        waiting = [cell for cell in members if not done(cell)]
+        cost = _cost(waiting[0], jobs) if waiting else None
+        rounds = members[0].request.config.run.rounds
+        found.append(Estimate(label, rounds, len(members), len(members) - len(waiting), cost))
+    return found
+
+
+def total(rows: Sequence[Estimate], jobs: int) -> Cost:
+    """The whole comparison: the work shared evenly by the jobs, and the largest runs in memory together."""
+    each = [row.cost for row in rows if isinstance(row.cost, Cost) for _ in range(row.runs - row.finished)]
+    longest = max((cost.seconds for cost in each), default=0.0)
+    together = sorted((cost.bytes for cost in each), reverse=True)[:jobs]
+    return Cost(max(longest, sum(cost.seconds for cost in each) / jobs), sum(together))
+
+
+def _cost(cell: Cell, jobs: int) -> Cost | str:
+    """Measured in a process of its own, so that one trial's memory does not count for the next."""
+    context = process_context()
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_trial, args=(cell, jobs, sender))
+    process.start()
+    sender.close()  # or the end of the process would not show as the end of the pipe
+    try:
+        answer: Cost | str = receiver.recv()
+        return answer
+    except EOFError:
+        process.join()
+        return f"the trial {WorkerDiedError(process.exitcode)}"
+    finally:
+        process.join()
+
+
+def _trial(cell: Cell, jobs: int, sender: Connection) -> None:
+    try:
+        sender.send(_measured(cell, jobs))
+    except DivergedError as error:
+        sender.send(f"diverges: {error}")
+    except (ValueError, OSError) as error:
+        sender.send(str(error))
+
+
+def _measured(cell: Cell, jobs: int) -> Cost:
+    asked, began = cell.request, time.perf_counter()
+    config = asked.config
+    options = replace(config.run, rounds=TRIAL_ROUNDS, eval_every=1, profile=True, track=())
+    if jobs > 1:
+        torch.set_num_threads(1)
+        options = replace(options, workers=1)
+    experiment = build(replace(config, run=options), asked.objects, trusted=asked.trusted)
+    loading = time.perf_counter() - began
+    first, last = Runner(experiment, None, Silent()).run().history
+    evaluation = last.number("phase_seconds", "evaluation") or 0.0
+    training = last.seconds - first.seconds - evaluation
+    seconds = loading + config.run.rounds * training + _evaluations(config.run) * evaluation
+    return Cost(seconds, _peak_bytes(experiment.choice.workers) + _client_bytes(experiment))
+
+
+def _evaluations(options: RunOptions) -> int:
+    return -(-options.rounds // options.eval_every)
+
+
+def _peak_bytes(workers: int) -> int:
+    """The largest memory so far of this process, and of its workers, each as large as the largest."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    worker = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss if workers > 1 else 0
+    return unit * (own + workers * worker)
+
+
+def _client_bytes(experiment: Experiment) -> int:
+    """What the clients that the trial has not met will keep."""
+    store = experiment.rounds.store
+    clients = experiment.rounds.trainer.population.clients
+    return store.bytes_per_client * (clients - len(store.visited()))

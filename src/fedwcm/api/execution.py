@@ -1,0 +1,130 @@
+"""The runs of a comparison, one after the other or several at a time in processes of their own."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from typing import TYPE_CHECKING
+
+import torch
+
+from fedwcm.api.plan import Cell, done
+from fedwcm.api.request import Request
+from fedwcm.api.training import start
+from fedwcm.engine.backends.errors import WorkerDiedError, WorkerError
+from fedwcm.engine.backends.plan import can_fork
+from fedwcm.engine.rounds import DivergedError
+from fedwcm.runs import interrupts
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.lock import wait_until_free
+from fedwcm.runs.progress import Progress, Silent
+from fedwcm.runs.records import RoundRecord
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkContext, SpawnContext
+
+FAILED = 2
+"""Exit status of a run in a process of its own that has said why it failed."""
+
+PATIENCE = 30.0
+"""Seconds in which a run of a comparison that was killed saves its progress, and ends."""
+
+
+def run_here(cell: Cell, position: str, progress: Progress) -> None:
+    if done(cell):
+        return
+    _play(cell, cell.request, _Titled(progress, f"{cell.label} [{position}]"))
+
+
+def run_apart(cells: Sequence[Cell], jobs: int, say: Callable[[str], object]) -> None:
+    """Each run in a process of its own with one thread, at most so many at a time."""
+    context = process_context()
+    if context.get_start_method() != "fork" and any(cell.request.objects for cell in cells):
+        raise ValueError(
+            f"jobs = {jobs} is not allowed: objects cannot be handed to new processes here; use jobs=1"
+        )
+    waiting = [cell for cell in cells if not done(cell)]
+    running: dict[BaseProcess, Cell] = {}
+    ended = len(cells) - len(waiting)
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                cell = waiting.pop(0)
+                started = context.Process(target=_run_alone, args=(cell,))
+                started.start()
+                running[started] = cell
+            wait([process.sentinel for process in running])
+            for process in [p for p in running if not p.is_alive()]:
+                cell = running.pop(process)
+                ended += 1
+                if not RunFolder(cell.folder).finished:
+                    raise WorkerError(f"{cell.label}, seed {cell.seed}: the run in {cell.folder} {_end(process)}")
+                say(f"{cell.label}, seed {cell.seed}: done ({ended}/{len(cells)})\n")
+    finally:
+        for process in running:
+            process.terminate()  # as Ctrl-C: it saves its progress
+        for process in running:
+            process.join()
+
+
+def process_context() -> "ForkContext | SpawnContext":
+    """A forked process has torch already, which takes longer to import than many a small run.
+
+    But it cannot use CUDA if this process did before.
+    """
+    if can_fork() and not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return multiprocessing.get_context("fork")
+    return multiprocessing.get_context("spawn")
+
+
+def _end(process: BaseProcess) -> str:
+    return str(WorkerDiedError(process.exitcode)) if process.exitcode != FAILED else "failed, as said above"
+
+
+def _run_alone(cell: Cell) -> None:
+    """One run in this process, which ends quietly when it is stopped, and stops when its parent is gone."""
+    torch.set_num_threads(1)
+    with interrupts.handled():
+        threading.Thread(target=_stop_with_parent, args=(os.getppid(),), daemon=True).start()
+        try:
+            wait_until_free(cell.folder, PATIENCE)
+            _play(cell, replace(cell.request, settings={**cell.request.settings, "run.workers": 1}), Silent())
+        except KeyboardInterrupt:
+            sys.exit(interrupts.exit_status())
+        except (ValueError, OSError) as error:
+            print(f"error: {cell.label}, seed {cell.seed}: {error}", file=sys.stderr)
+            sys.exit(FAILED)
+
+
+def _stop_with_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _play(cell: Cell, asked: Request, progress: Progress) -> None:
+    with suppress(DivergedError):  # its summary says so, and the table shows it
+        start(asked, out=cell.folder, resume=True, report=False, progress=progress)
+
+
+class _Titled:
+    """Progress under the run's label in place of the method's name."""
+
+    def __init__(self, inner: Progress, title: str) -> None:
+        self._inner, self._title = inner, title
+
+    def start(self, title: str, rounds: int, done: int) -> None:
+        self._inner.start(self._title, rounds, done)
+
+    def round(self, number: int, record: RoundRecord) -> None:
+        self._inner.round(number, record)
+
+    def close(self) -> None:
+        self._inner.close()

@@ -1,0 +1,46 @@
+"""What `fedwcm compare --dry-run` prints: the runs, and what they will take."""
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from fedwcm.api.estimate import MODEL, Cost, Estimate, estimates, total
+from fedwcm.api.plan import Cell, check
+from fedwcm.cli.console import console
+from fedwcm.watch.formatting import duration
+
+
+def dry_run(cells: Sequence[Cell], jobs: int) -> None:
+    """Check the runs of a comparison, and print them with an estimate; nothing is written."""
+    check(cells)
+    rows = estimates(cells, jobs)
+    table = Table("method", box=box.SIMPLE)
+    for heading in ("seeds", "rounds", "time per run", "memory"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(*_cells(row))
+    screen = console()
+    screen.print(table)
+    whole, runs = total(rows, jobs), sum(row.runs for row in rows)
+    left = runs - sum(row.finished for row in rows)
+    done = f" ({runs - left} of them finished)" if left < runs else ""
+    at_a_time = f", {jobs} at a time" if jobs > 1 else ""
+    screen.print(
+        f"{runs} runs{done}{at_a_time}: about {duration(whole.seconds)}, {_gigabytes(whole.bytes)} of memory.",
+        MODEL,
+        sep="\n",
+    )
+
+
+def _cells(row: Estimate) -> list[str]:
+    seeds = f"{row.runs}" + (f" ({row.finished} done)" if row.finished else "")
+    fixed = [escape(row.label), seeds, str(row.rounds)]
+    if isinstance(row.cost, Cost):
+        return [*fixed, duration(row.cost.seconds), _gigabytes(row.cost.bytes)]
+    return [*fixed, escape(row.cost or "–"), "–"]
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.2f} GB"

@@ -1,0 +1,50 @@
+"""Whether the models of a network can be stacked: they are tried on a tiny batch, before the first round."""
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from fedwcm.engine.fast.linear_layers import linear_layers
+from fedwcm.engine.fast.linear_stack import LinearStack
+from fedwcm.engine.forward import Forward, SequentialForward, VmapForward
+from fedwcm.engine.network import Network
+
+SLOW = "There is a performance drop because we have not yet implemented the batching rule"
+"""How torch's warning begins that it runs an operation for one model after the other."""
+
+TOLERANCE = 1e-3
+
+
+def stacked_forward(network: Network) -> Forward:
+    """Return the fastest way to run many models of this network at a time."""
+    return LinearStack(network) if linear_layers(network) else VmapForward(network)
+
+
+def stacking_problem(network: Network, inputs: Tensor) -> str | None:
+    """Return why models of this network cannot be stacked, None if they can.
+
+    Two models are tried on these inputs `(b, …)`. There is a problem if an operation has no batching rule (as in
+    recurrent layers) or only a slow one, if it draws random numbers, or if gradients differ from those that the
+    models have one at a time.
+    """
+    x, buffers = network.initial()
+    models, batches = torch.stack([x, 0.9 * x]), torch.stack([inputs, inputs])
+    try:
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+            warnings.filterwarnings("error", message=SLOW)
+            together = _gradients(stacked_forward(network), x, buffers, models, batches)
+    except Exception as error:  # the model is the user's: it may fail in any way
+        return " ".join(str(error).split()) or type(error).__name__
+    one = SequentialForward(network)
+    alone = [_gradients(one, x, buffers, models[k : k + 1], batches[:1]) for k in range(len(models))]
+    one.start(x, buffers)  # the module holds the initial model again
+    difference = float((together - torch.cat(alone)).abs().max())
+    close = difference <= TOLERANCE * (1.0 + float(together.abs().max()))
+    return None if close else f"gradients of stacked models differ by {difference:.2g}"
+
+
+def _gradients(forward: Forward, x: Tensor, buffers: Tensor, models: Tensor, inputs: Tensor) -> Tensor:
+    forward.start(x, buffers)
+    logits = forward(models, inputs, track=False).logits
+    return forward.backward((logits, torch.ones_like(logits))).vector()

@@ -1,0 +1,120 @@
+"""Messages to nodes and their replies, handed on one by one as they arrive; who is late is not asked meanwhile."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from fedwcm.flower.checks import UnusableError, refuse_error
+
+Receive = Callable[[int, RecordDict], None]
+"""Takes the reply of a node; raises an UnusableError if it cannot be used."""
+
+PULLED_AT_ONCE = 4
+"""Replies fetched at a time: the server holds so many besides what it makes of them."""
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 3.0
+"""Seconds between looks for replies: short at first, for quick answers, longer when they take long."""
+STRAGGLER_LIMIT = 3
+"""Timeouts after which a node that still has not replied is asked again, as if its message were lost."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """How long to wait for replies.
+
+    Args:
+        timeout: seconds for every reply.
+        enough: usable replies after which the others have only `grace` seconds; 0 waits for all of them.
+        grace: see `enough`.
+    """
+
+    timeout: float
+    enough: int = 0
+    grace: float = 0.0
+
+
+@dataclass(frozen=True)
+class Late:
+    """A message whose reply was not waited for."""
+
+    message_id: str
+    round: int
+    until: float
+
+
+class NodeExchange:
+    """Sends messages to nodes and collects their replies."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._late: dict[int, Late] = {}
+
+    def online(self) -> set[int]:
+        """The nodes that are connected."""
+        return set(self._grid.get_node_ids())
+
+    def busy(self, online: set[int]) -> dict[int, str]:
+        """The nodes that still work on a message that has expired, with the reason not to ask them."""
+        answered = {
+            r.metadata.reply_to_message_id for r in self._pulled([o.message_id for o in self._late.values()])
+        }
+        now = time.monotonic()
+        self._late = {
+            node: late
+            for node, late in self._late.items()
+            if node in online and late.message_id not in answered and now < late.until
+        }
+        return {node: f"it is still busy with round {late.round}" for node, late in self._late.items()}
+
+    def ask(
+        self, kind: str, contents: Mapping[int, RecordDict], receive: Receive, wait: Wait, round_: int = 0
+    ) -> dict[int, str]:
+        """Send each node its message and hand on the replies; return the nodes without a usable one, and why."""
+        lasting = wait.timeout * STRAGGLER_LIMIT
+        messages = [Message(c, node, kind, ttl=lasting, group_id=str(round_)) for node, c in contents.items()]
+        if not messages:
+            return {}
+        pushed = set(self._grid.push_messages(messages))
+        ids = {message.metadata.dst_node_id: message.metadata.message_id for message in messages}
+        del messages
+        waiting = {message_id: node for node, message_id in ids.items() if message_id in pushed}
+        reasons = {node: "its message could not be sent" for node, message in ids.items() if message not in pushed}
+        start = time.monotonic()
+        reasons |= self._collect(waiting, receive, wait)
+        seconds = time.monotonic() - start
+        for message_id, node in waiting.items():
+            self._late[node] = Late(message_id, round_, start + lasting)
+            limit = wait.timeout if seconds >= wait.timeout else seconds
+            reasons[node] = f"no answer within {limit:.3g} s"
+        return reasons
+
+    def _collect(self, waiting: dict[str, int], receive: Receive, wait: Wait) -> dict[int, str]:
+        """Hand on replies until all are there, enough are, or time is up; who replied leaves `waiting`."""
+        reasons: dict[int, str] = {}
+        usable, start = 0, time.monotonic()
+        end = start + wait.timeout
+        while waiting:
+            for reply in self._pulled(list(waiting)):
+                node = waiting.pop(reply.metadata.reply_to_message_id, None)
+                if node is None:
+                    continue
+                self._late.pop(node, None)
+                try:
+                    refuse_error(reply)
+                    receive(node, reply.content)
+                    usable += 1
+                except UnusableError as error:
+                    reasons[node] = str(error)
+                if wait.enough and usable == wait.enough:
+                    end = min(end, time.monotonic() + wait.grace)
+            now = time.monotonic()
+            if now >= end or not waiting:
+                break
+            time.sleep(min(LONGEST_PAUSE, SHORTEST_PAUSE + 0.2 * (now - start), end - now))
+        return reasons
+
+    def _pulled(self, message_ids: list[str]) -> Iterable[Message]:
+        for first in range(0, len(message_ids), PULLED_AT_ONCE):
+            yield from self._grid.pull_messages(message_ids[first : first + PULLED_AT_ONCE])

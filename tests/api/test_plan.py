@@ -1,0 +1,64 @@
+"""A comparison is resolved and checked as a whole before its first run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedwcm
+from fedwcm.api.estimate import Cost, Estimate, total
+from fedwcm.api.plan import plan
+from fedwcm.api.request import request
+from fedwcm.cli import main
+
+SMALL: dict[str, Any] = {"dataset": "digits", "clients": 8, "epochs": 1, "rounds": 2}
+FLAGS = ["--dataset", "digits", "--clients", "8", "--epochs", "1", "--rounds", "40"]
+
+
+@pytest.mark.parametrize(
+    ("methods", "grid", "message"),
+    [
+        (["fedavg", "fedwmc"], {}, "Did you mean 'fedwcm'"),
+        (["fedcm", "fedavg"], {"method.alpha": [0.1]}, "method.alpha"),
+        (["fedavg"], {"local.lr": [0.1, -1]}, "lr = -1.0 is not allowed"),
+        (["fedavg"], {"model.name": ["mlp", "mpl"]}, "mpl"),
+        (["fedavg"], {"partition.name": ["equal", "natural"]}, "natural"),
+        (["fedavg[local.lr=0.1]"], {"local.lr": [0.1, 0.2]}, "fixes local.lr"),
+    ],
+)
+def test_a_run_that_could_not_start_is_found_before_the_first_one(
+    methods: list[str], grid: dict[str, list[object]], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        fedwcm.compare(methods, [0], tmp_path, grid=grid, **SMALL)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_grid_reaches_the_options_of_the_method() -> None:
+    common = request(None, None, None, {})
+    cells = plan(["fedcm", "fedwcm"], [0], {"method.alpha": [0.1, 0.5]}, common, Path("c"))
+    assert [cell.request.settings["method.alpha"] for cell in cells] == [0.1, 0.5] * 2
+
+
+def test_a_dry_run_lists_the_runs_with_their_cost_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "c"
+    command = ["compare", "--methods", "fedavg,scaffold", "--seeds", "0,1", "--grid", "lr=0.05,0.1", *FLAGS]
+    assert main([*command, "--out", str(out), "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert said.count(" GB") == 4 + 1
+    assert "scaffold (local.lr=0.05)" in said
+    assert "8 runs: about" in said
+    assert not out.exists()
+
+
+def test_the_total_shares_the_time_and_adds_the_memory_of_what_runs_together() -> None:
+    rows = [
+        Estimate("a", 9, 3, 1, Cost(10.0, 5)),
+        Estimate("b", 9, 1, 0, Cost(30.0, 7)),
+        Estimate("c", 9, 1, 1, None),
+    ]
+    assert total(rows, 1) == Cost(50.0, 7)
+    assert total(rows, 2) == Cost(30.0, 12)  # the longest run cannot be shared
+    assert total(rows, 3) == Cost(30.0, 17)

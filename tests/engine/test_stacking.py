@@ -1,0 +1,134 @@
+"""Models that cannot be stacked train one client at a time, and the log says why."""
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fedwcm
+from fedwcm.engine.backends.plan import choose
+from fedwcm.engine.backends.stacking import stacking_problem
+from fedwcm.engine.network import Network
+
+STEPS, CHANNELS, CLASSES = 5, 3, 3
+
+
+class Recurrent(nn.Module):
+    """The last step of a recurrent layer."""
+
+    def __init__(self, layer: type[nn.RNNBase]) -> None:
+        super().__init__()
+        self.layer = layer(CHANNELS, 6, batch_first=True)
+        self.head = nn.Linear(6, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.layer(x)[0][:, -1])
+        return logits
+
+
+class Bag(nn.Module):
+    """A layer that torch stacks only by running it for one model after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bag, self.head = nn.EmbeddingBag(9, 4), nn.Linear(4, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.bag(x[..., 0].abs().long() % 9))
+        return logits
+
+
+class Cached(nn.Module):
+    """Computes with the parameters that it saw first, whatever it is called with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(CHANNELS, CLASSES)
+        self.held = [self.head.weight]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, -1] @ self.held[0].T + self.head.bias
+
+
+class Attention(nn.Module):
+    """A model that can be stacked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix, self.head = nn.MultiheadAttention(CHANNELS, 1, batch_first=True), nn.Linear(CHANNELS, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.mix(x, x, x)[0].mean(dim=1))
+        return logits
+
+
+def sequences() -> tuple[Any, ...]:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(CLASSES, size=90)
+    inputs = rng.normal(size=(90, STEPS, CHANNELS)) + np.eye(CLASSES)[labels][:, None]
+    return inputs[:60], labels[:60], inputs[60:], labels[60:]
+
+
+def trained(module: nn.Module, backend: str, method: str = "fedcm") -> fedwcm.Result:
+    return fedwcm.run(
+        method,
+        dataset=sequences(),
+        model=module,
+        clients=4,
+        participation=1.0,
+        rounds=2,
+        epochs=1,
+        batch_size=8,
+        backend=backend,
+        settings={"run.workers": 1 if backend == "auto" else 2},
+    )
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("backend", ["auto", "parallel"])
+def test_recurrent_models_train_and_the_log_says_that_clients_are_not_stacked(
+    layer: type[nn.RNNBase], backend: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    module = Recurrent(layer)
+    with caplog.at_level(logging.INFO, "fedwcm"):
+        result = trained(module, backend)
+    assert result.summary.backend == ("sequential" if backend == "auto" else "parallel")
+    assert "clients train one at a time" in caplog.text
+    assert f"aten::{layer.__name__.lower()}" in caplog.text
+    expected = trained(module, "sequential").model.state_dict()
+    for name, value in result.model.state_dict().items():
+        assert torch.equal(value, expected[name]), name
+        assert not torch.equal(value, module.state_dict()[name]), name
+
+
+def test_a_recurrent_model_trains_with_methods_that_need_more_than_a_gradient() -> None:
+    for method in ("mime", "fedsam", "creff"):
+        assert trained(Recurrent(nn.GRU), "auto", method).summary.backend == "sequential"
+
+
+def test_stacking_asked_for_by_name_is_refused_with_the_reason() -> None:
+    with pytest.raises(
+        ValueError, match=r"run\.backend = 'vectorized' .* auto, sequential or parallel.*aten::lstm"
+    ):
+        trained(Recurrent(nn.LSTM), "vectorized")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("module", "reason"), [(Bag, "embedding_bag"), (Cached, "differ by")])
+def test_models_are_not_stacked_if_that_is_slow_or_wrong(module: type[nn.Module], reason: str) -> None:
+    sample = torch.randn(2, STEPS, CHANNELS)
+    plan = choose("auto", 1, Network(module()), 4, sample)
+    assert (plan.name, plan.stacked) == ("sequential", False)
+    assert reason in plan.note
+
+
+def test_a_model_that_can_be_stacked_still_is() -> None:
+    network, sample = Network(Attention()), torch.randn(2, STEPS, CHANNELS)
+    before = network.initial()[0]
+    assert stacking_problem(network, sample) is None
+    assert torch.equal(network.initial()[0], before)
+    plan = choose("auto", 1, network, 4, sample)
+    assert (plan.name, plan.stacked, plan.note) == ("vectorized", True, "")

@@ -1,0 +1,11 @@
+"""No test waits: the server's clock goes on by itself whenever it sleeps."""
+
+import pytest
+
+from .wire import CLOCK
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedwcm.flower.exchange.time", CLOCK)
+    monkeypatch.setattr("fedwcm.flower.client_directory.time", CLOCK)

@@ -1,0 +1,307 @@
+"""Answers of careless and of hostile clients: each is refused in words, and the run is that of the others.
+
+One run meets all the bad answers to a round, one after the other; another one all those before the first round.
+"""
+
+import io
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+
+from fedwcm.engine.rounds import DivergedError
+from fedwcm.flower.server import serve
+from fedwcm.runs.progress import Silent
+from fedwcm.runs.runner import Runner, RunResult
+
+from ..factories import Scripted
+from .federation import CLIENTS, data, grid, model, run_config, simulated, test_data
+from .wire import WireGrid
+
+VICTIM = 1
+EVERYBODY = list(range(CLIENTS))
+OTHERS = [client for client in EVERYBODY if client != VICTIM]
+FULL: dict[str, Any] = {"participation.fraction": 1.0}
+Harm = Callable[[RecordDict], RecordDict]
+
+
+@dataclass(frozen=True)
+class Bad:
+    """What is done to an answer, and what the server says to it."""
+
+    harm: Harm
+    said: str
+
+
+def entry(record: str, key: str, value: Any) -> Harm:
+    """The answer with another value, or one computed from the right one."""
+
+    def harm(content: RecordDict) -> RecordDict:
+        values = dict(content[record])  # type: ignore[arg-type]
+        values[key] = value(values[key]) if callable(value) else value
+        return RecordDict({**content, record: type(content[record])(values)})  # type: ignore[arg-type]
+
+    return harm
+
+
+def upload(change: Callable[[Any], Any]) -> Harm:
+    return entry("upload", "delta", lambda array: Array(np.asarray(change(array.numpy()))))
+
+
+def raw(data: Callable[[Array], bytes]) -> Harm:
+    """An upload that says the right thing of other bytes."""
+    return entry("upload", "delta", lambda array: Array(array.dtype, array.shape, array.stype, data(array)))
+
+
+def without(record: str) -> Harm:
+    return lambda content: RecordDict({name: content[name] for name in content if name != record})
+
+
+def instead(record: str, value: Any) -> Harm:
+    return lambda content: RecordDict({**content, record: value})
+
+
+def poisoned(values: Any) -> Any:
+    return np.where(np.arange(values.size) == 3, np.nan, values).astype(values.dtype)
+
+
+def saved(values: Any) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, values, allow_pickle=True)
+    return stream.getvalue()
+
+
+def header_of_a_terabyte(array: Array) -> bytes:
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (2**38,)})
+    return stream.getvalue() + array.data[128:]
+
+
+IN_A_ROUND: dict[str, Bad] = {
+    "nothing": Bad(lambda _: RecordDict(), "the record 'answers' is missing"),
+    "nonsense": Bad(
+        instead("answers", ConfigRecord({"round": "x"})), "answers for client None, and was asked for 1"
+    ),
+    "another round": Bad(entry("answers", "round", 1), "it answers for round 1, and was asked for"),
+    "another client": Bad(entry("answers", "client", 2), "it answers for client 2, and was asked for 1"),
+    "another run": Bad(entry("answers", "series", "old"), "it answers for series 'old'"),
+    "text as round": Bad(entry("answers", "round", "2"), "it answers for round '2'"),
+    "no samples": Bad(entry("answers", "samples", 0), "its 'samples' is 0: it must be a whole number"),
+    "too many samples": Bad(entry("answers", "samples", 10**18), "its 'samples' is 1000000000000000000"),
+    "half a sample": Bad(entry("answers", "samples", 2.5), "its 'samples' is 2.5"),
+    "no upload": Bad(without("upload"), "the record 'upload' is missing"),
+    "another upload": Bad(
+        lambda c: RecordDict({**c, "upload": ArrayRecord({"weights": c.array_records["upload"]["delta"]})}),
+        "its upload has ['weights'], not ['delta']",
+    ),
+    "nan": Bad(upload(poisoned), "its upload 'delta' has a NaN or an infinity"),
+    "another length": Bad(upload(lambda v: v[:-1]), "its upload 'delta' is float32 of shape"),
+    "another precision": Bad(upload(np.float64), "its upload 'delta' is float64 of shape"),
+    "objects": Bad(
+        raw(lambda a: saved(a.numpy().astype(object))), "its upload 'delta' does not hold what it says"
+    ),
+    "empty bytes": Bad(raw(lambda _: b""), "its upload 'delta' cannot be read (ValueError)"),
+    "an archive": Bad(raw(lambda _: b"PK\x03\x04" + bytes(200)), "its upload 'delta' cannot be read (ValueError)"),
+    "a pickle": Bad(raw(lambda _: pickle.dumps([1.0])), "its upload 'delta' cannot be read (ValueError)"),
+    "cut short": Bad(raw(lambda a: a.data[:-4]), "its upload 'delta' does not hold what it says"),
+    "a terabyte": Bad(raw(header_of_a_terabyte), "its upload 'delta' does not hold what it says"),
+    "3e38": Bad(upload(lambda v: np.full_like(v, 3e38)), "its upload 'delta' has norm"),
+    "a million times too long": Bad(upload(lambda v: v * np.float32(1e8)), "that of others is"),
+    "no report": Bad(without("numbers"), "the record 'numbers' is missing"),
+    "surplus report": Bad(entry("numbers", "report/score", 1.0), "its report has"),
+    "a list as loss": Bad(entry("numbers", "loss", [1.0, 2.0]), "its 'loss' is [1.0, 2.0]: it must be a finite"),
+    "nan as loss": Bad(entry("numbers", "loss", float("nan")), "its 'loss' is nan"),
+    "accuracy of 7": Bad(entry("numbers", "accuracy", 7.0), "its 'accuracy' is 7.0: it must be from 0 to 1"),
+    "learning rate of 0": Bad(entry("numbers", "lr", 0.0), "its 'lr' is 0.0: it must be from"),
+    "learning rate of 1e9": Bad(entry("numbers", "lr", 1e9), "its 'lr' is 1000000000.0"),
+}
+
+
+def simulator(method: str, cohorts: list[list[int]], **changes: Any) -> RunResult:
+    experiment = simulated(method, **FULL, **changes, **{"run.rounds": len(cohorts)})
+    rounds = replace(experiment.rounds, participation=Scripted(cohorts))  # type: ignore[arg-type]
+    return Runner(replace(experiment, rounds=rounds), None, Silent()).run()
+
+
+def with_bad_answers(method: str, harms: list[Harm], **changes: Any) -> RunResult:
+    """A run in which a client gives one bad answer after the other, from round 2 on, and good ones in the end."""
+    config = run_config(method, **FULL, **changes, **{"run.rounds": len(harms) + 2})
+    nodes = grid(config)
+
+    def mischief(client: int, request: Message, reply: Message) -> Message:
+        place = int(request.metadata.group_id) - 2
+        if client != VICTIM or not 0 <= place < len(harms):
+            return reply
+        return Message(harms[place](reply.content), reply_to=request)
+
+    nodes.mischief = mischief
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    return finished
+
+
+@pytest.fixture(scope="module")
+def in_rounds() -> Iterator[RunResult]:
+    with pytest.MonkeyPatch.context() as patch:
+        _no_waiting(patch)
+        yield with_bad_answers("scaffold", [bad.harm for bad in IN_A_ROUND.values()])
+
+
+def _no_waiting(patch: pytest.MonkeyPatch) -> None:
+    from .wire import CLOCK
+
+    patch.setattr("fedwcm.flower.exchange.time", CLOCK)
+    patch.setattr("fedwcm.flower.client_directory.time", CLOCK)
+
+
+@pytest.mark.parametrize("fault", IN_A_ROUND)
+def test_a_bad_answer_leaves_its_client_out_of_the_round(fault: str, in_rounds: RunResult) -> None:
+    left_out = in_rounds.history[1 + list(IN_A_ROUND).index(fault)].left_out
+    assert left_out is not None
+    assert set(left_out) == {str(VICTIM)}
+    assert IN_A_ROUND[fault].said in left_out[str(VICTIM)]
+
+
+def test_bad_answers_change_nothing_for_the_others(in_rounds: RunResult) -> None:
+    """Nor does the client lose anything: its control variate is that of its last good answer."""
+    expected = simulator("scaffold", [EVERYBODY, *[OTHERS] * len(IN_A_ROUND), EVERYBODY])
+    for name, tensor in expected.model.items():
+        assert torch.equal(in_rounds.model[name], tensor), name
+
+
+def test_a_score_that_no_client_can_have_is_not_believed() -> None:
+    scores = [1e9, float("nan"), -1.0, 0.2]
+    finished = with_bad_answers("fedwcm", [entry("numbers", "report/score", score) for score in scores])
+    reasons = [(record.left_out or {}).get(str(VICTIM), "") for record in finished.history]
+    assert [("report/score" in reason) for reason in reasons] == [False, True, True, True, True, False]
+    expected = simulator("fedwcm", [EVERYBODY, *[OTHERS] * len(scores), EVERYBODY])
+    for name, tensor in expected.model.items():
+        assert torch.equal(finished.model[name], tensor), name
+
+
+BEFORE_ROUND_1: dict[str, dict[str, Bad]] = {
+    "query.info": {
+        "nothing": Bad(lambda _: RecordDict(), "its info cannot be read: the record 'info' is missing"),
+        "text as number": Bad(entry("info", "client", "one"), "its 'client' is 'one'"),
+        "a negative number": Bad(entry("info", "client", -1), "its 'client' is -1"),
+        "a number too high": Bad(entry("info", "client", 10**6), "it says that it is client 1000000: allowed are"),
+        "no samples": Bad(entry("info", "samples", 0), "its 'samples' is 0"),
+        "too many samples": Bad(entry("info", "samples", 10**18), "its 'samples' is 1000000000000000000"),
+        "nan samples": Bad(entry("info", "samples", float("nan")), "its 'samples' is nan"),
+        "text as classes": Bad(entry("info", "classes", "ten"), "its 'classes' is 'ten'"),
+        "other classes": Bad(entry("info", "classes", 11), "its model has 11 classes, the server's has 10"),
+        "text as shape": Bad(entry("info", "input_shape", "8x8"), "its 'input_shape' is '8x8': it must be a list"),
+        "a huge shape": Bad(entry("info", "input_shape", [2**31, 2**31]), "its inputs are 'float32' of shape"),
+        "another shape": Bad(entry("info", "input_shape", [3, 5]), "the server's model does not take inputs"),
+        "no such precision": Bad(entry("info", "input_dtype", "load"), "its inputs are 'load'"),
+        "another version": Bad(entry("info", "version", "0.0.1"), "it has fedwcm '0.0.1', the server has"),
+        "another model": Bad(
+            entry("info", "model", lambda m: m[:-1]), "its model differs from the server's: None"
+        ),
+        "a field too many": Bad(entry("info", "more", 1), "its info has"),
+    },
+    "query.counts": {
+        "nothing": Bad(lambda _: RecordDict(), "its counts cannot be read: the record 'counts' is missing"),
+        "too few": Bad(entry("counts", "counts", lambda c: c[:-1]), "it counts 9 classes, the model has 10"),
+        "negative": Bad(entry("counts", "counts", lambda c: [-1, *c[1:]]), "its 'counts' is -1"),
+        "nan": Bad(entry("counts", "counts", lambda c: [float("nan")] * 10), "its 'counts' is nan"),
+        "a number": Bad(entry("counts", "counts", 7), "its 'counts' is 7: it must be a list"),
+        "another sum": Bad(entry("counts", "counts", lambda c: [*c[1:], 0]), "it has"),
+    },
+    "query.statistics": {
+        "nothing": Bad(lambda _: RecordDict(), "its statistics cannot be read"),
+        "nan": Bad(entry("statistics", "score", float("nan")), "its 'score' is nan"),
+        "a list": Bad(entry("statistics", "score", [0.1]), "its 'score' is [0.1]"),
+        "another name": Bad(instead("statistics", MetricRecord({"rank": 1})), "its statistics has ['rank']"),
+        "too high": Bad(entry("statistics", "score", 1e9), "its 'score' is 1000000000.0: it must be from"),
+    },
+}
+
+ALL_BEFORE = [(kind, fault) for kind, faults in BEFORE_ROUND_1.items() for fault in faults]
+
+
+@pytest.fixture(scope="module")
+def before_rounds() -> tuple[RunResult, list[str], WireGrid]:
+    """A run with a node for every bad answer besides the honest ones; what was logged about each."""
+    everybody = CLIENTS + len(ALL_BEFORE)
+    config = run_config("fedwcm", **FULL, **{"run.rounds": 1, "flower.clients": everybody})
+    nodes = grid(config)
+    for client in range(CLIENTS, everybody):
+        nodes.start(client)
+
+    def mischief(client: int, request: Message, reply: Message) -> Message:
+        if client < CLIENTS:
+            return reply
+        kind, fault = ALL_BEFORE[client - CLIENTS]
+        if request.metadata.message_type != kind:
+            return reply
+        return Message(BEFORE_ROUND_1[kind][fault].harm(reply.content), reply_to=request)
+
+    nodes.mischief = mischief
+    said: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        _no_waiting(patch)
+        patch.setattr(
+            "fedwcm.flower.client_directory.LOG.warning", lambda text, *values: said.append(text % values)
+        )
+        finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    return finished, said, nodes
+
+
+@pytest.mark.parametrize(("kind", "fault"), ALL_BEFORE)
+def test_a_bad_answer_before_round_1_leaves_its_client_out(
+    kind: str, fault: str, before_rounds: tuple[RunResult, list[str], WireGrid]
+) -> None:
+    _, said, nodes = before_rounds
+    client = CLIENTS + ALL_BEFORE.index((kind, fault))
+    node = next(name for name, one in nodes.nodes.items() if one.client == client)
+    start = f"node {node} is not used" if kind == "query.info" else f"{kind}: client {client} is left out"
+    (line,) = [line for line in said if line.startswith(start)]
+    assert BEFORE_ROUND_1[kind][fault].said in line
+
+
+def test_the_class_distribution_is_that_of_the_clients_with_good_counts(
+    before_rounds: tuple[RunResult, list[str], WireGrid],
+) -> None:
+    finished, *_ = before_rounds
+    counted = EVERYBODY + [CLIENTS + i for i, (kind, _) in enumerate(ALL_BEFORE) if kind == "query.statistics"]
+    labels = np.concatenate([data({"partition-id": client})[1] for client in counted])
+    assert list(finished.summary.train_counts) == np.bincount(labels, minlength=10).tolist()
+
+
+@pytest.mark.parametrize("rule", ["median", "trimmed"])
+def test_robust_aggregation_is_the_simulator_s(rule: str) -> None:
+    """And a plausible lie, an upload ten times too long and the wrong way, moves a median little."""
+    changes = {"aggregation.rule": rule, "aggregation.trim": 0.2}
+    finished = with_bad_answers("fedavg", [], **changes)
+    for name, tensor in simulator("fedavg", [EVERYBODY] * 2, **changes).model.items():
+        assert torch.equal(finished.model[name], tensor), name
+
+
+def test_a_bound_on_the_norm_and_a_median_limit_a_liar() -> None:
+    def away(**changes: Any) -> float:
+        lie = upload(lambda v: -100 * v)
+        honest, fooled = with_bad_answers("fedavg", [], **changes), with_bad_answers("fedavg", [lie], **changes)
+        return max(float((fooled.model[n] - tensor).norm()) for n, tensor in honest.model.items())
+
+    free = away()
+    assert away(**{"aggregation.max_norm": 1.0}) < free / 5
+    assert away(**{"aggregation.rule": "median"}) < free / 5
+
+
+def test_robust_aggregation_is_refused_where_sums_must_agree() -> None:
+    config = run_config("scaffold", **{"aggregation.rule": "median"})
+    with pytest.raises(ValueError, match="is not possible with the method scaffold"):
+        serve(grid(config), config, model, test_data)
+
+
+def test_a_run_in_which_nobody_is_finite_has_diverged() -> None:
+    config = run_config("fedavg", **FULL, **{"local.lr": 1e30, "local.clip": "none"})
+    with pytest.raises(DivergedError, match="all 5 updates have a NaN or an infinity in round"):
+        serve(grid(config), config, model, test_data)
