@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fedwcm.cli import main
+from fedwcm.cli.listing import LISTS
 
 SMALL = ["--dataset", "digits", "--clients", "10", "--participation", "0.5", "--epochs", "1", "--batch-size", "10"]
 
@@ -216,3 +217,38 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert f"--out {out} --resume" in said
     assert list((out / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize("device", ["mps:9", "cuda:99", "meta"])
+def test_a_device_that_is_not_there_is_refused_before_data_is_read(
+    device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--device", device, "--dataset", "nowhere.csv", "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: run.device = '{device}' cannot be used here: ")
+    assert "Use cpu, or auto" in said
+    assert len(said) < 250
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_goes_away_ends_a_command_in_silence(unbuffered: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command, environment = [sys.executable, "-m", "fedwcm", "list", "recipes"], {**os.environ}
+    environment["PYTHONUNBUFFERED"] = unbuffered
+    ended = subprocess.run(
+        command, stdout=write, stderr=subprocess.PIPE, env=environment, check=False, timeout=120
+    )
+    os.close(write)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+def test_a_pipe_that_breaks_elsewhere_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> dict[str, str]:
+        raise BrokenPipeError("the server hung up")
+
+    monkeypatch.setitem(LISTS, "methods", broken)
+    assert main(["list", "methods"]) == 1
+    assert capsys.readouterr() == ("", "error: the server hung up\n")

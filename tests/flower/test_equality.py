@@ -1,12 +1,15 @@
 """The same seed gives the same model on Flower as in the simulator, for everything that is registered."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from fedwcm.config.recipes import RECIPES
+from fedwcm.flower import client_app
 from fedwcm.flower.server import serve
 from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
@@ -15,7 +18,8 @@ from fedwcm.samplers import SAMPLERS
 from fedwcm.teacher import TEACHER_FILE
 from tests.records import timeless
 
-from .federation import grid, in_simulator, model, run_config, test_data, write_teacher
+from .federation import data, grid, in_simulator, model, run_config, simulated, test_data, write_teacher
+from .wire import WireGrid
 
 
 def on_flower(method: str, **changes: Any) -> RunResult:
@@ -82,3 +86,24 @@ def test_a_fixed_number_of_steps_gives_the_simulator_s_model() -> None:
 def test_another_seed_gives_another_model() -> None:
     one, other = on_flower("fedwcm"), on_flower("fedwcm", **{"run.seed": 12})
     assert not torch.equal(one.model["head.weight"], other.model["head.weight"])
+
+
+def batch_norm() -> nn.Module:
+    """A model that cannot train on one sample."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10))
+
+
+def without_counters(result: RunResult) -> RunResult:
+    """BatchNorm counts its batches, in every process for itself."""
+    return replace(result, model={key: value for key, value in result.model.items() if value.is_floating_point()})
+
+
+def test_a_last_batch_of_one_sample_is_left_out_as_in_the_simulator() -> None:
+    samples = simulated("fedavg").rounds.federation.samples
+    changes = {"local.batch_size": int(samples[0]) - 1, "participation.fraction": 1.0}
+    config = run_config("scaffold", **changes)
+    nodes = WireGrid(client_app(model=batch_norm, data=data), config, len(samples), {})
+    finished = serve(nodes, config, batch_norm, test_data)
+    assert finished is not None
+    own = {"model.name": f"{batch_norm.__module__}:batch_norm", "model.hidden": None}
+    assert_same(without_counters(in_simulator("scaffold", **changes, **own)), without_counters(finished))

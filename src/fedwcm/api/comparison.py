@@ -1,12 +1,11 @@
 """`fedwcm.compare`: every method × seed × grid point as a run of its own, then one table and one report."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fedwcm.api.execution import run_apart, run_here
+from fedwcm.api.execution import run_cells
 from fedwcm.api.plan import Cell, check, plan
 from fedwcm.api.request import flags_in, request
 from fedwcm.api.types import (
@@ -85,7 +84,7 @@ def compare(
     patience: int | None = None,
     device: str | None = None,
     privacy: Literal["none", "he"] | None = None,
-    diagnostics: Sequence[Literal["concentration"]] | None = None,
+    diagnostics: Sequence[Literal["concentration", "train_set"]] | None = None,
     track: Sequence[str] | None = None,
     backend: Literal["auto", "sequential", "vectorized", "parallel"] | None = None,
 ) -> Comparison:
@@ -139,7 +138,7 @@ def compare(
         patience: evaluations in a row without a better one on the validation data after which a run stops.
         device: `auto`, `cpu`, `cuda`, `mps`, …
         privacy: `none`, or `he`: gather the class distribution under homomorphic encryption.
-        diagnostics: what else to measure at every evaluation: `concentration`.
+        diagnostics: what else to measure at every evaluation: `concentration`, `train_set`.
         track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
         backend: `auto`, `sequential`, `vectorized` or `parallel`.
     """
@@ -149,11 +148,7 @@ def compare(
     check(cells)
     with locked(Path(out)):
         ComparisonFolder(Path(out)).write_index({cell.folder.name: cell.label for cell in cells})
-        if jobs == 1:
-            for number, cell in enumerate(cells, 1):
-                run_here(cell, f"{number}/{len(cells)}", progress())
-        else:
-            run_apart(cells, jobs, sys.stderr.write if progress is not Silent else lambda _: 0)
+        run_cells(cells, jobs, progress)
         return collect(cells, Path(out), report)
 
 

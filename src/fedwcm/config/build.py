@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwcm.config.components import Components
+from fedwcm.config.device import chosen_device
 from fedwcm.config.model_facts import model_facts
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
@@ -33,6 +34,7 @@ from fedwcm.engine.federation import Federation, InMemoryFederation
 from fedwcm.engine.memory import keep_freed_memory
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
+from fedwcm.engine.smallest_batch import require_trainable, smallest_batch
 from fedwcm.engine.store import ClientStore
 from fedwcm.engine.uploads import require_possible
 from fedwcm.models import has_embedding
@@ -197,9 +199,11 @@ def assemble(
     x, buffers = network.initial()
     network.point_parameters(x)  # otherwise the module would hold a second copy of the model
     federation = source.federation
-    population = _population(config, federation)
-    cohort, few = _largest_cohort(config, population), _few_samples(federation)
-    choice = choose(config.run.backend, config.run.workers, network, cohort, few)
+    few = _few_samples(federation)
+    smallest = smallest_batch(config.local.drop_last, config.local.batch_size, network, few)
+    population = _population(config, federation, smallest)
+    require_trainable(federation.samples, population, network, few)
+    choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population), few)
     trainer = components.trainer(config, choice.forward(network), population)
     train_counts: Ints = federation.counts.sum(axis=0)
     for note in filter(None, (source.normalization, choice.note)):
@@ -308,7 +312,7 @@ def _generated(config: Config, device: torch.device) -> RunData:
     )
 
 
-def _population(config: Config, federation: Federation) -> Population:
+def _population(config: Config, federation: Federation, smallest: int) -> Population:
     totals = _class_totals(federation, config.run.privacy)
     return Population(
         clients=len(federation.samples),
@@ -319,6 +323,7 @@ def _population(config: Config, federation: Federation) -> Population:
         epochs=config.local.epochs,
         batch_size=config.local.batch_size,
         steps=config.local.steps,
+        smallest_batch=smallest,
         target=config.run.target_shares,
     )
 
@@ -377,15 +382,3 @@ def _few_samples(federation: Federation) -> Tensor:
 
 def _largest_cohort(config: Config, population: Population) -> int:
     return max(1, round(config.participation.fraction * population.clients))
-
-
-def chosen_device(name: str) -> torch.device:
-    """Return the device of this name; `auto` is a GPU if there is one."""
-    if name != "auto":
-        try:
-            return torch.device(name)
-        except RuntimeError:
-            raise ValueError(f"run.device = {name!r} is not allowed: it must be auto, cpu, cuda, mps, …") from None
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

@@ -101,7 +101,9 @@ class LocalOptions(LearningRate):
         epochs: passes over the client's data per round; 5 if `steps` is not given either.
         steps: local steps per round, the same for all clients, instead of `epochs`: a client that has used all of
             its data goes on with another pass.
-        batch_size: samples per mini-batch; the last batch of an epoch may be smaller.
+        batch_size: samples per mini-batch; the last batch of a pass may be smaller.
+        drop_last: leave the last batch of a pass out if it is smaller and not the only one (`true`), never
+            (`false`), or only if it has one sample and the model's BatchNorm could not train on it (`auto`).
         weight_decay: added to the direction after clipping.
         clip: maximum norm of a step's direction; `none` for no clipping.
     """
@@ -109,6 +111,7 @@ class LocalOptions(LearningRate):
     epochs: int | None = None
     steps: int | None = None
     batch_size: int = 50
+    drop_last: Literal["auto"] | bool = "auto"
     weight_decay: float = 0.0
     clip: float | None = None
 
@@ -148,7 +151,7 @@ class RunOptions:
             (`he`).
         shot_groups: which classes have many, medium and few samples: by the `range` of class sizes, cut in three
             on a logarithmic scale, or by cumulative `share` of the samples (75 and 95 %).
-        diagnostics: additional measurements at every evaluation: `concentration`.
+        diagnostics: additional measurements at every evaluation: `concentration`, `train_set`.
         track: experiment trackers to log to: `tensorboard`, `mlflow`, `wandb`.
         reject_nonfinite: ignore a client whose update contains a NaN or an infinity; `false` lets it end the run.
         profile: record the seconds spent in each phase since the last evaluated round.
@@ -168,7 +171,7 @@ class RunOptions:
     workers: int = 0
     privacy: Literal["none", "he"] = "none"
     shot_groups: Literal["range", "share"] = "range"
-    diagnostics: tuple[Literal["concentration"], ...] = ()
+    diagnostics: tuple[Literal["concentration", "train_set"], ...] = ()
     track: tuple[str, ...] = ()
     reject_nonfinite: bool = True
     profile: bool = False

@@ -76,6 +76,8 @@ class Population:
     batch_size: int
     steps: int | None = None
     """Local steps of every client in a round, instead of epochs."""
+    smallest_batch: int = 1
+    """Samples below which the last batch of a pass is left out, unless it is the only one."""
     target: Floats | None = None
 
     def __post_init__(self) -> None:
@@ -94,8 +96,16 @@ class Population:
 
     def local_steps(self, samples: "Ints | Floats") -> "Ints":
         """Return B_k, the steps that clients with so many samples take in a round: E·⌈n_k/b⌉, or `steps`."""
-        passes = np.ceil(samples / self.batch_size).astype(np.int64)
-        return np.full_like(passes, self.steps) if self.steps else (self.epochs or 0) * passes
+        batches = self.batches(samples)
+        return np.full_like(batches, self.steps) if self.steps else (self.epochs or 0) * batches
+
+    def batches(self, samples: "Ints | Floats") -> "Ints":
+        """Return the batches of one pass over so many samples: ⌈n/b⌉, without a last one that is left out."""
+        batches = np.ceil(samples / self.batch_size).astype(np.int64)
+        if self.smallest_batch == 1:
+            return batches
+        last = samples - (batches - 1) * self.batch_size
+        return np.where((batches > 1) & (last < self.smallest_batch), batches - 1, batches)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedwcm.core.batch import Batch, SampleStore, Shard
 from fedwcm.core.sampler import Sampler
-from fedwcm.core.types import Ints
+from fedwcm.core.types import Ints, Population
 
 
 class Augmentation(Protocol):
@@ -24,11 +24,13 @@ class Augmentation(Protocol):
         ...
 
 
-def visits(sampler: Sampler, labels: Ints, steps: int, batch_size: int, rng: np.random.Generator) -> list[Ints]:
+def visits(
+    sampler: Sampler, labels: Ints, steps: int, population: Population, rng: np.random.Generator
+) -> list[Ints]:
     """Return the positions that a client visits in each pass over its data, up to its last step."""
-    per_pass = -(-len(labels) // batch_size)
+    batch_size, per_pass = population.batch_size, int(population.batches(np.array(len(labels))))
     passes = -(-steps // per_pass)
-    orders = [sampler.epoch(labels, rng) for _ in range(passes)]
+    orders = [sampler.epoch(labels, rng)[: per_pass * batch_size] for _ in range(passes)]
     orders[-1] = orders[-1][: (steps - (passes - 1) * per_pass) * batch_size]
     return orders
 

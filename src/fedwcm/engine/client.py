@@ -147,7 +147,7 @@ class ClientTrainer:
         orders, draws = [], []
         for shard, client, steps in zip(shards, ctx.clients.ids, ctx.clients.steps, strict=True):
             rng = generator(self.seed, Purpose.BATCHES, ctx.round, int(client))
-            orders.append(visits(self.sampler, shard.labels, int(steps), size, rng))
+            orders.append(visits(self.sampler, shard.labels, int(steps), self.population, rng))
             if self.augmentation is not None:
                 rng = generator(self.seed, Purpose.AUGMENT, ctx.round, int(client))
                 draws.append(self.augmentation.draw(rng, int(steps), size))

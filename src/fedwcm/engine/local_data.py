@@ -22,7 +22,9 @@ class BlockData:
         self._shards, self._forward, self._loss, self._state, self._ctx = shards, forward, loss, state, ctx
 
     def batches(self) -> Iterator[Batch]:
-        return whole(self._shards, CHUNK)
+        samples = int(self._ctx.clients.samples[0])
+        alone = bool(self._forward.network.buffers) and samples > CHUNK and samples % CHUNK == 1
+        return whole(self._shards, CHUNK + 1 if alone else CHUNK)  # BatchNorm cannot take one sample by itself
 
     def outputs(self, w: Vec, batch: Batch) -> Outputs:
         with torch.no_grad():

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from fedwcm.config.build import chosen_device
+from fedwcm.config.device import chosen_device
 from fedwcm.config.schema import Config
 from fedwcm.core.rng import model_seed
 from fedwcm.engine.network import Network

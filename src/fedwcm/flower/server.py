@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
@@ -14,12 +15,13 @@ from fedwcm.config.build import Experiment
 from fedwcm.config.components import Components
 from fedwcm.config.model_facts import model_facts
 from fedwcm.config.schema import Component, Config, DataOptions, differences
-from fedwcm.core.types import Clients, Ints
+from fedwcm.core.types import Clients, Ints, Population
 from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
+from fedwcm.engine.smallest_batch import require_trainable, smallest_batch
 from fedwcm.engine.uploads import require_possible
 from fedwcm.flower.backend import FlowerBackend
 from fedwcm.flower.client_directory import ClientDirectory
@@ -91,8 +93,20 @@ def _serve(
     admission = Admission(made, __version__, federation.max_samples)
     directory = ClientDirectory(grid, federation, admission, NodePairs(federation.bind_nodes, path))
     setup = _setup(folder, directory, options, components)
-    trainer = components.trainer(options.config, SequentialForward(made), setup.population(options.config))
+    population = _population(options.config, setup, directory, made)
+    trainer = components.trainer(options.config, SequentialForward(made), population)
     return Runner(_deployed(options, directory, setup, trainer, evaluate), folder, LogProgress()).run()
+
+
+def _population(config: Config, setup: FederationSetup, directory: ClientDirectory, made: Network) -> Population:
+    """The public facts about the federation, with the smallest batch that the model can train on."""
+    assert directory.info is not None, "clients have sent their info before"
+    dtype = getattr(torch, directory.info.input_dtype)
+    sample = torch.zeros(1, *directory.info.input_shape, dtype=dtype, device=made.device)
+    smallest = smallest_batch(config.local.drop_last, config.local.batch_size, made, sample)
+    population = replace(setup.population(config), smallest_batch=smallest)
+    require_trainable(directory.samples, population, made, sample)
+    return population
 
 
 def _resolved(config: Config, components: Components, model: ModelFactory) -> Config:

@@ -24,27 +24,32 @@ def stacked_forward(network: Network) -> Forward:
 def stacking_problem(network: Network, inputs: Tensor) -> str | None:
     """Return why models of this network cannot be stacked, None if they can.
 
-    Two models are tried on these inputs `(b, …)`. There is a problem if an operation has no batching rule (as in
-    recurrent layers) or only a slow one, if it draws random numbers, or if gradients differ from those that the
-    models have one at a time.
+    Two models are tried on the first of these inputs `(b, …)`, padded as a short batch is. There is a problem if
+    an operation has no batching rule (as in recurrent layers) or only a slow one, if it draws random numbers, or
+    if gradients differ from those that the models have one at a time, as with BatchNorm, which feels the padding.
     """
     x, buffers = network.initial()
-    models, batches = torch.stack([x, 0.9 * x]), torch.stack([inputs, inputs])
+    padded = torch.cat([inputs[:1], torch.zeros_like(inputs[:1])])
+    models, batches = torch.stack([x, 0.9 * x]), torch.stack([padded, padded])
     try:
         with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
             warnings.filterwarnings("error", message=SLOW)
             together = _gradients(stacked_forward(network), x, buffers, models, batches)
+            one = SequentialForward(network)
+            alone = [_gradients(one, x, buffers, models[k : k + 1], batches[:1, :1]) for k in range(len(models))]
     except Exception as error:  # the model is the user's: it may fail in any way
         return " ".join(str(error).split()) or type(error).__name__
-    one = SequentialForward(network)
-    alone = [_gradients(one, x, buffers, models[k : k + 1], batches[:1]) for k in range(len(models))]
-    one.start(x, buffers)  # the module holds the initial model again
+    finally:
+        SequentialForward(network).start(x, buffers)  # the module holds the initial model again
     difference = float((together - torch.cat(alone)).abs().max())
     close = difference <= TOLERANCE * (1.0 + float(together.abs().max()))
     return None if close else f"gradients of stacked models differ by {difference:.2g}"
 
 
 def _gradients(forward: Forward, x: Tensor, buffers: Tensor, models: Tensor, inputs: Tensor) -> Tensor:
+    """Return the gradients of the scores of each model's first sample."""
     forward.start(x, buffers)
     logits = forward(models, inputs, track=False).logits
-    return forward.backward((logits, torch.ones_like(logits))).vector()
+    first = torch.zeros_like(logits)
+    first[:, 0] = 1.0
+    return forward.backward((logits, first)).vector()

@@ -1,0 +1,38 @@
+"""Standard output whose reader may go away, as in `fedwcm list methods | head -1`."""
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+READER_GONE = 128 + getattr(signal, "SIGPIPE", 13)
+
+
+def until_reader_is_gone(command: Callable[[], int]) -> int:
+    """Run a command; if nobody reads its output any more, end in silence with the status of SIGPIPE."""
+    try:
+        try:
+            return command()
+        finally:
+            sys.stdout.flush()  # here, since at the end of the process nobody could catch the error
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in filter(_is_reader_gone, (sys.stdout, sys.stderr)):
+            os.dup2(nowhere, stream.fileno())  # Python flushes them once more when it ends
+        return READER_GONE
+
+
+def is_reader_gone() -> bool:
+    """Return whether nobody reads standard output, or standard error, any more."""
+    return _is_reader_gone(sys.stdout) or _is_reader_gone(sys.stderr)
+
+
+def _is_reader_gone(stream: TextIO) -> bool:
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)
+    except (AttributeError, OSError, ValueError):  # a system without poll, or a stream that is no file
+        return False
+    return any(event & select.POLLERR for _, event in poll.poll(0))

@@ -1,0 +1,28 @@
+"""The device that a run computes on."""
+
+import torch
+
+
+def chosen_device(name: str) -> torch.device:
+    """Return the device of this name; `auto` is a GPU if there is one."""
+    if name != "auto":
+        return _present_device(name)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _present_device(name: str) -> torch.device:
+    """Return the device of this name; an error says why it cannot be used."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"run.device = {name!r} is not allowed: it must be auto, cpu, cuda, mps, …") from None
+    try:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, ImportError) as error:  # which of them depends on the device
+        reason = str(error).partition("\n")[0].partition(". ")[0].rstrip(".")
+        raise ValueError(
+            f"run.device = {name!r} cannot be used here: {reason}. Use cpu, or auto: a GPU if there is one"
+        ) from None
+    return device
