@@ -48,6 +48,8 @@ class DataOptions:
         normalize: `standard` (by mean and standard deviation of the training samples), `none`, `[mean, std]`, or
             `auto`: integers stay unchanged for a model with an embedding, everything else is `standard`.
         test_fraction: share of each class held out for testing if the data has no test set.
+        test_clients: hold out whole clients for testing instead: their share, or their names. For data with
+            clients of its own and no test set.
         val_fraction: share of each class of the training data held out for validation (to select a round or a
             learning rate) if the data has no validation set.
         imbalance: size of the rarest class over that of the most frequent, obtained by dropping samples; `none`
@@ -69,6 +71,7 @@ class DataOptions:
     image_size: int | None = None
     normalize: Literal["auto", "standard", "none"] | tuple[float, ...] | tuple[tuple[float, ...], ...] = "auto"
     test_fraction: float = 0.2
+    test_clients: float | tuple[str, ...] | tuple[int, ...] | None = None
     val_fraction: float = 0.0
     imbalance: float | Literal["auto", "none"] = "auto"
     profile: Literal["exponential", "step"] = "exponential"
