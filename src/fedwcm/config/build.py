@@ -325,6 +325,8 @@ def _population(config: Config, federation: Federation, smallest: int) -> Popula
         epochs=config.local.epochs,
         batch_size=config.local.batch_size,
         steps=config.local.steps,
+        momentum=config.local.momentum,
+        nesterov=config.local.nesterov,
         smallest_batch=smallest,
         target=config.run.target_shares,
     )

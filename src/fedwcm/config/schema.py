@@ -19,6 +19,7 @@ from fedwcm.config.recipes import RECIPES
 from fedwcm.core.checks import require, unknown
 from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.learning_rate import LearningRate
+from fedwcm.engine.optimizer import Optimizer
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.server_options import ServerOptions
 
@@ -97,8 +98,8 @@ DEFAULT_EPOCHS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalOptions(LearningRate):
-    """How a client trains; the learning rate and its schedule are described in `LearningRate`.
+class LocalOptions(LearningRate, Optimizer):
+    """How a client trains. The options of `LearningRate` and `Optimizer` are described there.
 
     Args:
         epochs: passes over the client's data per round; 5 if `steps` is not given either.
@@ -107,19 +108,16 @@ class LocalOptions(LearningRate):
         batch_size: samples per mini-batch; the last batch of a pass may be smaller.
         drop_last: leave the last batch of a pass out if it is smaller and not the only one (`true`), never
             (`false`), or only if it has one sample and the model's BatchNorm could not train on it (`auto`).
-        weight_decay: added to the direction after clipping.
-        clip: maximum norm of a step's direction; `none` for no clipping.
     """
 
     epochs: int | None = None
     steps: int | None = None
     batch_size: int = 50
     drop_last: Literal["auto"] | bool = "auto"
-    weight_decay: float = 0.0
-    clip: float | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        LearningRate.__post_init__(self)
+        Optimizer.__post_init__(self)
         if self.epochs is None and self.steps is None:
             object.__setattr__(self, "epochs", DEFAULT_EPOCHS)
         require(self.epochs is None or self.epochs >= 1, "epochs", self.epochs, "at least 1")
@@ -129,8 +127,6 @@ class LocalOptions(LearningRate):
             not both, "steps", self.steps, f"none with epochs = {self.epochs}: a client takes one or the other"
         )
         require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "non-negative")
-        require(self.clip is None or self.clip > 0, "clip", self.clip, "positive or none")
 
 
 @dataclass(frozen=True, kw_only=True)
