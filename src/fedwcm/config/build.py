@@ -16,7 +16,7 @@ from fedwcm.config.model_facts import model_facts
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
 from fedwcm.config.resolve import OBJECT, needed
-from fedwcm.config.schema import Component, Config, DataOptions
+from fedwcm.config.schema import Component, Config, DataOptions, RunOptions
 from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator, model_seed
 from fedwcm.core.types import Ints, Population, Vec
@@ -315,7 +315,7 @@ def _generated(config: Config, device: torch.device) -> RunData:
 
 
 def _population(config: Config, federation: Federation, smallest: int) -> Population:
-    totals = _class_totals(federation, config.run.privacy)
+    totals = _class_totals(federation, config.run)
     return Population(
         clients=len(federation.samples),
         classes=len(totals),
@@ -332,12 +332,12 @@ def _population(config: Config, federation: Federation, smallest: int) -> Popula
     )
 
 
-def _class_totals(federation: Federation, privacy: str) -> Ints:
+def _class_totals(federation: Federation, options: RunOptions) -> Ints:
     """Return the samples per class over all clients, summed directly or under homomorphic encryption."""
-    if privacy == "he":
+    if options.privacy == "he":
         from fedwcm.privacy import sum_counts
 
-        return sum_counts(federation.counts).totals
+        return sum_counts(federation.counts, key_holders=options.key_holders).totals
     totals: Ints = federation.counts.sum(axis=0)
     return totals
 

@@ -63,7 +63,7 @@ class Components:
             method=self.method,
             loss=self.loss,
             sampler=self.sampler,
-            augmentation=FlipCrop() if config.data.augment else None,
+            augmentation=FlipCrop(config.data.crop_padding) if config.data.augment else None,
             forward=forward,
             population=population,
             optimizer=config.local,

@@ -16,7 +16,7 @@ class CNN(Classifier):
     122,570 parameters for CIFAR-10 (3x32x32), 121,994 for Fashion-MNIST (1x28x28).
     """
 
-    def __init__(self, input_shape: tuple[int, ...], classes: int, width: int = 32) -> None:
+    def __init__(self, input_shape: tuple[int, ...], classes: int, width: int = 32, head: str = "linear") -> None:
         require_positive("width", width)
         before, rows, columns = image_shape(input_shape)
         blocks, features = (width, 2 * width, 2 * width), 2 * width
@@ -31,4 +31,4 @@ class CNN(Classifier):
         shrink = 2 ** len(blocks)
         pixels = ceil(rows / shrink) * ceil(columns / shrink)
         layers += [nn.Flatten(), nn.Linear(before * pixels, features), nn.ReLU()]
-        super().__init__(nn.Sequential(*layers), features, classes)
+        super().__init__(nn.Sequential(*layers), features, classes, head)
