@@ -11,8 +11,9 @@ from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 
 from fedwcm import __version__
-from fedwcm.config.build import Experiment, model_facts
+from fedwcm.config.build import Experiment
 from fedwcm.config.components import Components
+from fedwcm.config.model_facts import model_facts
 from fedwcm.config.schema import Component, Config, DataOptions, differences
 from fedwcm.core.types import Clients, Ints, Population, State
 from fedwcm.engine.backends.plan import ExecutionPlan
@@ -130,6 +131,7 @@ class Deployment:
             store=backend.store,
             learning_rate=config.local,
             aggregation=config.aggregation,
+            server=config.server,
             statistics=setup.statistics,
         )
         x, buffers = made.initial()
@@ -143,7 +145,14 @@ class Deployment:
             test=None if self.evaluate is None else tensors(self.evaluate(), made.device),
             val=None,
             choice=ExecutionPlan("flower", block=1, workers=1),
-            facts=model_facts(directory.info.input_shape, [str(c) for c in range(classes)], normalizer=None),
+            facts=model_facts(
+                directory.info.input_shape,
+                [str(c) for c in range(classes)],
+                None,
+                setup.totals,
+                config,
+                Components(trainer.method, trainer.loss, trainer.sampler),
+            ),
         )
 
 

@@ -39,6 +39,8 @@ class RoundRecord(JsonRecord):
         many, medium, few: mean accuracy of the classes with that many training samples; None if there are none, as
             on nearly balanced data (`fedwcm.metrics.classification.shot_groups`).
         per_class_accuracy: None for a class without test samples.
+        plain_accuracy, plain_few: of the last round's model itself, where the tested one is an average over the
+            rounds (`server.ema`).
         left_out: the clients whose answers were not used, and why; None if there were none.
     """
 
@@ -55,6 +57,8 @@ class RoundRecord(JsonRecord):
     val_accuracy: float | None = optional()
     val_balanced_accuracy: float | None = optional(given="val_accuracy")
     val_loss: float | None = optional(given="val_accuracy")
+    plain_accuracy: float | None = optional()
+    plain_few: float | None = optional(given="plain_accuracy")
     participants: int
     left_out: Mapping[str, str] | None = optional()
     bytes_down: int
@@ -234,11 +238,17 @@ class ComparisonIndex(JsonRecord):
 
     Args:
         labels: for each run's folder, in the order of the comparison, the name of what is compared.
-        outcomes: for each finished run's folder the numbers to choose by, `OUTCOMES`; None before the first end.
+        jobs: how many runs went on at a time.
+        grid: the dotted options that were varied.
+        outcomes: for each finished run's folder the numbers to choose by, `OUTCOMES`; None before the end.
+        verdicts: every pair of methods on the same task; None before the end.
     """
 
     labels: Mapping[str, str]
+    jobs: int | None = optional()
+    grid: tuple[str, ...] | None = optional()
     outcomes: Mapping[str, Mapping[str, float]] | None = optional()
+    verdicts: tuple[Mapping[str, object], ...] | None = optional()
 
 
 OUTCOMES = ("final_accuracy", "selected_accuracy", "selected_round", "val_accuracy", "val_balanced_accuracy")
