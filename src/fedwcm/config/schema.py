@@ -22,6 +22,7 @@ from fedwcm.engine.participation import Participation
 Settings = dict[str, object]
 """Dotted options, such as `local.lr`."""
 
+Diagnostic = Literal["concentration", "train_set", "clients"]
 SelectBy = Literal["accuracy", "balanced_accuracy"]
 
 
@@ -151,7 +152,8 @@ class RunOptions:
             (`he`).
         shot_groups: which classes have many, medium and few samples: by the `range` of class sizes, cut in three
             on a logarithmic scale, or by cumulative `share` of the samples (75 and 95 %).
-        diagnostics: additional measurements at every evaluation: `concentration`, `train_set`.
+        diagnostics: additional measurements at every evaluation: `concentration`, `train_set`, `clients`: their
+            accuracy by their classes, where it is not known whose the test samples are.
         track: experiment trackers to log to: `tensorboard`, `mlflow`, `wandb`.
         reject_nonfinite: ignore a client whose update contains a NaN or an infinity; `false` lets it end the run.
         profile: record the seconds spent in each phase since the last evaluated round.
@@ -169,7 +171,7 @@ class RunOptions:
     workers: int = 0
     privacy: Literal["none", "he"] = "none"
     shot_groups: Literal["range", "share"] = "range"
-    diagnostics: tuple[Literal["concentration", "train_set"], ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
     track: tuple[str, ...] = ()
     reject_nonfinite: bool = True
     profile: bool = False

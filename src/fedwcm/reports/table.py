@@ -20,10 +20,13 @@ COLUMNS = {
     "medium": "medium",
     "few": "few",
     "macro_f1": "macro F1",
+    "client_mean": "clients",
+    "client_worst_decile": "worst decile",
+    "client_std": "std of clients",
     "seconds_per_round": "s/round",
 }
 
-OPTIONAL = (*SHOTS, "selected_accuracy", "val_accuracy")
+OPTIONAL = (*SHOTS, "selected_accuracy", "val_accuracy", "client_mean", "client_worst_decile", "client_std")
 """Columns that some runs do not have."""
 
 
@@ -69,7 +72,7 @@ def best_of(rows: Sequence[Row], columns: Iterable[str]) -> dict[str, float]:
     for column in columns:
         means = [value[0] for row in rows if (value := row.values[column]) and not row.diverged]
         if len(means) > 1:
-            best[column] = min(means) if column.endswith("_per_round") else max(means)
+            best[column] = min(means) if column.endswith(("_per_round", "_std")) else max(means)
     return best
 
 
