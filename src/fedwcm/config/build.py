@@ -15,7 +15,7 @@ from fedwcm.config.device import chosen_device
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
 from fedwcm.config.resolve import OBJECT, needed
-from fedwcm.config.schema import Component, Config, DataOptions
+from fedwcm.config.schema import Component, Config, DataOptions, RunOptions
 from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator, model_seed
 from fedwcm.core.types import Ints, Population, Vec
@@ -346,7 +346,7 @@ def _generated(config: Config, device: torch.device) -> RunData:
 
 
 def _population(config: Config, federation: Federation, smallest: int) -> Population:
-    totals = _class_totals(federation, config.run.privacy)
+    totals = _class_totals(federation, config.run)
     return Population(
         clients=len(federation.samples),
         classes=len(totals),
@@ -356,16 +356,18 @@ def _population(config: Config, federation: Federation, smallest: int) -> Popula
         epochs=config.local.epochs,
         batch_size=config.local.batch_size,
         steps=config.local.steps,
+        momentum=config.local.momentum,
+        nesterov=config.local.nesterov,
         smallest_batch=smallest,
     )
 
 
-def _class_totals(federation: Federation, privacy: str) -> Ints:
+def _class_totals(federation: Federation, options: RunOptions) -> Ints:
     """Return the samples per class over all clients, summed directly or under homomorphic encryption."""
-    if privacy == "he":
+    if options.privacy == "he":
         from fedwcm.privacy import sum_counts
 
-        return sum_counts(federation.counts).totals
+        return sum_counts(federation.counts, key_holders=options.key_holders).totals
     totals: Ints = federation.counts.sum(axis=0)
     return totals
 
