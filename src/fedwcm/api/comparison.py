@@ -1,7 +1,7 @@
 """`fedwcm.compare`: every method × seed × grid point as a run of its own, then one table and one report."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -18,21 +18,27 @@ from fedwcm.api.types import (
     PartitionLike,
     SamplerLike,
 )
+from fedwcm.config.schema import Diagnostic
 from fedwcm.core.checks import require
-from fedwcm.reports.table import Row, csv_table, markdown_table, rows_of, run_numbers
+from fedwcm.reports.load import load_runs
+from fedwcm.reports.table import Row, rows_of
+from fedwcm.reports.table_files import csv_table, latex_table, markdown_table
+from fedwcm.reports.verdicts import comparison_headline, verdict_records
 from fedwcm.reports.write import report_or_warn
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.lock import locked
 from fedwcm.runs.progress import Progress, Silent
+from fedwcm.runs.records import ComparisonIndex
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """All runs of a comparison, by label, and the page about them; None if none was asked for."""
+    """All runs of a comparison by label, the table and what it says, and the page; None if none was asked for."""
 
     runs: dict[str, list[RunFolder]]
     rows: list[Row]
+    headline: list[str]
     report: Path | None
 
     @property
@@ -85,7 +91,7 @@ def compare(
     patience: int | None = None,
     device: str | None = None,
     privacy: Literal["none", "he"] | None = None,
-    diagnostics: Sequence[Literal["concentration", "train_set"]] | None = None,
+    diagnostics: Sequence[Diagnostic] | None = None,
     track: Sequence[str] | None = None,
     backend: Literal["auto", "sequential", "vectorized", "parallel"] | None = None,
 ) -> Comparison:
@@ -140,7 +146,7 @@ def compare(
         patience: evaluations in a row without a better one on the validation data after which a run stops.
         device: `auto`, `cpu`, `cuda`, `mps`, …
         privacy: `none`, or `he`: gather the class distribution under homomorphic encryption.
-        diagnostics: what else to measure at every evaluation: `concentration`, `train_set`.
+        diagnostics: what else to measure at every evaluation: `concentration`, `train_set`, `clients`.
         track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
         backend: `auto`, `sequential`, `vectorized` or `parallel`.
     """
@@ -149,19 +155,27 @@ def compare(
     cells = plan(methods, seeds, grid or {}, common, Path(out))
     check(cells)
     with locked(Path(out)):
-        ComparisonFolder(Path(out)).write_index({cell.folder.name: cell.label for cell in cells})
+        folder = ComparisonFolder(Path(out))
+        labels = {cell.folder.name: cell.label for cell in cells}
+        most_jobs = max(jobs, folder.index().jobs or 1)  # some of the runs may be there from then
+        index = ComparisonIndex(labels=labels, jobs=most_jobs, grid=tuple(grid or {}))
+        folder.write_index(index)
         run_cells(cells, jobs, progress)
-        return collect(cells, Path(out), report)
+        return collect(cells, index, Path(out), report)
 
 
-def collect(cells: Sequence[Cell], out: Path, report: bool) -> Comparison:
-    """Tabulate the finished runs, and write the report."""
+def collect(cells: Sequence[Cell], index: ComparisonIndex, out: Path, report: bool) -> Comparison:
+    """Tabulate the finished runs, judge them, and write the report."""
     runs: dict[str, list[RunFolder]] = {}
     for cell in cells:
         runs.setdefault(cell.label, []).append(RunFolder(cell.folder))
-    rows = rows_of(
-        {label: [run_numbers(folder.summary()) for folder in folders] for label, folders in runs.items()}
+    groups = load_runs([out])
+    rows, headline = rows_of(groups), comparison_headline(groups)
+    folder = ComparisonFolder(out)
+    folder.write_index(
+        replace(index, outcomes=folder.outcomes(index.labels), verdicts=tuple(verdict_records(groups)))
     )
-    ComparisonFolder(out).write_outcomes({cell.folder.name: cell.label for cell in cells})
-    ComparisonFolder(out).write_tables(csv_table(rows), f"# Comparison\n\n{markdown_table(rows)}\n")
-    return Comparison(runs, rows, report_or_warn(out) if report else None)
+    joined = "\n\n".join(headline)
+    text = f"# Comparison\n\n{joined}\n\n{markdown_table(rows)}\n"
+    folder.write_tables(csv_table(rows), latex_table(rows), text)
+    return Comparison(runs, rows, headline, report_or_warn(out) if report else None)

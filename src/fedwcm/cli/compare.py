@@ -81,7 +81,11 @@ def do(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("stopped; progress is saved. To resume, repeat the same command", file=sys.stderr)
         return exit_status()
-    print(comparison.table)
+    from fedwcm.cli.console import console
+    from fedwcm.cli.results_table import print_results
+
+    print_results(comparison.rows, console(), f"{out}/table.csv")
+    print("\n" + "\n".join(comparison.headline))
     if comparison.report is not None:
         print(f"\nreport: {comparison.report}")
     return 0
