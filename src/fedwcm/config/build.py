@@ -16,11 +16,13 @@ from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
 from fedwcm.config.resolve import OBJECT, needed
 from fedwcm.config.schema import Component, Config, DataOptions
+from fedwcm.core.batch import Inputs, LazyInputs
 from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator, model_seed
 from fedwcm.core.types import Ints, Population, Vec
 from fedwcm.data import DATASETS, Dataset, load_dataset, synthetic
 from fedwcm.data.fingerprint import array_digest, fingerprint
+from fedwcm.data.inputs import are_small, model_inputs
 from fedwcm.data.longtail import long_tail
 from fedwcm.data.normalize import Normalizer, choose_normalizer
 from fedwcm.data.partition import PARTITIONS, Natural, Partition, make_partition
@@ -51,7 +53,7 @@ PARTITION_DEFAULTS: dict[str, object] = {"clients": 100, "beta": 0.1}
 class LabelledTensors:
     """Samples to evaluate on."""
 
-    inputs: Tensor
+    inputs: Inputs
     labels: Tensor
 
 
@@ -67,6 +69,11 @@ class PartitionedData:
     normalizer: Normalizer
     normalization: str
     """A one-sentence description of the normalizer."""
+
+    @property
+    def are_small(self) -> bool:
+        """Whether the samples are few enough to be prepared for the model in advance."""
+        return are_small(self.dataset.x_train, len(self.train_rows))
 
     @property
     def train_labels(self) -> Ints:
@@ -131,7 +138,7 @@ def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = Tru
     parts = partition(dataset.y_train[rows], generator(seed, Purpose.PARTITION))
     config = replace(config, data=options, partition=component)
     embeds = dataset.is_integer and _embeds(config, objects, dataset, trusted)
-    normalizer, normalization = choose_normalizer(dataset.x_train[rows], options.normalize, embeds=embeds)
+    normalizer, normalization = choose_normalizer(dataset.x_train, options.normalize, rows, embeds=embeds)
     return PartitionedData(config, dataset, rows, val_rows, parts, normalizer, normalization)
 
 
@@ -290,18 +297,26 @@ def _loaded(config: Config, objects: Objects, trusted: bool, device: torch.devic
     """Return the samples of a data set that is loaded and divided."""
     data = divide(config, objects, trusted=trusted)
     dataset = data.dataset
-    inputs = torch.from_numpy(data.normalizer(dataset.x_train[data.train_rows])).to(device)
     return RunData(
         data.config,
         dataset.input_shape,
         dataset.classes,
-        InMemoryFederation(inputs, data.train_labels, data.parts, dataset.num_classes, data.train_rows),
+        _federation(data, device),
         _tensors(data, dataset.x_test, dataset.y_test, device),
         _validation(data, device),
         data.normalizer,
         data.normalization,
         dataset,
     )
+
+
+def _federation(data: PartitionedData, device: torch.device) -> InMemoryFederation:
+    """Return the clients: over the rows that are used, or over the whole array if it is too large to be copied."""
+    x, rows, classes = data.dataset.x_train, data.train_rows, data.dataset.num_classes
+    inputs = model_inputs(x, data.normalizer, device, rows, prepared=data.are_small)
+    if isinstance(inputs, LazyInputs):
+        return InMemoryFederation(inputs, data.dataset.y_train, [rows[part] for part in data.parts], classes)
+    return InMemoryFederation(inputs, data.train_labels, data.parts, classes, rows)
 
 
 def _generated(config: Config, device: torch.device) -> RunData:
@@ -372,9 +387,8 @@ def _rounds(config: Config, trainer: ClientTrainer, federation: Federation, choi
 
 
 def _tensors(data: PartitionedData, inputs: NDArray[Any], labels: Ints, device: torch.device) -> LabelledTensors:
-    return LabelledTensors(
-        torch.from_numpy(data.normalizer(inputs)).to(device), torch.from_numpy(labels).to(device)
-    )
+    held = model_inputs(inputs, data.normalizer, device, prepared=data.are_small)
+    return LabelledTensors(held, torch.from_numpy(labels).to(device))
 
 
 def _validation(data: PartitionedData, device: torch.device) -> LabelledTensors | None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from fedwcm.core.batch import Inputs
 from fedwcm.core.types import Ints, Vec
 from fedwcm.engine.network import Network
 
@@ -21,7 +22,7 @@ class Evaluation:
     loss: float
 
 
-def evaluate(network: Network, x: Vec, buffers: Vec, inputs: Tensor, labels: Tensor, classes: int) -> Evaluation:
+def evaluate(network: Network, x: Vec, buffers: Vec, inputs: Inputs, labels: Tensor, classes: int) -> Evaluation:
     """Run the model over all samples, in evaluation mode."""
     network.point_parameters(x)
     network.point_buffers(buffers.clone())
