@@ -6,7 +6,7 @@ from typing import Any
 
 from fedwcm.config.flags import FLAGS
 from fedwcm.config.options import parse_value
-from fedwcm.config.schema import Settings, parse_assignment
+from fedwcm.config.schema import Settings, parse_assignment, split_list
 
 SubParsers = Any
 """The type of argparse's sub-parsers is private."""
@@ -50,6 +50,14 @@ def chosen_settings(arguments: argparse.Namespace) -> Settings:
 def names_in(text: str | None) -> tuple[str, ...]:
     """The names in a list `a,b`; none of nothing."""
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def seeds_in(text: str) -> list[int]:
+    """The seeds in a list `0,1,2`."""
+    for seed in (listed := split_list(text)):
+        if not seed.isdigit():
+            raise ValueError(f"--seeds: {seed!r} is not a seed: it must be a non-negative whole number")
+    return [int(seed) for seed in listed]
 
 
 def _value(name: str, text: str) -> object:

@@ -14,12 +14,13 @@ from fedwcm.config.components import Components
 from fedwcm.config.device import chosen_device
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
+from fedwcm.config.population import largest_cohort, population_of
 from fedwcm.config.resolve import OBJECT, needed
 from fedwcm.config.schema import Component, Config, DataOptions
 from fedwcm.core.batch import Inputs, LazyInputs
 from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator, model_seed
-from fedwcm.core.types import Ints, Population, Vec
+from fedwcm.core.types import Ints, Vec
 from fedwcm.data import DATASETS, Dataset, load_dataset, synthetic
 from fedwcm.data.fingerprint import array_digest, fingerprint
 from fedwcm.data.inputs import are_small, model_inputs
@@ -162,6 +163,7 @@ def run_dataset(config: Config, objects: Objects = NO_OBJECTS) -> Dataset:
         image_size=options.image_size,
         client_ids=objects.client_ids,
         test_fraction=options.test_fraction,
+        test_clients=options.test_clients,
         seed=config.run.seed,
     )
 
@@ -207,9 +209,9 @@ def assemble(
     federation = source.federation
     few = _few_samples(federation)
     smallest = smallest_batch(config.local.drop_last, config.local.batch_size, network, few)
-    population = _population(config, federation, smallest)
+    population = population_of(config, federation, smallest)
     require_trainable(federation.samples, population, network, few)
-    choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population), few)
+    choice = choose(config.run.backend, config.run.workers, network, largest_cohort(config, population), few)
     trainer = components.trainer(config, choice.forward(network), population)
     for note in filter(None, (source.normalization, choice.note)):
         LOG.info(note)
@@ -322,6 +324,7 @@ def _federation(data: PartitionedData, device: torch.device) -> InMemoryFederati
 def _generated(config: Config, device: torch.device) -> RunData:
     """Return samples that are generated while clients train."""
     options = resolved_data(config.data)
+    require(options.test_clients is None, "data.test_clients", options.test_clients, "none for synthetic data")
     imbalance = 1.0 if isinstance(options.imbalance, str) else options.imbalance
     division: dict[str, Any] = {**PARTITION_DEFAULTS, **config.partition.options}
     for option in division.keys() - PARTITION_DEFAULTS.keys():
@@ -340,31 +343,6 @@ def _generated(config: Config, device: torch.device) -> RunData:
         None,
         None,
     )
-
-
-def _population(config: Config, federation: Federation, smallest: int) -> Population:
-    totals = _class_totals(federation, config.run.privacy)
-    return Population(
-        clients=len(federation.samples),
-        classes=len(totals),
-        mean_samples=float(federation.samples.mean()),
-        prior=totals / totals.sum(),
-        rounds=config.run.rounds,
-        epochs=config.local.epochs,
-        batch_size=config.local.batch_size,
-        steps=config.local.steps,
-        smallest_batch=smallest,
-    )
-
-
-def _class_totals(federation: Federation, privacy: str) -> Ints:
-    """Return the samples per class over all clients, summed directly or under homomorphic encryption."""
-    if privacy == "he":
-        from fedwcm.privacy import sum_counts
-
-        return sum_counts(federation.counts).totals
-    totals: Ints = federation.counts.sum(axis=0)
-    return totals
 
 
 def _rounds(config: Config, trainer: ClientTrainer, federation: Federation, choice: ExecutionPlan) -> Rounds:
@@ -405,7 +383,3 @@ def _few_samples(federation: Federation) -> Tensor:
     """Return a tiny batch, on which to try the model."""
     shard = federation.shard(0)
     return shard.store.inputs[torch.from_numpy(shard.rows[:2])]
-
-
-def _largest_cohort(config: Config, population: Population) -> int:
-    return max(1, round(config.participation.fraction * population.clients))

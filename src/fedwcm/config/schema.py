@@ -17,6 +17,7 @@ from fedwcm.config.recipes import RECIPES
 from fedwcm.core.checks import require, unknown
 from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.learning_rate import LearningRate
+from fedwcm.engine.optimizer import Optimizer
 from fedwcm.engine.participation import Participation
 
 Settings = dict[str, object]
@@ -45,6 +46,8 @@ class DataOptions:
         normalize: `standard` (by mean and standard deviation of the training samples), `none`, `[mean, std]`, or
             `auto`: integers stay unchanged for a model with an embedding, everything else is `standard`.
         test_fraction: share of each class held out for testing if the data has no test set.
+        test_clients: hold out whole clients for testing instead: their share, or their names. For data with
+            clients of its own and no test set.
         val_fraction: share of each class of the training data held out for validation (to select a round or a
             learning rate) if the data has no validation set.
         imbalance: size of the rarest class over that of the most frequent, obtained by dropping samples; `none`
@@ -52,6 +55,7 @@ class DataOptions:
         profile: `exponential` or `step` decay of the class sizes.
         n_max: samples of the most frequent class; by default as many as the data allow.
         augment: flip and crop images at random.
+        crop_padding: pixels that `augment` adds on every side before it crops.
     """
 
     dataset: str = "digits"
@@ -66,14 +70,17 @@ class DataOptions:
     image_size: int | None = None
     normalize: Literal["auto", "standard", "none"] | tuple[float, ...] | tuple[tuple[float, ...], ...] = "auto"
     test_fraction: float = 0.2
+    test_clients: float | tuple[str, ...] | tuple[int, ...] | None = None
     val_fraction: float = 0.0
     imbalance: float | Literal["auto", "none"] = "auto"
     profile: Literal["exponential", "step"] = "exponential"
     n_max: int | None = None
     augment: bool = False
+    crop_padding: int = 4
 
     def __post_init__(self) -> None:
         require(0 <= self.val_fraction < 1, "val_fraction", self.val_fraction, "in [0, 1)")
+        require(self.crop_padding >= 0, "crop_padding", self.crop_padding, "non-negative")
         require(
             isinstance(self.imbalance, str) or 0 < self.imbalance <= 1,
             "imbalance",
@@ -91,8 +98,8 @@ DEFAULT_EPOCHS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalOptions(LearningRate):
-    """How a client trains; the learning rate and its schedule are described in `LearningRate`.
+class LocalOptions(LearningRate, Optimizer):
+    """How a client trains. The options of `LearningRate` and `Optimizer` are described there.
 
     Args:
         epochs: passes over the client's data per round; 5 if `steps` is not given either.
@@ -101,19 +108,16 @@ class LocalOptions(LearningRate):
         batch_size: samples per mini-batch; the last batch of a pass may be smaller.
         drop_last: leave the last batch of a pass out if it is smaller and not the only one (`true`), never
             (`false`), or only if it has one sample and the model's BatchNorm could not train on it (`auto`).
-        weight_decay: added to the direction after clipping.
-        clip: maximum norm of a step's direction; `none` for no clipping.
     """
 
     epochs: int | None = None
     steps: int | None = None
     batch_size: int = 50
     drop_last: Literal["auto"] | bool = "auto"
-    weight_decay: float = 0.0
-    clip: float | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        LearningRate.__post_init__(self)
+        Optimizer.__post_init__(self)
         if self.epochs is None and self.steps is None:
             object.__setattr__(self, "epochs", DEFAULT_EPOCHS)
         require(self.epochs is None or self.epochs >= 1, "epochs", self.epochs, "at least 1")
@@ -123,8 +127,6 @@ class LocalOptions(LearningRate):
             not both, "steps", self.steps, f"none with epochs = {self.epochs}: a client takes one or the other"
         )
         require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "non-negative")
-        require(self.clip is None or self.clip > 0, "clip", self.clip, "positive or none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,9 +148,10 @@ class RunOptions:
         workers: processes of the parallel backend; 0 for one per core.
         privacy: how the class distribution is gathered: in the clear (`none`) or under homomorphic encryption
             (`he`).
+        key_holders: clients that hold a key under `he`, each of which decrypts the sum of a group of clients.
         shot_groups: which classes have many, medium and few samples: by the `range` of class sizes, cut in three
             on a logarithmic scale, or by cumulative `share` of the samples (75 and 95 %).
-        diagnostics: additional measurements at every evaluation: `concentration`.
+        diagnostics: additional measurements at every evaluation: `concentration`, `train_set`.
         track: experiment trackers to log to: `tensorboard`, `mlflow`, `wandb`.
         reject_nonfinite: ignore a client whose update contains a NaN or an infinity; `false` lets it end the run.
         profile: record the seconds spent in each phase since the last evaluated round.
@@ -165,8 +168,9 @@ class RunOptions:
     backend: Literal["auto", "sequential", "vectorized", "parallel"] = "auto"
     workers: int = 0
     privacy: Literal["none", "he"] = "none"
+    key_holders: int = 1
     shot_groups: Literal["range", "share"] = "range"
-    diagnostics: tuple[Literal["concentration"], ...] = ()
+    diagnostics: tuple[Literal["concentration", "train_set"], ...] = ()
     track: tuple[str, ...] = ()
     reject_nonfinite: bool = True
     profile: bool = False
@@ -174,6 +178,7 @@ class RunOptions:
     def __post_init__(self) -> None:
         require(self.rounds >= 1, "rounds", self.rounds, "at least 1")
         require(0 <= self.seed < 2**63, "seed", self.seed, "a non-negative whole number")
+        require(self.key_holders >= 1, "key_holders", self.key_holders, "at least 1")
         require(self.eval_every >= 1, "eval_every", self.eval_every, "at least 1")
         require(self.patience >= 0, "patience", self.patience, "a number of evaluations, or 0 for none")
         require(self.checkpoint_every >= 1, "checkpoint_every", self.checkpoint_every, "at least 1")
@@ -226,6 +231,7 @@ INCIDENTAL = (
     "run.checkpoint_every",
     "run.track",
     "run.profile",
+    "run.key_holders",
 )
 """Options that do not change a run's result (beyond rounding), and may therefore change when it is resumed."""
 

@@ -8,7 +8,8 @@ the overhead of each operation dominates.
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from fedwcm.core.batch import Outputs
 from fedwcm.core.perturbation import perturbation_scale
@@ -135,6 +136,12 @@ class VmapForward(DenseAscent):
         return Outputs(logits, features, lambda other: self._head(parameters, other), at)
 
     def _head(self, parameters: State, features: Tensor) -> Tensor:
+        head = self.network.head
+        if type(head) is not nn.Linear:
+            assert head is not None
+            own = {part.name.rpartition(".")[2]: parameters[part.name] for part in self.network.layout.head_slices}
+            logits: Tensor = torch.vmap(lambda p, f: functional_call(head, p, (f,)))(own, features)
+            return logits
         weight, *bias = (parameters[part.name] for part in self.network.layout.head_slices)
         logits = features @ weight.transpose(-1, -2)
         return logits + bias[0][:, None] if bias else logits

@@ -15,7 +15,8 @@ about that size. Here a model is evaluated and exported with its ordinary linear
 own ‖W_c‖ in the loss alone would change the predicted class, that is, train a different classifier from the one
 that is used. So `normalize` divides by what all classes share, ‖(f, 1)‖, the 1 being the input of the bias: the
 predicted class and the norms of the rows stay the same. Plain logits times 30 do not train at the usual learning
-rates.
+rates. The paper's own classifier is the model's option `head = "cosine"`, with `normalize = false` here: then that
+cosine is trained, evaluated and exported.
 """
 
 from dataclasses import dataclass

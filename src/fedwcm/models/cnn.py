@@ -18,7 +18,7 @@ class CNN(Classifier):
     122,570 parameters for CIFAR-10 (3x32x32), 121,994 for Fashion-MNIST (1x28x28).
     """
 
-    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+    def __init__(self, input_shape: tuple[int, ...], classes: int, head: str = "linear") -> None:
         before, height, width = image_shape(input_shape)
         layers: list[nn.Module] = []
         for channels in CHANNELS:
@@ -31,4 +31,4 @@ class CNN(Classifier):
         shrink = 2 ** len(CHANNELS)
         pixels = ceil(height / shrink) * ceil(width / shrink)
         layers += [nn.Flatten(), nn.Linear(before * pixels, FEATURES), nn.ReLU()]
-        super().__init__(nn.Sequential(*layers), FEATURES, classes)
+        super().__init__(nn.Sequential(*layers), FEATURES, classes, head)

@@ -234,11 +234,17 @@ class ComparisonIndex(JsonRecord):
 
     Args:
         labels: for each run's folder, in the order of the comparison, the name of what is compared.
-        outcomes: for each finished run's folder the numbers to choose by, `OUTCOMES`; None before the first end.
+        jobs: how many runs went on at a time.
+        grid: the dotted options that were varied.
+        outcomes: for each finished run's folder the numbers to choose by, `OUTCOMES`; None before the end.
+        verdicts: every pair of methods on the same task; None before the end.
     """
 
     labels: Mapping[str, str]
+    jobs: int | None = optional()
+    grid: tuple[str, ...] | None = optional()
     outcomes: Mapping[str, Mapping[str, float]] | None = optional()
+    verdicts: tuple[Mapping[str, object], ...] | None = optional()
 
 
 OUTCOMES = ("final_accuracy", "selected_accuracy", "selected_round", "val_accuracy", "val_balanced_accuracy")

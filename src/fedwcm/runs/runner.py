@@ -19,6 +19,7 @@ from fedwcm.engine.evaluate import Evaluation, evaluate
 from fedwcm.engine.rounds import DivergedError, ServerState
 from fedwcm.metrics.classification import balanced_accuracy, summarise
 from fedwcm.metrics.diagnostics import diagnosing
+from fedwcm.metrics.train_set import train_set_metrics
 from fedwcm.runs import checkpoint, interrupts
 from fedwcm.runs.files import StorageError
 from fedwcm.runs.folder import RunFolder
@@ -151,6 +152,9 @@ class Runner:
         self.confusion = tested.confusion
         metrics = summarise(tested.confusion, counts, options.shot_groups)
         measures = {"test_loss": tested.loss, **vars(metrics), **diagnosed}
+        if "train_set" in options.diagnostics:
+            federation = experiment.rounds.federation
+            measures |= train_set_metrics(experiment.network, federation, model.x, model.buffers)
         if experiment.val is not None:
             measures |= _validation(self._tested(model, experiment.val))
         return measures
