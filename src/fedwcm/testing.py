@@ -32,6 +32,7 @@ from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.network import Network
+from fedwcm.engine.optimizer import Optimizer
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.engine.store import ClientStore
@@ -212,8 +213,7 @@ def _engine(
         augmentation=None,
         forward=stacked_forward(network) if stacked else SequentialForward(network),
         population=population,
-        weight_decay=0.0,
-        clip=None,
+        optimizer=Optimizer(),
         seed=SEED,
     )
     first = trainer.clients(np.array([0]), [federation.shard(0)])

@@ -65,9 +65,15 @@ def test_every_sampler_gives_the_simulator_s_model(sampler: str) -> None:
     assert_same(in_simulator("scaffold", **changes), on_flower("scaffold", **changes))
 
 
-def test_a_fixed_number_of_steps_gives_the_simulator_s_model() -> None:
-    changes = {"local.epochs": "none", "local.steps": 5}
-    assert_same(in_simulator("scaffold", **changes), on_flower("scaffold", **changes))
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("fedwcm-x", {"local.epochs": "none", "local.steps": 5, "local.momentum": 0.5, "local.nesterov": True}),
+        ("fedprox", {"local.optimizer": "adam", "local.lr": 0.01}),
+    ],
+)
+def test_other_local_training_gives_the_simulator_s_model(method: str, changes: dict[str, Any]) -> None:
+    assert_same(in_simulator(method, **changes), on_flower(method, **changes))
 
 
 def test_another_seed_gives_another_model() -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from fedwcm.api.trained import Trained, trained
-from fedwcm.api.types import DataLike, ModelLike
+from fedwcm.api.types import ClientsLike, DataLike, ModelLike
 from fedwcm.config.build import run_dataset
-from fedwcm.config.objects import Objects
+from fedwcm.config.objects import CLIENT_IDS, Objects
 from fedwcm.config.schema import Config
 from fedwcm.data import Dataset, load_dataset, load_rows
 from fedwcm.data.fingerprint import fingerprint
@@ -38,6 +38,7 @@ def evaluate(
     drop: Sequence[str] = (),
     encoding: str | None = None,
     test_fraction: float | None = None,
+    clients: ClientsLike | None = None,
 ) -> EvaluationRecord:
     """Test the model of a run. Columns and classes are matched by name.
 
@@ -56,12 +57,13 @@ def evaluate(
         drop: columns to leave out, by name or pattern.
         encoding: encoding of a text file.
         test_fraction: test only this share of each class, drawn from data without a test part.
+        clients: the client of every sample, if the run was given it and held out some of them (`test_clients`).
 
     Returns:
         The number of `samples`, which they were (`rows`: `run`, `test`, `all` or `drawn`), and the metrics.
     """
     found = trained(Path(folder), model, trust)
-    own = own_rows(found, RunFolder(Path(folder)).config(), dataset)
+    own = own_rows(found, RunFolder(Path(folder)).config(), dataset, clients)
     reading: dict[str, Any] = {
         "data_dir": data_dir,
         "label": label,
@@ -85,7 +87,9 @@ def evaluate(
     return _measured(found, rows, which, RunFolder(Path(folder)))
 
 
-def own_rows(found: Trained, config: Config, dataset: DataLike | None) -> Rows | None:
+def own_rows(
+    found: Trained, config: Config, dataset: DataLike | None, clients: ClientsLike | None = None
+) -> Rows | None:
     """The rows that the run held out, if this is its own data; None for other data.
 
     Raises:
@@ -101,10 +105,17 @@ def own_rows(found: Trained, config: Config, dataset: DataLike | None) -> Rows |
         if dataset is None or not is_text
         else replace(config, data=replace(config.data, dataset=str(dataset)))
     )
+    is_known = clients is not None or not config.partition.name.startswith(CLIENT_IDS)
+    if config.data.test_clients is not None and not is_text and not is_known:
+        raise ValueError(
+            "the run held out clients that it was given as clients=…: pass them again, or the rows that it tested "
+            "cannot be told from those that it trained on"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a reading that may be none
         try:
-            whole = run_dataset(source, Objects() if is_text else Objects(dataset=dataset))
+            given = Objects(dataset=None if is_text else dataset, client_ids=clients)
+            whole = run_dataset(source, given)
         except (ValueError, OSError):
             if dataset is None:
                 raise

@@ -64,6 +64,7 @@ def run(
     image_size: int | None = None,
     normalize: Literal["auto", "standard", "none"] | Sequence[float] | Sequence[Sequence[float]] | None = None,
     test_fraction: float | None = None,
+    test_clients: float | Sequence[str] | Sequence[int] | None = None,
     val_fraction: float | None = None,
     augment: bool | None = None,
     imbalance: float | Literal["none"] | None = None,
@@ -118,6 +119,7 @@ def run(
         image_size: side of the square that images are scaled and cut to.
         normalize: `auto`, `standard`, `none`, or `[mean, std]`.
         test_fraction: share held out for testing where the data has no test part; 0.2 by default.
+        test_clients: hold out whole clients for testing instead: their share, or their names.
         val_fraction: share of the training data held out for validation, which selects the model that is kept.
         augment: flip and crop images at random.
         imbalance: samples of the rarest class over those of the most frequent, in (0, 1], made by leaving samples

@@ -153,6 +153,7 @@ def run_dataset(config: Config, objects: Objects = NO_OBJECTS) -> Dataset:
         image_size=options.image_size,
         client_ids=objects.client_ids,
         test_fraction=options.test_fraction,
+        test_clients=options.test_clients,
         seed=config.run.seed,
     )
 
@@ -305,6 +306,7 @@ def _loaded(config: Config, objects: Objects, trusted: bool, device: torch.devic
 def _generated(config: Config, device: torch.device) -> RunData:
     """Return samples that are generated while clients train."""
     options = resolved_data(config.data)
+    require(options.test_clients is None, "data.test_clients", options.test_clients, "none for synthetic data")
     imbalance = 1.0 if isinstance(options.imbalance, str) else options.imbalance
     division: dict[str, Any] = {**PARTITION_DEFAULTS, **config.partition.options}
     for option in division.keys() - PARTITION_DEFAULTS.keys():
@@ -336,6 +338,8 @@ def _population(config: Config, federation: Federation, smallest: int) -> Popula
         epochs=config.local.epochs,
         batch_size=config.local.batch_size,
         steps=config.local.steps,
+        momentum=config.local.momentum,
+        nesterov=config.local.nesterov,
         smallest_batch=smallest,
     )
 

@@ -33,8 +33,10 @@ class Components:
     @classmethod
     def of(cls, config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> "Components":
         """Return the components of this configuration; `trusted` as in `fedwcm.config.resolve`."""
+        method = _chosen("method", config.method, objects.method, METHODS, Method, trusted)
+        method.optimizers.check(method.name, config.local.optimizer, config.local.momentum)
         return cls(
-            _chosen("method", config.method, objects.method, METHODS, Method, trusted),
+            method,
             _chosen("loss", config.loss, objects.loss, LOSSES, Loss, trusted),
             _chosen("sampler", config.sampler, objects.sampler, SAMPLERS, Sampler, trusted),
         )
@@ -57,8 +59,7 @@ class Components:
             augmentation=FlipCrop() if config.data.augment else None,
             forward=forward,
             population=population,
-            weight_decay=config.local.weight_decay,
-            clip=config.local.clip,
+            optimizer=config.local,
             seed=config.run.seed,
         )
 

@@ -39,6 +39,7 @@ FLAGS: dict[str, Flag] = {
     "image_size": Flag("data.image_size", "side of the square that images are scaled and cut to"),
     "normalize": Flag("data.normalize", "auto, standard, none, or mean,std"),
     "test_fraction": Flag("data.test_fraction", "share held out for testing where the data has no test part"),
+    "test_clients": Flag("data.test_clients", "whole clients to hold out for testing: their share, or names a,b"),
     "val_fraction": Flag("data.val_fraction", "share of the training data held out for validation"),
     "augment": Flag("data.augment", "flip and crop images at random: true or false"),
     "imbalance": Flag("data.imbalance", "rarest over most frequent class, in (0, 1]; none for the data as it is"),

@@ -17,6 +17,7 @@ from fedwcm.config.recipes import RECIPES
 from fedwcm.core.checks import require, unknown
 from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.learning_rate import LearningRate
+from fedwcm.engine.optimizer import Optimizer
 from fedwcm.engine.participation import Participation
 
 Settings = dict[str, object]
@@ -45,6 +46,8 @@ class DataOptions:
         normalize: `standard` (by mean and standard deviation of the training samples), `none`, `[mean, std]`, or
             `auto`: integers stay unchanged for a model with an embedding, everything else is `standard`.
         test_fraction: share of each class held out for testing if the data has no test set.
+        test_clients: hold out whole clients for testing instead: their share, or their names. For data with
+            clients of its own and no test set.
         val_fraction: share of each class of the training data held out for validation (to select a round or a
             learning rate) if the data has no validation set.
         imbalance: size of the rarest class over that of the most frequent, obtained by dropping samples; `none`
@@ -66,6 +69,7 @@ class DataOptions:
     image_size: int | None = None
     normalize: Literal["auto", "standard", "none"] | tuple[float, ...] | tuple[tuple[float, ...], ...] = "auto"
     test_fraction: float = 0.2
+    test_clients: float | tuple[str, ...] | tuple[int, ...] | None = None
     val_fraction: float = 0.0
     imbalance: float | Literal["auto", "none"] = "auto"
     profile: Literal["exponential", "step"] = "exponential"
@@ -91,8 +95,8 @@ DEFAULT_EPOCHS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalOptions(LearningRate):
-    """How a client trains; the learning rate and its schedule are described in `LearningRate`.
+class LocalOptions(LearningRate, Optimizer):
+    """How a client trains. The options of `LearningRate` and `Optimizer` are described there.
 
     Args:
         epochs: passes over the client's data per round; 5 if `steps` is not given either.
@@ -101,19 +105,16 @@ class LocalOptions(LearningRate):
         batch_size: samples per mini-batch; the last batch of a pass may be smaller.
         drop_last: leave the last batch of a pass out if it is smaller and not the only one (`true`), never
             (`false`), or only if it has one sample and the model's BatchNorm could not train on it (`auto`).
-        weight_decay: added to the direction after clipping.
-        clip: maximum norm of a step's direction; `none` for no clipping.
     """
 
     epochs: int | None = None
     steps: int | None = None
     batch_size: int = 50
     drop_last: Literal["auto"] | bool = "auto"
-    weight_decay: float = 0.0
-    clip: float | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        LearningRate.__post_init__(self)
+        Optimizer.__post_init__(self)
         if self.epochs is None and self.steps is None:
             object.__setattr__(self, "epochs", DEFAULT_EPOCHS)
         require(self.epochs is None or self.epochs >= 1, "epochs", self.epochs, "at least 1")
@@ -123,8 +124,6 @@ class LocalOptions(LearningRate):
             not both, "steps", self.steps, f"none with epochs = {self.epochs}: a client takes one or the other"
         )
         require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "non-negative")
-        require(self.clip is None or self.clip > 0, "clip", self.clip, "positive or none")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,6 +72,8 @@ class Population:
     batch_size: int
     steps: int | None = None
     """Local steps of every client in a round, instead of epochs."""
+    momentum: float = 0.0
+    nesterov: bool = False
     smallest_batch: int = 1
     """Samples below which the last batch of a pass is left out, unless it is the only one."""
 
@@ -97,6 +99,18 @@ class Population:
             return batches
         last = samples - (batches - 1) * self.batch_size
         return np.where((batches > 1) & (last < self.smallest_batch), batches - 1, batches)
+
+    def path(self, steps: "Ints") -> "Floats":
+        """Return the sum of the weights that all directions have in the increment of a client, per unit of lr.
+
+        Plain SGD: the number of its steps. With momentum m, a direction counts again in every later step: along a
+        constant direction, step s has the length (1 − mˢ)/(1 − m), or with Nesterov's form (1 − mˢ⁺¹)/(1 − m).
+        """
+        m, n = self.momentum, steps + self.nesterov
+        if not m:
+            return steps.astype(np.float64)
+        total: Floats = (n - m * (1.0 - m**n) / (1.0 - m)) / (1.0 - m) - self.nesterov
+        return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,9 +166,9 @@ class Context:
         return self._column(self.learning_rates)
 
     @cached_property
-    def steps(self) -> Tensor:
-        """Local steps of this round, `(K, 1)`."""
-        return self._column(self.clients.steps)
+    def path(self) -> Tensor:
+        """Lengths of the clients' paths, `(K, 1)`: an increment divided by it is a mean of negative directions."""
+        return self._column(self.learning_rates * self.population.path(self.clients.steps))
 
     def _column(self, values: NDArray[np.generic]) -> Tensor:
         return torch.as_tensor(values, dtype=self.x.dtype, device=self.x.device)[:, None]
@@ -174,6 +188,11 @@ class Cohort:
     population: Population
     layout: Layout
     rng: np.random.Generator
+
+    @property
+    def path(self) -> Floats:
+        """Lengths of the clients' paths: an increment divided by it is a mean of negative directions."""
+        return self.learning_rates * self.population.path(self.steps)
 
     def __len__(self) -> int:
         return len(self.ids)

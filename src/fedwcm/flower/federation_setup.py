@@ -48,6 +48,8 @@ class FederationSetup:
             epochs=config.local.epochs,
             batch_size=config.local.batch_size,
             steps=config.local.steps,
+            momentum=config.local.momentum,
+            nesterov=config.local.nesterov,
         )
 
     def write(self, folder: Path) -> None:

@@ -172,10 +172,10 @@ class FedWCMX(LocalRates, FedWCM):
     def starting_gain(self, population: Population, samples: Ints) -> float:
         if self.momentum_norm == "exact":
             return 1.0 - self.alpha
-        return (1.0 - self.alpha) * population.reference_steps / population.nominal_steps
+        return (1.0 - self.alpha) * self._reference(population) / population.nominal_steps
 
     def local_lr(self, ctx: Context) -> Floats:
-        return ctx.learning_rates * ctx.population.reference_steps / ctx.clients.steps
+        return ctx.learning_rates * self._reference(ctx.population) / ctx.population.path(ctx.clients.steps)
 
     def weights(self, s: State, cohort: Cohort) -> Floats:
         share = mean_weights("samples", cohort)
@@ -183,3 +183,7 @@ class FedWCMX(LocalRates, FedWCM):
             return share
         weights = super().weights(s, cohort) * share
         return weights / weights.sum() if self.normalize else weights
+
+    def _reference(self, population: Population) -> float:
+        """Return the length of the path of a client of mean size at a learning rate of 1."""
+        return float(population.path(np.array(population.reference_steps)))
