@@ -17,14 +17,12 @@ def add(commands: SubParsers) -> None:
         help="run several methods and seeds",
         description="Run every method with every seed, tabulate, and judge by paired differences over the seeds.",
         examples=[
-            "fedwcm compare --methods fedavg,fedcm,fedwcm --seeds 0,1,2 --dataset digits --out runs/digits --jobs 2",
-            "fedwcm compare --methods fedavg,fedwcm --grid lr=0.03,0.1 --grid beta=0.1,0.6 --out runs/sweep --dry-run",
+            "fedwcm compare --methods fedavg,fedcm,fedwcm --seeds 0,1,2 --out runs/digits --jobs 2",
+            "fedwcm compare --methods fedavg,fedwcm --grid lr=0.03,0.1 --out runs/lr --dry-run",
         ],
     )
     parser.add_argument("--methods", required=True, metavar="A,B[x=y],…", help="methods or recipes")
-    parser.add_argument(
-        "--seeds", default="0", metavar="0,1,2", help="one run of each method for each seed (default 0)"
-    )
+    parser.add_argument("--seeds", default="0", metavar="0,1,2", help="a run of each method for each (default 0)")
     parser.add_argument(
         "--grid",
         action="append",

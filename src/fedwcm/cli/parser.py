@@ -9,7 +9,7 @@ from fedwcm.core.checks import nearest
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that suggests, and takes flags only in full: an abbreviation would change its meaning with a release."""
+    """A parser that suggests, and takes flags only in full: abbreviations would break when flags are added."""
 
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), **keywords: Any) -> None:
         keywords.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -24,7 +24,7 @@ class Parser(argparse.ArgumentParser):
         if wrong:
             near = nearest(wrong[1], re.findall(r"[\w-]+", wrong[2]))
             message += f". Did you mean {near!r}?" if near else ""
-        super().error(message)
+        self.exit(2, f"{self.prog}: error: {message}\nSee {self.prog} --help.\n")
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
         """End with an error about arguments that this parser does not know."""

@@ -22,7 +22,7 @@ def add(commands: SubParsers) -> None:
         description="Train one method on one division of a data set.",
         examples=[
             "fedwcm run --method fedwcm --dataset digits --clients 20 --beta 0.1 --rounds 50",
-            "fedwcm run --method 'fedcm[alpha=0.2]' --dataset mine.csv --label class --client person --out runs/mine",
+            "fedwcm run --method 'fedcm[alpha=0.2]' --dataset mine.csv --label class --out runs/mine",
             "fedwcm run --out runs/mine --resume",
         ],
     )

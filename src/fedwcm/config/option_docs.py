@@ -85,4 +85,6 @@ def default_text(field: Any) -> str:
         return ""
     if field.default is None or field.default == ():
         return "none"
+    if isinstance(field.default, tuple):
+        return ",".join(map(str, field.default))
     return str(field.default).lower() if isinstance(field.default, bool) else str(field.default)

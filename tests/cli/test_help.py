@@ -1,0 +1,110 @@
+"""Help, lists, suggestions and completion."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedwcm.cli import main
+from fedwcm.cli.completion import KINDS
+from fedwcm.cli.listing import names_of
+from fedwcm.config.flags import FLAGS
+from fedwcm.config.option_docs import all_options, default_of
+from fedwcm.config.schema import Config, from_settings, to_settings
+
+SMALL = ["--dataset", "digits", "--clients", "8", "--epochs", "1", "--batch-size", "10"]
+
+
+def said_by(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    said = capsys.readouterr()
+    assert ended.value.code == (0 if "--help" in arguments else 2)
+    return said.out + said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggestion"),
+    [
+        (["run", "--epoch", "3"], "--epochs"),
+        (["compare", "--methods", "fedavg", "--out", "x", "--jbos=2"], "--jobs"),
+        (["comapre"], "'compare'"),
+        (["list", "loses"], "'losses'"),
+    ],
+)
+def test_a_mistyped_word_gets_a_suggestion(
+    arguments: list[str], suggestion: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"id you mean {suggestion}?" in said_by(arguments, capsys)
+
+
+def test_help_has_groups_defaults_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(said_by(["run", "--help"], capsys).split())
+    for part in ("data and clients:", "model and local training:", "the run:", "examples:", "default 50"):
+        assert part in text
+
+
+def test_list_alone_says_what_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} >= {"methods", "losses", "options"}
+
+
+def test_every_option_is_listed_with_a_meaning_and_the_default_that_it_has() -> None:
+    options = {option.key: option for option in all_options()}
+    assert options.keys() == {f"{key}" for key in options}
+    assert set(to_settings(Config())) <= options.keys()
+    assert all(option.about for option in options.values())
+    for key, value in to_settings(Config()).items():
+        shown = options[key].default
+        if shown not in ("none", str(value), str(value).lower()):
+            assert key == "local.epochs"  # depends on local.steps
+    for flag in FLAGS.values():
+        if (text := default_of(flag.key)) and text != "none":
+            from_settings({flag.key: type(default)(text) if (default := _default(flag.key)) is not None else text})
+
+
+def _default(key: str) -> object:
+    value = to_settings(Config()).get(key)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "option"), [("methods", "fedcm", "method.alpha"), ("losses", "focal", "loss.")]
+)
+def test_one_of_a_list_is_described_with_its_options(
+    what: str, name: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["list", what, name]) == 0
+    assert option in capsys.readouterr().out
+    assert main(["list", what, f"{name}x"]) == 2
+    assert f"Did you mean '{name}'" in capsys.readouterr().err
+
+
+def test_the_shell_completes_flags_methods_and_options(tmp_path: Path) -> None:
+    def completed(line: str) -> set[str]:
+        answer = tmp_path / "answer"
+        code = "import fedwcm.cli; fedwcm.cli.main([])"
+        told = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "COMP_LINE": line, "COMP_POINT": str(len(line))}
+        told["_ARGCOMPLETE_STDOUT_FILENAME"] = str(answer)
+        subprocess.run([sys.executable, "-c", code], env={**os.environ, **told}, check=False, timeout=60)
+        return set(answer.read_text().split())
+
+    assert "--methods" in completed("fedwcm compare --meth")
+    assert {"fedavg,fedcm", "fedavg,fedcm-nominal"} <= completed("fedwcm compare --methods fedavg,fedc")
+    assert {name for kinds in KINDS.values() for kind in kinds for name in names_of(kind)}
+
+
+def test_runs_at_a_time_warn_once_and_say_how_each_ended(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # 585 samples on 45 clients: 13 each, so two steps of 10 where 1.3 are divided by.
+    command = ["compare", "--methods", "fedcm-nominal,fedavg[local.lr=1e18]", "--seeds", "0,1", "--jobs", "2"]
+    options = ["--clients", "45", "--epochs", "1", "--batch-size", "10", "--rounds", "3", "--no-report"]
+    assert main([*command, *options, "--out", str(tmp_path)]) == 0
+    said = capfd.readouterr().err
+    assert said.count("warning: the momentum of fedcm-nominal") == 1
+    assert said.count("fedavg[local.lr=1e18], seed 0: diverged after round") == 1
+    assert "(4/4)" in said
+    assert "fedcm-nominal, seed 1: accuracy 0." in said
