@@ -39,6 +39,8 @@ class RoundRecord(JsonRecord):
         many, medium, few: mean accuracy of the classes with that many training samples; None if there are none, as
             on nearly balanced data (`fedwcm.metrics.classification.shot_groups`).
         per_class_accuracy: None for a class without test samples.
+        plain_accuracy, plain_few: of the last round's model itself, where the tested one is an average over the
+            rounds (`server.ema`).
         left_out: the clients whose answers were not used, and why; None if there were none.
     """
 
@@ -55,6 +57,8 @@ class RoundRecord(JsonRecord):
     val_accuracy: float | None = optional()
     val_balanced_accuracy: float | None = optional(given="val_accuracy")
     val_loss: float | None = optional(given="val_accuracy")
+    plain_accuracy: float | None = optional()
+    plain_few: float | None = optional(given="plain_accuracy")
     participants: int
     left_out: Mapping[str, str] | None = optional()
     bytes_down: int
