@@ -21,6 +21,7 @@ from fedwcm.data.samples import Rows
 from fedwcm.engine.evaluate import evaluate as evaluate_network
 from fedwcm.engine.network import Network
 from fedwcm.metrics.classification import summarise
+from fedwcm.metrics.clients import OnOwnSamples, named, spread_over_clients
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.records import EvaluationRecord
 
@@ -137,7 +138,7 @@ def _same_path(given: str, held: str) -> bool:
 
 
 def _test_rows(dataset: Dataset) -> Rows:
-    return Rows(dataset.name, "test", dataset.x_test, dataset.y_test, None)
+    return Rows(dataset.name, "test", dataset.x_test, dataset.y_test, None, dataset.test_clients)
 
 
 def _measured(found: Trained, rows: Rows, which: str, folder: RunFolder) -> EvaluationRecord:
@@ -148,4 +149,9 @@ def _measured(found: Trained, rows: Rows, which: str, folder: RunFolder) -> Eval
     tested = evaluate_network(network, *network.initial(), inputs, labels, len(found.schema.classes))
     counts, rule = np.array(folder.summary().train_counts), folder.config().run.shot_groups
     metrics = summarise(tested.confusion, counts, rule)
-    return EvaluationRecord(samples=len(rows.x), rows=which, test_loss=tested.loss, **vars(metrics))
+    clients: dict[str, Any] = {}
+    if rows.clients is not None:
+        measure = OnOwnSamples.of(rows.clients)
+        accuracy = measure(tested)
+        clients = {**spread_over_clients(accuracy), "client_accuracy": named(accuracy, measure.names)}
+    return EvaluationRecord(samples=len(rows.x), rows=which, test_loss=tested.loss, **vars(metrics), **clients)

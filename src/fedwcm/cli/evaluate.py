@@ -1,6 +1,7 @@
 """`fedwcm evaluate`: test a trained model."""
 
 import argparse
+from collections.abc import Mapping
 
 from fedwcm.cli.common import SubParsers, add_adjust, chosen_flags, names_in
 from fedwcm.config.flags import FLAGS
@@ -58,6 +59,8 @@ def do(arguments: argparse.Namespace) -> int:
 def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return " ".join(map(_shown, value))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_shown(item)}" for name, item in value.items())
     if value is None:
         return "–"
     return f"{value:.4f}" if isinstance(value, float) else str(value)

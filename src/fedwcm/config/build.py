@@ -71,12 +71,22 @@ class PartitionedData:
     def train_labels(self) -> Ints:
         return self.dataset.y_train[self.train_rows]
 
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        """The names of the data's own clients, in the order of the parts; empty if a partition made them."""
+        ids = self.dataset.client_ids
+        if ids is None or self.config.partition.name.partition("#")[0] not in ("natural", CLIENT_IDS):
+            return ()
+        return tuple(self.dataset.client_names[i] for i in np.unique(ids[self.train_rows]))
+
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
     """A run that is ready to start, with its configuration resolved.
 
-    `test` is None if there are no test data; `facts` is what one needs to use the trained model.
+    `test` is None if there are no test data; `facts` is what one needs to use the trained model. `client_names`
+    are those of the data's own clients, in the order of the federation; there are none if a partition made the
+    clients. `test_clients` names who each test sample belongs to, where the data tells.
     """
 
     config: Config
@@ -89,6 +99,8 @@ class Experiment:
     val: LabelledTensors | None
     choice: ExecutionPlan
     facts: ModelFacts
+    client_names: tuple[str, ...] = ()
+    test_clients: NDArray[np.str_] | None = None
 
     def __post_init__(self) -> None:
         patience = self.config.run.patience
@@ -109,6 +121,7 @@ class RunData:
     normalizer: Normalizer | None
     normalization: str = ""
     dataset: Dataset | None = None
+    client_names: tuple[str, ...] = ()
 
 
 def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> PartitionedData:
@@ -221,6 +234,8 @@ def assemble(
         facts=model_facts(
             source.input_shape, source.classes, source.normalizer, train_counts, config, components, source.dataset
         ),
+        client_names=source.client_names,
+        test_clients=None if source.dataset is None else source.dataset.test_clients,
     )
 
 
@@ -285,6 +300,7 @@ def _loaded(config: Config, objects: Objects, trusted: bool, device: torch.devic
         data.normalizer,
         data.normalization,
         dataset,
+        data.client_names,
     )
 
 

@@ -26,6 +26,7 @@ from fedwcm.engine.server_options import ServerOptions
 Settings = dict[str, object]
 """Dotted options, such as `local.lr`."""
 
+Diagnostic = Literal["concentration", "train_set", "clients"]
 SelectBy = Literal["accuracy", "balanced_accuracy"]
 
 
@@ -154,7 +155,8 @@ class RunOptions:
         key_holders: clients that hold a key under `he`, each of which decrypts the sum of a group of clients.
         shot_groups: which classes have many, medium and few samples: by the `range` of class sizes, cut in three
             on a logarithmic scale, or by cumulative `share` of the samples (75 and 95 %).
-        diagnostics: additional measurements at every evaluation: `concentration`, `train_set`.
+        diagnostics: additional measurements at every evaluation: `concentration`, `train_set`, `clients`: their
+            accuracy by their classes, where it is not known whose the test samples are.
         track: experiment trackers to log to: `tensorboard`, `mlflow`, `wandb`.
         reject_nonfinite: ignore a client whose update contains a NaN or an infinity; `false` lets it end the run.
         profile: record the seconds spent in each phase since the last evaluated round.
@@ -175,7 +177,7 @@ class RunOptions:
     privacy: Literal["none", "he"] = "none"
     key_holders: int = 1
     shot_groups: Literal["range", "share"] = "range"
-    diagnostics: tuple[Literal["concentration", "train_set"], ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
     track: tuple[str, ...] = ()
     reject_nonfinite: bool = True
     profile: bool = False
