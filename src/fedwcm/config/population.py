@@ -20,6 +20,7 @@ def population_of(config: Config, federation: Federation, smallest: int) -> Popu
         momentum=config.local.momentum,
         nesterov=config.local.nesterov,
         smallest_batch=smallest,
+        target=config.run.target_shares,
     )
 
 

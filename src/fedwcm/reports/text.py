@@ -116,6 +116,9 @@ ACCURACIES = (
     ("medium", "medium", "classes between"),
     ("few", "few", "rare classes"),
     ("macro F1", "macro_f1", "mean over classes"),
+    ("clients", "client_mean", "mean accuracy, each counts once"),
+    ("worst decile", "client_worst_decile", "mean accuracy of the worst tenth of the clients"),
+    ("std of clients", "client_std", "of their accuracies"),
 )
 
 
