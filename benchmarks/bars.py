@@ -12,7 +12,7 @@ from typing import Any, Literal
 from benchmarks.lineup import CHECKPOINT_EVERY
 
 Results = dict[str, Any]
-"""`{"groups": {name: {"contenders": {name: {"seconds": […], …}}, …}}, "commands": {…}, …}`, as in the JSON file."""
+"""`{"groups": {name: {"contenders": {name: {"seconds": […], …}}, …}}, "commands": {…}, …}`, as on disk."""
 
 VECTORS_IN_FLIGHT = 3
 FREE_MEMORY = 400 * 10**6
