@@ -1,4 +1,4 @@
-"""Clients fine-tune the final model: the one local loop, the head alone or all layers, tested on their own rows."""
+"""Clients fine-tune the final model, all layers or the head alone, and are tested on their own rows."""
 
 import json
 from pathlib import Path

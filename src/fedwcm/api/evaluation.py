@@ -32,6 +32,7 @@ def evaluate(
     *,
     model: ModelLike | None = None,
     trust: bool = False,
+    adjust: float = 0.0,
     data_dir: str | Path | None = None,
     label: str | None = None,
     client: str | None = None,
@@ -51,6 +52,7 @@ def evaluate(
         dataset: what to test on, any source that `fedwcm.run` takes; the run's own test rows by default.
         model: what takes the trained weights, as in `fedwcm.load`.
         trust: import the factory that the folder names as `package.module:factory`.
+        adjust: correct the model for the class distribution of its training data, as in `fedwcm.load`.
         data_dir: folder in which named data sets are looked for first.
         label: label column of a table; the training data's by default.
         client: client column of a table, which is not an input.
@@ -63,7 +65,7 @@ def evaluate(
     Returns:
         The number of `samples`, which they were (`rows`: `run`, `test`, `all` or `drawn`), and the metrics.
     """
-    found = trained(Path(folder), model, trust)
+    found = trained(Path(folder), model, trust, adjust)
     own = own_rows(found, RunFolder(Path(folder)).config(), dataset, clients)
     reading: dict[str, Any] = {
         "data_dir": data_dir,

@@ -3,7 +3,14 @@
 import argparse
 from collections.abc import Mapping
 
-from fedwcm.cli.common import SubParsers, add_personalize, chosen_flags, names_in, print_personalized
+from fedwcm.cli.common import (
+    SubParsers,
+    add_adjust,
+    add_personalize,
+    chosen_flags,
+    names_in,
+    print_personalized,
+)
 from fedwcm.config.flags import FLAGS
 
 NAMES = ("data_dir", "label", "client", "split", "drop", "encoding", "test_fraction")
@@ -28,6 +35,7 @@ def add(commands: SubParsers) -> None:
     )
     parser.add_argument("--model", metavar="X", help="package.module:factory for the trained weights")
     parser.add_argument("--trust", action="store_true", help="import the factory that the folder names")
+    add_adjust(parser)
     for name in NAMES:
         text = "share to draw and test; by default all rows" if name == "test_fraction" else FLAGS[name].help
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="X", help=text)
@@ -42,7 +50,12 @@ def do(arguments: argparse.Namespace) -> int:
     options = chosen_flags(arguments, NAMES)
     options["drop"] = names_in(arguments.drop)
     measured = evaluate(
-        arguments.folder, arguments.dataset, model=arguments.model, trust=arguments.trust, **options
+        arguments.folder,
+        arguments.dataset,
+        model=arguments.model,
+        trust=arguments.trust,
+        adjust=arguments.adjust,
+        **options,
     ).to_json()
     samples = measured.pop("samples")
     print(f"tested on {TESTED[str(measured.pop('rows'))].format(samples)}")

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedwcm.config.components import Components
 from fedwcm.config.device import chosen_device
+from fedwcm.config.model_facts import model_facts
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
 from fedwcm.config.resolve import OBJECT, needed
@@ -218,6 +219,7 @@ def assemble(
     require_trainable(federation.samples, population, network, few)
     choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population), few)
     trainer = components.trainer(config, choice.forward(network), population)
+    train_counts: Ints = federation.counts.sum(axis=0)
     for note in filter(None, (source.normalization, choice.note)):
         LOG.info(note)
     keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
@@ -227,32 +229,15 @@ def assemble(
         network=network,
         x=x,
         buffers=buffers,
-        train_counts=federation.counts.sum(axis=0),
+        train_counts=train_counts,
         test=source.test,
         val=source.val,
         choice=choice,
-        facts=model_facts(source.input_shape, source.classes, source.normalizer, source.dataset),
+        facts=model_facts(
+            source.input_shape, source.classes, source.normalizer, train_counts, config, components, source.dataset
+        ),
         client_names=source.client_names,
         test_clients=None if source.dataset is None else source.dataset.test_clients,
-    )
-
-
-def model_facts(
-    input_shape: tuple[int, ...],
-    classes: Sequence[str],
-    normalizer: Normalizer | None,
-    dataset: Dataset | None = None,
-) -> ModelFacts:
-    """Return what is needed to use a trained model; without a normalizer, inputs are unchanged."""
-    mean, std = ([0.0], [1.0]) if normalizer is None else (normalizer.mean.tolist(), normalizer.std.tolist())
-    return ModelFacts(
-        input_shape=tuple(input_shape),
-        classes=tuple(classes),
-        mean=tuple(mean),
-        std=tuple(std),
-        keeps_integers=normalizer is not None and normalizer.keeps_integers,
-        schema=None if dataset is None else dataset.schema.to_json(),
-        fingerprint=None if dataset is None else fingerprint(dataset),
     )
 
 
@@ -359,6 +344,7 @@ def _population(config: Config, federation: Federation, smallest: int) -> Popula
         momentum=config.local.momentum,
         nesterov=config.local.nesterov,
         smallest_batch=smallest,
+        target=config.run.target_shares,
     )
 
 
@@ -388,6 +374,7 @@ def _rounds(config: Config, trainer: ClientTrainer, federation: Federation, choi
         store=store,
         learning_rate=config.local,
         aggregation=config.aggregation,
+        server=config.server,
     )
 
 

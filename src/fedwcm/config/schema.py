@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import tomli_w
+from numpy.typing import NDArray
 
 from fedwcm.config.options import make, parse_value, plain
 from fedwcm.config.recipes import RECIPES
@@ -19,6 +21,7 @@ from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.optimizer import Optimizer
 from fedwcm.engine.participation import Participation
+from fedwcm.engine.server_options import ServerOptions
 
 Settings = dict[str, object]
 """Dotted options, such as `local.lr`."""
@@ -157,6 +160,8 @@ class RunOptions:
         track: experiment trackers to log to: `tensorboard`, `mlflow`, `wandb`.
         reject_nonfinite: ignore a client whose update contains a NaN or an infinity; `false` lets it end the run.
         profile: record the seconds spent in each phase since the last evaluated round.
+        target: the class distribution that the model will meet, one share per class in the order of the classes:
+            FedWCM's scores, the loss `prior_ce` and `evaluate --adjust` follow it; by default uniform.
     """
 
     name: str | None = None
@@ -176,6 +181,12 @@ class RunOptions:
     track: tuple[str, ...] = ()
     reject_nonfinite: bool = True
     profile: bool = False
+    target: tuple[float, ...] | None = None
+
+    @property
+    def target_shares(self) -> NDArray[np.float64] | None:
+        """The target as an array."""
+        return None if self.target is None else np.array(self.target, dtype=np.float64)
 
     def __post_init__(self) -> None:
         require(self.rounds >= 1, "rounds", self.rounds, "at least 1")
@@ -207,6 +218,7 @@ class Config:
     local: LocalOptions = field(default_factory=LocalOptions)
     participation: Participation = field(default_factory=Participation)
     aggregation: Aggregation = field(default_factory=Aggregation)
+    server: ServerOptions = field(default_factory=ServerOptions)
     run: RunOptions = field(default_factory=RunOptions)
 
     @property
@@ -222,6 +234,7 @@ SECTIONS: dict[str, type] = {
     "local": LocalOptions,
     "participation": Participation,
     "aggregation": Aggregation,
+    "server": ServerOptions,
     "run": RunOptions,
 }
 INCIDENTAL = (

@@ -31,11 +31,13 @@ def fine_tuner(trainer: ClientTrainer, epochs: int, layers: Layers) -> ClientTra
     What the method adds to a local step (momentum, control variates, proximal terms) holds clients together while
     they train a common model, and has no place here; the loss, the sampler and the batches are those of the run.
     """
+    network = trainer.forward.network
     population = replace(trainer.population, epochs=epochs, steps=None)
     if layers == "all":
         return replace(trainer, method=Method(), population=population)
-    method = HeadOnly(mask=head_mask(trainer.forward.network.layout).to(trainer.forward.network.device))
-    return replace(trainer, method=method, population=population, weight_decay=0.0)  # decay would move the body
+    method = HeadOnly(mask=head_mask(network.layout).to(network.device))
+    steady = replace(trainer.optimizer, weight_decay=0.0)  # decay would move the body
+    return replace(trainer, method=method, population=population, optimizer=steady)
 
 
 def head_mask(layout: Layout) -> Vec:

@@ -41,6 +41,8 @@ class RoundRecord(JsonRecord):
         per_class_accuracy: None for a class without test samples.
         client_mean, client_worst_decile, client_std: test accuracy of the clients: the mean in which each counts
             once, the mean of the worst tenth of them, the standard deviation.
+        plain_accuracy, plain_few: of the last round's model itself, where the tested one is an average over the
+            rounds (`server.ema`).
         left_out: the clients whose answers were not used, and why; None if there were none.
     """
 
@@ -60,6 +62,8 @@ class RoundRecord(JsonRecord):
     client_mean: float | None = optional()
     client_worst_decile: float | None = optional(given="client_mean")
     client_std: float | None = optional(given="client_mean")
+    plain_accuracy: float | None = optional()
+    plain_few: float | None = optional(given="plain_accuracy")
     participants: int
     left_out: Mapping[str, str] | None = optional()
     bytes_down: int

@@ -125,7 +125,7 @@ class Runner:
         if evaluated:
             with self.clock.phase("evaluation"):
                 model = self._evaluated(state)
-                values |= self._evaluate(model)
+                values |= {**self._evaluate(model), **self._plain(state)}
         self.seconds += time.perf_counter() - began
         if evaluated and options.profile:
             values["phase_seconds"] = self.clock.read()
@@ -164,10 +164,19 @@ class Runner:
             measures |= _validation(self._tested(model, experiment.val))
         return measures
 
+    def _plain(self, state: ServerState) -> dict[str, object]:
+        """Measure the model of the last round, where an average over the rounds is what is evaluated."""
+        experiment = self.experiment
+        if experiment.test is None or not state.average:
+            return {}
+        model = EvaluatedModel(state.round, *experiment.rounds.last_model(state))
+        confusion = self._tested(model, experiment.test).confusion
+        metrics = summarise(confusion, experiment.train_counts, experiment.config.run.shot_groups)
+        return {"plain_accuracy": metrics.test_accuracy, "plain_few": metrics.few}
+
     def _evaluated(self, state: ServerState) -> EvaluatedModel:
         """The model that is evaluated after a round: also the one that is kept."""
-        x = self.experiment.rounds.trainer.method.eval_params(state.x, state.method)
-        return EvaluatedModel(state.round, x, state.buffers)
+        return EvaluatedModel(state.round, *self.experiment.rounds.model(state))
 
     def _tested(self, model: EvaluatedModel, samples: LabelledTensors) -> Evaluation:
         network, classes = self.experiment.network, len(self.experiment.train_counts)
