@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fedwcm.config.fine_tuning import FineTuning
-from fedwcm.config.flags import FLAGS
+from fedwcm.config.flags import FLAGS, Flag
+from fedwcm.config.option_docs import default_of, kind_of
 from fedwcm.config.options import parse_value
 from fedwcm.config.schema import Settings, parse_assignment, split_list
 
@@ -20,15 +21,27 @@ TEXTS = frozenset(
 )
 
 
+GROUPS = {
+    "data and clients": ("data", "partition"),
+    "model and local training": ("model", "loss", "sampler", "local"),
+    "the run": ("participation", "run"),
+}
+"""Groups of flags in the help, by the sections of their options."""
+
+
 def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -> None:
-    """Add the common options as flags, `--config` and `--set`."""
-    options = parser.add_argument_group("options of the run")
-    for name in names:
-        flag = FLAGS[name]
-        options.add_argument(
-            f"--{name.replace('_', '-')}", dest=name, metavar="X", help=f"{flag.help} ({flag.key})"
-        )
-    options.add_argument("--config", metavar="FILE", help="TOML file with any options")
+    """Add the common options as flags, in groups, and `--config` and `--set`."""
+    known = list(names)
+    for title, sections in GROUPS.items():
+        members = [name for name in known if FLAGS[name].key.split(".")[0] in sections]
+        group = parser.add_argument_group(title) if members else None
+        for name in members:
+            assert group is not None
+            group.add_argument(
+                f"--{name.replace('_', '-')}", dest=name, metavar=_placeholder(name), help=_help(FLAGS[name])
+            )
+    options = parser.add_argument_group("any option", "`fedwcm list options` shows them all")
+    options.add_argument("--config", metavar="FILE", help="TOML file with any options; flags win over it")
     options.add_argument(
         "--set",
         action="append",
@@ -36,6 +49,29 @@ def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -
         metavar="KEY=VALUE",
         help="any option by its dotted name, such as method.momentum_norm=nominal; may be repeated",
     )
+
+
+def _help(flag: Flag) -> str:
+    default = default_of(flag.key)
+    shown = f"; default {default}" if default not in ("", "none") else ""
+    return f"{flag.help} ({flag.key}{shown})".replace("%", "%%")
+
+
+def _placeholder(name: str) -> str:
+    """The type of a flag's value, as its placeholder."""
+    return PLACEHOLDERS.get(kind_of(FLAGS[name].key), "X")
+
+
+PLACEHOLDERS = {
+    "text": "NAME",
+    "text or none": "NAME",
+    "a number": "NUMBER",
+    "a whole number": "N",
+    "a whole number or none": "N",
+    "true or false": "true|false",
+    "a list, each text": "A,B",
+}
+"""By the type of the value."""
 
 
 def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) -> dict[str, Any]:

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 def add(commands: SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
-        "run", help="train one method", description="Train one method on one division of a data set."
+        "run",
+        help="train one method",
+        description="Train one method on one division of a data set.",
+        examples=[
+            "fedwcm run --method fedwcm --dataset digits --clients 20 --beta 0.1 --rounds 50",
+            "fedwcm run --method 'fedcm[alpha=0.2]' --dataset mine.csv --label class --out runs/mine",
+            "fedwcm run --out runs/mine --resume",
+        ],
     )
     parser.add_argument(
         "--method",

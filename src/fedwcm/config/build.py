@@ -16,7 +16,7 @@ from fedwcm.config.model_facts import model_facts
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
 from fedwcm.config.resolve import OBJECT, needed
-from fedwcm.config.schema import Component, Config, DataOptions, RunOptions
+from fedwcm.config.schema import PARTITION_DEFAULTS, Component, Config, DataOptions, RunOptions
 from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator, model_seed
 from fedwcm.core.types import Ints, Population, Vec
@@ -44,8 +44,6 @@ LOG = logging.getLogger("fedwcm")
 
 NAMED_IMBALANCE = 0.1
 """Default long tail of named data sets, as in the paper."""
-
-PARTITION_DEFAULTS: dict[str, object] = {"clients": 100, "beta": 0.1}
 
 
 @dataclass(frozen=True, eq=False)

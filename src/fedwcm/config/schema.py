@@ -237,6 +237,9 @@ SECTIONS: dict[str, type] = {
     "server": ServerOptions,
     "run": RunOptions,
 }
+PARTITION_DEFAULTS: dict[str, object] = {"clients": 100, "beta": 0.1}
+"""Of the partitions that have these options."""
+
 INCIDENTAL = (
     "data.data_dir",
     "run.name",
