@@ -10,9 +10,7 @@ from fedwcm.reports.table_files import cell_text
 def sweep_section(sweep: Sweep) -> str:
     """The section about the options that were varied."""
     best = f'<p class="facts">{escape(sweep.chosen_by)}</p>{_choices(sweep.choices)}' if sweep.choices else ""
-    return (
-        f"""<section id="sweep"><h2>What the options do</h2>{best}{"".join(map(_pivot, sweep.pivots))}</section>"""
-    )
+    return f"""<section id="sweep"><h2>What the options do</h2>{best}{_pivot(sweep.pivot)}</section>"""
 
 
 def _choices(choices: Sequence[Choice]) -> str:
