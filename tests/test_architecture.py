@@ -18,7 +18,7 @@ ALLOWED: dict[str, set[str]] = {
     "samplers": {"core"},
     "teacher": {"core", "data"},
     "data": {"core"},
-    "models": {"core"},
+    "models": {"core", "balance"},
     "metrics": {"core", "engine"},
     "engine": {"core", "models"},
     "privacy": {"core"},

@@ -18,6 +18,7 @@ from fedwcm.api.types import (
     PartitionLike,
     SamplerLike,
 )
+from fedwcm.config.schema import Diagnostic
 from fedwcm.core.checks import require
 from fedwcm.reports.load import load_runs
 from fedwcm.reports.table import Row, rows_of
@@ -90,7 +91,7 @@ def compare(
     patience: int | None = None,
     device: str | None = None,
     privacy: Literal["none", "he"] | None = None,
-    diagnostics: Sequence[Literal["concentration", "train_set"]] | None = None,
+    diagnostics: Sequence[Diagnostic] | None = None,
     track: Sequence[str] | None = None,
     backend: Literal["auto", "sequential", "vectorized", "parallel"] | None = None,
 ) -> Comparison:
@@ -145,7 +146,7 @@ def compare(
         patience: evaluations in a row without a better one on the validation data after which a run stops.
         device: `auto`, `cpu`, `cuda`, `mps`, …
         privacy: `none`, or `he`: gather the class distribution under homomorphic encryption.
-        diagnostics: what else to measure at every evaluation: `concentration`, `train_set`.
+        diagnostics: what else to measure at every evaluation: `concentration`, `train_set`, `clients`.
         track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
         backend: `auto`, `sequential`, `vectorized` or `parallel`.
     """

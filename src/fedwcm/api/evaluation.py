@@ -21,6 +21,7 @@ from fedwcm.data.samples import Rows
 from fedwcm.engine.evaluate import evaluate as evaluate_network
 from fedwcm.engine.network import Network
 from fedwcm.metrics.classification import summarise
+from fedwcm.metrics.clients import OnOwnSamples, named, spread_over_clients
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.records import EvaluationRecord
 
@@ -31,6 +32,7 @@ def evaluate(
     *,
     model: ModelLike | None = None,
     trust: bool = False,
+    adjust: float = 0.0,
     data_dir: str | Path | None = None,
     label: str | None = None,
     client: str | None = None,
@@ -50,6 +52,7 @@ def evaluate(
         dataset: what to test on, any source that `fedwcm.run` takes; the run's own test rows by default.
         model: what takes the trained weights, as in `fedwcm.load`.
         trust: import the factory that the folder names as `package.module:factory`.
+        adjust: correct the model for the class distribution of its training data, as in `fedwcm.load`.
         data_dir: folder in which named data sets are looked for first.
         label: label column of a table; the training data's by default.
         client: client column of a table, which is not an input.
@@ -62,7 +65,7 @@ def evaluate(
     Returns:
         The number of `samples`, which they were (`rows`: `run`, `test`, `all` or `drawn`), and the metrics.
     """
-    found = trained(Path(folder), model, trust)
+    found = trained(Path(folder), model, trust, adjust)
     own = own_rows(found, RunFolder(Path(folder)).config(), dataset, clients)
     reading: dict[str, Any] = {
         "data_dir": data_dir,
@@ -135,7 +138,7 @@ def _same_path(given: str, held: str) -> bool:
 
 
 def _test_rows(dataset: Dataset) -> Rows:
-    return Rows(dataset.name, "test", dataset.x_test, dataset.y_test, None)
+    return Rows(dataset.name, "test", dataset.x_test, dataset.y_test, None, dataset.test_clients)
 
 
 def _measured(found: Trained, rows: Rows, which: str, folder: RunFolder) -> EvaluationRecord:
@@ -146,4 +149,9 @@ def _measured(found: Trained, rows: Rows, which: str, folder: RunFolder) -> Eval
     tested = evaluate_network(network, *network.initial(), inputs, labels, len(found.schema.classes))
     counts, rule = np.array(folder.summary().train_counts), folder.config().run.shot_groups
     metrics = summarise(tested.confusion, counts, rule)
-    return EvaluationRecord(samples=len(rows.x), rows=which, test_loss=tested.loss, **vars(metrics))
+    clients: dict[str, Any] = {}
+    if rows.clients is not None:
+        measure = OnOwnSamples.of(rows.clients)
+        accuracy = measure(tested)
+        clients = {**spread_over_clients(accuracy), "client_accuracy": named(accuracy, measure.names)}
+    return EvaluationRecord(samples=len(rows.x), rows=which, test_loss=tested.loss, **vars(metrics), **clients)

@@ -20,7 +20,7 @@ from fedwcm.api.types import (
     SamplerLike,
 )
 from fedwcm.config.build import Experiment, build
-from fedwcm.config.schema import Config, differences
+from fedwcm.config.schema import Config, Diagnostic, differences
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.reports.write import report_or_warn
 from fedwcm.runs.folder import RunFolder
@@ -85,7 +85,7 @@ def run(
     patience: int | None = None,
     device: str | None = None,
     privacy: Literal["none", "he"] | None = None,
-    diagnostics: Sequence[Literal["concentration", "train_set"]] | None = None,
+    diagnostics: Sequence[Diagnostic] | None = None,
     track: Sequence[str] | None = None,
     backend: Literal["auto", "sequential", "vectorized", "parallel"] | None = None,
 ) -> Result:
@@ -141,7 +141,7 @@ def run(
         patience: evaluations in a row without a better one on the validation data after which a run stops.
         device: `auto`, `cpu`, `cuda`, `mps`, …
         privacy: `none`, or `he`: gather the class distribution under homomorphic encryption.
-        diagnostics: what else to measure at every evaluation: `concentration`, `train_set`.
+        diagnostics: what else to measure at every evaluation: `concentration`, `train_set`, `clients`.
         track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
         backend: `auto`, `sequential`, `vectorized` or `parallel`.
     """

@@ -99,3 +99,16 @@ def seeds_in(text: str) -> list[int]:
 def _value(name: str, text: str) -> object:
     """The value of a flag; names stay text, even if they look like numbers."""
     return text if name in TEXTS else parse_value(text)
+
+
+def add_adjust(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that corrects a trained model for the class distribution of its training data."""
+    parser.add_argument(
+        "--adjust",
+        nargs="?",
+        type=float,
+        const=1.0,
+        default=0.0,
+        metavar="TAU",
+        help="subtract TAU (1 if not given) times the log class distribution of the training data from the logits",
+    )

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from fedwcm.config.components import Components
 from fedwcm.config.device import chosen_device
+from fedwcm.config.model_facts import model_facts
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
 from fedwcm.config.resolve import OBJECT, needed
-from fedwcm.config.schema import PARTITION_DEFAULTS, Component, Config, DataOptions
+from fedwcm.config.schema import PARTITION_DEFAULTS, Component, Config, DataOptions, RunOptions
 from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator, model_seed
 from fedwcm.core.types import Ints, Population, Vec
@@ -70,12 +71,22 @@ class PartitionedData:
     def train_labels(self) -> Ints:
         return self.dataset.y_train[self.train_rows]
 
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        """The names of the data's own clients, in the order of the parts; empty if a partition made them."""
+        ids = self.dataset.client_ids
+        if ids is None or self.config.partition.name.partition("#")[0] not in ("natural", CLIENT_IDS):
+            return ()
+        return tuple(self.dataset.client_names[i] for i in np.unique(ids[self.train_rows]))
+
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
     """A run that is ready to start, with its configuration resolved.
 
-    `test` is None if there are no test data; `facts` is what one needs to use the trained model.
+    `test` is None if there are no test data; `facts` is what one needs to use the trained model. `client_names`
+    are those of the data's own clients, in the order of the federation; there are none if a partition made the
+    clients. `test_clients` names who each test sample belongs to, where the data tells.
     """
 
     config: Config
@@ -88,6 +99,8 @@ class Experiment:
     val: LabelledTensors | None
     choice: ExecutionPlan
     facts: ModelFacts
+    client_names: tuple[str, ...] = ()
+    test_clients: NDArray[np.str_] | None = None
 
     def __post_init__(self) -> None:
         patience = self.config.run.patience
@@ -108,6 +121,7 @@ class RunData:
     normalizer: Normalizer | None
     normalization: str = ""
     dataset: Dataset | None = None
+    client_names: tuple[str, ...] = ()
 
 
 def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> PartitionedData:
@@ -203,6 +217,7 @@ def assemble(
     require_trainable(federation.samples, population, network, few)
     choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population), few)
     trainer = components.trainer(config, choice.forward(network), population)
+    train_counts: Ints = federation.counts.sum(axis=0)
     for note in filter(None, (source.normalization, choice.note)):
         LOG.info(note)
     keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
@@ -212,30 +227,15 @@ def assemble(
         network=network,
         x=x,
         buffers=buffers,
-        train_counts=federation.counts.sum(axis=0),
+        train_counts=train_counts,
         test=source.test,
         val=source.val,
         choice=choice,
-        facts=model_facts(source.input_shape, source.classes, source.normalizer, source.dataset),
-    )
-
-
-def model_facts(
-    input_shape: tuple[int, ...],
-    classes: Sequence[str],
-    normalizer: Normalizer | None,
-    dataset: Dataset | None = None,
-) -> ModelFacts:
-    """Return what is needed to use a trained model; without a normalizer, inputs are unchanged."""
-    mean, std = ([0.0], [1.0]) if normalizer is None else (normalizer.mean.tolist(), normalizer.std.tolist())
-    return ModelFacts(
-        input_shape=tuple(input_shape),
-        classes=tuple(classes),
-        mean=tuple(mean),
-        std=tuple(std),
-        keeps_integers=normalizer is not None and normalizer.keeps_integers,
-        schema=None if dataset is None else dataset.schema.to_json(),
-        fingerprint=None if dataset is None else fingerprint(dataset),
+        facts=model_facts(
+            source.input_shape, source.classes, source.normalizer, train_counts, config, components, source.dataset
+        ),
+        client_names=source.client_names,
+        test_clients=None if source.dataset is None else source.dataset.test_clients,
     )
 
 
@@ -300,6 +300,7 @@ def _loaded(config: Config, objects: Objects, trusted: bool, device: torch.devic
         data.normalizer,
         data.normalization,
         dataset,
+        data.client_names,
     )
 
 
@@ -328,7 +329,7 @@ def _generated(config: Config, device: torch.device) -> RunData:
 
 
 def _population(config: Config, federation: Federation, smallest: int) -> Population:
-    totals = _class_totals(federation, config.run.privacy)
+    totals = _class_totals(federation, config.run)
     return Population(
         clients=len(federation.samples),
         classes=len(totals),
@@ -341,15 +342,16 @@ def _population(config: Config, federation: Federation, smallest: int) -> Popula
         momentum=config.local.momentum,
         nesterov=config.local.nesterov,
         smallest_batch=smallest,
+        target=config.run.target_shares,
     )
 
 
-def _class_totals(federation: Federation, privacy: str) -> Ints:
+def _class_totals(federation: Federation, options: RunOptions) -> Ints:
     """Return the samples per class over all clients, summed directly or under homomorphic encryption."""
-    if privacy == "he":
+    if options.privacy == "he":
         from fedwcm.privacy import sum_counts
 
-        return sum_counts(federation.counts).totals
+        return sum_counts(federation.counts, key_holders=options.key_holders).totals
     totals: Ints = federation.counts.sum(axis=0)
     return totals
 
@@ -370,6 +372,7 @@ def _rounds(config: Config, trainer: ClientTrainer, federation: Federation, choi
         store=store,
         learning_rate=config.local,
         aggregation=config.aggregation,
+        server=config.server,
     )
 
 

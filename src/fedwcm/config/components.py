@@ -50,13 +50,20 @@ class Components:
             sampler=Component(config.sampler.name, options_of(self.sampler)),
         )
 
+    @property
+    def balanced_by(self) -> str | None:
+        """What makes training account for the class distribution: the loss, the sampler, or None."""
+        if self.loss.corrects_prior:
+            return f"loss {self.loss.name}"
+        return f"sampler {self.sampler.name}" if self.sampler.balances_classes else None
+
     def trainer(self, config: Config, forward: Forward, population: Population) -> ClientTrainer:
         """Return the trainer of a run's clients."""
         return ClientTrainer(
             method=self.method,
             loss=self.loss,
             sampler=self.sampler,
-            augmentation=FlipCrop() if config.data.augment else None,
+            augmentation=FlipCrop(config.data.crop_padding) if config.data.augment else None,
             forward=forward,
             population=population,
             optimizer=config.local,

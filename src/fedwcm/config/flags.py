@@ -60,7 +60,9 @@ FLAGS: dict[str, Flag] = {
     "patience": Flag("run.patience", "evaluations without a better one on the validation data before it stops"),
     "device": Flag("run.device", "auto, cpu, cuda, mps, …"),
     "privacy": Flag("run.privacy", "none, or he: gather the class distribution under homomorphic encryption"),
-    "diagnostics": Flag("run.diagnostics", "further measurements at every evaluation: concentration, train_set"),
+    "diagnostics": Flag(
+        "run.diagnostics", "more measurements at every evaluation: concentration, train_set, clients"
+    ),
     "track": Flag("run.track", "experiment trackers to log to: tensorboard, mlflow, wandb"),
     "backend": Flag("run.backend", "auto, sequential, vectorized or parallel"),
 }

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import tomli_w
+from numpy.typing import NDArray
 
 from fedwcm.config.options import make, parse_value, plain
 from fedwcm.config.recipes import RECIPES
@@ -19,10 +21,12 @@ from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.optimizer import Optimizer
 from fedwcm.engine.participation import Participation
+from fedwcm.engine.server_options import ServerOptions
 
 Settings = dict[str, object]
 """Dotted options, such as `local.lr`."""
 
+Diagnostic = Literal["concentration", "train_set", "clients"]
 SelectBy = Literal["accuracy", "balanced_accuracy"]
 
 
@@ -55,6 +59,7 @@ class DataOptions:
         profile: `exponential` or `step` decay of the class sizes.
         n_max: samples of the most frequent class; by default as many as the data allow.
         augment: flip and crop images at random.
+        crop_padding: pixels that `augment` adds on every side before it crops.
     """
 
     dataset: str = "digits"
@@ -75,9 +80,11 @@ class DataOptions:
     profile: Literal["exponential", "step"] = "exponential"
     n_max: int | None = None
     augment: bool = False
+    crop_padding: int = 4
 
     def __post_init__(self) -> None:
         require(0 <= self.val_fraction < 1, "val_fraction", self.val_fraction, "in [0, 1)")
+        require(self.crop_padding >= 0, "crop_padding", self.crop_padding, "non-negative")
         require(
             isinstance(self.imbalance, str) or 0 < self.imbalance <= 1,
             "imbalance",
@@ -145,12 +152,16 @@ class RunOptions:
         workers: processes of the parallel backend; 0 for one per core.
         privacy: how the class distribution is gathered: in the clear (`none`) or under homomorphic encryption
             (`he`).
+        key_holders: clients that hold a key under `he`, each of which decrypts the sum of a group of clients.
         shot_groups: which classes have many, medium and few samples: by the `range` of class sizes, cut in three
             on a logarithmic scale, or by cumulative `share` of the samples (75 and 95 %).
-        diagnostics: additional measurements at every evaluation: `concentration`, `train_set`.
+        diagnostics: additional measurements at every evaluation: `concentration`, `train_set`, `clients`: their
+            accuracy by their classes, where it is not known whose the test samples are.
         track: experiment trackers to log to: `tensorboard`, `mlflow`, `wandb`.
         reject_nonfinite: ignore a client whose update contains a NaN or an infinity; `false` lets it end the run.
         profile: record the seconds spent in each phase since the last evaluated round.
+        target: the class distribution that the model will meet, one share per class in the order of the classes:
+            FedWCM's scores, the loss `prior_ce` and `evaluate --adjust` follow it; by default uniform.
     """
 
     name: str | None = None
@@ -164,15 +175,23 @@ class RunOptions:
     backend: Literal["auto", "sequential", "vectorized", "parallel"] = "auto"
     workers: int = 0
     privacy: Literal["none", "he"] = "none"
+    key_holders: int = 1
     shot_groups: Literal["range", "share"] = "range"
-    diagnostics: tuple[Literal["concentration", "train_set"], ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
     track: tuple[str, ...] = ()
     reject_nonfinite: bool = True
     profile: bool = False
+    target: tuple[float, ...] | None = None
+
+    @property
+    def target_shares(self) -> NDArray[np.float64] | None:
+        """The target as an array."""
+        return None if self.target is None else np.array(self.target, dtype=np.float64)
 
     def __post_init__(self) -> None:
         require(self.rounds >= 1, "rounds", self.rounds, "at least 1")
         require(0 <= self.seed < 2**63, "seed", self.seed, "a non-negative whole number")
+        require(self.key_holders >= 1, "key_holders", self.key_holders, "at least 1")
         require(self.eval_every >= 1, "eval_every", self.eval_every, "at least 1")
         require(self.patience >= 0, "patience", self.patience, "a number of evaluations, or 0 for none")
         require(self.checkpoint_every >= 1, "checkpoint_every", self.checkpoint_every, "at least 1")
@@ -199,6 +218,7 @@ class Config:
     local: LocalOptions = field(default_factory=LocalOptions)
     participation: Participation = field(default_factory=Participation)
     aggregation: Aggregation = field(default_factory=Aggregation)
+    server: ServerOptions = field(default_factory=ServerOptions)
     run: RunOptions = field(default_factory=RunOptions)
 
     @property
@@ -214,6 +234,7 @@ SECTIONS: dict[str, type] = {
     "local": LocalOptions,
     "participation": Participation,
     "aggregation": Aggregation,
+    "server": ServerOptions,
     "run": RunOptions,
 }
 PARTITION_DEFAULTS: dict[str, object] = {"clients": 100, "beta": 0.1}
@@ -228,6 +249,7 @@ INCIDENTAL = (
     "run.checkpoint_every",
     "run.track",
     "run.profile",
+    "run.key_holders",
 )
 """Options that do not change a run's result (beyond rounding), and may therefore change when it is resumed."""
 

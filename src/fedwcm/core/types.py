@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedwcm.balance import checked_distribution
 from fedwcm.core.layout import Layout
 from fedwcm.core.rng import Purpose, generator
 
@@ -61,7 +62,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """What server and clients know about the federation: sizes, and the gathered class distribution."""
+    """What server and clients know about the federation: sizes, and the gathered class distribution.
+
+    `target` is the class distribution that the model will meet; None is the uniform one.
+    """
 
     clients: int
     classes: int
@@ -76,6 +80,11 @@ class Population:
     nesterov: bool = False
     smallest_batch: int = 1
     """Samples below which the last batch of a pass is left out, unless it is the only one."""
+    target: Floats | None = None
+
+    def __post_init__(self) -> None:
+        if self.target is not None:
+            checked_distribution("run.target", self.target, self.classes)
 
     @property
     def reference_steps(self) -> int:

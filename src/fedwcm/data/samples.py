@@ -68,6 +68,7 @@ class Rows:
         x: the samples, in the form in which the training samples were before they were normalised.
         y: the model's class of each; None where labels were not asked for.
         ids: what the source calls each, such as the path of an image; None where they are the rows of a table.
+        clients: who each belongs to, where the source tells.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Rows:
     x: NDArray[Any]
     y: Codes | None
     ids: tuple[str, ...] | None
+    clients: NDArray[np.str_] | None = None
 
 
 def build_dataset(name: str, parts: Parts, options: ReadOptions) -> Dataset:
@@ -128,7 +130,9 @@ def build_rows(name: str, parts: Parts, options: ReadOptions) -> Rows:
         y = np.concatenate([*_encode_labels(name, chosen, parts.classes, schema)[1].values()])
     ids = [held.ids for held in chosen.values() if held.ids is not None]
     names = tuple(str(each) for each in np.concatenate(ids)) if len(ids) == len(chosen) else None
-    return Rows(name, "test" if only_test else "all", x, y, names)
+    holders = [held.client for held in chosen.values() if held.client is not None]
+    clients = np.concatenate(holders).astype(np.str_) if len(holders) == len(chosen) else None
+    return Rows(name, "test" if only_test else "all", x, y, names, clients)
 
 
 def draw_test(name: str, parts: Parts, options: ReadOptions) -> Parts:

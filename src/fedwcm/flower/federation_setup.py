@@ -50,6 +50,7 @@ class FederationSetup:
             steps=config.local.steps,
             momentum=config.local.momentum,
             nesterov=config.local.nesterov,
+            target=config.run.target_shares,
         )
 
     def write(self, folder: Path) -> None:

@@ -10,9 +10,10 @@ Learning in Long-Tailed Scenarios. ICPP 2025. Sources: the paper.
     Δ_{r+1} = Σ_k w_k (x_r − x_k) / (η_l B_k)
     x_{r+1} = x_r + η_g Σ_k w_k (x_k − x_r)
 
-D is the distance of the class distribution from the target. Every client computes its own score from the gathered
-distribution and reports only that number; the server never sees a client's counts. Scores, weights and q_r are
-computed over the clients that answered. On balanced data with clients of equal size, FedWCM is FedCM.
+D is the distance of the class distribution p from the target p̂ (`run.target`, uniform by default). Every client
+computes its own score from the gathered distribution and reports only that number; the server never sees a
+client's counts. Scores, weights and q_r are computed over the clients that answered. On balanced data with clients
+of equal size, FedWCM is FedCM.
 
 Where the paper contradicts itself, the default follows the intent stated in the text, and the printed form is an
 option: d_c = max(p̂_c − p_c, 0) (`score="absolute"`: |p̂_c − p_c|, which favours head classes), exponent D
@@ -29,7 +30,9 @@ FedWCM-X is for clients of unequal size:
 
 Every client's path then has the length η_l·B̂, and with `momentum_norm="exact"` the normaliser is the 1/(η_l B̂) of
 the algorithm box and the gain is exactly 1 − α. The printed weights sum to about 1/m for m clients, which divides
-the step by the number of sampled clients.
+the step by the number of sampled clients. A client far below the mean size trains at a multiple of the learning
+rate, which can make it diverge; `rate_limit=1` only lowers rates, for which alone the text gives a reason (large
+clients take too many steps). The gain is 1 − α with any rates.
 """
 
 from dataclasses import dataclass
@@ -77,7 +80,6 @@ class WCM(ClientStatistics, FedCM):
         q: the ratio of Eq. 5 as printed (`ratio`), inverted (`inverse`), or 1 (`off`).
         weighting: use the client weights; `false` keeps the base method's (for an ablation).
         adaptive: adapt alpha; `false` keeps the base method's (for an ablation).
-        target: the target class distribution, one share per class; uniform if not given.
     """
 
     score: Literal["scarcity", "absolute", "local"] = "scarcity"
@@ -86,7 +88,6 @@ class WCM(ClientStatistics, FedCM):
     q: Literal["ratio", "inverse", "off"] = "ratio"
     weighting: bool = True
     adaptive: bool = True
-    target: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,9 +95,9 @@ class WCM(ClientStatistics, FedCM):
 
     def client_statistics(self, counts: Ints, population: Population) -> Report:
         """Return s_k (Eq. 3), and the client's own deviation if alpha follows from it."""
-        report = {"score": client_scores(counts, self.target, self.score, prior=population.prior)}
+        report = {"score": client_scores(counts, population.target, self.score, prior=population.prior)}
         if self.alpha_rule == "local":
-            report["deviation"] = local_deviations(counts, self.target)
+            report["deviation"] = local_deviations(counts, population.target)
         return report
 
     def with_statistics(self, s: State, statistics: Report) -> State:
@@ -126,7 +127,7 @@ class WCM(ClientStatistics, FedCM):
         return adaptive_alpha(self._exponent(s, cohort.population), this_round, overall, self.alpha)
 
     def _temperature(self, population: Population) -> float:
-        return temperature(population.prior[None], self.target, self.temperature_scale)
+        return temperature(population.prior[None], population.target, self.temperature_scale)
 
     def _exponent(self, s: State, population: Population) -> float:
         if self.alpha_rule == "temperature":
@@ -135,7 +136,7 @@ class WCM(ClientStatistics, FedCM):
             return self._temperature(population) / population.clients
         if self.alpha_rule == "local":
             return float(s["mean_deviation"])
-        return discrepancy(population.prior[None], self.target)
+        return discrepancy(population.prior[None], population.target)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,19 +164,29 @@ class FedWCMX(LocalRates, FedWCM):
 
     Args:
         normalize: renormalise the weights to sum to 1; `false` is the printed form.
+        rate_limit: largest learning rate of a client, as a multiple of `local.lr`; `none` is the printed form.
     """
 
     name: ClassVar[str] = "fedwcm-x"
 
     normalize: bool = True
+    rate_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        limit = self.rate_limit
+        require(limit is None or limit > 0, "rate_limit", limit, "positive or none")
 
     def starting_gain(self, population: Population, samples: Ints) -> float:
         if self.momentum_norm == "exact":
             return 1.0 - self.alpha
-        return (1.0 - self.alpha) * self._reference(population) / population.nominal_steps
+        path = population.path(population.local_steps(samples))
+        length = float((path * self._rate_factors(population, path)).mean())
+        return (1.0 - self.alpha) * length / population.nominal_steps
 
     def local_lr(self, ctx: Context) -> Floats:
-        return ctx.learning_rates * self._reference(ctx.population) / ctx.population.path(ctx.clients.steps)
+        path = ctx.population.path(ctx.clients.steps)
+        return ctx.learning_rates * self._rate_factors(ctx.population, path)
 
     def weights(self, s: State, cohort: Cohort) -> Floats:
         share = mean_weights("samples", cohort)
@@ -184,6 +195,7 @@ class FedWCMX(LocalRates, FedWCM):
         weights = super().weights(s, cohort) * share
         return weights / weights.sum() if self.normalize else weights
 
-    def _reference(self, population: Population) -> float:
-        """Return the length of the path of a client of mean size at a learning rate of 1."""
-        return float(population.path(np.array(population.reference_steps)))
+    def _rate_factors(self, population: Population, path: Floats) -> Floats:
+        """Return B̂ / B_k, or with momentum the ratio of the paths, up to the limit."""
+        factors: Floats = population.path(np.array(population.reference_steps)) / path
+        return factors if self.rate_limit is None else np.minimum(factors, self.rate_limit)

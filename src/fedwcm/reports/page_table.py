@@ -5,7 +5,7 @@ from html import escape
 from itertools import groupby
 
 from fedwcm.reports.report import Table
-from fedwcm.reports.table import COSTS, FIRST, Row
+from fedwcm.reports.table import FIRST, LOWER_IS_BETTER, Row
 from fedwcm.reports.table_files import diverged_mark, swept_keys
 
 BEST_IS_BOLD = (
@@ -47,7 +47,7 @@ def _heading(name: str, first: str, kind: str, more: str = "", *, sorted_by: boo
 
 def _first(key: str) -> str:
     """How a first click sorts: the better end first."""
-    return "ascending" if key in COSTS else "descending"
+    return "ascending" if key in LOWER_IS_BETTER else "descending"
 
 
 def _bodies(table: Table) -> list[str]:

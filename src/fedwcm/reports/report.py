@@ -101,7 +101,7 @@ def _notes(groups: Sequence[MethodRuns], limit: int) -> list[str]:
         said.append("The runs have different classes: figures by class are left out.")
     if len(groups) > SHOWN:
         said.append(f"The {SHOWN} best of {len(groups)} are switched on; the others can be.")
-    return said
+    return said + text.unbalanced_test_set(groups)
 
 
 def _table(groups: Sequence[MethodRuns], target: float | None) -> Table:

@@ -15,6 +15,9 @@ COLUMNS = {
     "medium": "medium",
     "many": "many",
     "macro_f1": "macro F1",
+    "client_mean": "clients",
+    "client_worst_decile": "worst decile",
+    "client_std": "std of clients",
     "best_accuracy": "best",
     "last_mean_accuracy": "last 10 evaluations",
     "val_accuracy": "validation",
@@ -25,7 +28,9 @@ FIRST = ("selected_accuracy", "final_accuracy")
 """The metrics by which rows are ranked: the first that all have."""
 
 COSTS = ("seconds_per_round", "megabytes_per_round")
-"""Columns in which less is better."""
+"""What a run takes, beside what it reaches."""
+
+LOWER_IS_BETTER = (*COSTS, "client_std")
 
 TASK_SECTIONS = ("data", "partition")
 """Sections whose options make another task: results on different tasks are not ranked against each other."""
@@ -143,7 +148,7 @@ def pairs(task: Task, column: str | None = None) -> list[Difference]:
         known: dict[Hashable, float] = {seed: value for seed, value in numbers.items() if value is not None}
         if known and not group.diverged:
             values[group.label] = known
-    return differences(values, lower_is_better=column in COSTS)
+    return differences(values, lower_is_better=column in LOWER_IS_BETTER)
 
 
 def verdicts_of(task: Task) -> dict[str, str]:

@@ -116,7 +116,29 @@ ACCURACIES = (
     ("medium", "medium", "classes between"),
     ("few", "few", "rare classes"),
     ("macro F1", "macro_f1", "mean over classes"),
+    ("clients", "client_mean", "mean accuracy, each counts once"),
+    ("worst decile", "client_worst_decile", "mean accuracy of the worst tenth of the clients"),
+    ("std of clients", "client_std", "of their accuracies"),
 )
+
+
+UNBALANCED = 1.5
+"""A test set is called unbalanced if its largest class has so many times the samples of its smallest."""
+
+
+def unbalanced_test_set(groups: Sequence[MethodRuns]) -> list[str]:
+    """What to say if the test set is unbalanced, as SVHN's is, with the mean over its classes."""
+    confusions = [run.summary.confusion for group in groups for run in group.runs if run.summary]
+    sizes = [sum(row) for row in (confusions[0] if confusions and confusions[0] else ())]
+    if not sizes or max(sizes) <= UNBALANCED * max(1, min(sizes)):
+        return []
+    balanced = {group.label: [run.outcome.balanced_accuracy for run in group.runs] for group in groups}
+    means = {label: [v for v in values if v is not None] for label, values in balanced.items()}
+    listed = ", ".join(f"{label} {sum(values) / len(values):.3f}" for label, values in means.items() if values)
+    return [
+        f"The test set is unbalanced: its classes have {min(sizes):,} to {max(sizes):,} samples, so "
+        f"that frequent ones dominate the accuracy. The balanced accuracy, the mean over the classes: {listed}."
+    ]
 
 
 def _data(run: LoadedRun) -> str:

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedwcm.reports.text import UNBALANCED
 from fedwcm.reproduce.cells import Cell
 from fedwcm.reproduce.paper_numbers import PaperTable
 from fedwcm.reproduce.presets import Preset
 from fedwcm.reproduce.store import StoredRun
-
-UNBALANCED = 1.5
-"""A test set is unbalanced if its largest class has so many times the samples of its smallest."""
 
 Point = tuple[tuple[str, str], ...]
 
