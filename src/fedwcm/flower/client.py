@@ -90,13 +90,13 @@ class Client:
         self._network = network(model, self._config, None if device is None else str(device))
         inputs, labels, *numbers = data(context.node_config)
         samples = tensors((inputs, labels), self._network.device)
-        self._inputs = samples.inputs
-        self._classes = class_scores(self._network, samples.inputs[:1]).shape[-1]
+        self._like = samples.inputs[:1]
+        self._classes = class_scores(self._network, self._like).shape[-1]
         self._shard = shard(samples, self._classes, *numbers)
 
     def info(self) -> ClientInfo:
         """The client's number and the form of its data."""
-        shape, dtype = tuple(self._inputs.shape[1:]), str(self._inputs.dtype).removeprefix("torch.")
+        shape, dtype = tuple(self._like.shape[1:]), str(self._like.dtype).removeprefix("torch.")
         model = tuple(architecture(self._network))
         return ClientInfo(self.id, len(self._shard), self._classes, shape, dtype, model, __version__)
 
@@ -139,7 +139,7 @@ class Client:
         module, shard = self._network.module, self._shard
         module.load_state_dict(content.array_records["arrays"].to_torch_state_dict())
         labels = shard.store.labels
-        tested = evaluate(self._network, *self._network.initial(), self._inputs, labels, self._classes)
+        tested = evaluate(self._network, *self._network.initial(), shard.store.inputs, labels, self._classes)
         accuracy = float(np.trace(tested.confusion) / tested.confusion.sum())
         numbers: dict[str, Any] = {"loss": tested.loss, "accuracy": accuracy, "num-examples": len(shard)}
         return RecordDict({"metrics": MetricRecord(numbers)})
