@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedwcm.config.class_totals import claimed_counts, class_totals
 from fedwcm.config.components import Components
 from fedwcm.config.device import chosen_device
 from fedwcm.config.models import chosen_model
@@ -200,10 +201,12 @@ def assemble(
     federation = source.federation
     few = _few_samples(federation)
     smallest = smallest_batch(config.local.drop_last, config.local.batch_size, network, few)
-    population = _population(config, federation, smallest)
+    claimed = claimed_counts(config, federation)
+    population = _population(config, federation, claimed, smallest)
     require_trainable(federation.samples, population, network, few)
     choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population), few)
-    trainer = components.trainer(config, choice.forward(network), population)
+    noisy = None if config.privacy.epsilon is None else dict(enumerate(claimed))
+    trainer = components.trainer(config, choice.forward(network), population, noisy)
     for note in filter(None, (source.normalization, choice.note)):
         LOG.info(note)
     keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
@@ -327,8 +330,8 @@ def _generated(config: Config, device: torch.device) -> RunData:
     )
 
 
-def _population(config: Config, federation: Federation, smallest: int) -> Population:
-    totals = _class_totals(federation, config.run.privacy)
+def _population(config: Config, federation: Federation, claimed: Ints, smallest: int) -> Population:
+    totals = class_totals(claimed, config.privacy)
     return Population(
         clients=len(federation.samples),
         classes=len(totals),
@@ -340,16 +343,6 @@ def _population(config: Config, federation: Federation, smallest: int) -> Popula
         steps=config.local.steps,
         smallest_batch=smallest,
     )
-
-
-def _class_totals(federation: Federation, privacy: str) -> Ints:
-    """Return the samples per class over all clients, summed directly or under homomorphic encryption."""
-    if privacy == "he":
-        from fedwcm.privacy import sum_counts
-
-        return sum_counts(federation.counts).totals
-    totals: Ints = federation.counts.sum(axis=0)
-    return totals
 
 
 def _rounds(config: Config, trainer: ClientTrainer, federation: Federation, choice: ExecutionPlan) -> Rounds:

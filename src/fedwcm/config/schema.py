@@ -18,6 +18,7 @@ from fedwcm.core.checks import require, unknown
 from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.participation import Participation
+from fedwcm.privacy.options import PrivacyOptions
 
 Settings = dict[str, object]
 """Dotted options, such as `local.lr`."""
@@ -144,8 +145,6 @@ class RunOptions:
         device: `auto` (a GPU if there is one), `cpu`, `cuda`, `mps`, …
         backend: `auto`, `sequential`, `vectorized` (stacked clients) or `parallel` (processes).
         workers: processes of the parallel backend; 0 for one per core.
-        privacy: how the class distribution is gathered: in the clear (`none`) or under homomorphic encryption
-            (`he`).
         shot_groups: which classes have many, medium and few samples: by the `range` of class sizes, cut in three
             on a logarithmic scale, or by cumulative `share` of the samples (75 and 95 %).
         diagnostics: additional measurements at every evaluation: `concentration`.
@@ -164,7 +163,6 @@ class RunOptions:
     device: str = "auto"
     backend: Literal["auto", "sequential", "vectorized", "parallel"] = "auto"
     workers: int = 0
-    privacy: Literal["none", "he"] = "none"
     shot_groups: Literal["range", "share"] = "range"
     diagnostics: tuple[Literal["concentration"], ...] = ()
     track: tuple[str, ...] = ()
@@ -200,6 +198,7 @@ class Config:
     local: LocalOptions = field(default_factory=LocalOptions)
     participation: Participation = field(default_factory=Participation)
     aggregation: Aggregation = field(default_factory=Aggregation)
+    privacy: PrivacyOptions = field(default_factory=PrivacyOptions)
     run: RunOptions = field(default_factory=RunOptions)
 
     @property
@@ -215,6 +214,7 @@ SECTIONS: dict[str, type] = {
     "local": LocalOptions,
     "participation": Participation,
     "aggregation": Aggregation,
+    "privacy": PrivacyOptions,
     "run": RunOptions,
 }
 INCIDENTAL = (

@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     DROPOUT_LAYERS = 10
     SYNTHETIC_CLASSES = 11
     SYNTHETIC_CLIENT = 12
+    NOISE = 14
 
 
 def generator(seed: int, purpose: Purpose, round_: int = 0, client: int = 0) -> np.random.Generator:

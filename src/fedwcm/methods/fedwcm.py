@@ -32,6 +32,7 @@ the algorithm box and the gain is exactly 1 − α. The printed weights sum to a
 the step by the number of sampled clients.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -99,14 +100,16 @@ class WCM(ClientStatistics, FedCM):
             report["deviation"] = local_deviations(counts, self.target)
         return report
 
+    def statistics_range(self, population: Population) -> Mapping[str, tuple[float, float]]:
+        """Return the bounds of a client's numbers; a client's own distance from the target may also be 0."""
+        local = {"score": self.score == "local", "deviation": True}
+        bounds = super().statistics_range(population)
+        return {key: (0.0 if local[key] else least, most) for key, (least, most) in bounds.items()}
+
     def with_statistics(self, s: State, statistics: Report) -> State:
         """Return the state with ŝ, the mean score of all clients, and the mean of what else they reported."""
         means = {f"mean_{key}": torch.tensor(np.mean(values)) for key, values in statistics.items()}
         return {**s, **means}
-
-    def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
-        upload, report, c = super().finish(w, c, ctx)
-        return upload, {**report, **self.client_statistics(ctx.clients.counts, ctx.population)}, c
 
     def weights(self, s: State, cohort: Cohort) -> Floats:
         """Return w_k (Eq. 4)."""
