@@ -19,7 +19,7 @@ REFERENCE = {
         *("fedwcm.partition", "fedwcm.partitions"),
         *("fedwcm.report", "fedwcm.load", "fedwcm.normalizer", "fedwcm.Result"),
     ),
-    "method": ("fedwcm.core.method", "fedwcm.core.mixins", "fedwcm.core.types"),
+    "method": ("fedwcm.core.method", "fedwcm.core.mixins", "fedwcm.core.optimizer_rule", "fedwcm.core.types"),
     "loss": ("fedwcm.core.loss", "fedwcm.core.batch"),
     "sampler": ("fedwcm.core.sampler",),
     "dataset": ("fedwcm.data.dataset", "fedwcm.data.partition.protocol"),

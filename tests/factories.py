@@ -24,6 +24,7 @@ from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.network import Network
+from fedwcm.engine.optimizer import Optimizer
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.engine.server import RoundResult, update
@@ -149,21 +150,23 @@ def make_trainer(
     epochs: int | None = 2,
     steps: int | None = None,
     batch_size: int = 8,
-    weight_decay: float = 0.0,
-    clip: float | None = None,
     seed: int = 5,
+    **optimizer: Any,
 ) -> ClientTrainer:
-    """Training of clients, one by one or stacked."""
-    network = Network(module)
+    """Training of clients, one by one or stacked, by plain SGD or an optimizer with these options."""
+    network, chosen = Network(module), Optimizer(**optimizer)
     return ClientTrainer(
         method=method,
         loss=loss or CrossEntropy(),
         sampler=Uniform(),
         augmentation=augmentation,
         forward=stacked_forward(network) if stacked else SequentialForward(network),
-        population=population(federation, epochs, batch_size, steps=steps),
-        weight_decay=weight_decay,
-        clip=clip,
+        population=replace(
+            population(federation, epochs, batch_size, steps=steps),
+            momentum=chosen.momentum,
+            nesterov=chosen.nesterov,
+        ),
+        optimizer=chosen,
         seed=seed,
     )
 

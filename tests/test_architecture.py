@@ -18,7 +18,7 @@ ALLOWED: dict[str, set[str]] = {
     "samplers": {"core"},
     "teacher": {"core", "data"},
     "data": {"core"},
-    "models": {"core"},
+    "models": {"core", "balance"},
     "metrics": {"core", "engine"},
     "engine": {"core", "models"},
     "privacy": {"core"},
@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "watch": {"config", "runs"},
     "reports": {"core", "config", "data", "metrics", "runs"},
     "flower": {"core", "engine", "config", "data", "models", "runs", "privacy", *ZOO},
+    "reproduce": {"api", "core", "config", "data", "methods", "models", "privacy", "reports", "runs"},
     "testing": {"core", "engine", "config", *ZOO},
 }
 """What each room may import of the others; the public layer (`api`, `cli`) may import all."""

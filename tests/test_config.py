@@ -26,7 +26,7 @@ def test_defaults_are_those_of_the_dataclasses() -> None:
 def test_written_configuration_reads_back_the_same(tmp_path: Path) -> None:
     settings = {
         "method.name": "fedwcm",
-        "method.target": [0.5, 0.5],
+        "run.target": [0.5, 0.5],
         "local.clip": 10.0,
         "data.augment": True,
         "partition.name": "fedgrab",
@@ -68,7 +68,7 @@ def test_another_method_does_not_inherit_the_options_of_the_old_one() -> None:
             {"method.name": "fedcm", "method.momentum_norm": "nominal", "method.alpha": 0.2},
         ),
         ("fedavg[local.lr=0.03]", {"method.name": "fedavg", "local.lr": 0.03}),
-        ("fedwcm[target=[0.5,0.5]]", {"method.name": "fedwcm", "method.target": [0.5, 0.5]}),
+        ("fedwcm[run.target=[0.5,0.5]]", {"method.name": "fedwcm", "run.target": [0.5, 0.5]}),
         ("fedcm-nominal", {"method.name": "fedcm", "method.momentum_norm": "nominal"}),
         (
             "fedcm-nominal[alpha=0.5]",

@@ -45,6 +45,6 @@ def test_its_weights_average_directions(monkeypatch: pytest.MonkeyPatch) -> None
 
     from fednova import FedNova  # type: ignore[import-not-found]
 
-    cohort = SimpleNamespace(samples=np.array([10, 30]), steps=np.array([1, 6]))
+    cohort = SimpleNamespace(samples=np.array([10, 30]), path=np.array([0.1, 0.6]))
     weights = FedNova().weights({}, cohort)
-    assert weights * cohort.steps == pytest.approx(np.array([0.25, 0.75]) * (0.25 * 1 + 0.75 * 6))
+    assert weights * cohort.path == pytest.approx(np.array([0.25, 0.75]) * (0.25 * 0.1 + 0.75 * 0.6))

@@ -323,9 +323,17 @@ def test_a_misspelt_option_is_answered_with_the_nearest_one() -> None:
 
 
 def test_a_target_that_is_no_distribution_stops_the_run_before_its_first_round() -> None:
-    training = make_trainer(FedWCM(target=(0.5, 0.6, 0.1)), DATA.federation, linear())
-    with pytest.raises(ValueError, match="target must sum to 1"):
-        make_rounds(training, DATA.federation).start(*training.forward.network.initial())
+    training = make_trainer(FedWCM(), DATA.federation, linear())
+    with pytest.raises(ValueError, match=r"run\.target must sum to 1"):
+        dataclasses.replace(training.population, target=np.array([0.5, 0.6, 0.1]))
+
+
+def test_a_target_equal_to_the_gathered_distribution_makes_all_weights_equal() -> None:
+    training = make_trainer(FedWCM(), DATA.federation, linear())
+    uniform, own = training.population, dataclasses.replace(training.population, target=training.population.prior)
+    scores = [FedWCM().client_statistics(DATA.federation.counts, facts)["score"] for facts in (uniform, own)]
+    assert scores[0].std() > 0
+    np.testing.assert_array_equal(scores[1], np.zeros(len(scores[1])))
 
 
 @pytest.mark.parametrize("method", [FedCM, FedWCM, FedWCMX])

@@ -12,6 +12,7 @@ unless given).
     w_k = exp(s_k / T) / Σ_j exp(s_j / T)            Eq. 4; FedWCM-X multiplies by n_k and renormalises
     α⁺  = α₀ + (1 − α₀)(1 − e^(−D)) · ŝ_round / ŝ    Eq. 5, kept in [α₀, 1 − ALPHA_MARGIN]
     g   = (1 − α) · mean_k ⌈n_k/b⌉ / (n̄/b)           momentum gain under nominal normalisation
+    a_c = τ (log p_c − log p̂_c)                      added to the logits in training, or subtracted afterwards
 """
 
 from typing import Literal
@@ -25,6 +26,12 @@ ScoreRule = Literal["scarcity", "absolute", "local"]
 ALPHA_MARGIN = 1e-6
 """Distance that the adaptive alpha keeps from 1, so that momentum is damped but never switched off."""
 
+ABSENT = 0.5
+"""Samples that a class without any counts as in a gathered distribution, so that its logarithm is finite."""
+
+SMALLEST_SHARE = 1e-9
+"""Added to every share before its logarithm is taken."""
+
 _ROUNDING = 1e-12
 """A discrepancy below this is rounding error of the division by the total; the data counts as balanced."""
 
@@ -32,13 +39,13 @@ _ROUNDING = 1e-12
 def discrepancy(counts: ArrayLike, target: ArrayLike | None = None) -> float:
     """Return D = ‖p̂ − p‖₁, the distance of the global class distribution from the target, in [0, 2)."""
     table = _checked_counts(counts)
-    return _distance(_distribution(table), _checked_distribution("target", target, table.shape[1]))
+    return _distance(_distribution(table), checked_distribution("target", target, table.shape[1]))
 
 
 def local_deviations(counts: ArrayLike, target: ArrayLike | None = None) -> Floats:
     """Return ‖p̂ − p_k‖₁ of every client: how far its own class distribution is from the target, in [0, 2)."""
     table = _checked_counts(counts)
-    wanted = _checked_distribution("target", target, table.shape[1])
+    wanted = checked_distribution("target", target, table.shape[1])
     deviations: Floats = np.abs(table / table.sum(axis=1, keepdims=True) - wanted).sum(axis=1)
     return deviations
 
@@ -59,8 +66,8 @@ def client_scores(
         return local_deviations(counts, target)
     table = _checked_counts(counts)
     classes = table.shape[1]
-    wanted = _checked_distribution("target", target, classes)
-    present = _distribution(table) if prior is None else _checked_distribution("prior", prior, classes)
+    wanted = checked_distribution("target", target, classes)
+    present = _distribution(table) if prior is None else checked_distribution("prior", prior, classes)
     if rule == "scarcity":
         deviation = np.maximum(wanted - present, 0.0)
     elif rule == "absolute":
@@ -139,6 +146,28 @@ def momentum_gain(alpha: float, samples: ArrayLike, batch_size: int) -> float:
     return float((1.0 - alpha) * np.ceil(n / batch_size).mean() / (n.mean() / batch_size))
 
 
+def prior_shift(
+    counts: ArrayLike, target: ArrayLike | None = None, tau: float = 1.0, absent: float = ABSENT
+) -> Floats:
+    """Return τ (log p − log p̂), by which a skewed class distribution shifts the logits of a model.
+
+    A loss that adds it to the logits trains a model for the target distribution. From the logits of a model that
+    was trained without it, it is subtracted afterwards. Never do both.
+
+    Args:
+        counts: samples of each class, in rows: `(clients × classes)`, or a single row over all clients.
+        target: p̂, the distribution that the model will meet; uniform if not given.
+        tau: strength; 0 changes nothing, 1 is Bayes' rule.
+        absent: samples that a class without any counts as.
+    """
+    table = _checked_counts(counts)
+    wanted = checked_distribution("target", target, table.shape[1])
+    filled = np.maximum(table, absent)
+    shares = filled / filled.sum(axis=1, keepdims=True)
+    shift: Floats = tau * (np.log(shares + SMALLEST_SHARE) - np.log(wanted + SMALLEST_SHARE))
+    return shift
+
+
 def _checked_counts(counts: ArrayLike) -> Floats:
     table = np.asarray(counts, dtype=np.float64)
     if table.ndim != 2 or 0 in table.shape:
@@ -154,7 +183,8 @@ def _checked_counts(counts: ArrayLike) -> Floats:
     return table
 
 
-def _checked_distribution(name: str, values: ArrayLike | None, classes: int) -> Floats:
+def checked_distribution(name: str, values: ArrayLike | None, classes: int) -> Floats:
+    """Return shares of the classes that are none negative and sum to 1; uniform ones if none are given."""
     if values is None:
         return np.full(classes, 1.0 / classes)
     p = _checked_vector(name, values)

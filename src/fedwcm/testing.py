@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedwcm.config.options import make, plain
-from fedwcm.core.batch import Batch
-from fedwcm.core.loss import Loss
+from fedwcm.core.batch import Batch, Outputs
+from fedwcm.core.loss import Loss, LossGradient
 from fedwcm.core.method import Method
 from fedwcm.core.types import Context, Population, Vec
 from fedwcm.engine.backends.in_process import InProcess
@@ -32,6 +32,7 @@ from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.network import Network
+from fedwcm.engine.optimizer import Optimizer
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.engine.store import ClientStore
@@ -180,9 +181,9 @@ CHECKS: tuple[Check, ...] = (
 class _Flat(CrossEntropy):
     """Cross-entropy times zero: every point is stationary."""
 
-    def with_gradient(self, logits: Tensor, batch: Batch, ctx: Context) -> tuple[Tensor, Tensor]:
-        loss, gradient = super().with_gradient(logits, batch, ctx)
-        return loss * 0.0, gradient * 0.0
+    def with_gradient(self, outputs: Outputs, batch: Batch, ctx: Context) -> LossGradient:
+        loss, by_logits, _ = super().with_gradient(outputs, batch, ctx)
+        return LossGradient(loss * 0.0, by_logits * 0.0)
 
 
 def _engine(
@@ -212,8 +213,7 @@ def _engine(
         augmentation=None,
         forward=stacked_forward(network) if stacked else SequentialForward(network),
         population=population,
-        weight_decay=0.0,
-        clip=None,
+        optimizer=Optimizer(),
         seed=SEED,
     )
     first = trainer.clients(np.array([0]), [federation.shard(0)])

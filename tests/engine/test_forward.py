@@ -48,7 +48,7 @@ def models_and_inputs(network: Network, shape: tuple[int, ...] = (FEATURES,)) ->
 
 
 def gradient(forward: Forward, loss: Tensor) -> Vec:
-    return forward.backward(loss, torch.ones_like(loss)).vector()
+    return forward.backward((loss, torch.ones_like(loss))).vector()
 
 
 def both(
@@ -115,7 +115,7 @@ def test_a_gradient_can_be_had_as_a_vector_or_added_to_the_models(build: Build, 
     plain = gradient(forward, loss(forward(w, inputs, track=True), w[0]))
     moved = w.clone()
     outputs = forward(moved, inputs, track=True)
-    forward.backward(loss(outputs, w[0]), rates).add_to(moved)
+    forward.backward((loss(outputs, w[0]), rates)).add_to(moved)
     np.testing.assert_allclose(moved.numpy(), (w + rates[:, None] * plain).numpy(), **EXACT)
     here, afresh = (f(moved, inputs, track=True).logits.detach() for f in (forward, way(Network(build()))))
     assert torch.equal(here, afresh)  # of the models as they are now, not of what they were
@@ -130,13 +130,13 @@ def test_models_moved_uphill_are_the_same_whether_written_out_or_not(build: Buil
     forward, ends = LinearStack(network), []
     for lazily in (False, True):
         before = loss(forward(w, inputs, track=True), w[0])
-        slopes = forward.backward(before, torch.ones_like(before))
+        slopes = forward.backward((before, torch.ones_like(before)))
         point = (forward if lazily else DenseAscent()).ascend(w, slopes, rho)
         assert isinstance(point, AscendedModels) == (lazily and loss is not of_the_head_on_other_features)
         outputs = point.outputs() if isinstance(point, AscendedModels) else forward(point, inputs, track=False)
         after = loss(outputs, w[0])
         ends.append([outputs.logits.detach(), outputs.head(outputs.features).detach(), after.detach()])
-        ends[-1].append(forward.backward(after, torch.ones_like(after)).vector())
+        ends[-1].append(forward.backward((after, torch.ones_like(after))).vector())
     for written, lazy in zip(*ends, strict=True):
         np.testing.assert_allclose(lazy.numpy(), written.numpy(), rtol=1e-9, atol=1e-12)
     assert not torch.allclose(ends[0][-1], slopes.vector(), rtol=1e-3)
@@ -147,7 +147,7 @@ def test_a_zero_gradient_leads_nowhere() -> None:
     w, inputs = models_and_inputs(network)
     forward = LinearStack(network)
     logits = forward(w, inputs, track=True).logits
-    point = forward.ascend(w, forward.backward(logits, torch.zeros_like(logits)), 0.5)
+    point = forward.ascend(w, forward.backward((logits, torch.zeros_like(logits))), 0.5)
     assert isinstance(point, AscendedModels)
     assert torch.equal(point.outputs().logits, logits)
 
@@ -163,8 +163,28 @@ def test_a_gradient_with_respect_to_the_logits_goes_on_to_the_models(way: Way) -
     by_logits = outputs.logits.detach().softmax(dim=-1)
     by_logits[..., 0] -= 1.0
     np.testing.assert_allclose(
-        forward.backward(outputs.logits, by_logits / BATCH).vector().numpy(), plain.numpy(), **EXACT
+        forward.backward((outputs.logits, by_logits / BATCH)).vector().numpy(), plain.numpy(), **EXACT
     )
+
+
+@pytest.mark.parametrize("build", [mlp, unbiased, deep, linear])
+@pytest.mark.parametrize("way", [SequentialForward, VmapForward, LinearStack])
+def test_gradients_with_respect_to_logits_and_features_go_on_to_the_models(build: Build, way: Way) -> None:
+    network = Network(build())
+    w, inputs = models_and_inputs(network)
+    k = 1 if way is SequentialForward else K
+    forward = way(network)
+    if build is linear:  # its features are its inputs
+        expected = gradient(forward, first_class(forward(w[:k], inputs[:k], track=True), w[0]))
+    else:
+        outputs = forward(w[:k], inputs[:k], track=True)
+        expected = gradient(forward, first_class(outputs, w[0]) + of_features(outputs, w[0]))
+    outputs = forward(w[:k], inputs[:k], track=True)
+    by_logits = outputs.logits.detach().softmax(dim=-1)
+    by_logits[..., 0] -= 1.0
+    by_features = 2.0 * outputs.features.detach() / BATCH
+    found = forward.backward((outputs.logits, by_logits / BATCH), (outputs.features, by_features))
+    np.testing.assert_allclose(found.vector().numpy(), expected.numpy(), **EXACT)
 
 
 def test_the_features_of_softmax_regression_are_its_inputs() -> None:

@@ -65,9 +65,28 @@ def test_every_sampler_gives_the_simulator_s_model(sampler: str) -> None:
     assert_same(in_simulator("scaffold", **changes), on_flower("scaffold", **changes))
 
 
-def test_a_fixed_number_of_steps_gives_the_simulator_s_model() -> None:
-    changes = {"local.epochs": "none", "local.steps": 5}
-    assert_same(in_simulator("scaffold", **changes), on_flower("scaffold", **changes))
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("fedwcm-x", {"local.epochs": "none", "local.steps": 5, "local.momentum": 0.5, "local.nesterov": True}),
+        ("fedprox", {"local.optimizer": "adam", "local.lr": 0.01}),
+    ],
+)
+def test_other_local_training_gives_the_simulator_s_model(method: str, changes: dict[str, Any]) -> None:
+    assert_same(in_simulator(method, **changes), on_flower(method, **changes))
+
+
+def test_an_average_over_rounds_and_a_target_give_the_simulator_s_model() -> None:
+    changes = {
+        "server.ema": 0.8,
+        "run.target": ",".join(["0.1"] * 8 + ["0.15", "0.05"]),
+        "loss.name": "prior_ce",
+        "loss.prior": "global",
+    }
+    averaged, plain = on_flower("fedwcm", **changes), on_flower("fedwcm", **{**changes, "server.ema": 0.0})
+    assert_same(in_simulator("fedwcm", **changes), averaged)
+    assert [record.plain_accuracy for record in averaged.history] == [r.test_accuracy for r in plain.history]
+    assert not torch.equal(averaged.model["head.weight"], plain.model["head.weight"])
 
 
 def test_another_seed_gives_another_model() -> None:

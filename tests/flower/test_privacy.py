@@ -23,7 +23,7 @@ from .wire import Mischief, WireGrid
 
 pytest.importorskip("tenseal", reason="TenSEAL is not installed: pip install 'fedwcm[he]'")
 
-SEALED = {"privacy.mode": "he"}
+SEALED: dict[str, Any] = {"privacy.mode": "he"}
 
 
 def play(mischief: Mischief | None = None, **changes: Any) -> Any:
@@ -95,9 +95,9 @@ def overheard(**changes: Any) -> tuple[dict[int, int], dict[int, set[float]]]:
         for record in [*reply.content.config_records.values(), *reply.content.metric_records.values()]:
             for key, value in record.items():
                 if key == "samples":
-                    samples[client] = int(value)  # type: ignore[arg-type]
+                    samples[client] = int(str(value))
                 if key in ("score", "report/score"):
-                    scores.setdefault(client, set()).add(float(value))  # type: ignore[arg-type]
+                    scores.setdefault(client, set()).add(float(str(value)))
         return reply
 
     nodes.mischief = listen

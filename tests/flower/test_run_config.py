@@ -30,9 +30,9 @@ def test_tables_and_dotted_overrides_of_flower_are_our_options() -> None:
 
 
 def test_options_in_brackets_reach_what_flower_s_config_cannot_hold() -> None:
-    config = read({"method.name": "fedwcm[target=[0.5, 0.5], local.clip=3.0]"}).config
+    config = read({"method.name": "fedwcm[run.target=[0.5, 0.5], local.clip=3.0]"}).config
     assert config.method.name == "fedwcm"
-    assert config.method.options["target"] == [0.5, 0.5]
+    assert config.run.target == (0.5, 0.5)
     assert config.local.clip == 3.0
 
 

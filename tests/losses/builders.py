@@ -45,7 +45,11 @@ def batch_of(labels: Sequence[Sequence[int]] | Tensor, weight: Tensor | None = N
 
 
 def context_of(
-    counts: Sequence[Sequence[int]], round_: int = 0, rounds: int = 10, message: State | None = None
+    counts: Sequence[Sequence[int]],
+    round_: int = 0,
+    rounds: int = 10,
+    message: State | None = None,
+    target: Sequence[float] | None = None,
 ) -> Context:
     """The context of clients that have so many samples of each class, who are all the clients there are."""
     table = np.array(counts)
@@ -59,6 +63,7 @@ def context_of(
         rounds=rounds,
         epochs=1,
         batch_size=8,
+        target=None if target is None else np.array(target),
     )
     clients = Clients(np.arange(len(table)), samples, table, -(-samples // 8))
     return context(torch.zeros(3, dtype=torch.float64), clients, population, round_, message)

@@ -342,9 +342,9 @@ class Counting(VmapForward):
 
     gradients = 0
 
-    def backward(self, outputs: Tensor, by_outputs: Tensor) -> Gradient:
+    def backward(self, *pairs: tuple[Tensor, Tensor]) -> Gradient:
         self.gradients += 1
-        return super().backward(outputs, by_outputs)
+        return super().backward(*pairs)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -69,13 +69,47 @@ def run_fedspeed(
     *,
     rho: float,
     eps: float = SAM_EPS,
+    printed: bool = False,
     **options: Any,
 ) -> list[Vector]:
     """FedSpeed (Sun et al. 2023) as released: FedDyn with g = grad(y + e). The mean over S is uniform.
 
     `lam` is 1/lambda of its paper, and the pull to x is at y, not at y + e.
     """
-    return run_feddyn(x0, sharpness_aware(gradient, rho, eps), sizes, cohorts, **options)
+    perturbed = sharpness_aware(gradient, rho, eps)
+    if printed:
+        return run_fedspeed_box(x0, perturbed, sizes, cohorts, **options)
+    return run_feddyn(x0, perturbed, sizes, cohorts, **options)
+
+
+def run_fedspeed_box(
+    x0: ArrayLike,
+    gradient: Gradient,
+    sizes: ArrayLike,
+    cohorts: Cohorts,
+    *,
+    lam: float,
+    relative: bool = False,
+    server_lr: float = 1.0,
+    average: str = "uniform",
+    **local: Any,
+) -> list[Vector]:
+    """FedSpeed's algorithm box, in its own letters: ghat_i, and the mean over S of x_K - ghat_i / lam."""
+    fed = Federation(sizes, cohorts, **local)
+    ghat = fed.nothing(x0)
+
+    def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+        corrected = {}
+        for k in cohort:
+            lam_k = lam / fed.relative_size(k) if relative else lam
+            y = x.copy()
+            for b in range(fed.steps(k)):
+                y = y - eta * (gradient(k, r, b, y) - ghat[k] + lam_k * (y - x))
+            ghat[k] = ghat[k] - lam_k * (y - x)
+            corrected[k] = y - ghat[k] / lam_k
+        return x + server_lr * (fed.mean(corrected, average) - x)
+
+    return fed.run(x0, play)
 
 
 def run_fedsmoo(
@@ -87,6 +121,7 @@ def run_fedsmoo(
     lam: float,
     rho: float,
     eps: float = SAM_EPS,
+    printed: bool = False,
     relative: bool = False,
     server_lr: float = 1.0,
     average: str = "uniform",
@@ -100,6 +135,7 @@ def run_fedsmoo(
     fed = Federation(sizes, cohorts, **local)
     h, mu = fed.nothing(x0), fed.nothing(x0)
     s = np.zeros(np.shape(x0))
+    last = fed.nothing(x0)
 
     def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
         nonlocal s
@@ -110,10 +146,12 @@ def run_fedsmoo(
             for b in range(fed.steps(k)):
                 e = ascent(gradient(k, r, b, y) - mu[k] - s, rho, eps)
                 mu[k] = mu[k] + e - s  # every step, after its use
+                last[k] = e
                 y = y - eta * (gradient(k, r, b, y + e) + lam_k * (y - x) + lam_k * h[k])
             moves[k] = y - x
             h[k] = h[k] + moves[k]
-        s = ascent(fed.mean({k: mu[k] for k in cohort}), rho, eps)  # s <- rho mubar / ||mubar||
+        sent = {k: mu[k] - last[k] if printed else mu[k] for k in cohort}  # the box takes the last e off
+        s = ascent(fed.mean(sent), rho, eps)  # s <- rho mubar / ||mubar||
         return x + server_lr * fed.mean(moves, average) + fed.mean(h)  # FedDyn's server
 
     return fed.run(x0, play)

@@ -8,7 +8,7 @@ from fedwcm.config.schema import Config, from_settings, method_settings, overlay
 from fedwcm.metrics.classification import summarise
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.records import RoundRecord, SplitRecord, Summary, outcome_of
+from fedwcm.runs.records import ComparisonIndex, RoundRecord, SplitRecord, Summary, outcome_of
 
 CLASSES = ("cat", "dog", "owl", "elk")
 
@@ -75,7 +75,7 @@ def write_comparison(
             name = f"m{rank}-seed{seed}"
             write_run(out / "runs" / name, method, seed, skill=0.6 + 0.3 * rank / len(methods), **options)  # type: ignore[arg-type]
             labels[name] = method
-    ComparisonFolder(out).write_index(labels)
+    ComparisonFolder(out).write_index(ComparisonIndex(labels=labels))
     return out
 
 

@@ -100,8 +100,10 @@ def test_the_best_of_each_column_is_bold_and_no_diverged_one(tmp_path: Path) -> 
     finals = [RunFolder(out / "runs" / f"m{i}-seed0").summary().final_accuracy for i in range(3)]
     bold = [re.search(r"<strong>([\d.]+)</strong>", row.split("</td>")[0]) for row in rows]
     best = max(range(2), key=lambda i: finals[i])
-    assert [i for i, found in enumerate(bold) if found] == [best]
-    assert "1 diverged" in rows[2]
+    numbers = [int(row.split('"')[1]) for row in rows]
+    assert numbers == [best, 1 - best, 2]  # sorted, the diverged one last
+    assert [number for number, found in zip(numbers, bold, strict=True) if found] == [best]
+    assert "(diverged)" in rows[2]
 
 
 def test_a_large_comparison_stays_below_two_megabytes(tmp_path: Path) -> None:

@@ -251,3 +251,14 @@ def test_of_very_many_clients_the_split_holds_every_so_many(tmp_path: Path) -> N
     assert split.clients == len(counts)
     assert np.array_equal(split.counts, counts[:: split.every])
     assert len(counts) / split.every <= 2_000
+
+
+def test_an_unbalanced_test_set_is_said_with_the_mean_over_its_classes(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run")
+    assert not any("unbalanced" in note for note in told(path).notes)
+    folder = RunFolder(path)
+    summary = folder.summary()
+    first, *others = summary.confusion or ()
+    folder.write_summary(replace(summary, confusion=(tuple(5 * n for n in first), *others)))
+    (said,) = [note for note in told(path).notes if "unbalanced" in note]
+    assert f"{summary.balanced_accuracy:.3f}" in said

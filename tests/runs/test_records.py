@@ -9,7 +9,7 @@ from fedwcm.core.json_record import RecordError, finite
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.discovery import find_runs
 from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.records import Outcome, RoundRecord, outcome_of
+from fedwcm.runs.records import ComparisonIndex, Outcome, RoundRecord, outcome_of
 from tests.records import round_record, summary
 
 TESTED = {"test_accuracy": 0.5, "test_loss": 1.0, "balanced_accuracy": 0.5, "macro_f1": 0.4, "many": 0.5}
@@ -102,7 +102,7 @@ def test_the_outcome_is_that_of_the_round_selected_on_validation_data() -> None:
 def test_runs_are_found_in_a_folder_in_comparisons_and_below(tmp_path: Path) -> None:
     comparison = ComparisonFolder(tmp_path / "b")
     planned = [comparison.run_path("fedcm[alpha=0.2]", seed) for seed in (0, 1)]
-    comparison.write_index({path.name: "fedcm[alpha=0.2]" for path in planned})
+    comparison.write_index(ComparisonIndex(labels={path.name: "fedcm[alpha=0.2]" for path in planned}))
     for folder in (tmp_path / "a", tmp_path / "a" / "nested", tmp_path / "c" / "d", planned[0]):
         folder.mkdir(parents=True)
         RunFolder(folder).config_file.write_text("")

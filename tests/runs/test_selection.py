@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 import fedwcm
 from fedwcm.cli import main
 from fedwcm.config.schema import RunOptions
-from fedwcm.reports.table import shown_columns
+from fedwcm.reports.table import columns_of
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.records import RoundRecord, selected_record
 from fedwcm.runs.selection import out_of_patience
@@ -140,9 +140,9 @@ def test_a_comparison_carries_what_to_choose_by(tmp_path: Path) -> None:
     assert {name: values["val_accuracy"] for name, values in outcomes.items()} == {
         name: summary.val_accuracy for name, summary in summaries.items()
     }
-    assert [row.values["selected_accuracy"][0] for row in found.rows] == [
-        summary.selected_accuracy for summary in summaries.values()
-    ]
-    assert "| selected |" in found.table
+    assert {row.label: row.values["selected_accuracy"].mean for row in found.rows} == {
+        label: folder.summary().selected_accuracy for label, (folder,) in found.runs.items()
+    }
+    assert " selected " in found.table
     without = [row for row in found.rows if row.values.update(selected_accuracy=None, val_accuracy=None) is None]
-    assert "selected_accuracy" not in shown_columns(without)
+    assert "selected_accuracy" not in columns_of(without)

@@ -1,12 +1,11 @@
 """`fedwcm.compare`: every method × seed × grid point as a run of its own, then one table and one report."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from fedwcm.api.execution import run_apart, run_here
+from fedwcm.api.execution import run_cells
 from fedwcm.api.plan import Cell, check, plan
 from fedwcm.api.request import flags_in, request
 from fedwcm.api.types import (
@@ -19,21 +18,27 @@ from fedwcm.api.types import (
     PartitionLike,
     SamplerLike,
 )
+from fedwcm.config.schema import Diagnostic
 from fedwcm.core.checks import require
-from fedwcm.reports.table import Row, csv_table, markdown_table, rows_of, run_numbers
+from fedwcm.reports.load import load_runs
+from fedwcm.reports.table import Row, rows_of
+from fedwcm.reports.table_files import csv_table, latex_table, markdown_table
+from fedwcm.reports.verdicts import comparison_headline, verdict_records
 from fedwcm.reports.write import report_or_warn
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.lock import locked
 from fedwcm.runs.progress import Progress, Silent
+from fedwcm.runs.records import ComparisonIndex
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """All runs of a comparison, by label, and the page about them; None if none was asked for."""
+    """All runs of a comparison by label, the table and what it says, and the page; None if none was asked for."""
 
     runs: dict[str, list[RunFolder]]
     rows: list[Row]
+    headline: list[str]
     report: Path | None
 
     @property
@@ -66,6 +71,7 @@ def compare(
     image_size: int | None = None,
     normalize: Literal["auto", "standard", "none"] | Sequence[float] | Sequence[Sequence[float]] | None = None,
     test_fraction: float | None = None,
+    test_clients: float | Sequence[str] | Sequence[int] | None = None,
     val_fraction: float | None = None,
     augment: bool | None = None,
     imbalance: float | Literal["none"] | None = None,
@@ -85,7 +91,7 @@ def compare(
     patience: int | None = None,
     device: str | None = None,
     privacy: Literal["none", "he"] | None = None,
-    diagnostics: Sequence[Literal["concentration"]] | None = None,
+    diagnostics: Sequence[Diagnostic] | None = None,
     track: Sequence[str] | None = None,
     backend: Literal["auto", "sequential", "vectorized", "parallel"] | None = None,
 ) -> Comparison:
@@ -119,6 +125,7 @@ def compare(
         image_size: side of the square that images are scaled and cut to.
         normalize: `auto`, `standard`, `none`, or `[mean, std]`.
         test_fraction: share held out for testing where the data has no test part; 0.2 by default.
+        test_clients: hold out whole clients for testing instead: their share, or their names.
         val_fraction: share of the training data held out for validation, which selects the model that is kept.
         augment: flip and crop images at random.
         imbalance: samples of the rarest class over those of the most frequent, in (0, 1], made by leaving samples
@@ -139,7 +146,7 @@ def compare(
         patience: evaluations in a row without a better one on the validation data after which a run stops.
         device: `auto`, `cpu`, `cuda`, `mps`, …
         privacy: `none`, or `he`: gather the class distribution under homomorphic encryption.
-        diagnostics: what else to measure at every evaluation: `concentration`.
+        diagnostics: what else to measure at every evaluation: `concentration`, `train_set`, `clients`.
         track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
         backend: `auto`, `sequential`, `vectorized` or `parallel`.
     """
@@ -148,23 +155,27 @@ def compare(
     cells = plan(methods, seeds, grid or {}, common, Path(out))
     check(cells)
     with locked(Path(out)):
-        ComparisonFolder(Path(out)).write_index({cell.folder.name: cell.label for cell in cells})
-        if jobs == 1:
-            for number, cell in enumerate(cells, 1):
-                run_here(cell, f"{number}/{len(cells)}", progress())
-        else:
-            run_apart(cells, jobs, sys.stderr.write if progress is not Silent else lambda _: 0)
-        return collect(cells, Path(out), report)
+        folder = ComparisonFolder(Path(out))
+        labels = {cell.folder.name: cell.label for cell in cells}
+        most_jobs = max(jobs, folder.index().jobs or 1)  # some of the runs may be there from then
+        index = ComparisonIndex(labels=labels, jobs=most_jobs, grid=tuple(grid or {}))
+        folder.write_index(index)
+        run_cells(cells, jobs, progress)
+        return collect(cells, index, Path(out), report)
 
 
-def collect(cells: Sequence[Cell], out: Path, report: bool) -> Comparison:
-    """Tabulate the finished runs, and write the report."""
+def collect(cells: Sequence[Cell], index: ComparisonIndex, out: Path, report: bool) -> Comparison:
+    """Tabulate the finished runs, judge them, and write the report."""
     runs: dict[str, list[RunFolder]] = {}
     for cell in cells:
         runs.setdefault(cell.label, []).append(RunFolder(cell.folder))
-    rows = rows_of(
-        {label: [run_numbers(folder.summary()) for folder in folders] for label, folders in runs.items()}
+    groups = load_runs([out])
+    rows, headline = rows_of(groups), comparison_headline(groups)
+    folder = ComparisonFolder(out)
+    folder.write_index(
+        replace(index, outcomes=folder.outcomes(index.labels), verdicts=tuple(verdict_records(groups)))
     )
-    ComparisonFolder(out).write_outcomes({cell.folder.name: cell.label for cell in cells})
-    ComparisonFolder(out).write_tables(csv_table(rows), f"# Comparison\n\n{markdown_table(rows)}\n")
-    return Comparison(runs, rows, report_or_warn(out) if report else None)
+    joined = "\n\n".join(headline)
+    text = f"# Comparison\n\n{joined}\n\n{markdown_table(rows)}\n"
+    folder.write_tables(csv_table(rows), latex_table(rows), text)
+    return Comparison(runs, rows, headline, report_or_warn(out) if report else None)

@@ -39,6 +39,7 @@ def partition(
     encoding: str | None = None,
     image_size: int | None = None,
     test_fraction: float | None = None,
+    test_clients: float | Sequence[str] | Sequence[int] | None = None,
     val_fraction: float | None = None,
     imbalance: float | Literal["none"] | None = None,
     partition: PartitionLike | None = None,
@@ -64,6 +65,7 @@ def partition(
         encoding: encoding of a text file, such as `latin-1`.
         image_size: side of the square that images are scaled and cut to.
         test_fraction: share held out for testing where the data has no test part; 0.2 by default.
+        test_clients: hold out whole clients for testing instead: their share, or their names.
         val_fraction: share of the training data held out for validation.
         imbalance: samples of the rarest class over those of the most frequent, in (0, 1], made by leaving samples
             out; `"none"` for the data as it is. Named data sets have 0.1 by default.
@@ -91,6 +93,7 @@ def partitions(
     encoding: str | None = None,
     image_size: int | None = None,
     test_fraction: float | None = None,
+    test_clients: float | Sequence[str] | Sequence[int] | None = None,
     val_fraction: float | None = None,
     imbalance: float | Literal["none"] | None = None,
     clients: ClientsLike | None = None,
@@ -118,6 +121,7 @@ def partitions(
         encoding: encoding of a text file, such as `latin-1`.
         image_size: side of the square that images are scaled and cut to.
         test_fraction: share held out for testing where the data has no test part; 0.2 by default.
+        test_clients: hold out whole clients for testing instead: their share, or their names.
         val_fraction: share of the training data held out for validation.
         imbalance: samples of the rarest class over those of the most frequent, in (0, 1], made by leaving samples
             out; `"none"` for the data as it is. Named data sets have 0.1 by default.

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from fedwcm.api.trained import Trained, trained
-from fedwcm.api.types import DataLike, ModelLike
+from fedwcm.api.types import ClientsLike, DataLike, ModelLike
 from fedwcm.config.build import run_dataset
-from fedwcm.config.objects import Objects
+from fedwcm.config.objects import CLIENT_IDS, Objects
 from fedwcm.config.schema import Config
 from fedwcm.data import Dataset, load_dataset, load_rows
 from fedwcm.data.fingerprint import fingerprint
@@ -21,6 +21,7 @@ from fedwcm.data.samples import Rows
 from fedwcm.engine.evaluate import evaluate as evaluate_network
 from fedwcm.engine.network import Network
 from fedwcm.metrics.classification import summarise
+from fedwcm.metrics.clients import OnOwnSamples, named, spread_over_clients
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.records import EvaluationRecord
 
@@ -31,6 +32,7 @@ def evaluate(
     *,
     model: ModelLike | None = None,
     trust: bool = False,
+    adjust: float = 0.0,
     data_dir: str | Path | None = None,
     label: str | None = None,
     client: str | None = None,
@@ -38,6 +40,7 @@ def evaluate(
     drop: Sequence[str] = (),
     encoding: str | None = None,
     test_fraction: float | None = None,
+    clients: ClientsLike | None = None,
 ) -> EvaluationRecord:
     """Test the model of a run. Columns and classes are matched by name.
 
@@ -49,6 +52,7 @@ def evaluate(
         dataset: what to test on, any source that `fedwcm.run` takes; the run's own test rows by default.
         model: what takes the trained weights, as in `fedwcm.load`.
         trust: import the factory that the folder names as `package.module:factory`.
+        adjust: correct the model for the class distribution of its training data, as in `fedwcm.load`.
         data_dir: folder in which named data sets are looked for first.
         label: label column of a table; the training data's by default.
         client: client column of a table, which is not an input.
@@ -56,12 +60,13 @@ def evaluate(
         drop: columns to leave out, by name or pattern.
         encoding: encoding of a text file.
         test_fraction: test only this share of each class, drawn from data without a test part.
+        clients: the client of every sample, if the run was given it and held out some of them (`test_clients`).
 
     Returns:
         The number of `samples`, which they were (`rows`: `run`, `test`, `all` or `drawn`), and the metrics.
     """
-    found = trained(Path(folder), model, trust)
-    own = own_rows(found, RunFolder(Path(folder)).config(), dataset)
+    found = trained(Path(folder), model, trust, adjust)
+    own = own_rows(found, RunFolder(Path(folder)).config(), dataset, clients)
     reading: dict[str, Any] = {
         "data_dir": data_dir,
         "label": label,
@@ -85,7 +90,9 @@ def evaluate(
     return _measured(found, rows, which, RunFolder(Path(folder)))
 
 
-def own_rows(found: Trained, config: Config, dataset: DataLike | None) -> Rows | None:
+def own_rows(
+    found: Trained, config: Config, dataset: DataLike | None, clients: ClientsLike | None = None
+) -> Rows | None:
     """The rows that the run held out, if this is its own data; None for other data.
 
     Raises:
@@ -101,10 +108,17 @@ def own_rows(found: Trained, config: Config, dataset: DataLike | None) -> Rows |
         if dataset is None or not is_text
         else replace(config, data=replace(config.data, dataset=str(dataset)))
     )
+    is_known = clients is not None or not config.partition.name.startswith(CLIENT_IDS)
+    if config.data.test_clients is not None and not is_text and not is_known:
+        raise ValueError(
+            "the run held out clients that it was given as clients=…: pass them again, or the rows that it tested "
+            "cannot be told from those that it trained on"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a reading that may be none
         try:
-            whole = run_dataset(source, Objects() if is_text else Objects(dataset=dataset))
+            given = Objects(dataset=None if is_text else dataset, client_ids=clients)
+            whole = run_dataset(source, given)
         except (ValueError, OSError):
             if dataset is None:
                 raise
@@ -124,7 +138,7 @@ def _same_path(given: str, held: str) -> bool:
 
 
 def _test_rows(dataset: Dataset) -> Rows:
-    return Rows(dataset.name, "test", dataset.x_test, dataset.y_test, None)
+    return Rows(dataset.name, "test", dataset.x_test, dataset.y_test, None, dataset.test_clients)
 
 
 def _measured(found: Trained, rows: Rows, which: str, folder: RunFolder) -> EvaluationRecord:
@@ -135,4 +149,9 @@ def _measured(found: Trained, rows: Rows, which: str, folder: RunFolder) -> Eval
     tested = evaluate_network(network, *network.initial(), inputs, labels, len(found.schema.classes))
     counts, rule = np.array(folder.summary().train_counts), folder.config().run.shot_groups
     metrics = summarise(tested.confusion, counts, rule)
-    return EvaluationRecord(samples=len(rows.x), rows=which, test_loss=tested.loss, **vars(metrics))
+    clients: dict[str, Any] = {}
+    if rows.clients is not None:
+        measure = OnOwnSamples.of(rows.clients)
+        accuracy = measure(tested)
+        clients = {**spread_over_clients(accuracy), "client_accuracy": named(accuracy, measure.names)}
+    return EvaluationRecord(samples=len(rows.x), rows=which, test_loss=tested.loss, **vars(metrics), **clients)

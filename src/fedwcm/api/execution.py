@@ -37,6 +37,15 @@ PATIENCE = 30.0
 """Seconds in which a run of a comparison that was killed saves its progress, and ends."""
 
 
+def run_cells(cells: Sequence[Cell], jobs: int, progress: Callable[[], Progress]) -> None:
+    """Run what is not finished yet: one after the other here, or each in a process of its own."""
+    if jobs == 1:
+        for number, cell in enumerate(cells, 1):
+            run_here(cell, f"{number}/{len(cells)}", progress())
+    else:
+        run_apart(cells, jobs, sys.stderr.write if progress is not Silent else lambda _: 0)
+
+
 def run_here(cell: Cell, position: str, progress: Progress) -> None:
     if done(cell):
         return

@@ -11,6 +11,7 @@ from fedwcm.api.types import MethodLike
 from fedwcm.config.build import RunData, assemble, run_data
 from fedwcm.config.components import Components
 from fedwcm.config.objects import object_label
+from fedwcm.config.recipes import expanded
 from fedwcm.config.schema import INCIDENTAL, Config, Settings, overlay, to_settings
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.folder import RunFolder
@@ -41,7 +42,7 @@ def plan(
     """
     cells = []
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    for method, point, seed in itertools.product(methods, points, seeds):
+    for method, point, seed in itertools.product(expanded(methods), points, seeds):
         own = request(method, None, None, {})
         name = method if isinstance(method, str) else object_label(method)
         for key in point.keys() & own.settings.keys():

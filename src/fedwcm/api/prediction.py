@@ -54,6 +54,7 @@ def predict(
     out: str | Path | None = None,
     model: ModelLike | None = None,
     trust: bool = False,
+    adjust: float = 0.0,
     data_dir: str | Path | None = None,
     label: str | None = None,
     client: str | None = None,
@@ -69,13 +70,14 @@ def predict(
         out: CSV file to write the predictions to.
         model: what takes the trained weights, as in `fedwcm.load`.
         trust: import the factory that the folder names as `package.module:factory`.
+        adjust: correct the model for the class distribution of its training data, as in `fedwcm.load`.
         data_dir: folder in which named data sets are looked for first.
         label: label column, if it is not called as in the training data.
         client: client column, if it is not called as in the training data.
         drop: columns to leave out, by name or pattern.
         encoding: encoding of a text file.
     """
-    found = trained(Path(folder), model, trust)
+    found = trained(Path(folder), model, trust, adjust)
     others = tuple(name for name in (label, client) if name is not None)
     rows = load_rows(
         data,

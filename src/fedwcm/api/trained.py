@@ -14,12 +14,15 @@ from fedwcm.config.models import chosen_model
 from fedwcm.data.normalize import Normalizer
 from fedwcm.data.objects import as_array
 from fedwcm.data.schema import DatasetSchema
+from fedwcm.models.adjusted import adjusted
 from fedwcm.models.facts import ModelFacts
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.model_file import read_facts, read_model
 
 
-def load(folder: str | Path, *, model: ModelLike | None = None, trust: bool = False) -> nn.Module:
+def load(
+    folder: str | Path, *, model: ModelLike | None = None, trust: bool = False, adjust: float = 0.0
+) -> nn.Module:
     """The trained model of a run, in evaluation mode. It takes normalised inputs: see `normalizer`.
 
     Args:
@@ -27,8 +30,10 @@ def load(folder: str | Path, *, model: ModelLike | None = None, trust: bool = Fa
         model: what takes the trained weights, a module, a factory or `package.module:factory`; needed if the run
             was given an object, or names a factory and is not to be trusted.
         trust: import the factory that the folder names as `package.module:factory`.
+        adjust: subtract so many times the log class distribution of the training data, relative to the target,
+            from the logits; 1 is Bayes' rule. Refused for a model whose training accounted for it.
     """
-    return trained(Path(folder), model, trust).module
+    return trained(Path(folder), model, trust, adjust).module
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +49,7 @@ class Trained:
     fingerprint: str | None
 
 
-def trained(folder: Path, model: ModelLike | None, trust: bool) -> Trained:
+def trained(folder: Path, model: ModelLike | None, trust: bool, adjust: float = 0.0) -> Trained:
     """The trained model of a run."""
     run_folder = RunFolder(folder)
     facts = model_facts(run_folder)
@@ -57,7 +62,7 @@ def trained(folder: Path, model: ModelLike | None, trust: bool) -> Trained:
         module.load_state_dict(read_model(run_folder)[0])
     except RuntimeError as error:
         raise ValueError(f"this model does not fit the weights in {folder}: {error}") from error
-    return Trained(module.eval(), input_normalizer(facts), schema, facts.fingerprint)
+    return Trained(adjusted(module.eval(), facts, adjust), input_normalizer(facts), schema, facts.fingerprint)
 
 
 def model_facts(folder: RunFolder) -> ModelFacts:

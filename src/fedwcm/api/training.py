@@ -20,7 +20,7 @@ from fedwcm.api.types import (
     SamplerLike,
 )
 from fedwcm.config.build import Experiment, build
-from fedwcm.config.schema import Config, differences
+from fedwcm.config.schema import Config, Diagnostic, differences
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.reports.write import report_or_warn
 from fedwcm.runs.folder import RunFolder
@@ -64,6 +64,7 @@ def run(
     image_size: int | None = None,
     normalize: Literal["auto", "standard", "none"] | Sequence[float] | Sequence[Sequence[float]] | None = None,
     test_fraction: float | None = None,
+    test_clients: float | Sequence[str] | Sequence[int] | None = None,
     val_fraction: float | None = None,
     augment: bool | None = None,
     imbalance: float | Literal["none"] | None = None,
@@ -84,7 +85,7 @@ def run(
     patience: int | None = None,
     device: str | None = None,
     privacy: Literal["none", "he"] | None = None,
-    diagnostics: Sequence[Literal["concentration"]] | None = None,
+    diagnostics: Sequence[Diagnostic] | None = None,
     track: Sequence[str] | None = None,
     backend: Literal["auto", "sequential", "vectorized", "parallel"] | None = None,
 ) -> Result:
@@ -118,6 +119,7 @@ def run(
         image_size: side of the square that images are scaled and cut to.
         normalize: `auto`, `standard`, `none`, or `[mean, std]`.
         test_fraction: share held out for testing where the data has no test part; 0.2 by default.
+        test_clients: hold out whole clients for testing instead: their share, or their names.
         val_fraction: share of the training data held out for validation, which selects the model that is kept.
         augment: flip and crop images at random.
         imbalance: samples of the rarest class over those of the most frequent, in (0, 1], made by leaving samples
@@ -139,7 +141,7 @@ def run(
         patience: evaluations in a row without a better one on the validation data after which a run stops.
         device: `auto`, `cpu`, `cuda`, `mps`, …
         privacy: `none`, or `he`: gather the class distribution under homomorphic encryption.
-        diagnostics: what else to measure at every evaluation: `concentration`.
+        diagnostics: what else to measure at every evaluation: `concentration`, `train_set`, `clients`.
         track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
         backend: `auto`, `sequential`, `vectorized` or `parallel`.
     """

@@ -6,13 +6,26 @@ import warnings
 from collections.abc import Sequence
 
 from fedwcm import __version__
-from fedwcm.cli import bench, compare, doctor, evaluate, flower, listing, partition, predict, report, run, watch
+from fedwcm.cli import (
+    bench,
+    compare,
+    doctor,
+    evaluate,
+    flower,
+    listing,
+    partition,
+    predict,
+    report,
+    reproduce,
+    run,
+    watch,
+)
 from fedwcm.cli.log import log_on_stderr
 from fedwcm.cli.output import is_reader_gone, until_reader_is_gone
 from fedwcm.engine.backends.errors import WorkerError
 from fedwcm.runs import interrupts
 
-COMMANDS = (run, compare, watch, report, partition, evaluate, predict, flower, bench, doctor, listing)
+COMMANDS = (run, compare, reproduce, watch, report, partition, evaluate, predict, flower, bench, doctor, listing)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

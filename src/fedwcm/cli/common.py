@@ -6,7 +6,7 @@ from typing import Any
 
 from fedwcm.config.flags import FLAGS
 from fedwcm.config.options import parse_value
-from fedwcm.config.schema import Settings, parse_assignment
+from fedwcm.config.schema import Settings, parse_assignment, split_list
 
 SubParsers = Any
 """The type of argparse's sub-parsers is private."""
@@ -52,6 +52,27 @@ def names_in(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
+def seeds_in(text: str) -> list[int]:
+    """The seeds in a list `0,1,2`."""
+    for seed in (listed := split_list(text)):
+        if not seed.isdigit():
+            raise ValueError(f"--seeds: {seed!r} is not a seed: it must be a non-negative whole number")
+    return [int(seed) for seed in listed]
+
+
 def _value(name: str, text: str) -> object:
     """The value of a flag; names stay text, even if they look like numbers."""
     return text if name in TEXTS else parse_value(text)
+
+
+def add_adjust(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that corrects a trained model for the class distribution of its training data."""
+    parser.add_argument(
+        "--adjust",
+        nargs="?",
+        type=float,
+        const=1.0,
+        default=0.0,
+        metavar="TAU",
+        help="subtract TAU (1 if not given) times the log class distribution of the training data from the logits",
+    )

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings
+from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings, seeds_in
 from fedwcm.config.flags import COMPARE_FLAGS, FLAGS
 from fedwcm.config.options import parse_value
 from fedwcm.config.schema import parse_assignment, split_list
@@ -48,7 +48,7 @@ def add(commands: SubParsers) -> None:
 
 def do(arguments: argparse.Namespace) -> int:
     """Run the comparison, then print the table and the path of the report."""
-    seeds = [_seed(text) for text in split_list(arguments.seeds)]
+    seeds = seeds_in(arguments.seeds)
     grid = dict(_axis(text) for text in arguments.grid)
     flags, settings = chosen_flags(arguments, COMPARE_FLAGS), chosen_settings(arguments)
     methods, out = split_list(arguments.methods), Path(arguments.out)
@@ -81,16 +81,14 @@ def do(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("stopped; progress is saved. To resume, repeat the same command", file=sys.stderr)
         return exit_status()
-    print(comparison.table)
+    from fedwcm.cli.console import console
+    from fedwcm.cli.results_table import print_results
+
+    print_results(comparison.rows, console(), f"{out}/table.csv")
+    print("\n" + "\n".join(comparison.headline))
     if comparison.report is not None:
         print(f"\nreport: {comparison.report}")
     return 0
-
-
-def _seed(text: str) -> int:
-    if not text.isdigit():
-        raise ValueError(f"--seeds: {text!r} is not a seed: it must be a non-negative whole number")
-    return int(text)
 
 
 def _axis(text: str) -> tuple[str, list[object]]:

@@ -1,8 +1,9 @@
 """`fedwcm evaluate`: test a trained model."""
 
 import argparse
+from collections.abc import Mapping
 
-from fedwcm.cli.common import SubParsers, chosen_flags, names_in
+from fedwcm.cli.common import SubParsers, add_adjust, chosen_flags, names_in
 from fedwcm.config.flags import FLAGS
 
 NAMES = ("data_dir", "label", "client", "split", "drop", "encoding", "test_fraction")
@@ -27,6 +28,7 @@ def add(commands: SubParsers) -> None:
     )
     parser.add_argument("--model", metavar="X", help="package.module:factory for the trained weights")
     parser.add_argument("--trust", action="store_true", help="import the factory that the folder names")
+    add_adjust(parser)
     for name in NAMES:
         text = "share to draw and test; by default all rows" if name == "test_fraction" else FLAGS[name].help
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="X", help=text)
@@ -40,7 +42,12 @@ def do(arguments: argparse.Namespace) -> int:
     options = chosen_flags(arguments, NAMES)
     options["drop"] = names_in(arguments.drop)
     measured = evaluate(
-        arguments.folder, arguments.dataset, model=arguments.model, trust=arguments.trust, **options
+        arguments.folder,
+        arguments.dataset,
+        model=arguments.model,
+        trust=arguments.trust,
+        adjust=arguments.adjust,
+        **options,
     ).to_json()
     samples = measured.pop("samples")
     print(f"tested on {TESTED[str(measured.pop('rows'))].format(samples)}")
@@ -52,6 +59,8 @@ def do(arguments: argparse.Namespace) -> int:
 def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return " ".join(map(_shown, value))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_shown(item)}" for name, item in value.items())
     if value is None:
         return "–"
     return f"{value:.4f}" if isinstance(value, float) else str(value)

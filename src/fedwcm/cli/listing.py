@@ -69,9 +69,10 @@ def _trackers() -> dict[str, str]:
 
 
 def _recipes() -> dict[str, str]:
-    from fedwcm.config.recipes import RECIPES
+    from fedwcm.config.recipes import RECIPE_SETS, RECIPES
 
-    return {name: recipe.description for name, recipe in RECIPES.items()}
+    sets = {name: f"a set, for --methods: {', '.join(members)}" for name, members in RECIPE_SETS.items()}
+    return {**{name: recipe.description for name, recipe in RECIPES.items()}, **sets}
 
 
 def _module_line(cls: type) -> str:

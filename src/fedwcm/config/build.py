@@ -13,6 +13,7 @@ from torch import Tensor
 from fedwcm.config.class_totals import claimed_counts, class_totals
 from fedwcm.config.components import Components
 from fedwcm.config.device import chosen_device
+from fedwcm.config.model_facts import model_facts
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
 from fedwcm.config.resolve import OBJECT, needed
@@ -73,12 +74,22 @@ class PartitionedData:
     def train_labels(self) -> Ints:
         return self.dataset.y_train[self.train_rows]
 
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        """The names of the data's own clients, in the order of the parts; empty if a partition made them."""
+        ids = self.dataset.client_ids
+        if ids is None or self.config.partition.name.partition("#")[0] not in ("natural", CLIENT_IDS):
+            return ()
+        return tuple(self.dataset.client_names[i] for i in np.unique(ids[self.train_rows]))
+
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
     """A run that is ready to start, with its configuration resolved.
 
-    `test` is None if there are no test data; `facts` is what one needs to use the trained model.
+    `test` is None if there are no test data; `facts` is what one needs to use the trained model. `client_names`
+    are those of the data's own clients, in the order of the federation; there are none if a partition made the
+    clients. `test_clients` names who each test sample belongs to, where the data tells.
     """
 
     config: Config
@@ -91,6 +102,8 @@ class Experiment:
     val: LabelledTensors | None
     choice: ExecutionPlan
     facts: ModelFacts
+    client_names: tuple[str, ...] = ()
+    test_clients: NDArray[np.str_] | None = None
 
     def __post_init__(self) -> None:
         patience = self.config.run.patience
@@ -111,6 +124,7 @@ class RunData:
     normalizer: Normalizer | None
     normalization: str = ""
     dataset: Dataset | None = None
+    client_names: tuple[str, ...] = ()
 
 
 def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> PartitionedData:
@@ -156,6 +170,7 @@ def run_dataset(config: Config, objects: Objects = NO_OBJECTS) -> Dataset:
         image_size=options.image_size,
         client_ids=objects.client_ids,
         test_fraction=options.test_fraction,
+        test_clients=options.test_clients,
         seed=config.run.seed,
     )
 
@@ -207,6 +222,7 @@ def assemble(
     choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population), few)
     noisy = None if config.privacy.epsilon is None else dict(enumerate(claimed))
     trainer = components.trainer(config, choice.forward(network), population, noisy)
+    train_counts: Ints = federation.counts.sum(axis=0)
     for note in filter(None, (source.normalization, choice.note)):
         LOG.info(note)
     keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
@@ -216,30 +232,15 @@ def assemble(
         network=network,
         x=x,
         buffers=buffers,
-        train_counts=federation.counts.sum(axis=0),
+        train_counts=train_counts,
         test=source.test,
         val=source.val,
         choice=choice,
-        facts=model_facts(source.input_shape, source.classes, source.normalizer, source.dataset),
-    )
-
-
-def model_facts(
-    input_shape: tuple[int, ...],
-    classes: Sequence[str],
-    normalizer: Normalizer | None,
-    dataset: Dataset | None = None,
-) -> ModelFacts:
-    """Return what is needed to use a trained model; without a normalizer, inputs are unchanged."""
-    mean, std = ([0.0], [1.0]) if normalizer is None else (normalizer.mean.tolist(), normalizer.std.tolist())
-    return ModelFacts(
-        input_shape=tuple(input_shape),
-        classes=tuple(classes),
-        mean=tuple(mean),
-        std=tuple(std),
-        keeps_integers=normalizer is not None and normalizer.keeps_integers,
-        schema=None if dataset is None else dataset.schema.to_json(),
-        fingerprint=None if dataset is None else fingerprint(dataset),
+        facts=model_facts(
+            source.input_shape, source.classes, source.normalizer, train_counts, config, components, source.dataset
+        ),
+        client_names=source.client_names,
+        test_clients=None if source.dataset is None else source.dataset.test_clients,
     )
 
 
@@ -304,12 +305,14 @@ def _loaded(config: Config, objects: Objects, trusted: bool, device: torch.devic
         data.normalizer,
         data.normalization,
         dataset,
+        data.client_names,
     )
 
 
 def _generated(config: Config, device: torch.device) -> RunData:
     """Return samples that are generated while clients train."""
     options = resolved_data(config.data)
+    require(options.test_clients is None, "data.test_clients", options.test_clients, "none for synthetic data")
     imbalance = 1.0 if isinstance(options.imbalance, str) else options.imbalance
     division: dict[str, Any] = {**PARTITION_DEFAULTS, **config.partition.options}
     for option in division.keys() - PARTITION_DEFAULTS.keys():
@@ -341,7 +344,10 @@ def _population(config: Config, federation: Federation, claimed: Ints, smallest:
         epochs=config.local.epochs,
         batch_size=config.local.batch_size,
         steps=config.local.steps,
+        momentum=config.local.momentum,
+        nesterov=config.local.nesterov,
         smallest_batch=smallest,
+        target=config.run.target_shares,
     )
 
 
@@ -361,6 +367,7 @@ def _rounds(config: Config, trainer: ClientTrainer, federation: Federation, choi
         store=store,
         learning_rate=config.local,
         aggregation=config.aggregation,
+        server=config.server,
     )
 
 

@@ -34,8 +34,10 @@ class Components:
     @classmethod
     def of(cls, config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> "Components":
         """Return the components of this configuration; `trusted` as in `fedwcm.config.resolve`."""
+        method = _chosen("method", config.method, objects.method, METHODS, Method, trusted)
+        method.optimizers.check(method.name, config.local.optimizer, config.local.momentum)
         return cls(
-            _chosen("method", config.method, objects.method, METHODS, Method, trusted),
+            method,
             _chosen("loss", config.loss, objects.loss, LOSSES, Loss, trusted),
             _chosen("sampler", config.sampler, objects.sampler, SAMPLERS, Sampler, trusted),
         )
@@ -49,6 +51,13 @@ class Components:
             sampler=Component(config.sampler.name, options_of(self.sampler)),
         )
 
+    @property
+    def balanced_by(self) -> str | None:
+        """What makes training account for the class distribution: the loss, the sampler, or None."""
+        if self.loss.corrects_prior:
+            return f"loss {self.loss.name}"
+        return f"sampler {self.sampler.name}" if self.sampler.balances_classes else None
+
     def trainer(
         self,
         config: Config,
@@ -61,11 +70,10 @@ class Components:
             method=self.method,
             loss=self.loss,
             sampler=self.sampler,
-            augmentation=FlipCrop() if config.data.augment else None,
+            augmentation=FlipCrop(config.data.crop_padding) if config.data.augment else None,
             forward=forward,
             population=population,
-            weight_decay=config.local.weight_decay,
-            clip=config.local.clip,
+            optimizer=config.local,
             seed=config.run.seed,
             disclosure=Disclosure(config.privacy.levels, noisy_counts),
         )

@@ -39,6 +39,7 @@ FLAGS: dict[str, Flag] = {
     "image_size": Flag("data.image_size", "side of the square that images are scaled and cut to"),
     "normalize": Flag("data.normalize", "auto, standard, none, or mean,std"),
     "test_fraction": Flag("data.test_fraction", "share held out for testing where the data has no test part"),
+    "test_clients": Flag("data.test_clients", "whole clients to hold out for testing: their share, or names a,b"),
     "val_fraction": Flag("data.val_fraction", "share of the training data held out for validation"),
     "augment": Flag("data.augment", "flip and crop images at random: true or false"),
     "imbalance": Flag("data.imbalance", "rarest over most frequent class, in (0, 1]; none for the data as it is"),
@@ -59,7 +60,9 @@ FLAGS: dict[str, Flag] = {
     "patience": Flag("run.patience", "evaluations without a better one on the validation data before it stops"),
     "device": Flag("run.device", "auto, cpu, cuda, mps, …"),
     "privacy": Flag("privacy.mode", "none, or he: gather the class distribution under homomorphic encryption"),
-    "diagnostics": Flag("run.diagnostics", "additional measurements at every evaluation: concentration"),
+    "diagnostics": Flag(
+        "run.diagnostics", "more measurements at every evaluation: concentration, train_set, clients"
+    ),
     "track": Flag("run.track", "experiment trackers to log to: tensorboard, mlflow, wandb"),
     "backend": Flag("run.backend", "auto, sequential, vectorized or parallel"),
 }

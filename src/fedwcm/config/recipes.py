@@ -1,6 +1,10 @@
 """Recipes: named combinations of a method, its options, a loss and a sampler. `--method` accepts their names."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -15,6 +19,23 @@ RECIPES: dict[str, Recipe] = {
     "fedcm-nominal": Recipe(
         "FedCM as in the paper's tables: the momentum divided by E·n/b, a fraction of the steps taken",
         {"method.name": "fedcm", "method.momentum_norm": "nominal"},
+    ),
+    "fedcm-nominal+focal": Recipe(
+        "FedCM as in the paper's tables, with focal loss",
+        {"method.name": "fedcm", "method.momentum_norm": "nominal", "loss.name": "focal"},
+    ),
+    "fedcm-nominal+balance-loss": Recipe(
+        "FedCM as in the paper's tables, with balanced softmax and each client's own class distribution as prior",
+        {
+            "method.name": "fedcm",
+            "method.momentum_norm": "nominal",
+            "loss.name": "prior_ce",
+            "loss.prior": "client",
+        },
+    ),
+    "fedcm-nominal+balance-sampler": Recipe(
+        "FedCM as in the paper's tables, with class-balanced batches",
+        {"method.name": "fedcm", "method.momentum_norm": "nominal", "sampler.name": "balanced"},
     ),
     "fedwcm-literal": Recipe(
         "FedWCM exactly as printed in Eqs. 3-5 and Algorithm 1, except for the sign",
@@ -56,3 +77,17 @@ RECIPES: dict[str, Recipe] = {
         {"method.name": "clip2fl", "loss.name": "distillation"},
     ),
 }
+
+RECIPE_SETS: dict[str, tuple[str, ...]] = {
+    "paper-rows": tuple(name for name in RECIPES if name.startswith("fedcm-nominal")),
+}
+"""Names for several recipes at once, where several methods are expected."""
+
+
+def expanded(methods: Sequence[T]) -> list[T | str]:
+    """The methods, with the members of a set in place of its name."""
+    return [member for method in methods for member in _members(method)]
+
+
+def _members(method: T) -> tuple[T | str, ...]:
+    return RECIPE_SETS.get(method, (method,)) if isinstance(method, str) else (method,)

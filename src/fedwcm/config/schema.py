@@ -10,19 +10,24 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import tomli_w
+from numpy.typing import NDArray
 
 from fedwcm.config.options import make, parse_value, plain
 from fedwcm.config.recipes import RECIPES
 from fedwcm.core.checks import require, unknown
 from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.learning_rate import LearningRate
+from fedwcm.engine.optimizer import Optimizer
 from fedwcm.engine.participation import Participation
+from fedwcm.engine.server_options import ServerOptions
 from fedwcm.privacy.options import PrivacyOptions
 
 Settings = dict[str, object]
 """Dotted options, such as `local.lr`."""
 
+Diagnostic = Literal["concentration", "train_set", "clients"]
 SelectBy = Literal["accuracy", "balanced_accuracy"]
 
 
@@ -46,6 +51,8 @@ class DataOptions:
         normalize: `standard` (by mean and standard deviation of the training samples), `none`, `[mean, std]`, or
             `auto`: integers stay unchanged for a model with an embedding, everything else is `standard`.
         test_fraction: share of each class held out for testing if the data has no test set.
+        test_clients: hold out whole clients for testing instead: their share, or their names. For data with
+            clients of its own and no test set.
         val_fraction: share of each class of the training data held out for validation (to select a round or a
             learning rate) if the data has no validation set.
         imbalance: size of the rarest class over that of the most frequent, obtained by dropping samples; `none`
@@ -53,6 +60,7 @@ class DataOptions:
         profile: `exponential` or `step` decay of the class sizes.
         n_max: samples of the most frequent class; by default as many as the data allow.
         augment: flip and crop images at random.
+        crop_padding: pixels that `augment` adds on every side before it crops.
     """
 
     dataset: str = "digits"
@@ -67,14 +75,17 @@ class DataOptions:
     image_size: int | None = None
     normalize: Literal["auto", "standard", "none"] | tuple[float, ...] | tuple[tuple[float, ...], ...] = "auto"
     test_fraction: float = 0.2
+    test_clients: float | tuple[str, ...] | tuple[int, ...] | None = None
     val_fraction: float = 0.0
     imbalance: float | Literal["auto", "none"] = "auto"
     profile: Literal["exponential", "step"] = "exponential"
     n_max: int | None = None
     augment: bool = False
+    crop_padding: int = 4
 
     def __post_init__(self) -> None:
         require(0 <= self.val_fraction < 1, "val_fraction", self.val_fraction, "in [0, 1)")
+        require(self.crop_padding >= 0, "crop_padding", self.crop_padding, "non-negative")
         require(
             isinstance(self.imbalance, str) or 0 < self.imbalance <= 1,
             "imbalance",
@@ -92,8 +103,8 @@ DEFAULT_EPOCHS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalOptions(LearningRate):
-    """How a client trains; the learning rate and its schedule are described in `LearningRate`.
+class LocalOptions(LearningRate, Optimizer):
+    """How a client trains. The options of `LearningRate` and `Optimizer` are described there.
 
     Args:
         epochs: passes over the client's data per round; 5 if `steps` is not given either.
@@ -102,19 +113,16 @@ class LocalOptions(LearningRate):
         batch_size: samples per mini-batch; the last batch of a pass may be smaller.
         drop_last: leave the last batch of a pass out if it is smaller and not the only one (`true`), never
             (`false`), or only if it has one sample and the model's BatchNorm could not train on it (`auto`).
-        weight_decay: added to the direction after clipping.
-        clip: maximum norm of a step's direction; `none` for no clipping.
     """
 
     epochs: int | None = None
     steps: int | None = None
     batch_size: int = 50
     drop_last: Literal["auto"] | bool = "auto"
-    weight_decay: float = 0.0
-    clip: float | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        LearningRate.__post_init__(self)
+        Optimizer.__post_init__(self)
         if self.epochs is None and self.steps is None:
             object.__setattr__(self, "epochs", DEFAULT_EPOCHS)
         require(self.epochs is None or self.epochs >= 1, "epochs", self.epochs, "at least 1")
@@ -124,8 +132,6 @@ class LocalOptions(LearningRate):
             not both, "steps", self.steps, f"none with epochs = {self.epochs}: a client takes one or the other"
         )
         require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "non-negative")
-        require(self.clip is None or self.clip > 0, "clip", self.clip, "positive or none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,10 +153,13 @@ class RunOptions:
         workers: processes of the parallel backend; 0 for one per core.
         shot_groups: which classes have many, medium and few samples: by the `range` of class sizes, cut in three
             on a logarithmic scale, or by cumulative `share` of the samples (75 and 95 %).
-        diagnostics: additional measurements at every evaluation: `concentration`.
+        diagnostics: additional measurements at every evaluation: `concentration`, `train_set`, `clients`: their
+            accuracy by their classes, where it is not known whose the test samples are.
         track: experiment trackers to log to: `tensorboard`, `mlflow`, `wandb`.
         reject_nonfinite: ignore a client whose update contains a NaN or an infinity; `false` lets it end the run.
         profile: record the seconds spent in each phase since the last evaluated round.
+        target: the class distribution that the model will meet, one share per class in the order of the classes:
+            FedWCM's scores, the loss `prior_ce` and `evaluate --adjust` follow it; by default uniform.
     """
 
     name: str | None = None
@@ -164,10 +173,16 @@ class RunOptions:
     backend: Literal["auto", "sequential", "vectorized", "parallel"] = "auto"
     workers: int = 0
     shot_groups: Literal["range", "share"] = "range"
-    diagnostics: tuple[Literal["concentration"], ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
     track: tuple[str, ...] = ()
     reject_nonfinite: bool = True
     profile: bool = False
+    target: tuple[float, ...] | None = None
+
+    @property
+    def target_shares(self) -> NDArray[np.float64] | None:
+        """The target as an array."""
+        return None if self.target is None else np.array(self.target, dtype=np.float64)
 
     def __post_init__(self) -> None:
         require(self.rounds >= 1, "rounds", self.rounds, "at least 1")
@@ -199,6 +214,7 @@ class Config:
     participation: Participation = field(default_factory=Participation)
     aggregation: Aggregation = field(default_factory=Aggregation)
     privacy: PrivacyOptions = field(default_factory=PrivacyOptions)
+    server: ServerOptions = field(default_factory=ServerOptions)
     run: RunOptions = field(default_factory=RunOptions)
 
     @property
@@ -215,6 +231,7 @@ SECTIONS: dict[str, type] = {
     "participation": Participation,
     "aggregation": Aggregation,
     "privacy": PrivacyOptions,
+    "server": ServerOptions,
     "run": RunOptions,
 }
 INCIDENTAL = (
@@ -226,6 +243,8 @@ INCIDENTAL = (
     "run.checkpoint_every",
     "run.track",
     "run.profile",
+    "privacy.key_holders",
+    "privacy.min_contributors",
 )
 """Options that do not change a run's result (beyond rounding), and may therefore change when it is resumed."""
 

@@ -6,8 +6,9 @@ Like a method, a loss is a frozen dataclass with pure hooks that see a block of 
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from fedwcm.core.batch import Batch, Outputs
@@ -20,6 +21,11 @@ class Loss(ABC):
     """Hooks of a loss. A subclass defines `__call__`."""
 
     name: ClassVar[str] = ""
+
+    @property
+    def corrects_prior(self) -> bool:
+        """Whether training with it already makes the model expect the target distribution of the classes."""
+        return False
 
     def init_client(self, clients: Clients, population: Population) -> State:
         """Return the clients' own state at their first participation, one row per client."""
@@ -34,22 +40,38 @@ class Loss(ABC):
         """Return each client's loss `(K,)` on its batch, and the client state after this step."""
 
 
+class LossGradient(NamedTuple):
+    """Each client's loss `(K,)`, and its gradients; `by_features` is None for a loss of the logits alone.
+
+    None of them is part of an autograd graph. The gradients are new: the caller may change them in place.
+    """
+
+    loss: Tensor
+    by_logits: Tensor
+    by_features: Tensor | None = None
+
+    def by_outputs(self, outputs: Outputs) -> list[tuple[Tensor, Tensor]]:
+        """Return each part of the outputs that the loss uses, with the gradient with respect to it."""
+        pairs = [(outputs.logits, self.by_logits)]
+        return pairs if self.by_features is None else [*pairs, (outputs.features, self.by_features)]
+
+
 @dataclass(frozen=True, kw_only=True)
-class LogitLoss(Loss):
-    """A loss of the logits alone with an explicit gradient, which saves the engine a pass through autograd.
+class ExplicitLoss(Loss):
+    """A loss of logits and features with an explicit gradient, which saves the engine a pass through autograd.
 
     A subclass defines only `with_gradient`.
     """
 
     @abstractmethod
-    def with_gradient(self, logits: Tensor, batch: Batch, ctx: Context) -> tuple[Tensor, Tensor]:
-        """Return each client's loss `(K,)`, and its gradient with respect to the logits `(K, b, C)`.
-
-        Neither is part of an autograd graph. The gradient is new: the caller may change it in place.
-        """
+    def with_gradient(self, outputs: Outputs, batch: Batch, ctx: Context) -> LossGradient:
+        """Return the loss and its gradients, taking logits and features as independent variables."""
 
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         """Return the loss as a term that autograd can differentiate once: its first-order Taylor expansion."""
-        logits = outputs.logits
-        loss, gradient = self.with_gradient(logits.detach(), batch, ctx)
-        return loss + (gradient * (logits - logits.detach())).sum(dim=(-2, -1)), o
+        with torch.no_grad():
+            found = self.with_gradient(outputs, batch, ctx)
+        loss = found.loss
+        for value, slope in found.by_outputs(outputs):
+            loss = loss + (slope * (value - value.detach())).sum(dim=(-2, -1))
+        return loss, o

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from fedwcm.core.checks import require, require_choices
+from fedwcm.core.optimizer_rule import ANY_OPTIMIZER, OptimizerRule
 from fedwcm.core.types import (
     Clients,
     Cohort,
@@ -36,6 +37,8 @@ class Method:
     """
 
     name: ClassVar[str] = ""
+    optimizers: ClassVar[OptimizerRule] = ANY_OPTIMIZER
+    """What the method's maths permits as the clients' optimizer (`local.optimizer`)."""
 
     server_lr: float = 1.0
     average: Literal["samples", "uniform"] = "samples"

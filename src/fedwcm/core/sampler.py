@@ -12,6 +12,7 @@ class Sampler(ABC):
     """The order in which a client visits its samples in one epoch."""
 
     name: ClassVar[str] = ""
+    balances_classes: ClassVar[bool] = False
 
     @abstractmethod
     def epoch(self, labels: Ints, rng: np.random.Generator) -> Ints:

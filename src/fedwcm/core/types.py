@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedwcm.balance import checked_distribution
 from fedwcm.core.layout import Layout
 from fedwcm.core.rng import Purpose, generator
 
@@ -61,7 +62,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """What server and clients know about the federation: sizes, and the gathered class distribution."""
+    """What server and clients know about the federation: sizes, and the gathered class distribution.
+
+    `target` is the class distribution that the model will meet; None is the uniform one.
+    """
 
     clients: int
     classes: int
@@ -72,8 +76,15 @@ class Population:
     batch_size: int
     steps: int | None = None
     """Local steps of every client in a round, instead of epochs."""
+    momentum: float = 0.0
+    nesterov: bool = False
     smallest_batch: int = 1
     """Samples below which the last batch of a pass is left out, unless it is the only one."""
+    target: Floats | None = None
+
+    def __post_init__(self) -> None:
+        if self.target is not None:
+            checked_distribution("run.target", self.target, self.classes)
 
     @property
     def reference_steps(self) -> int:
@@ -97,6 +108,18 @@ class Population:
             return batches
         last = samples - (batches - 1) * self.batch_size
         return np.where((batches > 1) & (last < self.smallest_batch), batches - 1, batches)
+
+    def path(self, steps: "Ints") -> "Floats":
+        """Return the sum of the weights that all directions have in the increment of a client, per unit of lr.
+
+        Plain SGD: the number of its steps. With momentum m, a direction counts again in every later step: along a
+        constant direction, step s has the length (1 − mˢ)/(1 − m), or with Nesterov's form (1 − mˢ⁺¹)/(1 − m).
+        """
+        m, n = self.momentum, steps + self.nesterov
+        if not m:
+            return steps.astype(np.float64)
+        total: Floats = (n - m * (1.0 - m**n) / (1.0 - m)) / (1.0 - m) - self.nesterov
+        return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,9 +175,9 @@ class Context:
         return self._column(self.learning_rates)
 
     @cached_property
-    def steps(self) -> Tensor:
-        """Local steps of this round, `(K, 1)`."""
-        return self._column(self.clients.steps)
+    def path(self) -> Tensor:
+        """Lengths of the clients' paths, `(K, 1)`: an increment divided by it is a mean of negative directions."""
+        return self._column(self.learning_rates * self.population.path(self.clients.steps))
 
     def _column(self, values: NDArray[np.generic]) -> Tensor:
         return torch.as_tensor(values, dtype=self.x.dtype, device=self.x.device)[:, None]
@@ -174,6 +197,11 @@ class Cohort:
     population: Population
     layout: Layout
     rng: np.random.Generator
+
+    @property
+    def path(self) -> Floats:
+        """Lengths of the clients' paths: an increment divided by it is a mean of negative directions."""
+        return self.learning_rates * self.population.path(self.steps)
 
     def __len__(self) -> int:
         return len(self.ids)

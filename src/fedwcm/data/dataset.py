@@ -28,6 +28,9 @@ class Dataset:
     `client_ids` tells who holds each *training* sample, as int64 from 0 to K-1 with `client_names[id]` the
     name; it is None (and `client_names` empty) where the data comes without clients.
 
+    `test_clients` names who each *test* sample belongs to, where the data tells: clients that train as well or, if
+    whole clients are held out, clients that nobody trains on.
+
     `encoding` tells how the samples were made from columns or images; `schema` is all that is needed to read other
     data in the same way.
 
@@ -46,6 +49,7 @@ class Dataset:
     x_val: NDArray[Any] | None = None
     y_val: NDArray[np.int64] | None = None
     encoding: Encoding = field(default_factory=Encoding)
+    test_clients: NDArray[np.str_] | None = None
 
     def __post_init__(self) -> None:
         """Refuse data that is not as the class promises."""

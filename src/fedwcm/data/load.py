@@ -42,6 +42,7 @@ def load_dataset(
     image_size: int | None = None,
     client_ids: object = None,
     test_fraction: float = 0.2,
+    test_clients: float | Sequence[str] | Sequence[int] | None = None,
     seed: int = 0,
     download: bool = True,
     schema: DatasetSchema | None = None,
@@ -75,6 +76,7 @@ def load_dataset(
         image_size: the side to bring images to: scaled until the shorter side fits, cut to a square at the centre.
         client_ids: the client of every training sample, in the order of the source.
         test_fraction: the share of each class to draw where there is no test part.
+        test_clients: hold out whole clients instead: their share, drawn with `seed`, or their names.
         seed: of that draw.
         download: whether a named dataset may be downloaded.
         schema: read the data as this schema says, that of another `Dataset`: columns and classes by name,
@@ -90,14 +92,16 @@ def load_dataset(
         encoding=encoding,
         image_size=image_size,
         test_fraction=test_fraction,
+        test_clients=test_clients,
+        client_ids=None if client_ids is None else _ids(client_ids),
         seed=seed,
         schema=schema,
     )
-    if isinstance(source, Dataset) and schema is None:
+    if isinstance(source, Dataset) and schema is None and test_clients is None:
         return source if client_ids is None else _with_clients(source, client_ids)
     name, parts = _read(source, options, data_dir, download)
-    if client_ids is not None:
-        parts = replace(parts, train=replace(parts.train, client=_ids(client_ids)))
+    if options.client_ids is not None:
+        parts = replace(parts, train=replace(parts.train, client=options.client_ids))
     return build_dataset(name, parts, options)
 
 

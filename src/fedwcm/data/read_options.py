@@ -1,7 +1,10 @@
 """What a user may say about how a source is read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from numpy.typing import NDArray
 
 from fedwcm.core.checks import require
 from fedwcm.data.schema import DatasetSchema, Encoding
@@ -14,7 +17,8 @@ class ReadOptions:
     """How a source is read; see `load_dataset` for what each option means.
 
     `schema` is that of a trained model, to which the samples are matched. Without labels (`labelled` false) none
-    are looked for. `whole` leaves the rows of a table together, whatever part they belong to.
+    are looked for. `whole` leaves the rows of a table together, whatever part they belong to. `client_ids` are the
+    clients of the training samples where the source does not name them.
     """
 
     label: str | None = None
@@ -26,6 +30,8 @@ class ReadOptions:
     encoding: str | None = None
     image_size: int | None = None
     test_fraction: float = 0.2
+    test_clients: float | Sequence[object] | None = None
+    client_ids: NDArray[Any] | None = None
     seed: int = 0
     schema: DatasetSchema | None = None
     labelled: bool = True
@@ -33,6 +39,13 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         require(0 < self.test_fraction < 1, "test_fraction", self.test_fraction, "above 0 and below 1")
+        share = self.test_clients
+        require(
+            not isinstance(share, float) or 0 < share < 1,
+            "test_clients",
+            share,
+            "a share of the clients above 0 and below 1, or their names (one called 3 as '3,')",
+        )
         require(self.impute in (None, "median"), "impute", self.impute, "'median' or none")
         size = self.image_size
         require(size is None or 1 <= size <= 8192, "image_size", size, "a whole number from 1 to 8192, or none")

@@ -11,7 +11,7 @@ from fedwcm.data.dataset import MAX_CHANNELS, Dataset, listed, model_shape
 from fedwcm.data.parts import PARTS
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.schema import DatasetSchema, Encoding
-from fedwcm.data.split import stratified_split
+from fedwcm.data.split import client_split, stratified_split
 
 Codes = NDArray[np.int64]
 
@@ -68,6 +68,7 @@ class Rows:
         x: the samples, in the form in which the training samples were before they were normalised.
         y: the model's class of each; None where labels were not asked for.
         ids: what the source calls each, such as the path of an image; None where they are the rows of a table.
+        clients: who each belongs to, where the source tells.
     """
 
     name: str
@@ -75,20 +76,27 @@ class Rows:
     x: NDArray[Any]
     y: Codes | None
     ids: tuple[str, ...] | None
+    clients: NDArray[np.str_] | None = None
 
 
 def build_dataset(name: str, parts: Parts, options: ReadOptions) -> Dataset:
     """Draw a test part if there is none, number classes and clients from 0, and check the result."""
     for part, samples in parts.present().items():
         _check_lengths(f"{name}: {part} part", samples)
-    parts = parts if parts.test is not None else draw_test(name, parts, options)
+    if parts.test is None:
+        parts = draw_test(name, parts, options)
+    elif options.test_clients is not None:
+        raise ValueError(
+            f"test_clients = {options.test_clients!r} is for data without a test part: {name} has one"
+        )
     train, val, test = parts.train, parts.val, parts.test
     assert test is not None
     if len(test.x) == 0:
         raise ValueError(f"{name}: the test part is empty: give more samples or a larger test fraction")
     present = parts.present()
     classes, codes = _encode_labels(name, present, parts.classes, options.schema)
-    client_names, client_ids = _encode_clients(name, train.client, test.client)
+    unseen = None if options.test_clients is not None else test.client  # whole clients are meant to be unseen
+    client_names, client_ids = _encode_clients(name, train.client, unseen)
     x = {part: matched(f"{name}: {part} features", held.x, options.schema) for part, held in present.items()}
     return Dataset(
         name,
@@ -102,6 +110,7 @@ def build_dataset(name: str, parts: Parts, options: ReadOptions) -> Dataset:
         None if val is None else x["val"],
         None if val is None else codes["val"],
         parts.encoding,
+        None if test.client is None else test.client.astype(np.str_),
     )
 
 
@@ -121,21 +130,34 @@ def build_rows(name: str, parts: Parts, options: ReadOptions) -> Rows:
         y = np.concatenate([*_encode_labels(name, chosen, parts.classes, schema)[1].values()])
     ids = [held.ids for held in chosen.values() if held.ids is not None]
     names = tuple(str(each) for each in np.concatenate(ids)) if len(ids) == len(chosen) else None
-    return Rows(name, "test" if only_test else "all", x, y, names)
+    holders = [held.client for held in chosen.values() if held.client is not None]
+    clients = np.concatenate(holders).astype(np.str_) if len(holders) == len(chosen) else None
+    return Rows(name, "test" if only_test else "all", x, y, names, clients)
 
 
 def draw_test(name: str, parts: Parts, options: ReadOptions) -> Parts:
     """Draw a test part from the training part. The validation part never becomes the test."""
-    if parts.val is not None:
+    if parts.val is not None and options.test_clients is None:
         text = f"{name} has no test part: {options.test_fraction:.0%} of each class of train is drawn for it"
         warnings.warn(f"{text}; its validation part is for validation only", stacklevel=4)
-    keep, held_out = draw_rows(parts.train.labels, options)
+    keep, held_out = draw_rows(name, parts.train.labels, parts.train.client, options)
     return replace(parts, train=parts.train.take(keep), test=parts.train.take(held_out))
 
 
-def draw_rows(labels: NDArray[Any], options: ReadOptions) -> tuple[Codes, Codes]:
-    """The rows that stay for training and those drawn for the test."""
-    return stratified_split(labels, options.test_fraction, np.random.default_rng(options.seed))
+def draw_rows(
+    name: str, labels: NDArray[Any], clients: NDArray[Any] | None, options: ReadOptions
+) -> tuple[Codes, Codes]:
+    """The rows that stay for training and those drawn for the test: some of each class, or whole clients."""
+    rng = np.random.default_rng(options.seed)
+    if options.test_clients is None:
+        return stratified_split(labels, options.test_fraction, rng)
+    clients = clients if options.client_ids is None else options.client_ids
+    if clients is None:
+        raise ValueError(
+            f"test_clients = {options.test_clients!r} needs data with clients of its own, which {name} does not "
+            "have: name their column (--client COLUMN), or pass clients=[…] in Python"
+        )
+    return client_split(clients, options.test_clients, rng)
 
 
 def as_features(where: str, x: NDArray[Any]) -> NDArray[Any]:

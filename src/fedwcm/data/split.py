@@ -1,9 +1,12 @@
-"""Hold out a part of the samples, class by class."""
+"""Hold out a part of the samples: of every class, or of whole clients."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fedwcm.data.dataset import listed
 
 Indices = NDArray[np.int64]
 
@@ -22,4 +25,32 @@ def stratified_split(labels: NDArray[Any], fraction: float, rng: np.random.Gener
         members = np.flatnonzero(labels == label)
         count = min(int(len(members) * fraction + 0.5), len(members) - 1)
         held_out[rng.permutation(members)[:count]] = True
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def client_split(
+    clients: NDArray[Any], chosen: float | Sequence[object], rng: np.random.Generator
+) -> tuple[Indices, Indices]:
+    """Split sample indices into `(keep, held_out)`, both in ascending order, all of a client in one of them.
+
+    Args:
+        clients: the client of each sample.
+        chosen: the names of those to hold out, or the share of the clients to draw: the nearest whole number of
+            them, at least one and never all.
+        rng: draws them.
+    """
+    unique, ids = np.unique(clients, return_inverse=True)
+    names = [str(name) for name in unique]
+    if isinstance(chosen, float):
+        count = min(max(1, int(len(names) * chosen + 0.5)), len(names) - 1)
+        out = rng.permutation(len(names))[:count]
+    else:
+        strange = [str(name) for name in chosen if str(name) not in names]
+        if strange:
+            raise ValueError(f"test_clients: no client is called {listed(strange)}; they are {listed(names)}")
+        out = np.array([names.index(str(name)) for name in chosen], dtype=np.int64)
+    if len(set(out.tolist())) in (0, len(names)):
+        text = "leaves no client to train, or none to test on"
+        raise ValueError(f"test_clients = {chosen!r} {text}: there are {len(names)} clients")
+    held_out = np.isin(ids, out)
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)

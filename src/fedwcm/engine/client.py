@@ -19,6 +19,7 @@ from fedwcm.core.types import Clients, Context, Floats, Ints, Population, Report
 from fedwcm.engine.batches import Augmentation, Schedule, visits
 from fedwcm.engine.forward import Forward
 from fedwcm.engine.local_data import BlockData
+from fedwcm.engine.optimizer import Optimizer
 from fedwcm.engine.oracle import MiniBatchOracle
 from fedwcm.engine.step import local_step
 from fedwcm.engine.training_metrics import TrainingMetrics
@@ -78,8 +79,7 @@ class ClientTrainer:
     augmentation: Augmentation | None
     forward: Forward
     population: Population
-    weight_decay: float
-    clip: float | None
+    optimizer: Optimizer
     seed: int
     disclosure: Disclosure = field(default_factory=Disclosure)
 
@@ -143,7 +143,7 @@ class ClientTrainer:
         self, w: Vec, c: State, o: State, ctx: Context, schedule: Schedule, metrics: TrainingMetrics
     ) -> tuple[State, State]:
         """Take all local steps, updating `w` in place; return the final state of the method and of the loss."""
-        step = local_step(self.method, c, ctx, self.weight_decay, self.clip)
+        step = local_step(self.method, c, ctx, self.optimizer)
         for active, batch in schedule:
             active_ctx = ctx.first(active)
             grad = MiniBatchOracle(self.forward, self.loss, batch, _rows(o, active), active_ctx, metrics)

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -15,10 +17,14 @@ CHUNK = 500
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """`confusion[i, j]` samples of class i were predicted as class j; `loss` is the mean cross-entropy."""
+    """`confusion[i, j]` samples of class i were predicted as class j; `loss` is the mean cross-entropy.
+
+    `correct` tells of each sample whether its class was predicted.
+    """
 
     confusion: Ints
     loss: float
+    correct: NDArray[np.bool_]
 
 
 def evaluate(network: Network, x: Vec, buffers: Vec, inputs: Tensor, labels: Tensor, classes: int) -> Evaluation:
@@ -28,11 +34,14 @@ def evaluate(network: Network, x: Vec, buffers: Vec, inputs: Tensor, labels: Ten
     network.module.eval()
     cells = torch.zeros(classes * classes, dtype=torch.int64, device=labels.device)
     total = torch.zeros((), dtype=torch.float64)
+    correct = torch.zeros(len(labels), dtype=torch.bool, device=labels.device)
     with torch.no_grad():
         for start in range(0, len(labels), CHUNK):
             y = labels[start : start + CHUNK]
             logits, _ = network(inputs[start : start + CHUNK])
-            cells += torch.bincount(y * classes + logits.argmax(dim=-1), minlength=classes * classes)
+            predicted = logits.argmax(dim=-1)
+            correct[start : start + CHUNK] = predicted == y
+            cells += torch.bincount(y * classes + predicted, minlength=classes * classes)
             total += cross_entropy(logits, y, reduction="sum").cpu().double()
     confusion: Ints = cells.reshape(classes, classes).cpu().numpy()
-    return Evaluation(confusion, float(total) / len(labels))
+    return Evaluation(confusion, float(total) / len(labels), correct.cpu().numpy())

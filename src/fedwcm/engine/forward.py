@@ -5,10 +5,12 @@ rounding. One module at a time has the least overhead per operation; stacking is
 the overhead of each operation dominates.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from fedwcm.core.batch import Outputs
 from fedwcm.core.perturbation import perturbation_scale
@@ -36,10 +38,11 @@ class Forward(Protocol):
         """Return the models' outputs on the inputs; `track` says whether this batch updates the buffers."""
         ...
 
-    def backward(self, values: Tensor, by_values: Tensor) -> Gradient:
-        """Return the gradient with respect to the `w` of the last call, given the gradient by the values.
+    def backward(self, *pairs: tuple[Tensor, Tensor]) -> Gradient:
+        """Return the gradient with respect to the `w` of the last call, given gradients by values.
 
-        The values are computed from the last outputs: the clients' losses `(K,)`, or the logits themselves.
+        Each pair is a value and the gradient with respect to it: either one value computed from the last outputs,
+        such as the clients' losses `(K,)`, or the logits themselves and, if need be, the features.
         """
         ...
 
@@ -94,9 +97,9 @@ class SequentialForward(DenseAscent):
 
         return Outputs(logits[None], features[None], head, at)
 
-    def backward(self, values: Tensor, by_values: Tensor) -> Gradient:
+    def backward(self, *pairs: tuple[Tensor, Tensor]) -> Gradient:
         parameters = [p for _, p in self.network.parameters]
-        gradients = torch.autograd.grad(values, parameters, by_values, materialize_grads=True)
+        gradients = slopes(pairs, parameters)
         return DenseGradient(self.network.layout.flatten(gradients)[None])
 
     def buffers(self) -> Tensor:
@@ -135,13 +138,28 @@ class VmapForward(DenseAscent):
         return Outputs(logits, features, lambda other: self._head(parameters, other), at)
 
     def _head(self, parameters: State, features: Tensor) -> Tensor:
+        head = self.network.head
+        if type(head) is not nn.Linear:
+            assert head is not None
+            own = {part.name.rpartition(".")[2]: parameters[part.name] for part in self.network.layout.head_slices}
+            logits: Tensor = torch.vmap(lambda p, f: functional_call(head, p, (f,)))(own, features)
+            return logits
         weight, *bias = (parameters[part.name] for part in self.network.layout.head_slices)
         logits = features @ weight.transpose(-1, -2)
         return logits + bias[0][:, None] if bias else logits
 
-    def backward(self, values: Tensor, by_values: Tensor) -> Gradient:
+    def backward(self, *pairs: tuple[Tensor, Tensor]) -> Gradient:
         assert self._leaf is not None
-        return DenseGradient(torch.autograd.grad(values, self._leaf, by_values)[0])
+        return DenseGradient(slopes(pairs, [self._leaf])[0])
 
     def buffers(self) -> Tensor:
         raise AssertionError("stacked clients have no buffers")
+
+
+def slopes(pairs: Sequence[tuple[Tensor, Tensor]], of: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return the gradients of these tensors, given pairs of a value and the gradient with respect to it.
+
+    A value that depends on no parameter, such as features that are the inputs, contributes nothing.
+    """
+    values, by_values = zip(*(pair for pair in pairs if pair[0].requires_grad), strict=True)
+    return torch.autograd.grad(values, of, by_values, materialize_grads=True)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.loss import LogitLoss, Loss
+from fedwcm.core.loss import ExplicitLoss, Loss
 from fedwcm.core.types import Context, GradientOracle, State, Vec
 from fedwcm.engine.forward import Forward, Point
 from fedwcm.engine.gradient import Gradient
@@ -108,8 +108,10 @@ def differentiate(
 
     A loss with an explicit gradient bypasses autograd, unless a subclass overrides `__call__`.
     """
-    if isinstance(loss, LogitLoss) and type(loss).__call__ is LogitLoss.__call__:
-        values, by_logits = loss.with_gradient(outputs.logits.detach(), batch, ctx)
-        return values, o, forward.backward(outputs.logits, by_logits.mul_(rate[..., None]))
+    if isinstance(loss, ExplicitLoss) and type(loss).__call__ is ExplicitLoss.__call__:
+        with torch.no_grad():
+            found = loss.with_gradient(outputs, batch, ctx)
+        pairs = [(value, slope.mul_(rate[..., None])) for value, slope in found.by_outputs(outputs)]
+        return found.loss, o, forward.backward(*pairs)
     values, o = loss(outputs, batch, o, ctx)
-    return values, o, forward.backward(values, rate[:, 0])
+    return values, o, forward.backward((values, rate[:, 0]))

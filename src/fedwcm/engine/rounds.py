@@ -14,8 +14,10 @@ from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.clock import Clock
 from fedwcm.engine.federation import Federation
 from fedwcm.engine.learning_rate import LearningRate
+from fedwcm.engine.moving_average import moving_average
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.server import RoundResult, update
+from fedwcm.engine.server_options import ServerOptions
 from fedwcm.engine.store import ClientStore
 from fedwcm.engine.uploads import UploadRows, receive
 
@@ -29,12 +31,16 @@ class DivergedError(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class ServerState:
-    """All that a round needs from the one before, besides the clients' own state."""
+    """All that a round needs from the one before, besides the clients' own state.
+
+    `average` is the moving average of the models after each round, if there is one.
+    """
 
     round: int
     x: Vec
     buffers: Vec
     method: State
+    average: State = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +59,7 @@ class Rounds:
     learning_rate: LearningRate
     statistics: Report | None = None
     aggregation: Aggregation = field(default_factory=Aggregation)
+    server: ServerOptions = field(default_factory=ServerOptions)
     clock: Clock = field(default_factory=Clock, kw_only=True)
 
     def start(self, x: Vec, buffers: Vec) -> ServerState:
@@ -76,7 +83,7 @@ class Rounds:
         result = None if s is None else self._ask("train", before, method.broadcast(s), asked, exchange)
         _require_mostly_finite(result, r)
         if s is None or result is None or not len(result.ids):
-            return replace(before, round=r + 1), {"participants": 0, **exchange.record()}
+            return self._averaged(replace(before, round=r + 1)), {"participants": 0, **exchange.record()}
         cohort = self._cohort(r, result)
         with self.clock.phase("server"):
             uploads, clipped = receive(self.aggregation, result.upload)
@@ -86,8 +93,20 @@ class Rounds:
         record = {"participants": len(cohort), **exchange.record(), **_measures(result, after)}
         if self.aggregation.max_norm is not None:
             record["clipped_clients"] = clipped
-        after_round = ServerState(r + 1, after.x, after.buffers, after.state)
-        return after_round, {**record, **_listed(result, after)}
+        after_round = ServerState(r + 1, after.x, after.buffers, after.state, before.average)
+        return self._averaged(after_round), {**record, **_listed(result, after)}
+
+    def last_model(self, state: ServerState) -> tuple[Vec, Vec]:
+        """Return the parameters and buffers of the model after the last round, as the method evaluates it."""
+        return self.trainer.method.eval_params(state.x, state.method), state.buffers
+
+    def model(self, state: ServerState) -> tuple[Vec, Vec]:
+        """Return the model to evaluate and hand over: the average over the rounds, if there is one."""
+        return (state.average["x"], state.average["buffers"]) if state.average else self.last_model(state)
+
+    def _averaged(self, state: ServerState) -> ServerState:
+        average = moving_average(state.average, *self.last_model(state), state.round, self.server.ema)
+        return replace(state, average=average)
 
     def _probe(self, before: ServerState, asked: Ints, exchange: "Exchange") -> State | None:
         """Run the first phase; return the server state with which the round goes on, None if nobody answered."""

@@ -1,21 +1,21 @@
-"""The local step: w ← w − lr·(clip(v) + decay·w), with v the method's direction.
+"""The local step of a client's optimizer along v, the method's direction: for SGD w ← w − lr·(clip(v) + decay·w).
 
-There are two implementations. If the direction is affine in the gradient and the model (`fast/trace.py`) and
-nothing is clipped, all coefficients are computed once per round and the gradient is added directly to the models.
-Otherwise the direction is computed at every step.
+There are two implementations. If the direction is affine in the gradient and the model (`fast/trace.py`) and the
+optimizer is SGD without momentum or clipping, all coefficients are computed once per round and the gradient is
+added directly to the models. Otherwise the direction is computed at every step and given to the optimizer's rule.
 """
 
 from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-import torch
-
 from fedwcm.core.method import Method
 from fedwcm.core.types import Context, State, Vec
 from fedwcm.engine.fast.affine_step import AffineDirection, AffineStep, BlockDirection
 from fedwcm.engine.fast.trace import trace_direction
+from fedwcm.engine.optimizer import Optimizer
 from fedwcm.engine.oracle import MiniBatchOracle
+from fedwcm.engine.update_rules import UpdateRule, update_rule
 
 Step: TypeAlias = Callable[[Vec, MiniBatchOracle, State, Context], State]
 """Updates the models of a block in place, and returns the method's client state after the step."""
@@ -23,14 +23,15 @@ Step: TypeAlias = Callable[[Vec, MiniBatchOracle, State, Context], State]
 Direction: TypeAlias = Callable[[Vec, MiniBatchOracle, State, Context], tuple[Vec, State]]
 
 
-def local_step(method: Method, c: State, ctx: Context, decay: float, clip: float | None) -> Step:
+def local_step(method: Method, c: State, ctx: Context, optimizer: Optimizer) -> Step:
     """Return the implementation of this round's steps."""
     affine = trace_direction(method, c, ctx)
-    if affine is None:
-        return partial(_eager_step, method.direction, decay, clip)
-    if clip is None:
-        return partial(_fused_step, affine, AffineStep.along(affine, ctx.lr, decay))
-    return partial(_eager_step, partial(_affine_direction, affine, BlockDirection.of(affine)), decay, clip)
+    if affine is not None and optimizer.plain:
+        return partial(_fused_step, affine, AffineStep.along(affine, ctx.lr, optimizer.weight_decay))
+    direction: Direction = method.direction
+    if affine is not None:
+        direction = partial(_affine_direction, affine, BlockDirection.of(affine))
+    return partial(_eager_step, direction, update_rule(optimizer))
 
 
 def _fused_step(
@@ -48,20 +49,8 @@ def _affine_direction(
 
 
 def _eager_step(
-    direction: Direction,
-    decay: float,
-    clip: float | None,
-    w: Vec,
-    grad: MiniBatchOracle,
-    c: State,
-    ctx: Context,
+    direction: Direction, rule: UpdateRule, w: Vec, grad: MiniBatchOracle, c: State, ctx: Context
 ) -> State:
     v, c = direction(w, grad, c, ctx)
-    rate = ctx.lr
-    if decay:
-        w.mul_(1.0 - decay * rate)
-    if clip is not None:
-        norm = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
-        rate = rate * (clip / norm.clamp(min=clip))
-    w.addcmul_(v, rate, value=-1.0)
+    rule(w, v, ctx.lr)
     return c

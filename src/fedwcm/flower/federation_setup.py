@@ -50,6 +50,9 @@ class FederationSetup:
             epochs=config.local.epochs,
             batch_size=config.local.batch_size,
             steps=config.local.steps,
+            momentum=config.local.momentum,
+            nesterov=config.local.nesterov,
+            target=config.run.target_shares,
         )
 
     def write(self, folder: Path) -> None:

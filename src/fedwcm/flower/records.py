@@ -39,14 +39,15 @@ def to_tensors(record: ArrayRecord, device: torch.device) -> State:
 def population_record(population: Population) -> ConfigRecord:
     """The public facts about the federation as a record."""
     values = {field.name: getattr(population, field.name) for field in fields(population)}
-    given = {key: value for key, value in values.items() if value is not None}
-    return ConfigRecord({**given, "prior": population.prior.tolist()})
+    lists = {key: value.tolist() for key, value in values.items() if isinstance(value, np.ndarray)}
+    return ConfigRecord({key: value for key, value in {**values, **lists}.items() if value is not None})
 
 
 def read_population(record: ConfigRecord) -> Population:
     """A record as the public facts about the federation."""
     values: dict[str, Any] = dict(record)
-    return Population(**{"epochs": None, **values, "prior": np.array(values["prior"], dtype=np.float64)})
+    arrays = {key: np.array(value, dtype=np.float64) for key, value in values.items() if isinstance(value, list)}
+    return Population(**{"epochs": None, **values, **arrays})
 
 
 def broadcast_records(sent: Broadcast, population: Population) -> RecordDict:

@@ -11,8 +11,9 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedwcm import __version__
-from fedwcm.config.build import Experiment, model_facts
+from fedwcm.config.build import Experiment
 from fedwcm.config.components import Components
+from fedwcm.config.model_facts import model_facts
 from fedwcm.config.schema import Component, Config, DataOptions, differences
 from fedwcm.core.types import Clients, Ints, Population
 from fedwcm.engine.backends.plan import ExecutionPlan
@@ -168,6 +169,7 @@ def _deployed(
         store=backend.store,
         learning_rate=config.local,
         aggregation=config.aggregation,
+        server=config.server,
         statistics=setup.statistics,
     )
     x, buffers = made.initial()
@@ -181,5 +183,12 @@ def _deployed(
         test=None if evaluate is None else tensors(evaluate(), made.device),
         val=None,
         choice=ExecutionPlan("flower", block=1, workers=1),
-        facts=model_facts(directory.info.input_shape, [str(c) for c in range(classes)], normalizer=None),
+        facts=model_facts(
+            directory.info.input_shape,
+            [str(c) for c in range(classes)],
+            None,
+            setup.totals,
+            config,
+            Components(trainer.method, trainer.loss, trainer.sampler),
+        ),
     )

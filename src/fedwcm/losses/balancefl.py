@@ -59,6 +59,10 @@ class BalanceFL(Loss):
         require(self.entropy >= 0, "entropy", self.entropy, "non-negative")
         require(self.draws >= 0, "draws", self.draws, "0 (no augmentation) or more")
 
+    @property
+    def corrects_prior(self) -> bool:
+        return True
+
     def init_client(self, clients: Clients, population: Population) -> State:
         return {"position": torch.zeros(len(clients), dtype=torch.int64)} if self.draws else {}
 

@@ -51,6 +51,10 @@ class ClassWeights(Loss):
     def __post_init__(self) -> None:
         require(0 <= self.beta < 1, "beta", self.beta, "in [0, 1)")
 
+    @property
+    def corrects_prior(self) -> bool:
+        return True
+
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         losses = cross_entropy(outputs.logits.mT, batch.labels, reduction="none")
         weights = balancing_weights(class_counts(self.prior, ctx), self.scheme, self.beta)

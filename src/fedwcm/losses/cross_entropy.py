@@ -6,21 +6,26 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedwcm.core.batch import Batch
-from fedwcm.core.loss import LogitLoss
+from fedwcm.core.batch import Batch, Outputs
+from fedwcm.core.loss import ExplicitLoss, LossGradient
 from fedwcm.core.types import Context
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossEntropy(LogitLoss):
+class CrossEntropy(ExplicitLoss):
     """−log softmax(z)_y, averaged over the batch. Its gradient is softmax(z), minus 1 at y."""
 
     name: ClassVar[str] = "cross_entropy"
 
     @torch.no_grad()
-    def with_gradient(self, logits: Tensor, batch: Batch, ctx: Context) -> tuple[Tensor, Tensor]:
-        labels = batch.labels[:, None]
-        log_p = logits.mT.log_softmax(dim=1)  # a softmax along a short last axis is four times slower
-        loss = -batch.mean(log_p.gather(1, labels)[:, 0])
-        p = log_p.exp_().scatter_add_(1, labels, log_p.new_full(labels.shape, -1.0))
-        return loss, batch.share(p.mT)
+    def with_gradient(self, outputs: Outputs, batch: Batch, ctx: Context) -> LossGradient:
+        return LossGradient(*cross_entropy_with_gradient(outputs.logits, batch))
+
+
+def cross_entropy_with_gradient(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return each client's cross-entropy `(K,)`, and its gradient with respect to the logits `(K, b, C)`."""
+    labels = batch.labels[:, None]
+    log_p = logits.mT.log_softmax(dim=1)  # a softmax along a short last axis is four times slower
+    loss = -batch.mean(log_p.gather(1, labels)[:, 0])
+    p = log_p.exp_().scatter_add_(1, labels, log_p.new_full(labels.shape, -1.0))
+    return loss, batch.share(p.mT)

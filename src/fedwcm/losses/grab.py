@@ -58,6 +58,10 @@ class GraB(Loss):
         for field in ("kp", "ki", "kd", "slope"):
             require(getattr(self, field) >= 0, field, getattr(self, field), "non-negative")
 
+    @property
+    def corrects_prior(self) -> bool:
+        return True
+
     def init_client(self, clients: Clients, population: Population) -> State:
         shape = len(clients), population.classes
         return {"output": torch.zeros(shape), "errors": torch.zeros(shape[0], 3, shape[1])}

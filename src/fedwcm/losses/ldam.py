@@ -15,14 +15,14 @@ about that size. Here a model is evaluated and exported with its ordinary linear
 own ‖W_c‖ in the loss alone would change the predicted class, that is, train a different classifier from the one
 that is used. So `normalize` divides by what all classes share, ‖(f, 1)‖, the 1 being the input of the bias: the
 predicted class and the norms of the rows stay the same. Plain logits times 30 do not train at the usual learning
-rates.
+rates. The paper's own classifier is the model's option `head = "cosine"`, with `normalize = false` here: then that
+cosine is trained, evaluated and exported.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
@@ -31,6 +31,7 @@ from fedwcm.core.checks import require
 from fedwcm.core.loss import Loss
 from fedwcm.core.types import Context, Floats, State
 from fedwcm.losses.class_weights import CountsOf, balancing_weights, class_counts, of_labels
+from fedwcm.losses.feature_norm import inverse_feature_norm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +62,15 @@ class LDAM(Loss):
         require(0 <= self.drw <= 1, "drw", self.drw, "in [0, 1]")
         require(0 <= self.beta < 1, "beta", self.beta, "in [0, 1)")
 
+    @property
+    def corrects_prior(self) -> bool:
+        return True
+
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         counts = class_counts(self.prior, ctx)
-        logits = _normalized(outputs) if self.normalize else outputs.logits
+        logits = outputs.logits
+        if self.normalize:
+            logits = logits * inverse_feature_norm(outputs.features, self.name)
         margin = of_labels(margins(counts, self.max_margin), batch.labels, ctx)
         logits = logits - margin[..., None] * one_hot(batch.labels, logits.shape[-1])
         losses = cross_entropy(self.scale * logits.mT, batch.labels, reduction="none")
@@ -78,9 +85,3 @@ def margins(counts: Floats, largest: float) -> Floats:
     scarcity = np.maximum(counts, 1.0) ** -0.25
     rows: Floats = largest * scarcity / scarcity.max(axis=1, keepdims=True)
     return rows
-
-
-def _normalized(outputs: Outputs) -> Tensor:
-    if not outputs.features.numel():
-        raise ValueError("loss ldam with normalize = true needs a model with a final linear layer")
-    return outputs.logits / torch.sqrt(1.0 + outputs.features.square().sum(dim=-1, keepdim=True))

@@ -1,48 +1,80 @@
 """Prior cross-entropy (balanced softmax): the class distribution enters the loss instead of the model.
 
-Ren, Yu, Sheng, Ma, Zhao, Yi, Li. Balanced Meta-Softmax for Long-Tailed Visual Recognition. NeurIPS 2020. Hong,
-Han, Choi, Seo, Kim, Chang. Disentangling Label Distribution for Long-tailed Visual Recognition. CVPR 2021.
-Sources: sxontheway/BalanceFL.
+Ren, Yu, Sheng, Ma, Zhao, Yi, Li. Balanced Meta-Softmax for Long-Tailed Visual Recognition. NeurIPS 2020. Menon,
+Jayasumana, Rawat, Jain, Veit, Kumar. Long-Tail Learning via Logit Adjustment. ICLR 2021. Hong, Han, Choi, Seo,
+Kim, Chang. Disentangling Label Distribution for Long-tailed Visual Recognition. CVPR 2021. Sources:
+sxontheway/BalanceFL.
 
-    loss = CE(z + log(pi + 1e-9), y)
+    loss = CE(u + tau · (log p − log p̂), y)
+    u    = scale · z                                 or, with `normalize`,
+    u    = scale · z / sqrt(1 + |f|²)                f the features that the logits z are computed from
 
-pi is the class distribution: the client's own (`prior="client"`, the "Balance Loss" of FedWCM's tables) or the one
-gathered over all clients (`prior="global"`). The model is evaluated on z alone, that is, as if the classes were
-balanced. A class that a client does not have drops out of its softmax (its logit is shifted by −20.7), so that the
-client does not push it down. A uniform pi is cross-entropy. Departures: none.
+p is the class distribution: the client's own (`prior="client"`, the "Balance Loss" of FedWCM's tables) or the one
+gathered over all clients (`prior="global"`); p̂ is the distribution that the model will meet (`run.target`, uniform
+by default). The model is evaluated on z alone, that is, as if the classes were distributed as p̂. A class that a
+client does not have drops out of its softmax (its logit is shifted by −20.7), so that the client does not push it
+down; a class that no client has counts as half a sample in the gathered distribution. tau = 0, or p = p̂, is
+cross-entropy.
+
+Divided by the norm of the features and the bias's input, logits are bounded by the norms of the head's rows, so
+that no client can reduce its loss by inflating its features. All classes of a sample are divided by the same
+number: the predicted class does not depend on `normalize`. Departures: none.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fedwcm.core.batch import Batch
+from fedwcm.balance import ABSENT, prior_shift
+from fedwcm.core.batch import Batch, Outputs
+from fedwcm.core.checks import require
+from fedwcm.core.loss import ExplicitLoss, LossGradient
 from fedwcm.core.types import Context
 from fedwcm.losses.class_weights import CountsOf, class_counts
-from fedwcm.losses.cross_entropy import CrossEntropy
-
-SMALLEST_SHARE = 1e-9
-"""Added to every share, so that the logarithm is finite for an absent class."""
+from fedwcm.losses.cross_entropy import cross_entropy_with_gradient
+from fedwcm.losses.feature_norm import inverse_feature_norm
 
 
 @dataclass(frozen=True, kw_only=True)
-class PriorCE(CrossEntropy):
+class PriorCE(ExplicitLoss):
     """Cross-entropy of the logits shifted by the log class distribution.
 
     Args:
         prior: the distribution to use: the client's own (`client`), or that over all clients (`global`).
+        tau: strength of the shift; 0 is cross-entropy.
+        normalize: divide the logits by the norm of the features.
+        scale: factor on the logits; about 10 for normalised ones.
     """
 
     name: ClassVar[str] = "prior_ce"
 
     prior: CountsOf = "client"
+    tau: float = 1.0
+    normalize: bool = False
+    scale: float = 1.0
 
-    def with_gradient(self, logits: Tensor, batch: Batch, ctx: Context) -> tuple[Tensor, Tensor]:
-        counts = class_counts(self.prior, ctx)
-        shift = np.log(counts / counts.sum(axis=1, keepdims=True) + SMALLEST_SHARE)[:, None]
-        return super().with_gradient(
-            logits + torch.as_tensor(shift, dtype=ctx.x.dtype, device=ctx.x.device), batch, ctx
-        )
+    def __post_init__(self) -> None:
+        require(self.tau >= 0, "tau", self.tau, "non-negative")
+        require(self.scale > 0, "scale", self.scale, "positive")
+
+    @property
+    def corrects_prior(self) -> bool:
+        return self.tau > 0
+
+    def with_gradient(self, outputs: Outputs, batch: Batch, ctx: Context) -> LossGradient:
+        z, f = outputs.logits.detach(), outputs.features.detach()
+        factor = self.scale * inverse_feature_norm(f, self.name) if self.normalize else self.scale
+        loss, by_u = cross_entropy_with_gradient(z * factor + self._shift(ctx), batch)
+        if not isinstance(factor, Tensor):
+            return LossGradient(loss, by_u.mul_(factor))
+        # u = s z (1 + |f|²)^(−1/2), so that ∂u/∂f = −u f / (1 + |f|²).
+        along = (by_u * z).sum(dim=-1, keepdim=True).mul_(factor**3).div_(-(self.scale**2))
+        return LossGradient(loss, by_u.mul_(factor), f * along)
+
+    def _shift(self, ctx: Context) -> Tensor:
+        """Return what is added to the logits, `(K, 1, C)`, or `(1, 1, C)` for all clients."""
+        absent = ABSENT if self.prior == "global" else 0.0
+        shift = prior_shift(class_counts(self.prior, ctx), ctx.population.target, self.tau, absent)
+        return torch.as_tensor(shift[:, None], dtype=ctx.x.dtype, device=ctx.x.device)

@@ -20,10 +20,10 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from fedwcm.balance import momentum_gain
 from fedwcm.core.checks import require
 from fedwcm.core.method import Method
 from fedwcm.core.mixins import Momentum, RoundMetrics
+from fedwcm.core.optimizer_rule import OptimizerRule
 from fedwcm.core.types import (
     Cohort,
     Context,
@@ -48,6 +48,9 @@ class FedCM(Momentum, RoundMetrics, Method):
     """
 
     name: ClassVar[str] = "fedcm"
+    optimizers: ClassVar[OptimizerRule] = OptimizerRule(
+        "momentum", "its momentum is the increment divided by the path's length, which Adam's steps do not have"
+    )
 
     average: Literal["samples", "uniform"] = "uniform"
     alpha: float = 0.1
@@ -62,9 +65,10 @@ class FedCM(Momentum, RoundMetrics, Method):
         return {"momentum": torch.zeros_like(x), "alpha": torch.tensor(self.alpha, dtype=torch.float64)}
 
     def starting_gain(self, population: Population, samples: Ints) -> float:
-        if self.momentum_norm == "exact" or population.steps:
+        if self.momentum_norm == "exact":
             return 1.0 - self.alpha
-        return momentum_gain(self.alpha, samples, population.batch_size)
+        path = population.path(population.local_steps(samples))
+        return (1.0 - self.alpha) * float(path.mean()) / population.nominal_steps
 
     def broadcast(self, s: State) -> State:
         return {"momentum": s["momentum"], "alpha": s["alpha"]}
@@ -87,10 +91,10 @@ class FedCM(Momentum, RoundMetrics, Method):
     def path_length(self, cohort: Cohort) -> Floats:
         """Return N_k, which turns a client's increment into a gradient when divided by."""
         if self.momentum_norm == "exact":
-            return cohort.learning_rates * cohort.steps
+            return cohort.path
         return np.full(len(cohort), cohort.base_lr * cohort.population.nominal_steps)
 
     def metrics(self, s: State, cohort: Cohort) -> dict[str, float]:
         alpha = float(s["alpha"])
-        ratio = cohort.learning_rates * cohort.steps / self.path_length(cohort)
+        ratio = cohort.path / self.path_length(cohort)
         return {"alpha": alpha, "gain": (1.0 - alpha) * float(np.dot(self.weights(s, cohort), ratio))}

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from fedwcm.core.checks import require
 from fedwcm.core.method import Method, mean_weights
+from fedwcm.core.optimizer_rule import OptimizerRule
 from fedwcm.core.types import (
     Clients,
     Cohort,
@@ -55,6 +56,9 @@ class FedDyn(Method):
     """
 
     name: ClassVar[str] = "feddyn"
+    optimizers: ClassVar[OptimizerRule] = OptimizerRule(
+        "momentum", "the dual adds up increments until they vanish with the direction, and Adam's steps do not"
+    )
 
     average: Literal["samples", "uniform"] = "uniform"
     lam: float = 0.1

@@ -9,9 +9,10 @@ Global Consistency and Smooth Landscape. ICML 2023. Sources: woodenchild95/FL-Si
     s⁺ = rho · μ̄/‖μ̄‖,   μ̄ = mean_S(μ_k)                   the global perturbation, sent with x
 
 h, μ and s all start at 0. A client keeps two vectors (h_k, μ_k) and uploads two (increment, μ_k). rho = 0 is
-FedDyn. Departure from the paper, shared with the authors' code: μ̄ is the mean of μ_k instead of μ_k minus the
-last e. The two differ by less than rho, and only the direction is used. BatchNorm's statistics and the training
-loss are those at `w`.
+FedDyn. The default follows the authors' code where it departs from their algorithm box: μ̄ is the mean of μ_k,
+whereas the box takes μ_k minus the client's last e (`printed`, for which a client keeps a third vector). The two
+differ by less than rho, and only the direction is used. BatchNorm's statistics and the training loss are those at
+`w`.
 """
 
 from dataclasses import dataclass
@@ -29,11 +30,13 @@ class FedSMOO(FedDyn):
 
     Args:
         rho: ρ, the length of the perturbations; 0 is FedDyn.
+        printed: upload μ_k minus the last perturbation, as in the paper's algorithm box.
     """
 
     name: ClassVar[str] = "fedsmoo"
 
     rho: float = 0.1
+    printed: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,7 +46,8 @@ class FedSMOO(FedDyn):
         return {**super().init(x, population), "perturbation": x.new_zeros(x.shape)}
 
     def init_client(self, x: Vec, clients: Clients) -> State:
-        return {**super().init_client(x, clients), "mu": x.new_zeros(len(clients), len(x))}
+        vectors = ("mu", "last") if self.printed else ("mu",)
+        return {**super().init_client(x, clients), **{key: x.new_zeros(len(clients), len(x)) for key in vectors}}
 
     def broadcast(self, s: State) -> State:
         return {**super().broadcast(s), "perturbation": s["perturbation"]}
@@ -52,11 +56,12 @@ class FedSMOO(FedDyn):
         shared = ctx.message["perturbation"]
         e = perturbation(grad(w) - c["mu"] - shared, self.rho)
         v, c = super().direction(w, grad.shifted(e), c, ctx)
-        return v, {**c, "mu": c["mu"] + e - shared}
+        kept = {"last": e} if self.printed else {}
+        return v, {**c, **kept, "mu": c["mu"] + e - shared}
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         upload, report, c = super().finish(w, c, ctx)
-        return {**upload, "mu": c["mu"]}, report, c
+        return {**upload, "mu": c["mu"] - c["last"] if self.printed else c["mu"]}, report, c
 
     def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
         x_next, s_next = super().update(x, s, uploads, cohort)

@@ -10,9 +10,10 @@ Learning in Long-Tailed Scenarios. ICPP 2025. Sources: the paper.
     Δ_{r+1} = Σ_k w_k (x_r − x_k) / (η_l B_k)
     x_{r+1} = x_r + η_g Σ_k w_k (x_k − x_r)
 
-D is the distance of the class distribution from the target. Every client computes its own score from the gathered
-distribution and reports only that number; the server never sees a client's counts. Scores, weights and q_r are
-computed over the clients that answered. On balanced data with clients of equal size, FedWCM is FedCM.
+D is the distance of the class distribution p from the target p̂ (`run.target`, uniform by default). Every client
+computes its own score from the gathered distribution and reports only that number; the server never sees a
+client's counts. Scores, weights and q_r are computed over the clients that answered. On balanced data with clients
+of equal size, FedWCM is FedCM.
 
 Where the paper contradicts itself, the default follows the intent stated in the text, and the printed form is an
 option: d_c = max(p̂_c − p_c, 0) (`score="absolute"`: |p̂_c − p_c|, which favours head classes), exponent D
@@ -78,7 +79,6 @@ class WCM(ClientStatistics, FedCM):
         q: the ratio of Eq. 5 as printed (`ratio`), inverted (`inverse`), or 1 (`off`).
         weighting: use the client weights; `false` keeps the base method's (for an ablation).
         adaptive: adapt alpha; `false` keeps the base method's (for an ablation).
-        target: the target class distribution, one share per class; uniform if not given.
     """
 
     score: Literal["scarcity", "absolute", "local"] = "scarcity"
@@ -87,7 +87,6 @@ class WCM(ClientStatistics, FedCM):
     q: Literal["ratio", "inverse", "off"] = "ratio"
     weighting: bool = True
     adaptive: bool = True
-    target: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,9 +94,9 @@ class WCM(ClientStatistics, FedCM):
 
     def client_statistics(self, counts: Ints, population: Population) -> Report:
         """Return s_k (Eq. 3), and the client's own deviation if alpha follows from it."""
-        report = {"score": client_scores(counts, self.target, self.score, prior=population.prior)}
+        report = {"score": client_scores(counts, population.target, self.score, prior=population.prior)}
         if self.alpha_rule == "local":
-            report["deviation"] = local_deviations(counts, self.target)
+            report["deviation"] = local_deviations(counts, population.target)
         return report
 
     def statistics_range(self, population: Population) -> Mapping[str, tuple[float, float]]:
@@ -129,7 +128,7 @@ class WCM(ClientStatistics, FedCM):
         return adaptive_alpha(self._exponent(s, cohort.population), this_round, overall, self.alpha)
 
     def _temperature(self, population: Population) -> float:
-        return temperature(population.prior[None], self.target, self.temperature_scale)
+        return temperature(population.prior[None], population.target, self.temperature_scale)
 
     def _exponent(self, s: State, population: Population) -> float:
         if self.alpha_rule == "temperature":
@@ -138,7 +137,7 @@ class WCM(ClientStatistics, FedCM):
             return self._temperature(population) / population.clients
         if self.alpha_rule == "local":
             return float(s["mean_deviation"])
-        return discrepancy(population.prior[None], self.target)
+        return discrepancy(population.prior[None], population.target)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,10 +174,10 @@ class FedWCMX(LocalRates, FedWCM):
     def starting_gain(self, population: Population, samples: Ints) -> float:
         if self.momentum_norm == "exact":
             return 1.0 - self.alpha
-        return (1.0 - self.alpha) * population.reference_steps / population.nominal_steps
+        return (1.0 - self.alpha) * self._reference(population) / population.nominal_steps
 
     def local_lr(self, ctx: Context) -> Floats:
-        return ctx.learning_rates * ctx.population.reference_steps / ctx.clients.steps
+        return ctx.learning_rates * self._reference(ctx.population) / ctx.population.path(ctx.clients.steps)
 
     def weights(self, s: State, cohort: Cohort) -> Floats:
         share = mean_weights("samples", cohort)
@@ -186,3 +185,7 @@ class FedWCMX(LocalRates, FedWCM):
             return share
         weights = super().weights(s, cohort) * share
         return weights / weights.sum() if self.normalize else weights
+
+    def _reference(self, population: Population) -> float:
+        """Return the length of the path of a client of mean size at a learning rate of 1."""
+        return float(population.path(np.array(population.reference_steps)))

@@ -31,6 +31,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from fedwcm.core.checks import require
+from fedwcm.core.optimizer_rule import OptimizerRule
 from fedwcm.core.perturbation import perturbation
 from fedwcm.core.types import (
     Clients,
@@ -62,6 +63,9 @@ class FedWMSAM(FedCM, SCAFFOLD):
     """
 
     name: ClassVar[str] = "fedwmsam"
+    optimizers: ClassVar[OptimizerRule] = OptimizerRule(
+        "plain", "its perturbation compares the model with where as many plain steps along the momentum would lead"
+    )
 
     rho: float = 0.01
     alpha_rate: float = 0.01

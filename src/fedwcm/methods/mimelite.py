@@ -22,6 +22,7 @@ from fedwcm.core.checks import require
 from fedwcm.core.local_data import LocalData
 from fedwcm.core.method import Method
 from fedwcm.core.mixins import Momentum, TwoPhase
+from fedwcm.core.optimizer_rule import OptimizerRule
 from fedwcm.core.types import Cohort, Context, GradientOracle, Ints, Population, State, Uploads, Vec
 
 
@@ -34,6 +35,9 @@ class MimeLite(TwoPhase, Momentum, Method):
     """
 
     name: ClassVar[str] = "mimelite"
+    optimizers: ClassVar[OptimizerRule] = OptimizerRule(
+        "plain", "the optimizer's state is the server's and must not change during a round"
+    )
 
     beta: float = 0.9
 

@@ -26,6 +26,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fedwcm.core.method import Method
+from fedwcm.core.optimizer_rule import OptimizerRule
 from fedwcm.core.types import (
     Clients,
     Cohort,
@@ -49,6 +50,10 @@ class SCAFFOLD(Method):
     """
 
     name: ClassVar[str] = "scaffold"
+    optimizers: ClassVar[OptimizerRule] = OptimizerRule(
+        "momentum",
+        "a control variate is the increment divided by the path's length, which Adam's steps do not have",
+    )
 
     average: Literal["samples", "uniform"] = "uniform"
 
@@ -66,13 +71,12 @@ class SCAFFOLD(Method):
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         delta = w - ctx.x
-        control = c["control"] - ctx.message["control"] - delta / (ctx.lr * ctx.steps)
+        control = c["control"] - ctx.message["control"] - delta / ctx.path
         return {"delta": delta}, {}, {**c, "control": control}
 
     def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
         q = self._shares(cohort)
-        path = cohort.learning_rates * cohort.steps
-        delta, gradient = uploads.sum("delta", np.stack([self.weights(s, cohort), -q / path]))
+        delta, gradient = uploads.sum("delta", np.stack([self.weights(s, cohort), -q / cohort.path]))
         control = (1.0 - float(q.sum())) * s["control"] + gradient
         return x + self.server_lr * delta, {**s, "control": control}
 

@@ -1,8 +1,15 @@
 """The common structure of this package's models: a body that computes features, and a linear head."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from torch import Tensor, nn
+
+from fedwcm.models.checks import require_known
+from fedwcm.models.cosine import CosineLinear
+
+HEADS: dict[str, Callable[[int, int], nn.Linear]] = {"linear": nn.Linear, "cosine": CosineLinear}
+"""Final layers: `cosine` has no bias and normalises features and rows, as LDAM's authors do."""
 
 
 class Classifier(nn.Sequential):
@@ -15,8 +22,9 @@ class Classifier(nn.Sequential):
     body: nn.Module
     head: nn.Linear
 
-    def __init__(self, body: nn.Module, width: int, classes: int) -> None:
-        super().__init__(OrderedDict(body=body, head=nn.Linear(width, classes)))
+    def __init__(self, body: nn.Module, width: int, classes: int, head: str = "linear") -> None:
+        require_known("head", head, HEADS)
+        super().__init__(OrderedDict(body=body, head=HEADS[head](width, classes)))
 
     def features(self, x: Tensor) -> Tensor:
         """Return the input of `head`, shape (batch, head.in_features)."""

@@ -15,6 +15,9 @@ class ModelFacts(JsonRecord):
         keeps_integers: whether integer inputs, such as tokens, stay unchanged.
         schema: how to read other data for the model; None if the data stayed with the clients.
         fingerprint: fingerprint of the training data and its division.
+        class_counts: training samples of each class over all clients, as they were gathered.
+        target: the class distribution that the model is meant for (`run.target`); None for the uniform one.
+        balanced_by: the loss or sampler that made training account for the class distribution; None if none did.
     """
 
     input_shape: tuple[int, ...]
@@ -24,3 +27,6 @@ class ModelFacts(JsonRecord):
     keeps_integers: bool = False
     schema: Mapping[str, object] | None = optional()
     fingerprint: str | None = optional()
+    class_counts: tuple[int, ...] | None = optional()
+    target: tuple[float, ...] | None = optional()
+    balanced_by: str | None = optional()

@@ -16,7 +16,13 @@ class MLP(Classifier):
     softmax regression.
     """
 
-    def __init__(self, input_shape: tuple[int, ...], classes: int, hidden: Sequence[int] = (200, 200)) -> None:
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        classes: int,
+        hidden: Sequence[int] = (200, 200),
+        head: str = "linear",
+    ) -> None:
         require_input_shape(input_shape)
         if not isinstance(hidden, Sequence):
             raise ValueError(f"hidden={hidden!r}: allowed is a list of layer widths, such as [200, 200]")
@@ -26,4 +32,4 @@ class MLP(Classifier):
             require_positive(f"hidden={hidden!r}, width", width)
             layers += [nn.Linear(before, width), nn.ReLU()]
             before = width
-        super().__init__(nn.Sequential(*layers), before, classes)
+        super().__init__(nn.Sequential(*layers), before, classes, head)

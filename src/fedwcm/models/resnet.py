@@ -96,6 +96,7 @@ class ResNet(Classifier):
         groups: int,
         stem: str,
         width: int,
+        head: str,
     ) -> None:
         channels, _, _ = image_shape(input_shape)
         require_known("stem", stem, STEMS)
@@ -107,7 +108,7 @@ class ResNet(Classifier):
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
         )
-        super().__init__(body, width * 2 ** (len(blocks) - 1), classes)
+        super().__init__(body, width * 2 ** (len(blocks) - 1), classes, head)
         # Only the convolutions: norm layers already start with weight 1 and bias 0.
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -122,12 +123,13 @@ def resnet8(
     groups: int = 2,
     stem: str = "cifar",
     width: int = 64,
+    head: str = "linear",
 ) -> ResNet:
     """Return the ResNet-8 of the long-tail literature: stages of 64, 128 and 256 channels, one block each.
 
     1,227,594 parameters for CIFAR-10.
     """
-    return ResNet(input_shape, classes, (1, 1, 1), norm=norm, groups=groups, stem=stem, width=width)
+    return ResNet(input_shape, classes, (1, 1, 1), norm=norm, groups=groups, stem=stem, width=width, head=head)
 
 
 def resnet18(
@@ -138,9 +140,10 @@ def resnet18(
     groups: int = 2,
     stem: str = "imagenet",
     width: int = 64,
+    head: str = "linear",
 ) -> ResNet:
     """Return a ResNet-18: 11,181,642 parameters for CIFAR-10 (11,173,962 with the "cifar" stem)."""
-    return ResNet(input_shape, classes, (2, 2, 2, 2), norm=norm, groups=groups, stem=stem, width=width)
+    return ResNet(input_shape, classes, (2, 2, 2, 2), norm=norm, groups=groups, stem=stem, width=width, head=head)
 
 
 def resnet34(
@@ -151,6 +154,7 @@ def resnet34(
     groups: int = 2,
     stem: str = "imagenet",
     width: int = 64,
+    head: str = "linear",
 ) -> ResNet:
     """Return a ResNet-34: 21,289,802 parameters for CIFAR-10."""
-    return ResNet(input_shape, classes, (3, 4, 6, 3), norm=norm, groups=groups, stem=stem, width=width)
+    return ResNet(input_shape, classes, (3, 4, 6, 3), norm=norm, groups=groups, stem=stem, width=width, head=head)

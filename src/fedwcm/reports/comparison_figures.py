@@ -17,8 +17,8 @@ from fedwcm.reports.series import (
     metric,
     per_class,
     seconds_per_round,
-    spread,
 )
+from fedwcm.reports.statistics import spread
 
 NARROW_BARS = 20
 """Bars up to which a figure has room beside another."""

@@ -29,6 +29,10 @@ class LoadedRun:
     classes: tuple[str, ...]
     train_counts: tuple[int, ...]
     split: SplitRecord | None
+    swept: tuple[str, ...] = ()
+    """The options that its comparison's grid varied."""
+    shared_machine: bool = False
+    """Whether other runs of its comparison went on at the same time."""
 
     @property
     def seed(self) -> object:
@@ -96,15 +100,19 @@ def load_run(path: Path) -> LoadedRun:
             raise FileNotFoundError(f"{path} holds no run: there is no {file.name} in it")
     settings, split = folder.settings(), folder.split()
     summary = folder.summary() if folder.finished else None
+    index = ComparisonFolder.around(path).index()
+    member = path.name in index.labels
     return LoadedRun(
         path=path,
-        label=ComparisonFolder.around(path).labels().get(path.name) or _title(settings),
+        label=index.labels[path.name] if member else _title(settings),
         settings=settings,
         history=folder.metrics(),
         summary=summary,
         classes=_classes(folder, split),
         train_counts=summary.train_counts if summary else split.totals if split else (),
         split=split,
+        swept=index.grid or () if member else (),
+        shared_machine=member and (index.jobs or 1) > 1,
     )
 
 

@@ -8,10 +8,8 @@ from string import Template
 
 from fedwcm import __version__
 from fedwcm.reports.figures import Figure, Heatmap
-from fedwcm.reports.report import ReportContent, Table
-from fedwcm.reports.table import Row, best_of
-
-DESCENDING_IS_BETTER = "descending"
+from fedwcm.reports.page_table import results
+from fedwcm.reports.report import ReportContent
 
 
 def page(content: ReportContent) -> str:
@@ -24,7 +22,9 @@ def page(content: ReportContent) -> str:
         style=_asset("page.css"),
         opening=_opening(content),
         sidebar=_sidebar(content),
-        main="\n".join([_results(content), _figures(content), _options(content)]),
+        main="\n".join(
+            ["" if content.table is None else results(content.table), _figures(content), _options(content)]
+        ),
         report=_json(content),
         vendor=files("fedwcm.reports").joinpath("vendor", "echarts.min.js").read_text(encoding="utf-8"),
         theme=_asset("theme.js"),
@@ -84,7 +84,7 @@ def _switches(content: ReportContent) -> str:
 def _opening(content: ReportContent) -> str:
     parts = [
         f"<h1>{escape(content.title)}</h1>",
-        f'<div class="lead">{_paragraphs([" ".join(content.headline)])}</div>',
+        f'<div class="lead">{_paragraphs(content.headline)}</div>',
     ]
     parts.append(f'<div class="facts">{_paragraphs(content.facts)}</div>')
     if content.warnings:
@@ -102,54 +102,6 @@ def _opening(content: ReportContent) -> str:
 
 def _paragraphs(sentences: Sequence[str]) -> str:
     return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
-
-
-def _results(content: ReportContent) -> str:
-    table = content.table
-    if table is None:
-        return ""
-    headings = [_heading(name, _first(key), "number") for key, name in table.columns.items()]
-    headings.insert(1, _heading("rounds to", "ascending", "number", " <span data-target></span>"))
-    headings = [_heading("method", "ascending", ""), *headings, _heading("runs", "descending", "number")]
-    best = best_of(table.rows, table.columns)
-    rows = "".join(_row(number, row, table, best) for number, row in enumerate(table.rows))
-    several = any(row.runs > 1 for row in table.rows)
-    meaning = "Mean ± standard deviation over the seeds; the" if several else "The"
-    return f"""<section id="results"><h2>Results</h2>
-<p class="facts">{meaning} best of each column in bold. A click on a heading sorts.</p>
-<div class="reach"><label for="target">Rounds to reach an accuracy of</label>
-<input id="target" type="number" min="0" max="1" step="0.01" inputmode="decimal">
-<button type="button" data-table-csv>CSV</button></div>
-<div class="scroll" tabindex="0" role="region" aria-label="Table of results">
-<table class="results"><thead><tr>{"".join(headings)}</tr></thead><tbody>{rows}</tbody></table></div></section>"""
-
-
-def _heading(name: str, first: str, kind: str, more: str = "") -> str:
-    button = f'<button type="button">{escape(name)}{more}</button>'
-    return f'<th scope="col" class="{kind}" data-first="{first}">{button}</th>'
-
-
-def _first(key: str) -> str:
-    """How a first click sorts: the better end first."""
-    return "ascending" if key.endswith("_per_round") else DESCENDING_IS_BETTER
-
-
-def _row(number: int, row: Row, table: Table, best: dict[str, float]) -> str:
-    cells = []
-    for key in table.columns:
-        value = row.values[key]
-        if value is None:
-            cells.append('<td class="number">–</td>')
-            continue
-        mean = f"{value[0]:.3f}" if value[0] < 1000 else f"{value[0]:,.0f}"
-        shown = f"<strong>{mean}</strong>" if best.get(key) == value[0] and not row.diverged else mean
-        spread = f' <span class="std">± {value[1]:.3f}</span>' if row.runs > 1 else ""
-        cells.append(f'<td class="number" data-value="{value[0]}">{shown}{spread}</td>')
-    cells.insert(1, '<td class="number reached"></td>')
-    cells.insert(0, f'<th scope="row" data-value="{escape(row.label)}">{escape(row.label)}</th>')
-    bad = f' <span class="bad">({row.diverged} diverged)</span>' if row.diverged else ""
-    cells.append(f'<td class="number" data-value="{row.runs}">{row.runs}{bad}</td>')
-    return f'<tr data-method="{number}">{"".join(cells)}</tr>'
 
 
 def _figures(content: ReportContent) -> str:

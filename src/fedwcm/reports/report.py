@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from fedwcm.reports import text
 from fedwcm.reports.comparison_figures import comparison_figures
 from fedwcm.reports.figures import Figure
-from fedwcm.reports.load import LoadedRun, MethodRuns, differing
+from fedwcm.reports.load import MethodRuns, differing
 from fedwcm.reports.run_figures import run_figures
-from fedwcm.reports.series import megabytes, milestones, seconds_per_round
-from fedwcm.reports.table import COLUMNS, Row, RunNumbers, rows_of, shown_columns
+from fedwcm.reports.series import milestones
+from fedwcm.reports.table import Row, columns_of, rows_of
+from fedwcm.reports.verdicts import comparison_headline
 
 SHOWN = 10
 """Methods that are switched on at first: all if there are no more, otherwise the best."""
-
-COSTS = {"seconds_per_round": "s/round", "megabytes_per_round": "MB/round"}
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def report_content(groups: Sequence[MethodRuns], limit: int, target: float | Non
     alone, best = len(runs) == 1, _best(groups)
     return ReportContent(
         title=text.run_title(runs[0]) if alone else text.comparison_title(groups),
-        headline=text.run_headline(runs[0]) if alone else text.comparison_headline(groups),
+        headline=[" ".join(text.run_headline(runs[0]))] if alone else comparison_headline(groups),
         facts=text.run_setup(runs[0]) if alone else text.comparison_setup(groups),
         warnings=text.warnings(groups),
         notes=_notes(groups, limit),
@@ -96,24 +95,17 @@ def _notes(groups: Sequence[MethodRuns], limit: int) -> list[str]:
         said.append("The runs have different classes: figures by class are left out.")
     if len(groups) > SHOWN:
         said.append(f"The {SHOWN} best of {len(groups)} are switched on; the others can be.")
-    return said
+    return said + text.unbalanced_test_set(groups)
 
 
 def _table(groups: Sequence[MethodRuns], target: float | None) -> Table:
-    columns = {key: name for key, name in COLUMNS.items() if key not in COSTS} | COSTS
-    rows = rows_of({group.label: [_numbers(run) for run in group.runs] for group in groups}, columns)
+    rows = rows_of(groups)
     return Table(
-        columns=shown_columns(rows, columns),
+        columns=columns_of(rows),
         rows=rows,
         milestones=[[milestones(run) for run in group.runs] for group in groups],
         target=_default_target(groups) if target is None else target,
     )
-
-
-def _numbers(run: LoadedRun) -> RunNumbers:
-    costs = {"seconds_per_round": seconds_per_round(run), "megabytes_per_round": megabytes(run)}
-    headlines = {key: run.outcome.number(key) for key in COLUMNS if key not in COSTS}
-    return RunNumbers(run.diverged is not None, {**headlines, **costs})
 
 
 def _default_target(groups: Sequence[MethodRuns]) -> float:

@@ -6,11 +6,14 @@ from dataclasses import replace
 import numpy as np
 
 from fedwcm.metrics.classification import ShotRule, shot_groups
-from fedwcm.reports.figures import Curve, Curves, Figure, Scatter, ScatterSeries
+from fedwcm.reports.figures import Bar, Bars, Curve, Curves, Figure, Scatter, ScatterSeries
 from fedwcm.reports.load import LoadedRun, MethodRuns
 from fedwcm.reports.matrices import confusion, even_shares, split, weights
 from fedwcm.reports.series import Reader, class_share, curve, head_to_tail, layers, metric
 from fedwcm.runs.records import RoundRecord
+
+MOST_CLIENTS, WIDE_FROM = 100, 20
+"""Clients up to which each gets a bar, and from which their figure is wide."""
 
 
 def run_figures(run: LoadedRun, limit: int) -> list[Figure]:
@@ -23,6 +26,8 @@ def run_figures(run: LoadedRun, limit: int) -> list[Figure]:
         confusion([MethodRuns(run.label, (run,))]),
         split([run]),
         over_rounds["shots"],
+        over_rounds["clients"],
+        client_bars(run),
         over_rounds["momentum"],
         over_rounds["weight-range"],
         weights(run),
@@ -79,6 +84,17 @@ OVER_ROUNDS: tuple[tuple[Curves, dict[str, Reader]], ...] = (
             bounds=(0, 1),
         ),
         {"many": metric("many"), "medium": metric("medium"), "few": metric("few")},
+    ),
+    (
+        Curves(
+            key="clients",
+            title="Accuracy of the clients",
+            caption="Test accuracy over the clients, each of which counts once: the mean of all, and the mean of "
+            "the worst tenth.",
+            y_label="accuracy",
+            bounds=(0, 1),
+        ),
+        {"mean": metric("client_mean"), "worst decile": metric("client_worst_decile")},
     ),
     (
         Curves(
@@ -159,6 +175,25 @@ def class_scatter(run: LoadedRun) -> Scatter | None:
         x_label="share of the training data (%)",
         y_label="test accuracy of the class",
         bounds=(0, 1),
+    )
+
+
+def client_bars(run: LoadedRun) -> Bars | None:
+    """Accuracy of each client, the worst first."""
+    accuracy = run.summary.client_accuracy if run.summary else None
+    if not accuracy or len(accuracy) > MOST_CLIENTS:
+        return None
+    ranked = sorted(accuracy, key=lambda name: accuracy[name])
+    return Bars(
+        key="client-accuracy",
+        title="Accuracy of each client",
+        caption="Test accuracy of the model that is kept, the worst client first.",
+        categories=ranked,
+        bars=[Bar("test accuracy", [accuracy[name] for name in ranked])],
+        x_label="client",
+        y_label="accuracy",
+        bounds=(0, 1),
+        wide=len(ranked) > WIDE_FROM,
     )
 
 

@@ -1,25 +1,16 @@
 """Numbers over rounds: mean and spread over the runs of a group."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from fedwcm.reports.figures import Bar, Curve, Number, thinned
 from fedwcm.reports.load import LoadedRun, MethodRuns
+from fedwcm.reports.statistics import spread
 from fedwcm.runs.records import RoundRecord
 
 Reader = Callable[[RoundRecord], float | None]
 """Reads a number from the record of an evaluated round; None where there is none."""
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean and sample standard deviation (0 for one value) of a number over runs."""
-
-    mean: float
-    std: float
-    runs: int
 
 
 def metric(*path: str, scale: float = 1.0) -> Reader:
@@ -30,11 +21,6 @@ def metric(*path: str, scale: float = 1.0) -> Reader:
         return None if value is None else value * scale
 
     return read
-
-
-def spread(values: Sequence[float]) -> Spread:
-    """Mean and standard deviation of at least one number."""
-    return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0, len(values))
 
 
 def curve(name: str, runs: Sequence[LoadedRun], read: Reader, limit: int) -> Curve | None:

@@ -1,118 +1,193 @@
-"""The table of a comparison: one row per method, mean ± standard deviation over its seeds."""
+"""The results of a comparison: one row per method and setting, ranked within its task."""
 
-import csv
-import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from fedwcm.metrics.classification import SHOTS
-from fedwcm.runs.records import Summary
+from fedwcm.config.schema import INCIDENTAL
+from fedwcm.reports.load import LoadedRun, MethodRuns, differing
+from fedwcm.reports.series import megabytes, seconds_per_round
+from fedwcm.reports.statistics import Difference, Spread, differences, spread
 
 COLUMNS = {
     "selected_accuracy": "selected",
-    "val_accuracy": "validation",
     "final_accuracy": "final",
-    "last_mean_accuracy": "last 10 evaluations",
-    "best_accuracy": "best",
-    "many": "many",
-    "medium": "medium",
     "few": "few",
+    "medium": "medium",
+    "many": "many",
     "macro_f1": "macro F1",
+    "client_mean": "clients",
+    "client_worst_decile": "worst decile",
+    "client_std": "std of clients",
+    "best_accuracy": "best",
+    "last_mean_accuracy": "last 10 evaluations",
+    "val_accuracy": "validation",
     "seconds_per_round": "s/round",
+    "megabytes_per_round": "MB/round",
 }
+FIRST = ("selected_accuracy", "final_accuracy")
+"""The metrics by which rows are ranked: the first that all have."""
 
-OPTIONAL = (*SHOTS, "selected_accuracy", "val_accuracy")
-"""Columns that some runs do not have."""
+COSTS = ("seconds_per_round", "megabytes_per_round")
+"""What a run takes, beside what it reaches."""
+
+LOWER_IS_BETTER = (*COSTS, "client_std")
+
+TASK_SECTIONS = ("data", "partition")
+"""Sections whose options make another task: results on different tasks are not ranked against each other."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A method's runs: for each column the mean and the sample standard deviation (0 for one run)."""
+    """The runs of one method and setting.
+
+    Args:
+        method: the label without the swept options, which are in `options`.
+        position: of the method in the order of the comparison.
+        task: the options of the data and their division that set this row apart; empty if all rows share them.
+        best: the columns in which the row is the best of its task, or not distinguishable from the best.
+        verdict: how the row compares with the best of its task.
+    """
 
     label: str
+    method: str
+    options: dict[str, str]
+    position: int
+    task: str
     runs: int
     diverged: int
-    values: dict[str, tuple[float, float] | None]
+    values: dict[str, Spread | None]
+    best: frozenset[str]
+    verdict: str
 
 
 @dataclass(frozen=True)
-class RunNumbers:
-    """What one run adds to its row: a number per column, None where the run has none."""
+class Task:
+    """Methods on the same data, divided in the same way."""
 
-    diverged: bool
-    values: Mapping[str, float | None]
+    name: str
+    groups: tuple[MethodRuns, ...]
+
+    @property
+    def first(self) -> str:
+        """The metric by which methods are ranked: the selected accuracy if all have validation data."""
+        selected, final = FIRST
+        runs = [run for group in self.groups for run in group.runs]
+        return selected if all(run.outcome.number(selected) is not None for run in runs) else final
 
 
-def run_numbers(summary: Summary) -> RunNumbers:
-    """The numbers of a finished run."""
-    return RunNumbers(summary.diverged is not None, {column: summary.number(column) for column in COLUMNS})
+def columns_of(rows: Sequence[Row]) -> dict[str, str]:
+    """The columns in which any row has a number, with their headings."""
+    return {key: name for key, name in COLUMNS.items() if any(row.values[key] for row in rows)}
 
 
-def rows_of(runs: Mapping[str, Sequence[RunNumbers]], columns: Iterable[str] = COLUMNS) -> list[Row]:
-    """One row per label, in the given order."""
-    return [
+def tasks_of(groups: Sequence[MethodRuns]) -> list[Task]:
+    """The groups by task, in the order of their first group."""
+    keys = [key for key in differing(groups) if key.split(".")[0] in TASK_SECTIONS]
+    members: dict[str, list[MethodRuns]] = {}
+    for group in groups:
+        name = ", ".join(f"{key}={group.settings.get(key, 'none')}" for key in keys)
+        members.setdefault(name, []).append(group)
+    return [Task(name, tuple(inside)) for name, inside in members.items()]
+
+
+def rows_of(groups: Sequence[MethodRuns]) -> list[Row]:
+    """The rows of a table: task by task, the best accuracy first, methods with a diverged run last."""
+    positions = {group.label: number for number, group in enumerate(groups)}
+    return [row for task in tasks_of(groups) for row in _ranked(task, positions)]
+
+
+def _ranked(task: Task, positions: dict[str, int]) -> list[Row]:
+    tied = {column: _tied(task, column) for column in COLUMNS}
+    verdicts = verdicts_of(task)
+    rows = [
         Row(
-            label,
-            len(members),
-            sum(run.diverged for run in members),
-            {column: _spread([run.values.get(column) for run in members]) for column in columns},
+            label=group.label,
+            method=method_name(group),
+            options=swept_options(group),
+            position=positions[group.label],
+            task=task.name,
+            runs=len(group.runs),
+            diverged=group.diverged,
+            values={column: _spread(group, column) for column in COLUMNS},
+            best=frozenset(column for column in COLUMNS if group.label in tied[column]),
+            verdict=verdicts[group.label],
         )
-        for label, members in runs.items()
+        for group in task.groups
     ]
+    return sorted(rows, key=lambda row: _rank(row, task.first))
 
 
-def best_of(rows: Sequence[Row], columns: Iterable[str]) -> dict[str, float]:
-    """The best mean of each column over the rows without a diverged run; empty for a single row."""
-    best = {}
-    for column in columns:
-        means = [value[0] for row in rows if (value := row.values[column]) and not row.diverged]
-        if len(means) > 1:
-            best[column] = min(means) if column.endswith("_per_round") else max(means)
-    return best
+def _rank(row: Row, column: str) -> tuple[bool, float]:
+    value = row.values[column]
+    return row.diverged > 0, float("inf") if value is None else -value.mean
 
 
-def shown_columns(rows: Sequence[Row], columns: Mapping[str, str] = COLUMNS) -> dict[str, str]:
-    """The columns without those that no row has: shot groups on nearly balanced data, the selected accuracy."""
-    return {
-        key: name for key, name in columns.items() if key not in OPTIONAL or any(row.values[key] for row in rows)
-    }
+def method_name(group: MethodRuns) -> str:
+    """The name of the method as it was typed, without swept options."""
+    return str(group.settings.get("run.name", group.label)) if swept_options(group) else group.label
 
 
-def markdown_table(rows: Sequence[Row]) -> str:
-    """The table as Markdown, aligned so that it also reads well as plain text."""
-    columns = shown_columns(rows)
-    cells = [["method", *columns.values(), "runs"]]
-    for row in rows:
-        numbers = [_cell(row.values[column], row.runs > 1) for column in columns]
-        runs = f"{row.runs}" + (f" ({row.diverged} diverged)" if row.diverged else "")
-        cells.append([row.label, *numbers, runs])
-    widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
-    lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in cells]
-    rule = "|" + "|".join("-" * (w + 2) for w in widths) + "|"
-    return "\n".join([lines[0], rule, *lines[1:]])
+def swept_options(group: MethodRuns) -> dict[str, str]:
+    """The values of the options that the comparison's grid varied."""
+    return {key: str(group.settings.get(key, "none")) for key in group.runs[0].swept if key not in INCIDENTAL}
 
 
-def csv_table(rows: Sequence[Row]) -> str:
-    """The table with full precision: two columns, mean and standard deviation, for each number."""
-    text, columns = io.StringIO(), shown_columns(rows)
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["method", *[f"{c}_{part}" for c in columns for part in ("mean", "std")], "runs", "diverged"])
-    for row in rows:
-        numbers = [value for column in columns for value in row.values[column] or ("", "")]
-        writer.writerow([row.label, *numbers, row.runs, row.diverged])
-    return text.getvalue()
+def number_of(run: LoadedRun, column: str) -> float | None:
+    """The number of a run in a column of the table."""
+    if column == "megabytes_per_round":
+        return megabytes(run)
+    return seconds_per_round(run) if column == "seconds_per_round" else run.outcome.number(column)
 
 
-def _spread(values: Sequence[float | None]) -> tuple[float, float] | None:
-    numbers = [value for value in values if value is not None]
-    if not numbers:
-        return None
-    return float(np.mean(numbers)), float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
+def pairs(task: Task, column: str | None = None) -> list[Difference]:
+    """The methods of a task compared with each other, over finished runs; none with a diverged run takes part."""
+    column = column or task.first
+    values: dict[str, dict[Hashable, float]] = {}
+    for group in task.groups:
+        numbers = {str(run.seed): number_of(run, column) for run in group.runs if run.finished}
+        known: dict[Hashable, float] = {seed: value for seed, value in numbers.items() if value is not None}
+        if known and not group.diverged:
+            values[group.label] = known
+    return differences(values, lower_is_better=column in LOWER_IS_BETTER)
 
 
-def _cell(value: tuple[float, float] | None, spread: bool) -> str:
-    if value is None:
-        return "–"
-    return f"{value[0]:.3f} ± {value[1]:.3f}" if spread else f"{value[0]:.3f}"
+def verdicts_of(task: Task) -> dict[str, str]:
+    """How each method compares with the best of its task."""
+    said = {group.label: "diverged" if group.diverged else "–" for group in task.groups}
+    found = pairs(task)
+    if found:
+        best = found[0].method
+        said[best] = "best" if found[0].test else "highest"
+        said |= {pair.other: _verdict(pair) for pair in found if pair.method == best}
+    return said
+
+
+def _verdict(pair: Difference) -> str:
+    if pair.test is None or pair.corrected is None:
+        return "no verdict: one seed" if pair.seeds else "no verdict: no shared seed"
+    if pair.distinguishable:
+        return f"worse by {pair.test.mean:.3f}, p {pair.corrected:.2g}"
+    return f"not distinguishable with {pair.seeds} seeds"
+
+
+def _tied(task: Task, column: str) -> set[str]:
+    """The methods that are the best in a column, as far as their seeds can tell; none of a single method."""
+    if column == "seconds_per_round" and any(run.shared_machine for group in task.groups for run in group.runs):
+        return set()  # runs at the same time slow each other down
+    found = pairs(task, column)
+    if not found:
+        return set()
+    means = {group.label: value.mean for group in task.groups if (value := _spread(group, column)) is not None}
+    if len(set(means.values())) == 1:
+        return set()
+    best = found[0].method
+    exact = column == "megabytes_per_round" or found[0].test is None
+    others = [pair for pair in found if pair.method == best]
+    if exact:
+        return {best} | {pair.other for pair in others if means[pair.other] == means[best]}
+    return {best} | {pair.other for pair in others if not pair.distinguishable}
+
+
+def _spread(group: MethodRuns, column: str) -> Spread | None:
+    values = [value for run in group.runs if (value := number_of(run, column)) is not None]
+    return spread(values) if values else None

@@ -6,7 +6,7 @@ from pathlib import PurePath
 from fedwcm.config.schema import Settings
 from fedwcm.core.json_record import is_number
 from fedwcm.reports.load import LoadedRun, MethodRuns, differing
-from fedwcm.reports.series import Spread, megabytes, metric, spread
+from fedwcm.reports.series import megabytes, metric
 
 MOST_WARNINGS = 8
 
@@ -20,7 +20,7 @@ def run_title(run: LoadedRun) -> str:
 
 def comparison_title(groups: Sequence[MethodRuns]) -> str:
     sets = list(dict.fromkeys(dataset_name(group.settings) for group in groups))
-    return f"{_number(len(groups), _kind(groups))} compared on {_listed(sets)}"
+    return f"{_number(len(groups), _kind(groups))} compared on {listed(sets)}"
 
 
 def _kind(groups: Sequence[MethodRuns]) -> str:
@@ -81,22 +81,6 @@ def _selected(run: LoadedRun) -> list[str]:
     ]
 
 
-def comparison_headline(groups: Sequence[MethodRuns]) -> list[str]:
-    """The best and the second method, and how their difference compares with the spread over seeds."""
-    reached = {group.label: accuracy for group in groups if (accuracy := _kept(group)) and not group.diverged}
-    ranked = sorted(reached.items(), key=lambda item: -item[1].mean)
-    if not ranked:
-        return ["No run was tested."]
-    (best, top), *others = ranked
-    selected = any(run.outcome.selected_round for group in groups for run in group.runs)
-    ends = "selected on the validation data, has" if selected else "ends with"
-    if not others:
-        return [f"{best} {ends} a test accuracy of {_shown(top)}."]
-    second, runner_up = others[0]
-    said = f"{best} {ends} the highest test accuracy, {_shown(top)}, before {second} with {_shown(runner_up)}."
-    return [said, _doubt(top, runner_up)]
-
-
 def warnings(groups: Sequence[MethodRuns]) -> list[str]:
     """Runs that diverged or did not finish, and momentum that grows by itself."""
     said = [warning for group in groups for run in group.runs for warning in _warnings(run)]
@@ -132,7 +116,29 @@ ACCURACIES = (
     ("medium", "medium", "classes between"),
     ("few", "few", "rare classes"),
     ("macro F1", "macro_f1", "mean over classes"),
+    ("clients", "client_mean", "mean accuracy, each counts once"),
+    ("worst decile", "client_worst_decile", "mean accuracy of the worst tenth of the clients"),
+    ("std of clients", "client_std", "of their accuracies"),
 )
+
+
+UNBALANCED = 1.5
+"""A test set is called unbalanced if its largest class has so many times the samples of its smallest."""
+
+
+def unbalanced_test_set(groups: Sequence[MethodRuns]) -> list[str]:
+    """What to say if the test set is unbalanced, as SVHN's is, with the mean over its classes."""
+    confusions = [run.summary.confusion for group in groups for run in group.runs if run.summary]
+    sizes = [sum(row) for row in (confusions[0] if confusions and confusions[0] else ())]
+    if not sizes or max(sizes) <= UNBALANCED * max(1, min(sizes)):
+        return []
+    balanced = {group.label: [run.outcome.balanced_accuracy for run in group.runs] for group in groups}
+    means = {label: [v for v in values if v is not None] for label, values in balanced.items()}
+    listed = ", ".join(f"{label} {sum(values) / len(values):.3f}" for label, values in means.items() if values)
+    return [
+        f"The test set is unbalanced: its classes have {min(sizes):,} to {max(sizes):,} samples, so "
+        f"that frequent ones dominate the accuracy. The balanced accuracy, the mean over the classes: {listed}."
+    ]
 
 
 def _data(run: LoadedRun) -> str:
@@ -197,29 +203,11 @@ def _warnings(run: LoadedRun) -> list[str]:
     return said
 
 
-def _kept(group: MethodRuns) -> Spread | None:
-    """Test accuracy of the models that are kept."""
-    values = [run.outcome.accuracy for run in group.runs if run.outcome.accuracy is not None]
-    return spread(values) if values else None
-
-
-def _doubt(top: Spread, second: Spread) -> str:
-    difference = top.mean - second.mean
-    if top.runs < 2 or second.runs < 2:
-        return f"The difference is {difference:.3f}, from one seed each: more seeds would show whether it holds."
-    size = "more" if difference > max(top.std, second.std) else "less"
-    return f"The difference is {difference:.3f}, {size} than the seeds' standard deviation."
-
-
-def _shown(value: Spread) -> str:
-    return f"{value.mean:.3f} ± {value.std:.3f}" if value.runs > 1 else f"{value.mean:.3f}"
-
-
 def _number(count: object, one: str, many: str | None = None) -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
 
 

@@ -1,8 +1,8 @@
 """Checkpoints: everything that a run needs to resume as if it had never stopped, written atomically, no pickle.
 
-A checkpoint is one safetensors file with the model, its buffers, the method's state, the state of the clients that
-took part, the model of the selected round, and in the metadata the round and the history so far. Generators need
-no saving: random numbers are addressed by seed, purpose, round and client.
+A checkpoint is one safetensors file with the model, its buffers, its moving average, the method's state, the state
+of the clients that took part, the model of the selected round, and in the metadata the round and the history so
+far. Generators need no saving: random numbers are addressed by seed, purpose, round and client.
 """
 
 import hashlib
@@ -26,8 +26,8 @@ from fedwcm.runs.selection import EvaluatedModel
 KEPT = 2
 """Checkpoints kept in a folder: the newest, and the previous one in case the newest is damaged."""
 
-SERVER, CLIENT, SELECTED = "server/", "client/", "selected/"
-"""Prefixes of what the method's server and the clients keep, and of the model of the selected round."""
+SERVER, CLIENT, AVERAGE, SELECTED = "server/", "client/", "average/", "selected/"
+"""Prefixes of what the method's server and clients keep, of the average model and that of the selected round."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,9 @@ def load(folder: Path, store: ClientStore, like: ServerState) -> tuple[Checkpoin
             store.write(tensors["clients"].numpy(), clients)
         device = like.x.device
         method = {key: value.to(device) if value.dim() else value for key, value in _part(tensors, SERVER).items()}
-        server = ServerState(facts["round"], tensors["x"].to(device), tensors["buffers"].to(device), method)
+        average = {key: value.to(device) for key, value in _part(tensors, AVERAGE).items()}
+        x, buffers = tensors["x"].to(device), tensors["buffers"].to(device)
+        server = ServerState(facts["round"], x, buffers, method, average)
         selected = None
         if facts["selected_round"] is not None:
             x, buffers = (tensors[SELECTED + key].to(device) for key in ("x", "buffers"))
@@ -106,10 +108,14 @@ def _read(path: Path) -> tuple[dict[str, Any], State]:
 
 
 def _require_like(like: ServerState, tensors: State, store: ClientStore) -> None:
-    expected_tensors = {"x": like.x, "buffers": like.buffers}
-    if SELECTED + "x" in tensors:
-        expected_tensors |= {SELECTED + key: value for key, value in expected_tensors.items()}
-    for key, expected in expected_tensors.items():
+    model = {"x": like.x, "buffers": like.buffers}
+    others = {
+        prefix + key: value
+        for prefix in (AVERAGE, SELECTED)
+        for key, value in model.items()
+        if prefix + "x" in tensors
+    }
+    for key, expected in {**model, **others}.items():
         if key not in tensors or (tensors[key].shape, tensors[key].dtype) != (expected.shape, expected.dtype):
             raise ValueError(f"its {key} is that of another model")
     clients = _part(tensors, CLIENT)
@@ -123,6 +129,7 @@ def _tensors(saved: Checkpoint, store: ClientStore) -> State:
     if selected is not None:
         tensors |= {SELECTED + "x": selected.x, SELECTED + "buffers": selected.buffers}
     tensors |= {SERVER + key: value for key, value in server.method.items()}
+    tensors |= {AVERAGE + key: value for key, value in server.average.items()}
     visited = store.visited()
     if len(visited):
         tensors["clients"] = torch.from_numpy(visited)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from fedwcm.runs.files import replace_file
@@ -17,6 +17,7 @@ class ComparisonFolder:
         self.path = path
         self.index_file = path / "comparison.json"
         self.table_file = path / "table.csv"
+        self.latex_file = path / "table.tex"
         self.markdown_file = path / "report.md"
         self.report_file = path / REPORT
         self.runs = path / "runs"
@@ -31,15 +32,15 @@ class ComparisonFolder:
         slug = re.sub(r"[^A-Za-z0-9.+-]+", "-", label).strip("-")
         return self.runs / f"{slug}-seed{seed}"
 
-    def labels(self) -> Mapping[str, str]:
-        """The label of each run's folder, in the order of the comparison; empty if this is no comparison."""
+    def index(self) -> ComparisonIndex:
+        """What is compared; an index without runs if this is no comparison."""
         if not self.index_file.exists():
-            return {}
-        return ComparisonIndex.from_json(read_json(self.index_file), str(self.index_file)).labels
+            return ComparisonIndex(labels={})
+        return ComparisonIndex.from_json(read_json(self.index_file), str(self.index_file))
 
     def titles(self) -> dict[Path, str]:
         """The runs by their labels, with their seeds if these differ."""
-        labels = self.labels()
+        labels = self.index().labels
         seeds = {name: name.rpartition("-seed")[2] for name in labels}
         several = len(set(seeds.values())) > 1
         return {
@@ -47,22 +48,19 @@ class ComparisonFolder:
             for name, label in labels.items()
         }
 
-    def write_index(self, labels: Mapping[str, str]) -> None:
-        """Write which runs there will be. Done before the first, so that `fedwcm watch` knows of all."""
-        self._write(ComparisonIndex(labels=labels))
-
-    def write_outcomes(self, labels: Mapping[str, str]) -> None:
-        """Write the index again, with the numbers of the runs, which are finished."""
-        summaries = {name: RunFolder(self.runs / name).summary() for name in labels}
-        outcomes = {
+    def outcomes(self, names: Iterable[str]) -> dict[str, dict[str, float]]:
+        """The numbers to choose by of finished runs, by the names of their folders."""
+        summaries = {name: RunFolder(self.runs / name).summary() for name in names}
+        return {
             name: {key: value for key in OUTCOMES if (value := summary.number(key)) is not None}
             for name, summary in summaries.items()
         }
-        self._write(ComparisonIndex(labels=labels, outcomes=outcomes))
 
-    def _write(self, index: ComparisonIndex) -> None:
+    def write_index(self, index: ComparisonIndex) -> None:
+        """Write which runs there will be. Done before the first, so that `fedwcm watch` knows of all."""
         replace_file(self.index_file, json.dumps(index.to_json(), indent=2) + "\n")
 
-    def write_tables(self, csv: str, markdown: str) -> None:
+    def write_tables(self, csv: str, latex: str, markdown: str) -> None:
         replace_file(self.table_file, csv)
+        replace_file(self.latex_file, latex)
         replace_file(self.markdown_file, markdown)

@@ -39,6 +39,10 @@ class RoundRecord(JsonRecord):
         many, medium, few: mean accuracy of the classes with that many training samples; None if there are none, as
             on nearly balanced data (`fedwcm.metrics.classification.shot_groups`).
         per_class_accuracy: None for a class without test samples.
+        client_mean, client_worst_decile, client_std: test accuracy of the clients: the mean in which each counts
+            once, the mean of the worst tenth of them, the standard deviation.
+        plain_accuracy, plain_few: of the last round's model itself, where the tested one is an average over the
+            rounds (`server.ema`).
         left_out: the clients whose answers were not used, and why; None if there were none.
     """
 
@@ -55,6 +59,11 @@ class RoundRecord(JsonRecord):
     val_accuracy: float | None = optional()
     val_balanced_accuracy: float | None = optional(given="val_accuracy")
     val_loss: float | None = optional(given="val_accuracy")
+    client_mean: float | None = optional()
+    client_worst_decile: float | None = optional(given="client_mean")
+    client_std: float | None = optional(given="client_mean")
+    plain_accuracy: float | None = optional()
+    plain_few: float | None = optional(given="plain_accuracy")
     participants: int
     left_out: Mapping[str, str] | None = optional()
     bytes_down: int
@@ -95,6 +104,9 @@ class Outcome(JsonRecord):
     selected_accuracy: float | None = optional()
     val_accuracy: float | None = optional()
     val_balanced_accuracy: float | None = optional()
+    client_mean: float | None = optional()
+    client_worst_decile: float | None = optional()
+    client_std: float | None = optional()
 
     @property
     def accuracy(self) -> float | None:
@@ -132,6 +144,9 @@ def outcome_of(history: Sequence[RoundRecord], select_by: SelectBy = "accuracy")
         selected_accuracy=None if selected is None else selected.test_accuracy,
         val_accuracy=None if selected is None else selected.val_accuracy,
         val_balanced_accuracy=None if selected is None else selected.val_balanced_accuracy,
+        client_mean=kept.client_mean,
+        client_worst_decile=kept.client_worst_decile,
+        client_std=kept.client_std,
     )
 
 
@@ -146,6 +161,8 @@ class Summary(Outcome):
         stopped: why the run ended before its last round (`run.patience`); None if it did not.
         parameters: size of the model.
         train_counts: training samples of each class.
+        client_accuracy: test accuracy of each client by its name, of the model that is kept; None where clients
+            are not measured, or are more than `LISTED_CLIENTS`.
         confusion: of the model that is kept; `confusion[i][j]` test samples of class i were taken for class j.
     """
 
@@ -161,6 +178,7 @@ class Summary(Outcome):
     backend: str
     parameters: int
     train_counts: tuple[int, ...]
+    client_accuracy: Mapping[str, float] | None = optional()
     confusion: tuple[tuple[int, ...], ...] | None
 
     @property
@@ -214,6 +232,7 @@ class EvaluationRecord(JsonRecord):
 
     Args:
         rows: which were tested: those that the `run` held out, the `test` part, `all`, or some that were `drawn`.
+        client_accuracy: of each client by its name, where it is known whose the rows are.
     """
 
     samples: int
@@ -226,6 +245,10 @@ class EvaluationRecord(JsonRecord):
     medium: float | None = optional()
     few: float | None = optional()
     per_class_accuracy: tuple[float | None, ...]
+    client_mean: float | None = optional()
+    client_worst_decile: float | None = optional()
+    client_std: float | None = optional()
+    client_accuracy: Mapping[str, float] | None = optional()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,11 +257,17 @@ class ComparisonIndex(JsonRecord):
 
     Args:
         labels: for each run's folder, in the order of the comparison, the name of what is compared.
-        outcomes: for each finished run's folder the numbers to choose by, `OUTCOMES`; None before the first end.
+        jobs: how many runs went on at a time.
+        grid: the dotted options that were varied.
+        outcomes: for each finished run's folder the numbers to choose by, `OUTCOMES`; None before the end.
+        verdicts: every pair of methods on the same task; None before the end.
     """
 
     labels: Mapping[str, str]
+    jobs: int | None = optional()
+    grid: tuple[str, ...] | None = optional()
     outcomes: Mapping[str, Mapping[str, float]] | None = optional()
+    verdicts: tuple[Mapping[str, object], ...] | None = optional()
 
 
 OUTCOMES = ("final_accuracy", "selected_accuracy", "selected_round", "val_accuracy", "val_balanced_accuracy")

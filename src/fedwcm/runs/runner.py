@@ -6,6 +6,7 @@ import time
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,19 +14,21 @@ from fedwcm.config.build import Experiment, LabelledTensors
 from fedwcm.config.schema import to_settings
 from fedwcm.core.json_record import finite
 from fedwcm.core.mixins import Momentum
-from fedwcm.core.types import Ints, State
+from fedwcm.core.types import State
 from fedwcm.engine.backends.plan import threads
 from fedwcm.engine.evaluate import Evaluation, evaluate
 from fedwcm.engine.rounds import DivergedError, ServerState
 from fedwcm.metrics.classification import balanced_accuracy, summarise
+from fedwcm.metrics.clients import ByOwnClasses, ClientAccuracy, OnOwnSamples, named, spread_over_clients
 from fedwcm.metrics.diagnostics import diagnosing
+from fedwcm.metrics.train_set import train_set_metrics
 from fedwcm.runs import checkpoint, interrupts
 from fedwcm.runs.files import StorageError
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.interrupts import StoppedError
 from fedwcm.runs.model_file import write_model
 from fedwcm.runs.progress import Progress
-from fedwcm.runs.records import RoundRecord, Summary, outcome_of, selected_record, title_of
+from fedwcm.runs.records import LISTED_CLIENTS, RoundRecord, Summary, outcome_of, selected_record, title_of
 from fedwcm.runs.selection import EvaluatedModel, out_of_patience
 from fedwcm.runs.trackers.tracking import Tracking
 
@@ -54,7 +57,8 @@ class Runner:
         self.history: list[RoundRecord] = []
         self.seconds = 0.0
         self._saved = 0
-        self.confusion: Ints | None = None
+        self.tested: Evaluation | None = None
+        self.client_accuracy = _client_accuracy(experiment)
         self.selected: EvaluatedModel | None = None
         self._best: list[RoundRecord] = []
         self.stopped: str | None = None
@@ -121,7 +125,7 @@ class Runner:
         if evaluated:
             with self.clock.phase("evaluation"):
                 model = self._evaluated(state)
-                values |= self._evaluate(model)
+                values |= {**self._evaluate(model), **self._plain(state)}
         self.seconds += time.perf_counter() - began
         if evaluated and options.profile:
             values["phase_seconds"] = self.clock.read()
@@ -148,17 +152,31 @@ class Runner:
             tested = self._tested(model, experiment.test)
         if not math.isfinite(tested.loss):
             raise DivergedError(f"the test loss is not finite after round {model.round}")
-        self.confusion = tested.confusion
+        self.tested = tested
         metrics = summarise(tested.confusion, counts, options.shot_groups)
         measures = {"test_loss": tested.loss, **vars(metrics), **diagnosed}
+        if "train_set" in options.diagnostics:
+            federation = experiment.rounds.federation
+            measures |= train_set_metrics(experiment.network, federation, model.x, model.buffers)
+        if self.client_accuracy is not None:
+            measures |= spread_over_clients(self.client_accuracy(tested))
         if experiment.val is not None:
             measures |= _validation(self._tested(model, experiment.val))
         return measures
 
+    def _plain(self, state: ServerState) -> dict[str, object]:
+        """Measure the model of the last round, where an average over the rounds is what is evaluated."""
+        experiment = self.experiment
+        if experiment.test is None or not state.average:
+            return {}
+        model = EvaluatedModel(state.round, *experiment.rounds.last_model(state))
+        confusion = self._tested(model, experiment.test).confusion
+        metrics = summarise(confusion, experiment.train_counts, experiment.config.run.shot_groups)
+        return {"plain_accuracy": metrics.test_accuracy, "plain_few": metrics.few}
+
     def _evaluated(self, state: ServerState) -> EvaluatedModel:
         """The model that is evaluated after a round: also the one that is kept."""
-        x = self.experiment.rounds.trainer.method.eval_params(state.x, state.method)
-        return EvaluatedModel(state.round, x, state.buffers)
+        return EvaluatedModel(state.round, *self.experiment.rounds.model(state))
 
     def _tested(self, model: EvaluatedModel, samples: LabelledTensors) -> Evaluation:
         network, classes = self.experiment.network, len(self.experiment.train_counts)
@@ -197,19 +215,26 @@ class Runner:
             write_model(self.folder.model_file, model, facts)
         return RunResult(self.history, self._write_summary(), model)
 
-    def _kept_confusion(self) -> tuple[tuple[int, ...], ...] | None:
+    def _kept_measures(self) -> dict[str, Any]:
+        """What the summary says of the model that is kept beyond its record."""
+        tested, measure = self._kept_evaluation(), self.client_accuracy
+        if tested is None:
+            return {"confusion": None}
+        listed = measure is not None and len(measure.names) <= LISTED_CLIENTS
+        return {
+            "confusion": tuple(map(tuple, tested.confusion.tolist())),
+            "client_accuracy": named(measure(tested), measure.names) if measure is not None and listed else None,
+        }
+
+    def _kept_evaluation(self) -> Evaluation | None:
         """Of the selected round, else of the last evaluated one; None if this process cannot know it."""
-        confusion, test = self.confusion, self.experiment.test
+        test = self.experiment.test
         if test is not None and self.selected is not None:
-            confusion = self._tested(self.selected, test).confusion
-        elif (
-            test is not None
-            and confusion is None
-            and self.history[-1:]
-            and self.history[-1].round == self.state.round
-        ):
-            confusion = self._tested(self._evaluated(self.state), test).confusion
-        return None if confusion is None else tuple(map(tuple, confusion.tolist()))
+            return self._tested(self.selected, test)
+        is_evaluated = bool(self.history) and self.history[-1].round == self.state.round
+        if test is not None and self.tested is None and is_evaluated:  # resumed after the last round
+            return self._tested(self._evaluated(self.state), test)
+        return self.tested
 
     def _write_summary(self, diverged: str | None = None) -> Summary:
         config = self.experiment.config
@@ -228,7 +253,7 @@ class Runner:
             backend=self.experiment.choice.name,
             parameters=self.experiment.network.size,
             train_counts=tuple(self.experiment.train_counts.tolist()),
-            confusion=self._kept_confusion(),
+            **self._kept_measures(),
         )
         if self.folder is not None:
             self.folder.write_summary(summary)
@@ -251,6 +276,14 @@ class Runner:
                 MomentumGainWarning,
                 stacklevel=2,
             )
+
+
+def _client_accuracy(experiment: Experiment) -> ClientAccuracy | None:
+    """How the accuracy of each client is measured: on its own test samples if they are known."""
+    if experiment.test_clients is not None:
+        return OnOwnSamples.of(experiment.test_clients)
+    counts = experiment.rounds.federation.counts
+    return ByOwnClasses(counts) if "clients" in experiment.config.run.diagnostics and len(counts) else None
 
 
 def _validation(tested: Evaluation) -> dict[str, object]:

@@ -21,6 +21,7 @@ class Balanced(Sampler):
     """Draws with replacement, equally likely from each class that the client has."""
 
     name: ClassVar[str] = "balanced"
+    balances_classes: ClassVar[bool] = True
 
     def epoch(self, labels: Ints, rng: np.random.Generator) -> Ints:
         odds = 1.0 / np.bincount(labels)[labels]

@@ -109,10 +109,15 @@ def _fit(where: str, rows: Any, roles: _Roles, draws: bool, options: ReadOptions
     ignored = tuple(name for name in rows.column_names if name not in used)
     if roles.image is not None:
         return Encoding((), roles.image, roles.label, ignored, options.size)
-    table = _table(rows, [roles.label, *roles.features])
+    table = _table(rows, [roles.label, roles.client, *roles.features])
     training = np.arange(table.num_rows)
     if draws and roles.label is not None:
-        training = draw_rows(category_values(where, table, roles.label), options)[0]
+        label, client = (
+            None if column is None else category_values(where, table, column)
+            for column in (roles.label, roles.client)
+        )
+        assert label is not None
+        training = draw_rows(where, label, client, options)[0]
     columns = fit_columns(where, table, roles.features, training, options.impute)
     return Encoding(columns, None, roles.label, ignored)
 

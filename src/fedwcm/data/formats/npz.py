@@ -29,7 +29,7 @@ def read_npz(path: Path, options: ReadOptions = ReadOptions()) -> Parts:  # noqa
     `y`.
 
     Optional: `classes` (names; integer labels are then positions in it), and who holds each training
-    sample as `client_train` (beside `x_train`) or `client` (beside `x`).
+    sample as `client_train` (beside `x_train`, with `client_test` for the test samples) or `client` (beside `x`).
     """
     return array_parts(str(path), read_arrays(path), options)
 
@@ -38,7 +38,7 @@ def array_parts(where: str, arrays: Mapping[str, NDArray[Any]], options: ReadOpt
     """The parts that these arrays make; see `read_npz`."""
     is_split = any(key in arrays for key in PART_KEYS)
     client = "client_train" if is_split else "client"
-    known = (*(PART_KEYS if is_split else WHOLE_KEYS), client, "classes")
+    known = (*(PART_KEYS if is_split else WHOLE_KEYS), client, *(["client_test"] if is_split else []), "classes")
     _refuse_unknown(where, arrays, known)
     names = arrays.get("classes")
     classes = None if names is None else tuple(str(name) for name in np.atleast_1d(names))

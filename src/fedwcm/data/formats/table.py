@@ -42,7 +42,8 @@ def table_parts(where: str, table: Any, options: ReadOptions) -> Parts:
         rows = part_rows(where, roles["split"], values["split"])
     training = rows["train"]
     if "test" not in rows and options.schema is None:
-        training = training[draw_rows(values["label"][training], options)[0]]
+        holders = values["client"][training] if "client" in values else None
+        training = training[draw_rows(where, values["label"][training], holders, options)[0]]
     encoding = find_encoding(where, table, roles, training, options)
     x = read_features(where, table, encoding)
     whole = Samples(x, values.get("label"), values.get("client"))

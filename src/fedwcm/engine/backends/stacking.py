@@ -52,4 +52,4 @@ def _gradients(forward: Forward, x: Tensor, buffers: Tensor, models: Tensor, inp
     logits = forward(models, inputs, track=False).logits
     first = torch.zeros_like(logits)
     first[:, 0] = 1.0
-    return forward.backward(logits, first).vector()
+    return forward.backward((logits, first)).vector()

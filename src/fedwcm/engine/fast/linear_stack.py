@@ -92,11 +92,12 @@ class LinearStack(DenseAscent):
 
         return Outputs(values[-1], values[-2], lambda features: _affine(features, tape.head, shifts[-1:]), at)
 
-    def backward(self, values: Tensor, by_values: Tensor) -> FactoredGradient:
+    def backward(self, *pairs: tuple[Tensor, Tensor]) -> FactoredGradient:
         tape = self._tape
         assert tape is not None
-        found: Sequence[Tensor | None] = (by_values, None)
-        if values is not tape.values[-1]:
+        found: Sequence[Tensor | None] = (*(slope for _, slope in pairs), None)
+        if pairs[0][0] is not tape.values[-1]:
+            ((values, by_values),) = pairs
             found = torch.autograd.grad(values, tape.variables, by_values, allow_unused=True)
         by_logits, by_features, *by_head = found
         gradient = torch.zeros_like(tape.values[-1]) if by_logits is None else by_logits

@@ -117,8 +117,8 @@
     for (const other of table.querySelectorAll("thead th")) other.removeAttribute("aria-sort");
     heading.setAttribute("aria-sort", next);
     const sign = next === "ascending" ? 1 : -1;
-    const body = table.tBodies[0];
-    body.append(...[...body.rows].sort((a, b) => compare(a.cells[column], b.cells[column], sign)));
+    for (const body of table.querySelectorAll("tbody:not(.task)"))
+      body.append(...[...body.rows].sort((a, b) => compare(a.cells[column], b.cells[column], sign)));
   }
 
   function compare(a, b, sign) {
@@ -130,7 +130,7 @@
 
   /* Rounds until a run's accuracy first was at the target: mean over the runs that got there. */
   function reach(table, target) {
-    for (const row of table.tBodies[0].rows) {
+    for (const row of table.querySelectorAll("tr[data-method]")) {
       const runs = report.milestones[Number(row.dataset.method)];
       const rounds = runs
         .map((steps) => steps.find(([, accuracy]) => accuracy >= target)?.[0])
@@ -205,7 +205,7 @@
   }
 
   function tableCsv() {
-    const rows = [...document.querySelector("table.results").rows];
+    const rows = [...document.querySelectorAll("table.results tr:not(.task > tr)")];
     return csv(
       rows.map((row) => [...row.cells].map((cell) => (cell.querySelector("button") ?? cell).textContent.trim())),
     );

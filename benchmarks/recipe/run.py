@@ -1,0 +1,91 @@
+"""Run the grid, or go on with it: `python -m benchmarks.recipe.run choose|judge --part 0/2`.
+
+Each part is a process that appends a line per finished run to `runs/recipe/PHASE-PART.jsonl`; a run that any part
+has finished is not repeated. `python -m benchmarks.recipe.run collect` writes `results/recipe/PHASE.jsonl.gz`.
+"""
+
+import argparse
+import gzip
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import fedwcm
+from benchmarks.recipe import grid
+
+RUNS, RESULTS = Path("runs/recipe"), Path("results/recipe")
+PHASES = ("choose", "judge")
+KEPT = ("round", "test_accuracy", "few", "plain_accuracy", "plain_few")
+
+
+def jobs(phase: str) -> list[tuple[str, str, int]]:
+    """Return all runs of a phase in the order of running: cell, arm and seed."""
+    return [
+        (cell, arm, seed)
+        for cells, arms, seeds in grid.blocks(phase)
+        for seed in seeds
+        for cell in cells
+        for arm in arms
+    ]
+
+
+def finished(phase: str) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """Return the runs that are done."""
+    lines = [line for path in sorted(RUNS.glob(f"{phase}-*.jsonl")) for line in path.read_text().splitlines()]
+    records = [json.loads(line) for line in lines if line.endswith("}")]
+    return {(r["cell"], r["arm"], r["seed"]): r for r in records}
+
+
+def play(phase: str, cell: str, arm: str, seed: int) -> dict[str, Any]:
+    """Run an arm in a cell."""
+    began, clock = time.perf_counter(), time.process_time()
+    settings = {**grid.cells(phase)[cell], **grid.ARMS[phase][arm], "run.seed": seed}
+    result = fedwcm.run(settings=settings)
+    last = result.history[-1]
+    return {
+        "cell": cell,
+        "arm": arm,
+        "seed": seed,
+        "seconds": time.perf_counter() - began,
+        "cpu_seconds": time.process_time() - clock,
+        "parameters": result.summary.parameters,
+        "bytes_up": last.bytes_up,
+        "bytes_down": last.bytes_down,
+        "history": [{key: getattr(record, key) for key in KEPT} for record in result.history],
+    }
+
+
+def main() -> None:
+    """Run a part of a phase, or collect the results of all."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=(*PHASES, "collect"))
+    parser.add_argument("--part", default="0/1", help="which share of the runs: 0/2, 1/2")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    if chosen.what == "collect":
+        return collect()
+    part, parts = map(int, chosen.part.split("/"))
+    RUNS.mkdir(parents=True, exist_ok=True)
+    for job in jobs(chosen.what)[part::parts]:
+        if job not in finished(chosen.what):
+            record = play(chosen.what, *job)
+            with (RUNS / f"{chosen.what}-{part}.jsonl").open("a") as file:
+                file.write(json.dumps(record) + "\n")
+
+
+def collect() -> None:
+    """Write the results of every phase, compressed."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    for phase in PHASES:
+        done = finished(phase)
+        lines = [json.dumps(done[job]) for job in jobs(phase) if job in done]
+        if lines:
+            content = ("\n".join(lines) + "\n").encode()
+            (RESULTS / f"{phase}.jsonl.gz").write_bytes(gzip.compress(content, mtime=0))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""`fedwcm reproduce`: run a table or figure of the paper and set our numbers beside the paper's."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from fedwcm.cli.common import SubParsers, chosen_settings, seeds_in
+from fedwcm.config.schema import split_list
+
+if TYPE_CHECKING:
+    from fedwcm.reproduce.cells import Scope
+
+
+def add(commands: SubParsers) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "reproduce",
+        help="run a table or figure of the paper",
+        description="Run what is left of a table or figure of the paper, and set our numbers beside the paper's.",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the table or figure: see --list")
+    parser.add_argument("--list", action="store_true", help="all of them: runs, how many are done, the time left")
+    parser.add_argument("--dataset", default="", metavar="A,B", help="data sets, in place of those of the paper")
+    parser.add_argument("--methods", default="", metavar="A,B[x=y],…", help="methods, in place of the paper's")
+    parser.add_argument("--seeds", default="", metavar="0,1,2", help="seeds, in place of the usual ones")
+    parser.add_argument("--fraction", type=float, default=1.0, metavar="X", help="share of the rounds, in (0, 1]")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any option of the runs")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time")
+    parser.add_argument("--backend", metavar="X", help="auto, sequential, vectorized or parallel")
+    parser.add_argument("--results", default="results", metavar="DIR", help="folder of the finished runs")
+    parser.add_argument("--pages", metavar="DIR", help="folder for table, figures and report (default: results)")
+    parser.add_argument("--work", default="runs/reproduce", metavar="DIR", help="folder of the runs in progress")
+    parser.add_argument("--pages-only", action="store_true", help="run nothing: write pages from what is there")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.set_defaults(do=do)
+
+
+def do(arguments: argparse.Namespace) -> int:
+    """Run what is left, then print the table and where the pages are; or print the list."""
+    from fedwcm.reproduce.cells import Scope
+    from fedwcm.reproduce.command import reproduce
+    from fedwcm.runs.interrupts import exit_status
+    from fedwcm.runs.progress import Silent, progress_for
+
+    scope = Scope(
+        datasets=split_list(arguments.dataset),
+        methods=split_list(arguments.methods),
+        seeds=seeds_in(arguments.seeds),
+        fraction=arguments.fraction,
+        settings=chosen_settings(arguments),
+    )
+    if arguments.list:
+        return _print_list(scope, arguments.results)
+    if arguments.name is None:
+        raise ValueError("NAME is missing: `fedwcm reproduce --list` has the names")
+    try:
+        pages = reproduce(
+            arguments.name,
+            scope,
+            results=arguments.results,
+            pages=arguments.pages,
+            work=arguments.work,
+            jobs=arguments.jobs,
+            backend=arguments.backend,
+            run=not arguments.pages_only,
+            progress=Silent if arguments.quiet else lambda: progress_for(False),
+        )
+    except KeyboardInterrupt:
+        print("stopped; progress is saved. To resume, repeat the same command", file=sys.stderr)
+        return exit_status()
+    print(pages.table)
+    for path in (pages.markdown, pages.csv, pages.report, *pages.figures):
+        if path is not None:
+            print(path)
+    return 0
+
+
+def _print_list(scope: "Scope", results: str) -> int:
+    from fedwcm.reproduce.command import listing
+
+    lines = listing(scope, results)
+    width = max(len(line.name) for line in lines)
+    print(f"{'name':<{width}}  {'runs':>5}  {'done':>5}  {'left here':>10}  {'on a GPU':>10}  what")
+    for line in lines:
+        print(
+            f"{line.name:<{width}}  {line.cells:>5}  {line.done:>5}  {line.here:>10}  {line.gpu:>10}  {line.title}"
+        )
+    print("Times are estimates: here from a few training steps, on an RTX 3090 by rule of thumb.")
+    return 0

@@ -1,0 +1,87 @@
+"""Accuracy of each client, and how it is spread over the clients."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwcm.core.types import Floats, Ints
+from fedwcm.engine.evaluate import Evaluation
+from fedwcm.metrics.classification import class_accuracy
+
+WORST_SHARE = 0.1
+"""Share of the clients that makes up the worst decile."""
+
+
+class ClientAccuracy(Protocol):
+    """Tells the accuracy of each client from an evaluation on the test data."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the clients."""
+        ...
+
+    def __call__(self, tested: Evaluation) -> Floats:
+        """Return the accuracy of each client; NaN for one that cannot be tested."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class OnOwnSamples:
+    """The accuracy on those test samples that belong to the client: `ids[i]` is a position in `names`."""
+
+    names: tuple[str, ...]
+    ids: Ints
+
+    @classmethod
+    def of(cls, owners: NDArray[Any]) -> "OnOwnSamples":
+        names, ids = np.unique(owners, return_inverse=True)
+        return cls(tuple(map(str, names)), ids)
+
+    def __call__(self, tested: Evaluation) -> Floats:
+        hits: Floats = np.bincount(self.ids, weights=tested.correct) / np.bincount(self.ids)
+        return hits
+
+
+@dataclass(frozen=True, eq=False)
+class ByOwnClasses:
+    """For test data that belong to nobody: accuracies of the classes, weighted as the client's classes are.
+
+    It is the expected accuracy on test samples drawn with the client's own class shares. Classes without test
+    samples are left out of the shares.
+    """
+
+    counts: Ints
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(map(str, range(len(self.counts))))
+
+    def __call__(self, tested: Evaluation) -> Floats:
+        accuracy = class_accuracy(tested.confusion)
+        counts = np.where(np.isnan(accuracy), 0, self.counts)
+        total = counts.sum(axis=1)
+        hits: Floats = counts @ np.nan_to_num(accuracy)
+        result: Floats = np.divide(hits, total, out=np.full(len(total), np.nan), where=total > 0)
+        return result
+
+
+def spread_over_clients(accuracy: Floats) -> dict[str, float]:
+    """The mean over the clients, each counting once, the mean of the worst tenth, and the standard deviation."""
+    known = np.sort(accuracy[~np.isnan(accuracy)])
+    if not len(known):
+        return {}
+    worst = known[: math.ceil(WORST_SHARE * len(known))]
+    return {
+        "client_mean": float(known.mean()),
+        "client_worst_decile": float(worst.mean()),
+        "client_std": float(known.std()),
+    }
+
+
+def named(accuracy: Floats, names: tuple[str, ...]) -> dict[str, float]:
+    """The accuracy of each client that can be tested, by its name."""
+    pairs = zip(names, accuracy.tolist(), strict=True)
+    return {name: value for name, value in pairs if not math.isnan(value)}

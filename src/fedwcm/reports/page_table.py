@@ -1,0 +1,89 @@
+"""The table of results as HTML: a body of rows per task, sorted by script."""
+
+from collections.abc import Sequence
+from html import escape
+from itertools import groupby
+
+from fedwcm.reports.report import Table
+from fedwcm.reports.table import FIRST, LOWER_IS_BETTER, Row
+from fedwcm.reports.table_files import diverged_mark, swept_keys
+
+BEST_IS_BOLD = (
+    "In bold: the best of each column, and all that the seeds cannot tell apart from it. The verdict comes from "
+    "paired differences over shared seeds (t-test, Holm's correction). A click on a heading sorts."
+)
+ONE_SEED = "The highest of each column in bold; one seed allows no verdict. A click on a heading sorts."
+
+
+def results(table: Table) -> str:
+    """The section with the table."""
+    several = any(row.runs > 1 for row in table.rows)
+    meaning = f"Mean ± standard deviation over the seeds. {BEST_IS_BOLD}" if several else ONE_SEED
+    bodies = "".join(_bodies(table))
+    return f"""<section id="results"><h2>Results</h2>
+<p class="facts">{meaning}</p>
+<div class="reach"><label for="target">Rounds to reach an accuracy of</label>
+<input id="target" type="number" min="0" max="1" step="0.01" inputmode="decimal">
+<button type="button" data-table-csv>CSV</button></div>
+<div class="scroll" tabindex="0" role="region" aria-label="Table of results">
+<table class="results"><thead><tr>{"".join(_headings(table))}</tr></thead>{bodies}</table></div></section>"""
+
+
+def _headings(table: Table) -> list[str]:
+    first = next((key for key in FIRST if key in table.columns), None)
+    columns = table.columns.items()
+    numbers = [_heading(name, _first(key), "number", sorted_by=key == first) for key, name in columns]
+    numbers.insert(1, _heading("against the best", "ascending", ""))
+    numbers.insert(2, _heading("rounds to", "ascending", "number", " <span data-target></span>"))
+    swept = [_heading(key, "ascending", "number") for key in swept_keys(table.rows)]
+    return [_heading("method", "ascending", ""), *swept, *numbers, _heading("seeds", "descending", "number")]
+
+
+def _heading(name: str, first: str, kind: str, more: str = "", *, sorted_by: bool = False) -> str:
+    button = f'<button type="button">{escape(name)}{more}</button>'
+    now = f' aria-sort="{first}"' if sorted_by else ""
+    return f'<th scope="col" class="{kind}" data-first="{first}"{now}>{button}</th>'
+
+
+def _first(key: str) -> str:
+    """How a first click sorts: the better end first."""
+    return "ascending" if key in LOWER_IS_BETTER else "descending"
+
+
+def _bodies(table: Table) -> list[str]:
+    tasks = [(name, list(rows)) for name, rows in groupby(table.rows, key=lambda row: row.task)]
+    if len(tasks) == 1:
+        return [_body(table.rows, table)]
+    width = len(table.columns) + len(swept_keys(table.rows)) + 4
+    return [
+        f'<tbody class="task"><tr><th scope="rowgroup" colspan="{width}">{escape(name)}</th></tr></tbody>'
+        + _body(rows, table)
+        for name, rows in tasks
+    ]
+
+
+def _body(rows: Sequence[Row], table: Table) -> str:
+    return f"<tbody>{''.join(_row(row, table) for row in rows)}</tbody>"
+
+
+def _row(row: Row, table: Table) -> str:
+    bad = f' <span class="bad">{escape(diverged_mark(row).strip())}</span>' if row.diverged else ""
+    name = f'<th scope="row" data-value="{escape(row.method)}">{escape(row.method)}{bad}</th>'
+    swept = [
+        f'<td class="number" data-value="{escape(value)}">{escape(value)}</td>' for value in row.options.values()
+    ]
+    numbers = [_number(row, key) for key in table.columns]
+    numbers.insert(1, f'<td class="verdict" data-value="{escape(row.verdict)}">{escape(row.verdict)}</td>')
+    numbers.insert(2, '<td class="number reached"></td>')
+    seeds = f'<td class="number" data-value="{row.runs}">{row.runs}</td>'
+    return f'<tr data-method="{row.position}">{"".join([name, *swept, *numbers, seeds])}</tr>'
+
+
+def _number(row: Row, key: str) -> str:
+    value = row.values[key]
+    if value is None:
+        return '<td class="number">–</td>'
+    mean = f"{value.mean:.3f}" if value.mean < 1000 else f"{value.mean:,.0f}"
+    shown = f"<strong>{mean}</strong>" if key in row.best else mean
+    spread = f' <span class="std">± {value.std:.3f}</span>' if value.runs > 1 else ""
+    return f'<td class="number" data-value="{value.mean}">{shown}{spread}</td>'

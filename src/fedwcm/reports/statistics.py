@@ -1,0 +1,105 @@
+"""Mean and spread over seeds, and paired tests: runs of one seed share their data, division and initial model."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtr, stdtrit  # scipy.stats takes a second to import
+
+LEVEL = 0.95
+"""Of confidence: a difference counts if its corrected p-value is below 1 − LEVEL."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation (0 for one value) of a number over runs."""
+
+    mean: float
+    std: float
+    runs: int
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """The mean of paired differences, its confidence interval, and the p-value of there being no difference."""
+
+    mean: float
+    low: float
+    high: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One method against another with a lower mean, over the seeds that both have.
+
+    `test` is None for fewer than two such seeds; `corrected` is its p-value after Holm's correction for the
+    comparisons of `method` with all others.
+    """
+
+    method: str
+    other: str
+    seeds: int
+    test: PairedTest | None
+    corrected: float | None
+
+    @property
+    def distinguishable(self) -> bool:
+        """Whether the method is better than the other by more than chance explains."""
+        return self.corrected is not None and self.corrected < 1 - LEVEL
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Mean and standard deviation of at least one number."""
+    return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0, len(values))
+
+
+def paired_test(differences: Sequence[float]) -> PairedTest | None:
+    """The t-test of paired differences; None for fewer than two.
+
+    Where all are equal, the t-test has no spread to judge by: the p-value is then that of equal signs by chance.
+    """
+    number = len(differences)
+    if number < 2:
+        return None
+    mean = float(np.mean(differences))
+    if np.ptp(differences) <= 1e-12 * max(1.0, abs(mean)):
+        return PairedTest(mean, mean, mean, 1.0 if mean == 0 else 2.0 ** (1 - number))
+    error = float(np.std(differences, ddof=1)) / number**0.5
+    reach = float(stdtrit(number - 1, (1 + LEVEL) / 2)) * error
+    return PairedTest(mean, mean - reach, mean + reach, 2 * float(stdtr(number - 1, -abs(mean) / error)))
+
+
+def differences(
+    values: Mapping[str, Mapping[Hashable, float]], *, lower_is_better: bool = False
+) -> list[Difference]:
+    """Every pair of methods, the better first; pairs of the best method come first.
+
+    Args:
+        values: for each method a number per seed.
+        lower_is_better: whether a method with a lower mean ranks higher.
+    """
+    sign = -1.0 if lower_is_better else 1.0
+    ranked = sorted(values, key=lambda name: -sign * float(np.mean(list(values[name].values()))))
+    found: list[Difference] = []
+    for place, method in enumerate(ranked):
+        others = [other for other in ranked if other != method]
+        tests = [paired_test(_paired(values[method], values[other])) for other in others]
+        corrected = holm([1.0 if test is None else test.p for test in tests])
+        for other, test, p in list(zip(others, tests, corrected, strict=True))[place:]:
+            seeds = len(values[method].keys() & values[other].keys())
+            found.append(Difference(method, other, seeds, test, None if test is None else p))
+    return found
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's correction of p-values for their number."""
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for place, index in enumerate(np.argsort(p_values)):
+        largest = max(largest, min(1.0, (len(p_values) - place) * p_values[index]))
+        corrected[index] = largest
+    return corrected
+
+
+def _paired(values: Mapping[Hashable, float], others: Mapping[Hashable, float]) -> list[float]:
+    return [value - others[seed] for seed, value in values.items() if seed in others]

@@ -1,0 +1,106 @@
+"""The table of a comparison as text: Markdown, CSV and LaTeX."""
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+
+from fedwcm.reports.statistics import Spread
+from fedwcm.reports.table import COSTS, Row, columns_of
+
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "–": "--",
+}
+LATEX |= {char: f"\\{char}" for char in "&%$#_{}"}
+
+
+def name_of(row: Row) -> str:
+    """The name of a row, with a mark if runs of it diverged."""
+    return row.method + diverged_mark(row)
+
+
+def diverged_mark(row: Row) -> str:
+    if not row.diverged:
+        return ""
+    return " (diverged)" if row.diverged == row.runs else f" ({row.diverged} of {row.runs} diverged)"
+
+
+def cell_text(value: Spread | None) -> str:
+    """Mean ± standard deviation, to three digits after the point; the mean alone of one run."""
+    if value is None:
+        return "–"
+    mean = f"{value.mean:.3f}" if abs(value.mean) < 1000 else f"{value.mean:.3g}"
+    return f"{mean} ± {value.std:.3f}" if value.runs > 1 else mean
+
+
+def markdown_table(rows: Sequence[Row]) -> str:
+    """The table as Markdown, aligned so that it also reads well as plain text; the best in bold."""
+    columns = columns_of(rows)
+    cells = [["method", *swept_keys(rows), *columns.values(), "seeds", "against the best"]]
+    for row in rows:
+        numbers = [_bold(cell_text(row.values[key]), key in row.best) for key in columns]
+        cells.append([name_of(row), *row.options.values(), *numbers, str(row.runs), row.verdict])
+    widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
+    lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in cells]
+    rule = "|" + "|".join("-" * (w + 2) for w in widths) + "|"
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def csv_table(rows: Sequence[Row]) -> str:
+    """The table with full precision: mean, standard deviation and number of runs, each in a column of its own.
+
+    The standard deviation of one run is empty, as is what no run has.
+    """
+    columns, swept = columns_of(rows), swept_keys(rows)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    parts = [f"{column}_{part}" for column in columns for part in ("mean", "std", "n")]
+    writer.writerow(["method", *swept, *parts, "runs", "diverged", "verdict"])
+    for row in rows:
+        numbers = [number for column in columns for number in _numbers(row.values[column])]
+        writer.writerow([row.method, *row.options.values(), *numbers, row.runs, row.diverged, row.verdict])
+    return text.getvalue()
+
+
+def latex_table(rows: Sequence[Row]) -> str:
+    r"""The table for a paper, with the rules of the package booktabs; without costs."""
+    columns = {key: name for key, name in columns_of(rows).items() if key not in COSTS}
+    swept = swept_keys(rows)
+    head = " & ".join(map(_latex, ["method", *swept, *columns.values()]))
+    lines = [r"% \usepackage{booktabs}", rf"\begin{{tabular}}{{l{'r' * (len(swept) + len(columns))}}}"]
+    lines += [r"\toprule", rf"{head} \\"]
+    task = None
+    for row in rows:
+        if row.task != task:
+            lines.append(r"\midrule")
+            task = row.task
+        numbers = [_latex_bold(_latex(cell_text(row.values[key])), key in row.best) for key in columns]
+        lines.append(" & ".join([*map(_latex, [name_of(row), *row.options.values()]), *numbers]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def swept_keys(rows: Sequence[Row]) -> list[str]:
+    """The options that the grid varied."""
+    return list(rows[0].options) if rows else []
+
+
+def _numbers(value: Spread | None) -> tuple[object, object, int]:
+    if value is None:
+        return "", "", 0
+    return value.mean, value.std if value.runs > 1 else "", value.runs
+
+
+def _bold(text: str, best: bool) -> str:
+    return f"**{text}**" if best else text
+
+
+def _latex_bold(text: str, best: bool) -> str:
+    return rf"\textbf{{{text}}}" if best else text
+
+
+def _latex(text: str) -> str:
+    return re.sub("[" + re.escape("".join(LATEX)) + "]", lambda found: LATEX[found[0]], text)

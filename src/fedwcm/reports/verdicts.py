@@ -1,0 +1,130 @@
+"""What a comparison shows, in words: per task the best method, what it beats, and what ties with it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fedwcm.reports.load import MethodRuns
+from fedwcm.reports.statistics import Difference, Spread, spread
+from fedwcm.reports.table import (
+    FIRST,
+    TASK_SECTIONS,
+    Task,
+    method_name,
+    number_of,
+    pairs,
+    swept_options,
+    tasks_of,
+)
+from fedwcm.reports.text import listed
+
+JUDGED = (*FIRST, "few")
+"""The metrics whose pairs are in `comparison.json`."""
+
+MOST_NAMED = 6
+"""Methods that a sentence lists by name; of more it gives the number."""
+
+
+def comparison_headline(groups: Sequence[MethodRuns]) -> list[str]:
+    """What a comparison shows, a paragraph per task."""
+    tasks = tasks_of(groups)
+    return [(f"{task.name}: " if len(tasks) > 1 else "") + " ".join(_sentences(task)) for task in tasks]
+
+
+def verdict_records(groups: Sequence[MethodRuns]) -> list[dict[str, object]]:
+    """Every pair of methods on the same task, the better first, for each judged metric."""
+    return [
+        {"task": task.name, "metric": metric, **_record(pair)}
+        for task in tasks_of(groups)
+        for metric in JUDGED
+        for pair in pairs(task, metric)
+    ]
+
+
+def _record(pair: Difference) -> dict[str, object]:
+    test = pair.test
+    return {
+        "method": pair.method,
+        "other": pair.other,
+        "seeds": pair.seeds,
+        "difference": None if test is None else test.mean,
+        "low": None if test is None else test.low,
+        "high": None if test is None else test.high,
+        "p": None if test is None else test.p,
+        "p_corrected": pair.corrected,
+        "verdict": _word(pair),
+    }
+
+
+def _word(pair: Difference) -> str:
+    if pair.test is None:
+        return "no verdict"
+    return "better" if pair.distinguishable else "not distinguishable"
+
+
+def _sentences(task: Task) -> list[str]:
+    task, column = _shortly_named(task), task.first
+    tested = {group.label: _accuracy(group, column) for group in task.groups if not group.diverged}
+    known = {label: accuracy for label, accuracy in tested.items() if accuracy is not None}
+    if not known:
+        return ["No run was tested."]
+    found = pairs(task)
+    has = "ends with" if column == "final_accuracy" else "in the round selected on validation data has"
+    best = found[0].method if found else max(known, key=lambda label: known[label].mean)
+    if not found:
+        return [f"{best} {has} a test accuracy of {_shown(known[best])}."]
+    against = [pair for pair in found if pair.method == best]
+    said = [f"{best} {has} the highest test accuracy, {_shown(known[best])}."]
+    if all(pair.test is None for pair in against):
+        nearest = against[0].other
+        gap = known[best].mean - known[nearest].mean
+        return [*said, f"{nearest} is {gap:.3f} behind, with one seed: no verdict without more seeds."]
+    return said + _judged(against)
+
+
+def _shortly_named(task: Task) -> Task:
+    """The task with names that leave out what all its methods have in common."""
+    names = {group.label: _short_name(group) for group in task.groups}
+    if len(set(names.values())) < len(names):
+        return task
+    return replace(task, groups=tuple(replace(group, label=names[group.label]) for group in task.groups))
+
+
+def _short_name(group: MethodRuns) -> str:
+    own = [
+        f"{key}={value}" for key, value in swept_options(group).items() if key.split(".")[0] not in TASK_SECTIONS
+    ]
+    return f"{method_name(group)} ({', '.join(own)})" if own else method_name(group)
+
+
+def _judged(against: Sequence[Difference]) -> list[str]:
+    """What the best is better than, and what it cannot be told apart from."""
+    beaten = [pair for pair in against if pair.distinguishable]
+    tied = [pair for pair in against if pair.test is not None and not pair.distinguishable]
+    open_ = [pair.other for pair in against if pair.test is None]
+    said = []
+    if beaten:
+        gains = [pair.test.mean for pair in beaten if pair.test is not None]
+        by = f"{gains[0]:.3f}" if len(gains) == 1 else f"{min(gains):.3f} to {max(gains):.3f}"
+        said.append(f"It is better than {_named(beaten)}, by {by}.")
+    if tied:
+        test, seeds = tied[0].test, min(pair.seeds for pair in tied)
+        assert test is not None
+        interval = f"{tied[0].other}: {test.mean:+.3f}, 95 % interval {test.low:+.3f} to {test.high:+.3f}"
+        said.append(f"With {seeds} seeds it is not distinguishable from {_named(tied)} ({interval}).")
+    if open_:
+        said.append(f"No verdict on {listed(open_)}: too few shared seeds.")
+    return said
+
+
+def _named(found: Sequence[Difference]) -> str:
+    names = [pair.other for pair in found]
+    return listed(names) if len(names) <= MOST_NAMED else f"{len(names)} others"
+
+
+def _accuracy(group: MethodRuns, column: str) -> Spread | None:
+    values = [value for run in group.runs if (value := number_of(run, column)) is not None]
+    return spread(values) if values else None
+
+
+def _shown(value: Spread) -> str:
+    return f"{value.mean:.3f} ± {value.std:.3f}" if value.runs > 1 else f"{value.mean:.3f}"

@@ -1,0 +1,101 @@
+"""The runs of a preset: every data set × grid point × method × seed, each with a fingerprint of its options."""
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fedwcm.config.components import Components
+from fedwcm.config.flags import settings_from
+from fedwcm.config.schema import INCIDENTAL, Settings, from_settings, method_settings, overlay, to_settings
+from fedwcm.core.checks import require
+from fedwcm.reproduce.presets import Preset, chosen_methods, point_settings
+
+EVALUATIONS = 100
+"""Evaluations of a full run: every fifth of 500 rounds."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Which part of a preset is run, and how.
+
+    Args:
+        datasets: in place of the preset's own.
+        methods: in place of the preset's own, by the paper's names or as `--methods` of a comparison.
+        seeds: in place of the preset's own.
+        fraction: share of the preset's rounds.
+        settings: dotted options on top of the preset's.
+    """
+
+    datasets: Sequence[str] = ()
+    methods: Sequence[str] = ()
+    seeds: Sequence[int] = ()
+    fraction: float = 1.0
+    settings: Mapping[str, object] | None = None
+
+    def __post_init__(self) -> None:
+        require(0 < self.fraction <= 1, "fraction", self.fraction, "in (0, 1]")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a preset: where it stands in the table, and its options."""
+
+    point: Mapping[str, str]
+    seed: int
+    settings: Settings
+
+    @property
+    def dataset(self) -> str:
+        return str(self.settings["data.dataset"])
+
+    @property
+    def label(self) -> str:
+        return ", ".join(self.point.values())
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for the same options; whether a default has changed since is checked by the store."""
+        options = {key: value for key, value in sorted(self.settings.items()) if key not in INCIDENTAL}
+        return hashlib.sha256(json.dumps(options, default=list).encode()).hexdigest()[:16]
+
+    def resolved(self) -> Settings:
+        """All options that affect the result, with the present defaults of the components."""
+        config = from_settings(self.settings)
+        options = to_settings(Components.of(config).resolved(config))
+        return {key: value for key, value in options.items() if key not in INCIDENTAL}
+
+
+def expand(preset: Preset, scope: Scope) -> list[Cell]:
+    """The runs of a preset, in the order of its table, seed by seed."""
+    methods = chosen_methods(preset, scope.methods)
+    seeds = scope.seeds or preset.seeds
+    return [
+        _cell(preset, scope, dataset, point, (title, spec), seed)
+        for seed in seeds
+        for dataset in scope.datasets or preset.datasets
+        for point in _points(preset)
+        for title, spec in methods.items()
+    ]
+
+
+def _points(preset: Preset) -> Iterator[dict[str, object]]:
+    for values in itertools.product(*preset.grid.values()):
+        yield dict(zip(preset.grid, values, strict=True))
+
+
+def _cell(
+    preset: Preset, scope: Scope, dataset: str, point: dict[str, object], method: tuple[str, str], seed: int
+) -> Cell:
+    title, spec = method
+    settings, labels = preset.settings_on(dataset), {"dataset": dataset}
+    for axis, value in point.items():
+        labels[axis], options = point_settings(value)
+        settings = overlay(settings, settings_from(None, None, options, {} if options else {axis: value}))
+    settings = overlay(settings, scope.settings or {})
+    rounds = max(1, math.ceil(scope.fraction * int(str(settings["run.rounds"]))))
+    timing = {"run.rounds": rounds, "run.eval_every": max(1, rounds // EVALUATIONS)}
+    settings = overlay(overlay(settings, timing), method_settings(spec))
+    return Cell({**labels, "method": title}, seed, {**settings, "run.seed": seed, "run.name": spec})

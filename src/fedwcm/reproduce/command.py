@@ -1,0 +1,116 @@
+"""`fedwcm.reproduce`: run a table or figure of the paper, or what is left of it, and set both side by side."""
+
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedwcm.api.execution import run_cells
+from fedwcm.api.plan import Cell as Run
+from fedwcm.api.request import Request
+from fedwcm.config.objects import NO_OBJECTS
+from fedwcm.reproduce.cells import Cell, Scope, expand
+from fedwcm.reproduce.estimate import duration, seconds_here, seconds_on_gpu
+from fedwcm.reproduce.pages import Pages, write_pages
+from fedwcm.reproduce.presets import load_preset, preset_names
+from fedwcm.reproduce.store import ResultStore, read_run
+from fedwcm.reproduce.untrained import write_untrained
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.lock import locked
+from fedwcm.runs.progress import Progress, Silent
+
+
+@dataclass(frozen=True)
+class Line:
+    """A preset in the list: how much of it is done, and the time that the rest takes."""
+
+    name: str
+    title: str
+    cells: int
+    done: int
+    here: str
+    gpu: str
+
+
+def reproduce(
+    name: str,
+    scope: Scope | None = None,
+    *,
+    results: str | Path = "results",
+    pages: str | Path | None = None,
+    work: str | Path = "runs/reproduce",
+    jobs: int = 1,
+    backend: str | None = None,
+    run: bool = True,
+    say: Callable[[str], object] = print,
+    progress: Callable[[], Progress] = Silent,
+) -> Pages:
+    """Run what is left of a preset, and write its table, figure and report.
+
+    Args:
+        name: the preset.
+        scope: which part of it; by default all, at full length.
+        results: folder of the finished runs; a run that is there with the same options is not repeated.
+        pages: folder for the table, the figures and the report; by default `results`.
+        work: folder of the runs in progress, from which an interrupted one goes on.
+        jobs: runs at a time.
+        backend: as of a run; it does not change what is run.
+        run: `False` writes the pages from what is there.
+        say: told what will be done.
+        progress: makes what is told of each run's rounds.
+    """
+    preset, scope = load_preset(name), scope or Scope()
+    target = Path(pages if pages is not None else results)
+    if preset.kind != "training":
+        return write_untrained(preset, scope, target)
+    cells, store = expand(preset, scope), ResultStore(Path(results))
+    with locked(Path(work)):
+        _harvest(cells, store, Path(work))
+        left = [cell for cell in cells if store.find(cell) is None]
+        say(f"{preset.title}: {len(cells)} runs, {len(cells) - len(left)} done, {_forecast(left)}")
+        if run and left:
+            try:
+                run_cells([_run(cell, Path(work), backend) for cell in left], jobs, progress)
+            finally:
+                _harvest(left, store, Path(work))
+    return write_pages(preset, scope, [(cell, store.find(cell)) for cell in cells], target)
+
+
+def listing(scope: Scope | None = None, results: str | Path = "results") -> list[Line]:
+    """Every preset: its runs, how many are done, and the time left here and on a GPU by estimate."""
+    store, lines = ResultStore(Path(results)), []
+    for name in preset_names():
+        preset = load_preset(name)
+        cells = expand(preset, scope or Scope()) if preset.kind == "training" else []
+        left = [cell for cell in cells if store.find(cell) is None]
+        here, gpu = duration(seconds_here(left)), duration(seconds_on_gpu(left))
+        lines.append(Line(name, preset.title, len(cells), len(cells) - len(left), here, gpu))
+    return lines
+
+
+def _forecast(left: Sequence[Cell]) -> str:
+    if not left:
+        return "nothing left"
+    return f"{len(left)} left: about {duration(seconds_here(left))} here by a short calibration"
+
+
+def _run(cell: Cell, work: Path, backend: str | None) -> Run:
+    settings = cell.settings if backend is None else {**cell.settings, "run.backend": backend}
+    return Run(
+        f"{cell.label}, seed {cell.seed}", cell.seed, Request(settings, NO_OBJECTS), work / cell.fingerprint
+    )
+
+
+def _harvest(cells: Iterable[Cell], store: ResultStore, work: Path) -> None:
+    """Move the runs that have finished from the working folder to the results."""
+    for cell in cells:
+        folder = RunFolder(work / cell.fingerprint)
+        if folder.finished and store.find(cell) is None:
+            store.add(cell, folder)
+        if folder.finished:
+            with suppress(OSError):
+                shutil.rmtree(folder.path)
+
+
+__all__ = ["Line", "Scope", "listing", "read_run", "reproduce"]

@@ -1,0 +1,111 @@
+"""How long runs will take: their arithmetic, over the rate that a few training steps reach on this machine."""
+
+import time
+from collections.abc import Iterable
+from functools import cache
+
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.flop_counter import FlopCounterMode
+
+from fedwcm.config.schema import Component, Config, from_settings
+from fedwcm.data import DATASETS
+from fedwcm.methods import METHODS
+from fedwcm.methods.sam import SharpnessAware
+from fedwcm.models import build_model
+from fedwcm.reproduce.cells import Cell
+from fedwcm.reproduce.presets import class_samples
+
+BACKWARD = 3
+"""Forward and backward together cost about so many times the forward pass."""
+
+TEST_SAMPLES = 10_000
+CALIBRATION_SECONDS = 0.3
+
+GPU_RATE, GPU_STEP = 5e12, 0.01
+"""An RTX 3090, the paper's card, by rule of thumb: operations a second, and seconds that a step takes at least."""
+
+
+def seconds_here(cells: Iterable[Cell]) -> float | None:
+    """The time of these runs on this machine; None if one of the data sets or models is not known beforehand."""
+    total = 0.0
+    for cell in cells:
+        config = from_settings(cell.settings)
+        work = _operations(config)
+        if work is None:
+            return None
+        total += work / _rate(config.data.dataset, _model(config.model))
+    return total
+
+
+def seconds_on_gpu(cells: Iterable[Cell]) -> float | None:
+    """The time of these runs on one GPU, by rule of thumb."""
+    total = 0.0
+    for cell in cells:
+        config = from_settings(cell.settings)
+        work, samples = _operations(config), _samples_a_round(config)
+        if work is None or samples is None:
+            return None
+        total += max(work / GPU_RATE, config.run.rounds * samples / config.local.batch_size * GPU_STEP)
+    return total
+
+
+def duration(seconds: float | None) -> str:
+    """A rounded time that people read."""
+    if seconds is None:
+        return "unknown"
+    for unit, length in (("days", 86_400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _operations(config: Config) -> float | None:
+    samples = _samples_a_round(config)
+    if samples is None:
+        return None
+    method = METHODS.get(config.method.name)
+    passes = 2 if method is not None and issubclass(method, SharpnessAware) else 1
+    forward = _forward_operations(config.data.dataset, _model(config.model))
+    evaluations = config.run.rounds / config.run.eval_every
+    return forward * (config.run.rounds * samples * BACKWARD * passes + evaluations * TEST_SAMPLES)
+
+
+def _samples_a_round(config: Config) -> float | None:
+    """Samples that the clients of a round see: the long tail's, times the share of clients and the epochs."""
+    largest = class_samples(config.data.dataset)
+    epochs = config.local.epochs
+    if largest is None or epochs is None or not isinstance(config.data.imbalance, float):
+        return None
+    classes = DATASETS[config.data.dataset].num_classes
+    tail = sum(config.data.imbalance ** (c / (classes - 1)) for c in range(classes))
+    return float(tail) * largest * config.participation.fraction * epochs
+
+
+def _model(model: Component) -> tuple[str, tuple[tuple[str, object], ...]]:
+    return model.name, tuple(sorted(model.options.items()))
+
+
+@cache
+def _forward_operations(dataset: str, model: tuple[str, tuple[tuple[str, object], ...]]) -> float:
+    entry, (name, options) = DATASETS[dataset], model
+    module = build_model(name, entry.input_shape, entry.num_classes, 0, **dict(options)).eval()
+    counter = FlopCounterMode(display=False)
+    with counter, torch.no_grad():
+        module(torch.zeros(1, *entry.input_shape))
+    return float(counter.get_total_flops())
+
+
+@cache
+def _rate(dataset: str, model: tuple[str, tuple[tuple[str, object], ...]]) -> float:
+    """Operations a second while a model of this kind trains on batches of 50, measured for a moment."""
+    entry, (name, options) = DATASETS[dataset], model
+    module = build_model(name, entry.input_shape, entry.num_classes, 0, **dict(options)).train()
+    inputs, labels = torch.zeros(50, *entry.input_shape), torch.zeros(50, dtype=torch.int64)
+    cross_entropy(module(inputs), labels).backward()  # type: ignore[no-untyped-call]  # the first is slower
+    steps, began = 0, time.perf_counter()
+    while steps == 0 or time.perf_counter() - began < CALIBRATION_SECONDS:
+        cross_entropy(module(inputs), labels).backward()  # type: ignore[no-untyped-call]
+        steps += 1
+    work = steps * 50 * BACKWARD * _forward_operations(dataset, model)
+    return work / (time.perf_counter() - began)

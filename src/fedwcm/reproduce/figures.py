@@ -1,0 +1,109 @@
+"""The paper's figures from our runs, as the data that `fedwcm.reports` draws."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from fedwcm.reports.figures import Bar, Bars, Curve, Curves, Figure
+from fedwcm.reproduce.presets import Preset
+from fedwcm.reproduce.store import StoredRun
+from fedwcm.reproduce.table import Entry
+from fedwcm.runs.records import RoundRecord
+
+NAMES = {
+    "test_accuracy": "test accuracy",
+    "train_set_accuracy": "accuracy on all training samples",
+    "concentration": "neuron concentration",
+}
+
+
+def figures(preset: Preset, cells: Sequence[Entry]) -> list[Figure]:
+    """The figures of a preset; cells without a run are left out."""
+    present = [entry for entry in cells if entry.runs]
+    if not present:
+        return []
+    if preset.figure.kind == "classes":
+        return [_by_class(preset, present)]
+    if preset.figure.kind == "axis":
+        return [_over_axis(preset, present)]
+    return [figure for metric in preset.figure.metrics for figure in _over_rounds(preset, present, metric)]
+
+
+def _over_rounds(preset: Preset, cells: Sequence[Entry], metric: str) -> list[Figure]:
+    if metric == "concentration_layers":
+        return [_layers(preset, entry) for entry in cells]
+    name = NAMES.get(metric, metric)
+    curves = [
+        _mean_curve(_title(entry, cells), entry.runs, lambda record: record.number(metric)) for entry in cells
+    ]
+    return [_curves(preset, metric, name, curves)]
+
+
+def _layers(preset: Preset, entry: Entry) -> Figure:
+    layers = entry.runs[0].history[0].extra.get("concentration_layers")
+    names = list(layers) if isinstance(layers, Mapping) else []
+    curves = [_mean_curve(name, entry.runs, partial(_of_layer, name)) for name in names]
+    place = " ".join(entry.point.values())
+    return _curves(preset, "layers-" + place.replace(" ", "-"), f"neuron concentration, {place}", curves)
+
+
+def _curves(preset: Preset, key: str, name: str, curves: Sequence[Curve]) -> Curves:
+    return Curves(key=key, title=preset.title, caption=name, curves=curves, y_label=name, wide=True)
+
+
+def _mean_curve(name: str, runs: Sequence[StoredRun], value: Callable[[RoundRecord], float | None]) -> Curve:
+    """The mean over the seeds at the rounds that all of them reached."""
+    shortest = min(runs, key=lambda run: len(run.history))
+    x = [record.round for record in shortest.history]
+    table = [[value(record) for record in run.history[: len(x)]] for run in runs]
+    columns = [[number for number in column if number is not None] for column in zip(*table, strict=True)]
+    return Curve(name, x, [float(np.mean(column)) if column else None for column in columns])
+
+
+def _by_class(preset: Preset, cells: Sequence[Entry]) -> Figure:
+    classes = len(cells[0].runs[0].summary.train_counts)
+    bars = []
+    for entry in cells:
+        rows = [run.history[-1].per_class_accuracy or (0.0,) * classes for run in entry.runs]
+        bars.append(Bar(_title(entry, cells), np.mean(np.array(rows, dtype=float), axis=0).tolist()))
+    labels = [str(number) for number in range(classes)]
+    caption = "Class 0 is the most frequent, the last the rarest."
+    return Bars(
+        key="classes",
+        title=preset.title,
+        caption=caption,
+        categories=labels,
+        bars=bars,
+        x_label="class",
+        y_label="test accuracy",
+        bounds=(0.0, 1.0),
+        wide=True,
+    )
+
+
+def _over_axis(preset: Preset, cells: Sequence[Entry]) -> Figure:
+    axis = preset.figure.axis
+    curves = []
+    for method in dict.fromkeys(entry.point["method"] for entry in cells):
+        line = [entry for entry in cells if entry.point["method"] == method]
+        curves.append(Curve(method, [float(e.point[axis]) for e in line], [e.ours for e in line]))
+    return Curves(
+        key=axis,
+        title=preset.title,
+        caption=f"Final test accuracy over {axis}.",
+        curves=curves,
+        y_label="test accuracy",
+        x_label=axis,
+        bounds=(0.0, 1.0),
+    )
+
+
+def _title(entry: Entry, cells: Sequence[Entry]) -> str:
+    """What tells this line from the others."""
+    telling = [axis for axis in entry.point if len({other.point[axis] for other in cells}) > 1]
+    return ", ".join(entry.point[axis] if axis == "method" else f"{axis} {entry.point[axis]}" for axis in telling)
+
+
+def _of_layer(layer: str, record: RoundRecord) -> float | None:
+    return record.number("concentration_layers", layer)

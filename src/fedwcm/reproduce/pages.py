@@ -1,0 +1,127 @@
+"""What a preset leaves behind: a table in the paper's layout, its figures, and a report of the runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedwcm.reports.figures import Figure
+from fedwcm.reports.load import load_runs
+from fedwcm.reports.page import page
+from fedwcm.reports.paper import draw_figures
+from fedwcm.reports.report import ReportContent, report_content
+from fedwcm.reproduce.cells import Cell, Scope
+from fedwcm.reproduce.figures import figures
+from fedwcm.reproduce.paper_numbers import rows_of_paper
+from fedwcm.reproduce.presets import Preset, house_settings
+from fedwcm.reproduce.store import read_run, unpacked
+from fedwcm.reproduce.table import Entry, csv_text, entries, markdown
+from fedwcm.runs.files import replace_file
+
+CURVE_POINTS = 50
+
+
+@dataclass(frozen=True)
+class Pages:
+    """The files that were written; None for what the runs did not suffice for."""
+
+    table: str
+    markdown: Path
+    csv: Path | None = None
+    report: Path | None = None
+    figures: Sequence[Path] = ()
+
+
+def write_pages(preset: Preset, scope: Scope, found: Sequence[tuple[Cell, Path | None]], folder: Path) -> Pages:
+    """Write `NAME.md`, `NAME.csv`, `NAME-*.png` and `NAME.html`."""
+    cells = entries(preset, [(cell, None if path is None else read_run(path)) for cell, path in found])
+    stem = _stem(preset, scope)
+    paths = [path for _, path in found if path is not None]
+    made = [replace(figure, key=f"{stem}-{figure.key}") for figure in figures(preset, cells)]
+    drawn = _draw(made, folder)
+    report = _report(preset, made, paths, folder / f"{stem}.html") if paths else None
+    table = markdown(preset, cells)
+    replace_file(folder / f"{stem}.csv", csv_text(cells))
+    replace_file(folder / f"{stem}.md", _text(preset, scope, cells, table, drawn))
+    return Pages(table, folder / f"{stem}.md", folder / f"{stem}.csv", report, drawn)
+
+
+def _stem(preset: Preset, scope: Scope) -> str:
+    """The name of the files: the preset's, and what of its scope is not the paper's own."""
+    parts = [preset.name, *scope.datasets]
+    if scope.fraction < 1:
+        parts.append(f"{scope.fraction:g}")
+    return "-".join(parts)
+
+
+def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: str, drawn: Sequence[Path]) -> str:
+    done = sum(len(entry.runs) for entry in cells)
+    wanted = sum(entry.wanted for entry in cells)
+    numbers = "ours / the paper's, the difference" if rows_of_paper(preset.name) else "final test accuracy"
+    lines = [
+        f"# {preset.title}",
+        "",
+        f"Written by `{command_line(preset, scope)}`: {done} of {wanted} runs done.",
+        "",
+    ]
+    lines += [f"Cells: {numbers}; ± is the standard deviation over the seeds.", ""]
+    if scope.fraction < 1:
+        lines += [
+            f"**At {scope.fraction:.0%} of the rounds**, so no difference says anything about the paper.",
+            "",
+        ]
+    if any(entry.unbalanced for entry in cells):
+        lines += [
+            "The test set is unbalanced, so the mean over its classes (balanced) stands beside the accuracy.",
+            "",
+        ]
+    lines += [table, "", *(f"![{preset.title}]({path.name})" for path in drawn), ""]
+    lines += ["Settings that the paper leaves out: " + _options(house_settings()) + ".", ""]
+    return "\n".join(lines)
+
+
+def command_line(preset: Preset, scope: Scope) -> str:
+    """The command that makes the page."""
+    words = ["fedwcm reproduce", preset.name]
+    words += [f"--dataset {','.join(scope.datasets)}"] if scope.datasets else []
+    words += [f'--methods "{",".join(scope.methods)}"'] if scope.methods else []
+    words += [f"--seeds {','.join(map(str, scope.seeds))}"] if scope.seeds else []
+    words += [f"--fraction {scope.fraction:g}"] if scope.fraction < 1 else []
+    words += [f"--set {key}={value}" for key, value in (scope.settings or {}).items()]
+    return " ".join(words)
+
+
+def _options(settings: dict[str, object]) -> str:
+    return ", ".join(f"`{key}` {value}" for key, value in settings.items())
+
+
+def _draw(found: Sequence[Figure], folder: Path) -> list[Path]:
+    if not found:
+        return []
+    return [path for path in draw_figures(_content(found), folder) if path.suffix == ".png"]
+
+
+def _content(found: Sequence[Figure]) -> ReportContent:
+    return ReportContent(
+        title="",
+        headline=[],
+        facts=[],
+        warnings=[],
+        notes=[],
+        tiles=[],
+        methods=[],
+        best=[],
+        styles=[],
+        table=None,
+        figures=list(found),
+        options={},
+        differences={},
+    )
+
+
+def _report(preset: Preset, first: Sequence[Figure], paths: Sequence[Path], path: Path) -> Path:
+    """The usual report of these runs, with the paper's figure first."""
+    with unpacked(paths) as folders:
+        content = report_content(load_runs(folders), CURVE_POINTS)
+    content = replace(content, title=preset.title, figures=[*first, *content.figures])
+    replace_file(path, page(content))
+    return path

@@ -1,0 +1,128 @@
+"""The presets: what each table and figure of the paper runs, and in which layout it is shown."""
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any, Literal
+
+from fedwcm.config.options import make
+from fedwcm.config.schema import Settings, overlay
+from fedwcm.core.checks import unknown
+
+FOLDER = files("fedwcm.reproduce") / "presets"
+COMMON = "common.toml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureSpec:
+    """The figure of a preset.
+
+    Args:
+        kind: `curves` over rounds, accuracy by `classes`, accuracy over an `axis` of the grid, or the `division`
+            of the samples among clients; `none` for none.
+        metrics: what the curves show, one figure each.
+        axis: the horizontal axis.
+    """
+
+    kind: Literal["none", "curves", "classes", "axis", "division"] = "none"
+    metrics: tuple[str, ...] = ()
+    axis: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A table or figure of the paper.
+
+    Args:
+        kind: `training`, or what is measured instead: the `partition` alone, the cost of `encryption`.
+        datasets: those of the paper; the paper's numbers are about them.
+        methods: what is run, by the names that the paper uses.
+        grid: values of options, by the names of flags; a value may be a table of a `label` and dotted options.
+        settings, dataset_settings: dotted options of all runs, and of those on one data set.
+        rows, columns: which axes of the grid run down and across the table.
+    """
+
+    name: str
+    title: str
+    kind: Literal["training", "partition", "encryption"] = "training"
+    datasets: tuple[str, ...]
+    seeds: tuple[int, ...]
+    methods: dict[str, str]
+    grid: dict[str, list[object]] = field(default_factory=dict)
+    settings: dict[str, object] = field(default_factory=dict)
+    dataset_settings: dict[str, dict[str, object]] = field(default_factory=dict)
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    figure: FigureSpec = field(default_factory=FigureSpec)
+
+    def settings_on(self, dataset: str) -> Settings:
+        """The options of every run on this data set, before those of the grid and the method."""
+        common = _common()
+        known = common["datasets"].get(dataset, {}).get("settings", {})
+        merged: Settings = {"data.dataset": dataset}
+        for above in (
+            common["paper"],
+            common["house"],
+            known,
+            self.settings,
+            self.dataset_settings.get(dataset, {}),
+        ):
+            merged = overlay(merged, above)
+        return merged
+
+
+def preset_names() -> list[str]:
+    """The names of all presets, in alphabetical order."""
+    return sorted(_stem(file) for file in FOLDER.iterdir() if file.name.endswith(".toml") and file.name != COMMON)
+
+
+def load_preset(name: str) -> Preset:
+    """The preset of this name."""
+    if name not in preset_names():
+        raise unknown("preset", name, preset_names())
+    values = _read(f"{name}.toml")
+    figure = make(FigureSpec, values.pop("figure", {}), "figure")
+    values |= {key: tuple(values[key]) for key in ("datasets", "seeds", "rows", "columns")}
+    return Preset(name=name, figure=figure, **values)
+
+
+def house_settings() -> Settings:
+    """The options that the paper leaves out."""
+    return dict(_common()["house"])
+
+
+def class_samples(dataset: str) -> int | None:
+    """Training samples of the most frequent class; None for a data set without an entry."""
+    entry = _common()["datasets"].get(dataset)
+    return None if entry is None else int(entry["class_samples"])
+
+
+def point_settings(value: object) -> tuple[str, Settings | None]:
+    """The label of a value of the grid and, if it is a table, the dotted options that it stands for."""
+    if not isinstance(value, dict):
+        return f"{value:g}" if isinstance(value, int | float) else str(value), None
+    return str(value["label"]), {key: option for key, option in value.items() if key != "label"}
+
+
+def chosen_methods(preset: Preset, specs: Sequence[str] | None) -> dict[str, str]:
+    """The preset's methods, or the named ones: by the paper's name, as in the preset, or any other."""
+    if not specs:
+        return preset.methods
+    titles = {spec: title for title, spec in preset.methods.items()}
+    return {titles.get(spec, spec): preset.methods.get(spec, spec) for spec in specs}
+
+
+@cache
+def _common() -> dict[str, Any]:
+    return _read(COMMON)
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads((FOLDER / name).read_text(encoding="utf-8"))
+
+
+def _stem(file: Traversable) -> str:
+    return file.name.removesuffix(".toml")

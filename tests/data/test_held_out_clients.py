@@ -1,0 +1,144 @@
+"""Whole clients are held out for testing: nobody who is tested is trained on, and evaluation finds them again."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+import fedwcm
+from fedwcm.cli import main
+from fedwcm.data import load_dataset
+from fedwcm.runs.folder import RunFolder
+
+PEOPLE, ROWS = 10, 12
+WHO = np.repeat(np.arange(PEOPLE), ROWS)
+NAMES = np.array([f"p{who:02d}" for who in WHO])
+LABELS = np.tile(np.arange(3), PEOPLE * ROWS // 3)
+
+
+def features() -> np.ndarray:
+    """The second column tells whose a row is; the first has something to learn."""
+    noise = np.random.default_rng(0).normal(size=len(WHO))
+    return np.stack([LABELS + 0.3 * noise, WHO], axis=1).astype(np.float32)
+
+
+def frame() -> pd.DataFrame:
+    x = features()
+    return pd.DataFrame({"value": x[:, 0], "who": x[:, 1], "activity": LABELS, "person": NAMES})
+
+
+def table(folder: Path) -> dict[str, Any]:
+    frame().to_csv(folder / "people.csv", index=False)
+    return {"source": folder / "people.csv", "label": "activity", "client": "person"}
+
+
+def archive(folder: Path) -> dict[str, Any]:
+    np.savez(folder / "people.npz", x=features(), y=LABELS, client=NAMES)
+    return {"source": folder / "people.npz"}
+
+
+def images(folder: Path) -> dict[str, Any]:
+    for i, (who, name, label) in enumerate(zip(WHO, NAMES, LABELS, strict=True)):
+        path = folder / "images" / name / f"class{label}" / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (4, 4), int(who)).save(path)
+    return {"source": folder / "images", "client": "folder"}
+
+
+def persons(_: Path) -> dict[str, Any]:
+    return {"source": {name: (features()[name == NAMES], LABELS[name == NAMES]) for name in sorted(set(NAMES))}}
+
+
+SOURCES: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "table": table,
+    "npz": archive,
+    "images": images,
+    "a pair per client": persons,
+    "arrays and clients": lambda _: {"source": (features(), LABELS), "client_ids": NAMES},
+    "DataFrame": lambda _: {"source": frame(), "label": "activity", "client": "person"},
+    "DataFrame and clients": lambda _: {
+        "source": frame().drop(columns="person"),
+        "label": "activity",
+        "client_ids": NAMES,
+    },
+}
+
+
+def people_in(x: np.ndarray) -> set[int]:
+    return set(x.reshape(len(x), -1)[:, -1].astype(int))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_nobody_is_both_trained_on_and_tested(source: str, tmp_path: Path) -> None:
+    options = SOURCES[source](tmp_path)
+    named = load_dataset(test_clients=["p03", "p07"], **options)
+    assert people_in(named.x_test) == {3, 7}
+    assert people_in(named.x_train) == set(range(PEOPLE)) - {3, 7}
+    assert named.client_names == tuple(f"p{who:02d}" for who in range(PEOPLE) if who not in (3, 7))
+    assert len(named.x_test) == 2 * ROWS
+    assert named.test_clients is not None
+    assert [int(name[1:]) for name in named.test_clients] == [*named.x_test.reshape(2 * ROWS, -1)[:, -1]]
+    drawn = [load_dataset(test_clients=0.3, seed=seed, **options) for seed in (0, 0, 1)]
+    assert [len(people_in(each.x_test)) for each in drawn] == [3, 3, 3]
+    assert not people_in(drawn[0].x_test) & people_in(drawn[0].x_train)
+    assert people_in(drawn[0].x_test) == people_in(drawn[1].x_test) != people_in(drawn[2].x_test)
+
+
+OPTIONS: dict[str, Any] = {"rounds": 3, "epochs": 1, "participation": 0.5, "settings": {"model.hidden": [4]}}
+
+
+def test_evaluation_tests_the_very_clients_that_the_run_held_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = str(table(tmp_path)["source"])
+    given = ["run", "--method", "fedavg", "--dataset", source, "--label", "activity", "--client", "person"]
+    given += ["--test-clients", "0.3", "--seed", "5", "--rounds", "3", "--no-report", "--out"]
+    assert main([*given, str(tmp_path / "run")]) == 0
+    for dataset in (None, source):
+        measured = fedwcm.evaluate(tmp_path / "run", dataset)
+        assert (measured.samples, measured.rows) == (3 * ROWS, "run")
+        assert measured.test_accuracy == RunFolder(tmp_path / "run").summary().final_accuracy
+    assert main(["evaluate", str(tmp_path / "run")]) == 0
+    assert f"the {3 * ROWS} rows that the run held out" in capsys.readouterr().out
+
+
+def test_evaluation_needs_clients_that_only_the_call_knew(tmp_path: Path) -> None:
+    data = (features(), LABELS)
+    result = fedwcm.run(
+        "fedavg", dataset=data, clients=NAMES, test_clients=["p01"], out=tmp_path, report=False, **OPTIONS
+    )
+    with pytest.raises(ValueError, match="pass them again"):
+        fedwcm.evaluate(tmp_path, data)
+    measured = fedwcm.evaluate(tmp_path, data, clients=NAMES)
+    assert (measured.samples, measured.rows) == (ROWS, "run")
+    assert measured.test_accuracy == result.summary.final_accuracy
+    other = fedwcm.evaluate(tmp_path, (features()[:30], LABELS[:30]), clients=NAMES[:30])
+    assert (other.samples, other.rows) == (30, "all")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"test_clients": 0.3}, "needs data with clients of its own, which arrays does not have"),
+        ({"test_clients": 1.5, "client_ids": NAMES}, "test_clients = 1.5 is not allowed"),
+        ({"test_clients": ["p03", "x9"], "client_ids": NAMES}, "no client is called 'x9'; they are 'p00'"),
+        ({"test_clients": sorted(set(NAMES)), "client_ids": NAMES}, "leaves no client to train"),
+    ],
+)
+def test_what_cannot_be_held_out_is_refused(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        load_dataset((features(), LABELS), **options)
+
+
+def test_data_with_a_test_part_and_data_without_clients_are_refused_by_name() -> None:
+    x = features()
+    with pytest.raises(ValueError, match="for data without a test part: arrays has one"):
+        load_dataset((x, LABELS, x, LABELS), test_clients=0.2, client_ids=NAMES)
+    with pytest.raises(ValueError, match="for data without a test part: digits has one"):
+        fedwcm.partition(dataset="digits", test_clients=0.2)
+    with pytest.raises(ValueError, match=r"data\.test_clients = 0\.2 is not allowed: it must be none for synth"):
+        fedwcm.run("fedavg", dataset="synthetic", test_clients=0.2, rounds=1)

@@ -1,0 +1,85 @@
+"""Accuracy of each client: on its own test samples, or by its classes; its mean, worst decile and spread."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedwcm
+from fedwcm.engine.evaluate import Evaluation
+from fedwcm.metrics.clients import ByOwnClasses, OnOwnSamples, named, spread_over_clients
+from fedwcm.reports.load import load_runs
+from fedwcm.reports.report import report_content
+from fedwcm.runs.folder import RunFolder
+
+RNG = np.random.default_rng(0)
+TRUE, PREDICTED = RNG.integers(0, 3, 200), RNG.integers(0, 3, 200)
+OWNERS = np.array([f"p{who}" for who in RNG.integers(0, 7, 200)])
+TESTED = Evaluation(
+    np.bincount(3 * TRUE + PREDICTED, minlength=9).reshape(3, 3), 1.0, np.asarray(TRUE == PREDICTED)
+)
+
+
+def test_own_samples_are_counted_for_their_owner() -> None:
+    measure = OnOwnSamples.of(OWNERS)
+    expected = {name: float((TRUE == PREDICTED)[name == OWNERS].mean()) for name in np.unique(OWNERS)}
+    assert named(measure(TESTED), measure.names) == pytest.approx(expected)
+
+
+def test_by_classes_a_client_like_the_test_data_has_its_accuracy_and_one_of_a_class_that_of_the_class() -> None:
+    like_all, per_class = np.bincount(TRUE), np.diag(TESTED.confusion) / TESTED.confusion.sum(axis=1)
+    measured = ByOwnClasses(np.array([like_all, [0, 5, 0], [0, 0, 0]]))(TESTED)
+    assert measured[0] == pytest.approx((TRUE == PREDICTED).mean())
+    assert measured[1] == pytest.approx(per_class[1])
+    assert np.isnan(measured[2])
+    untested = Evaluation(TESTED.confusion * np.array([[1], [1], [0]]), 1.0, TESTED.correct)
+    assert ByOwnClasses(np.array([[0, 5, 20]]))(untested) == pytest.approx(per_class[1:2])
+
+
+def test_the_worst_decile_is_the_mean_of_the_worst_tenth_at_least_of_one() -> None:
+    accuracy = np.append(np.arange(20) / 20, np.nan)
+    spread = spread_over_clients(accuracy)
+    assert spread["client_worst_decile"] == pytest.approx((0 + 0.05) / 2)
+    assert spread["client_mean"] == pytest.approx(0.475)
+    assert spread["client_std"] == pytest.approx(np.std(np.arange(20) / 20))
+    assert spread_over_clients(np.array([0.4, 0.8]))["client_worst_decile"] == 0.4
+    assert spread_over_clients(np.array([np.nan])) == {}
+
+
+SMALL = {"rounds": 3, "epochs": 1, "settings": {"model.hidden": [8]}, "val_fraction": 0.2}
+
+
+def people() -> dict[str, np.ndarray]:
+    y = RNG.integers(0, 3, 300)
+    owner = np.repeat([f"p{i}" for i in range(6)], 50)
+    x = np.stack([y + RNG.normal(size=300), RNG.normal(size=300)], axis=1).astype(np.float32)
+    return {"x": x, "y": y, "client": owner}
+
+
+@pytest.mark.parametrize("held_out", [None, ["p1", "p4"]], ids=["rows", "people"])
+def test_a_run_names_its_clients_in_summary_table_and_report(held_out: list[str] | None, tmp_path: Path) -> None:
+    data = people()
+    result = fedwcm.run("fedavg", dataset=data, test_clients=held_out, out=tmp_path, report=False, **SMALL)
+    summary = result.summary
+    assert summary.client_accuracy is not None
+    assert set(summary.client_accuracy) == set(held_out or [f"p{i}" for i in range(6)])
+    values = np.array([*summary.client_accuracy.values()])
+    assert summary.client_mean == pytest.approx(values.mean())
+    assert summary.client_std == pytest.approx(values.std())
+    if held_out:  # as many rows each, so that clients and rows weigh the same
+        assert summary.client_mean == pytest.approx(summary.selected_accuracy)
+    measured = fedwcm.evaluate(tmp_path, data)
+    assert measured.client_accuracy == summary.client_accuracy
+    assert RunFolder(tmp_path).summary() == summary
+    content = report_content(load_runs([tmp_path]), 100)
+    assert {"clients", "client-accuracy"} <= {figure.key for figure in content.figures}
+    assert "worst decile" in {label for label, _, _ in content.tiles}
+
+
+def test_test_data_that_are_nobodys_are_measured_by_class_if_asked_for(tmp_path: Path) -> None:
+    options = {"dataset": "digits", "clients": 5, **SMALL, "rounds": 1}
+    assert fedwcm.run("fedavg", **options).summary.client_mean is None
+    found = fedwcm.compare(["fedavg"], [0], tmp_path, diagnostics=["clients"], report=False, **options)
+    [[folder]] = found.runs.values()
+    assert list(folder.summary().client_accuracy or {}) == ["0", "1", "2", "3", "4"]
+    assert "worst decile" in found.table

@@ -1,0 +1,37 @@
+"""The cosine head: directions only, trained and stacked as any other head."""
+
+import pytest
+import torch
+
+import fedwcm
+from fedwcm.models import MODELS, build_model
+from fedwcm.models.cosine import CosineLinear
+
+SHAPES = {"mlp": (12,)}
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "resnet34"])
+def test_every_model_takes_it_and_its_scores_are_cosines(name: str) -> None:
+    shape = SHAPES.get(name, (3, 8, 8))
+    model = build_model(name, shape, 5, 0, head="cosine").eval()
+    features, head = model.features(torch.randn(4, *shape)), model.head  # type: ignore[operator]
+    assert isinstance(head, CosineLinear)
+    expected = torch.stack([torch.cosine_similarity(features, row[None], dim=-1) for row in head.weight], dim=1)
+    torch.testing.assert_close(head(features), expected)
+    torch.testing.assert_close(head(7 * features), expected)
+
+
+def test_ldam_trains_it_and_stacked_clients_agree_with_single_ones() -> None:
+    settings = {"model.head": "cosine", "loss.normalize": False}
+    runs = [
+        fedwcm.run("fedavg", dataset="digits", clients=4, rounds=4, loss="ldam", backend=name, settings=settings)
+        for name in ("sequential", "vectorized")
+    ]
+    first, second = (run.summary for run in runs)
+    assert first.final_accuracy == pytest.approx(second.final_accuracy, abs=0.02)
+    assert (first.final_accuracy or 0) > 0.6
+
+
+def test_another_head_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="cosine"):
+        build_model("mlp", (4,), 3, 0, head="round")

@@ -1,0 +1,157 @@
+"""Verdicts: paired over seeds, corrected for the number of methods, and never across tasks."""
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from fedwcm.reports.load import MethodRuns, load_runs
+from fedwcm.reports.statistics import differences, holm, paired_test
+from fedwcm.reports.table import rows_of
+from fedwcm.reports.table_files import csv_table, latex_table
+from fedwcm.reports.verdicts import comparison_headline, verdict_records
+from fedwcm.runs.comparison_folder import ComparisonFolder
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.records import ComparisonIndex
+from tests.reports.folders import write_run
+
+
+def comparison(
+    out: Path,
+    skills: dict[str, float],
+    seeds: int,
+    *,
+    jobs: int = 1,
+    grid: tuple[str, ...] = (),
+    **options: object,
+) -> list[MethodRuns]:
+    """Runs of methods with these skills, as `compare` leaves them."""
+    index = ComparisonFolder(out).index()
+    labels = dict(index.labels)
+    suffix = ", ".join(f"{key}={options[key.replace('.', '__')]}" for key in grid)
+    for method, skill in skills.items():
+        label = f"{method} ({suffix})" if suffix else method
+        for seed in range(seeds):
+            path = ComparisonFolder(out).run_path(label, seed)
+            folder = RunFolder(write_run(path, method, seed, skill=skill, **options))  # type: ignore[arg-type]
+            config = folder.config()
+            folder.write_config(replace(config, run=replace(config.run, name=method)))
+            labels[path.name] = label
+    ComparisonFolder(out).write_index(ComparisonIndex(labels=labels, jobs=jobs, grid=grid))
+    return load_runs([out])
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_size=8), st.integers(0, 9))
+def test_what_all_runs_of_a_seed_share_does_not_count(pairs: list[tuple[float, float]], seed: int) -> None:
+    one, other = np.array(pairs).T
+    luck = np.random.default_rng(seed).normal(size=len(pairs))
+    plain = paired_test((one - other).tolist())
+    shifted = paired_test(((one + luck) - (other + luck)).tolist())
+    assert plain is not None
+    assert shifted is not None
+    if np.ptp(one - other) > 1e-6:
+        assert shifted.p == pytest.approx(plain.p, abs=1e-6)
+        known = stats.ttest_rel(one, other)
+        assert plain.p == pytest.approx(known.pvalue)
+        assert (plain.low, plain.high) == pytest.approx(tuple(known.confidence_interval(0.95)), abs=1e-9)
+    assert plain.low - 1e-12 <= plain.mean <= plain.high + 1e-12
+
+
+def test_equal_differences_prove_no_more_than_their_number() -> None:
+    assert paired_test([0.1]) is None
+    tests = [paired_test([0.25] * seeds) for seeds in (2, 6)]
+    assert [test.p for test in tests if test] == [0.5, 2.0**-5]
+    nothing = paired_test([0.0, 0.0, 0.0])
+    assert nothing is not None
+    assert nothing.p == 1.0
+
+
+def test_holm_multiplies_the_smallest_by_their_number_and_keeps_the_order() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_more_methods_ask_for_a_smaller_p_value() -> None:
+    values = {"a": {0: 0.9, 1: 0.91, 2: 0.905}, "b": {0: 0.8, 1: 0.79, 2: 0.81}}
+    alone = differences(values)[0]
+    crowd = differences({**values, **{f"c{i}": {0: 0.5, 1: 0.9, 2: 0.1} for i in range(8)}})
+    among = next(pair for pair in crowd if (pair.method, pair.other) == ("a", "b"))
+    assert alone.distinguishable
+    assert alone.corrected is not None
+    assert among.corrected == pytest.approx(9 * alone.corrected)
+    assert len(crowd) == 10 * 9 / 2
+
+
+def test_seeds_decide_whether_there_is_a_verdict(tmp_path: Path) -> None:
+    skills = {"fedavg": 0.3, "fedcm": 0.9, "fedwcm": 0.9}
+    one = comparison(tmp_path / "one", skills, 1)
+    assert "no verdict" in comparison_headline(one)[0]
+    assert {record["verdict"] for record in verdict_records(one)} == {"no verdict"}
+    five = comparison(tmp_path / "five", skills, 5)
+    best, second, third = rows_of(five)
+    assert best.verdict == "best"
+    assert second.verdict == "not distinguishable with 5 seeds"
+    assert third.verdict.startswith("worse by 0.")
+    assert third.method == "fedavg"
+    said = comparison_headline(five)[0]
+    assert "It is better than fedavg" in said
+    assert "5 seeds it is not distinguishable from" in said
+    found = {(r["method"], r["other"]): r for r in verdict_records(five) if r["metric"] == "final_accuracy"}
+    assert len(found) == 3
+    assert {found[key]["verdict"] for key in found if key[1] == "fedavg"} == {"better"}
+
+
+def test_all_that_tie_are_marked_and_times_side_by_side_are_not(tmp_path: Path) -> None:
+    skills = {"fedavg": 0.3, "fedcm": 0.9, "fedwcm": 0.9}
+    alone, together = (rows_of(comparison(tmp_path / str(jobs), skills, 5, jobs=jobs)) for jobs in (1, 2))
+    assert [("final_accuracy" in row.best) for row in alone] == [True, True, False]
+    assert not any("seconds_per_round" in row.best for row in together)
+
+
+def test_a_method_that_diverged_is_last_marked_and_not_compared(tmp_path: Path) -> None:
+    comparison(tmp_path, {"fedavg": 0.5, "fedcm": 0.6}, 2)
+    groups = comparison(tmp_path, {"fedwcm": 0.9}, 2, diverged="the model has a NaN")
+    *_, last = rows_of(groups)
+    assert (last.method, last.verdict, last.best) == ("fedwcm", "diverged", frozenset())
+    assert "fedwcm (diverged)" in latex_table(rows_of(groups))
+    assert not [record for record in verdict_records(groups) if "fedwcm" in (record["method"], record["other"])]
+
+
+def test_other_data_is_another_task_and_swept_options_have_columns(tmp_path: Path) -> None:
+    for beta, skill in (("0.1", 0.4), ("1.0", 0.9)):
+        options = {"partition__beta": float(beta), "local__lr": 0.1}
+        comparison(tmp_path, {"fedavg": skill, "fedcm": 0.3}, 2, grid=("partition.beta",), **options)
+    rows = rows_of(load_runs([tmp_path]))
+    assert [(row.method, row.task, row.verdict != "best") for row in rows] == [
+        ("fedavg", "partition.beta=0.1", False),
+        ("fedcm", "partition.beta=0.1", True),
+        ("fedavg", "partition.beta=1.0", False),
+        ("fedcm", "partition.beta=1.0", True),
+    ]
+    table = list(csv.DictReader(io.StringIO(csv_table(rows))))
+    assert [line["partition.beta"] for line in table] == ["0.1", "0.1", "1.0", "1.0"]
+    assert float(table[0]["final_accuracy_mean"]) == pytest.approx(rows[0].values["final_accuracy"].mean)  # type: ignore[union-attr]
+    assert all(float(line["final_accuracy_std"]) >= 0 and line["final_accuracy_n"] == "2" for line in table)
+    assert len({record["task"] for record in verdict_records(load_runs([tmp_path]))}) == 2
+
+
+def test_one_seed_leaves_the_standard_deviation_empty(tmp_path: Path) -> None:
+    (line,) = csv.DictReader(io.StringIO(csv_table(rows_of(comparison(tmp_path, {"fedavg": 0.5}, 1)))))
+    assert line["final_accuracy_std"] == ""
+    assert line["final_accuracy_n"] == "1"
+
+
+def test_the_latex_table_has_rules_columns_of_one_number_and_escaped_names(tmp_path: Path) -> None:
+    text = latex_table(rows_of(comparison(tmp_path, {"fedcm[momentum_norm=nominal]": 0.5, "fedavg": 0.6}, 2)))
+    assert r"fedcm[momentum\_norm=nominal]" in text
+    assert [rule in text for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [True] * 3
+    lines = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert len({line.count(" & ") for line in lines}) == 1
+    assert "l" + "r" * lines[0].count(" & ") + "}" in text

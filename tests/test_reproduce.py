@@ -1,0 +1,116 @@
+"""The path of a preset from its TOML file to the table, at a tiny fraction; and the laws of its parts."""
+
+from pathlib import Path
+
+import pytest
+
+from fedwcm.cli import main
+from fedwcm.config.recipes import RECIPE_SETS, expanded
+from fedwcm.reproduce.cells import Cell, Scope, expand
+from fedwcm.reproduce.command import listing, reproduce
+from fedwcm.reproduce.estimate import duration, seconds_here, seconds_on_gpu
+from fedwcm.reproduce.paper_numbers import PaperTable, rows_of_paper
+from fedwcm.reproduce.presets import load_preset, preset_names
+from fedwcm.reproduce.store import ResultStore
+
+TINY = Scope(
+    datasets=["digits"],
+    methods=["FedWCM"],
+    seeds=[0],
+    fraction=0.004,
+    settings={"partition.clients": 5, "local.epochs": 1},
+)
+
+
+def run(name: str, folder: Path, scope: Scope = TINY, *, start: bool = True) -> tuple[str, list[str]]:
+    """The table, and what was said."""
+    said: list[str] = []
+    pages = reproduce(name, scope, results=folder / "results", work=folder / "work", run=start, say=said.append)
+    assert pages.markdown.read_text().startswith("# ")
+    return pages.table, said
+
+
+def test_every_preset_expands_to_runs_whose_options_all_exist() -> None:
+    for name in preset_names():
+        preset = load_preset(name)
+        cells = expand(preset, Scope()) if preset.kind == "training" else []
+        for cell in {(c.settings["method.name"], c.settings.get("loss.name")): c for c in cells}.values():
+            cell.resolved()
+        assert len({cell.fingerprint for cell in cells}) == len(cells)
+        if cells:
+            axes = set(cells[0].point)
+            assert set(preset.rows) | set(preset.columns) <= axes
+
+
+def test_table_1_is_the_papers_and_its_settings_too() -> None:
+    cells = expand(load_preset("table1"), Scope())
+    assert len(cells) == 5 * 5 * 2 * 7 * 3
+    paper = PaperTable("table1")
+    assert all(paper.accuracy(cell.point) is not None for cell in cells)
+    last = cells[-1].settings
+    assert (last["partition.clients"], last["run.rounds"], last["model.name"]) == (40, 300, "resnet34")
+    assert (last["local.clip"], last["local.weight_decay"], last["local.lr_decay"]) == (10.0, 0.001, 0.998)
+
+
+def test_the_papers_cells_that_two_tables_share_agree_where_the_paper_says_they_are_the_same() -> None:
+    """Appendix D.2 repeats Table 1's CIFAR-10 block and Table 2: a typing error would break one of the copies."""
+    whole, one, two = (PaperTable(name) for name in ("appendix-d2", "table1", "table2"))
+    for row in rows_of_paper("appendix-d2"):
+        copies = {table.accuracy(row) for table in (whole, one, two)} - {None}
+        assert len(copies) == 1, row
+
+
+@pytest.mark.parametrize("name", ["table3", "figure8"])
+def test_a_preset_runs_is_not_run_again_and_shows_what_is_missing(name: str, tmp_path: Path) -> None:
+    before, said = run(name, tmp_path, start=False)
+    assert "not run" in before
+    assert "0 done" in said[0]
+    table, _ = run(name, tmp_path)
+    assert "not run" not in table
+    assert not list((tmp_path / "work").glob("*/config.toml"))  # what is stored is not kept twice
+    again, said = run(name, tmp_path)
+    assert again == table
+    assert "nothing left" in said[0]
+
+
+def test_a_cell_whose_default_has_changed_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scope = Scope(**{**vars(TINY), "methods": ["FedWCM"]})
+    run("figure8", tmp_path, scope)
+    (cell,) = expand(load_preset("figure8"), scope)
+    assert ResultStore(tmp_path / "results").find(cell) is not None
+    resolved = {**cell.resolved(), "method.temperature_scale": 7.0}
+    monkeypatch.setattr(Cell, "resolved", lambda self: resolved)
+    assert ResultStore(tmp_path / "results").find(cell) is None
+    monkeypatch.setattr(Cell, "resolved", lambda self: {**cell.settings, "method.an_option_of_tomorrow": 1})
+    assert ResultStore(tmp_path / "results").find(cell) is not None
+
+
+def test_the_fingerprint_is_of_what_changes_the_result() -> None:
+    (cell,) = expand(load_preset("figure8"), Scope(**{**vars(TINY), "methods": ["FedAvg"]}))
+    named = Cell(cell.point, cell.seed, {**cell.settings, "run.name": "x", "run.backend": "sequential"})
+    longer = Cell(cell.point, cell.seed, {**cell.settings, "run.rounds": 99})
+    assert named.fingerprint == cell.fingerprint != longer.fingerprint
+
+
+def test_estimates_grow_with_the_work() -> None:
+    cells = expand(load_preset("figure10"), Scope(datasets=["fashion-mnist"], methods=["FedAvg"], seeds=[0]))
+    times = [seconds_here([cell]) or 0 for cell in cells]
+    assert times == sorted(times)
+    assert times[0] > 0
+    assert (seconds_on_gpu(cells) or 0) > 0
+    assert [duration(s) for s in (5, 150, 9000, 200_000)] == ["5 s", "2 min", "2 h", "2 days"]
+
+
+def test_the_list_has_every_preset_and_counts_what_is_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = {line.name: line for line in listing(Scope(datasets=["digits"], seeds=[0]), tmp_path)}
+    assert set(lines) == set(preset_names())
+    assert lines["table1"].cells == 5 * 2 * 7
+    assert main(["reproduce", "no-such-table"]) == 2
+    assert "table1" in capsys.readouterr().err
+
+
+def test_a_set_of_recipes_stands_for_its_members() -> None:
+    assert expanded(["fedavg", "paper-rows"]) == ["fedavg", *RECIPE_SETS["paper-rows"]]
+    assert len(RECIPE_SETS["paper-rows"]) == 4

@@ -1,0 +1,39 @@
+"""Options that reach their part from a run's configuration."""
+
+import numpy as np
+import pytest
+
+from fedwcm.config.components import Components
+from fedwcm.config.schema import from_settings
+from fedwcm.data.augment import FlipCrop
+
+RUN = {"dataset": "digits", "clients": 6, "rounds": 1, "epochs": 1}
+
+
+def test_the_crop_padding_reaches_the_augmentation() -> None:
+    config = from_settings({"data.augment": True, "data.crop_padding": 8})
+    trainer = Components.of(config).trainer(config, None, None)  # type: ignore[arg-type]
+    assert trainer.augmentation == FlipCrop(8)
+    assert FlipCrop(8).draw(np.random.default_rng(0), 50, 50)[..., 1:].max() == 16
+    with pytest.raises(ValueError, match="crop_padding"):
+        from_settings({"data.crop_padding": -1})
+
+
+def test_several_clients_hold_keys_and_the_distribution_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tenseal")
+    import fedwcm.config.class_totals
+
+    seen: list[int] = []
+    plain = fedwcm.config.class_totals.sum_counts
+
+    def watched(*arguments: object, key_holders: int = 1, **options: object) -> object:
+        seen.append(key_holders)
+        return plain(*arguments, key_holders=key_holders, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fedwcm.config.class_totals, "sum_counts", watched)
+    method = "fedwcm[score=local, alpha_rule=local]"
+    settings = {"privacy.key_holders": 2, "privacy.score_levels": 0}
+    encrypted = fedwcm.run(method, privacy="he", settings=settings, **RUN)  # type: ignore[arg-type]
+    clear = fedwcm.run(method, **RUN)  # type: ignore[arg-type]
+    assert seen == [2]
+    assert encrypted.history[-1].test_loss == clear.history[-1].test_loss
