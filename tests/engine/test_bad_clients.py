@@ -108,7 +108,7 @@ class Overflowing(FedAvg):
 
     def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
         x, s = super().update(x, s, uploads, cohort)
-        return x, {**s, "momentum": torch.full_like(x, 3e38) * 10}
+        return x, {**s, "momentum": torch.full_like(x, float("inf"))}
 
 
 def test_state_of_the_server_that_is_not_finite_is_not_kept() -> None:

@@ -4,19 +4,23 @@ import argparse
 import importlib
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from flwr.common.config import flatten_dict, get_project_config
 
 from fedwcm.cli import flower as command
-from fedwcm.flower.init import write_app
+from fedwcm.config.schema import LocalOptions
+from fedwcm.engine.aggregation import Aggregation
+from fedwcm.flower.init import package_name, write_app
+from fedwcm.flower.run_config import FlowerOptions, read
 from fedwcm.flower.server import serve
 
 from .wire import WireGrid
 
 FILES = {"pyproject.toml", "README.md"} | {
-    f"fedwcm_app/{name}.py" for name in ("__init__", "client_app", "server_app", "task")
+    f"our_clinics/{name}.py" for name in ("__init__", "client_app", "server_app", "task")
 }
 
 
@@ -29,12 +33,38 @@ def run_command(*arguments: str) -> int:
 
 
 def test_init_writes_a_whole_app_that_flower_accepts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "mine"
+    folder = tmp_path / "our-clinics"
     assert run_command("init", str(folder)) == 0
     assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} == FILES
     assert "flwr run . --stream" in capsys.readouterr().out
     components = get_project_config(folder)["tool"]["flwr"]["app"]["components"]
-    assert components == {"serverapp": "fedwcm_app.server_app:app", "clientapp": "fedwcm_app.client_app:app"}
+    assert components == {"serverapp": "our_clinics.server_app:app", "clientapp": "our_clinics.client_app:app"}
+    assert get_project_config(folder)["project"]["name"] == "our-clinics"
+    for path in folder.rglob("*.*"):
+        assert "fedwcm_app" not in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("My App", "my_app"),
+        ("3 clinics", "app_3_clinics"),
+        ("torch", "torch_app"),
+        ("class", "class_app"),
+        ("-", "app"),
+    ],
+)
+def test_an_app_has_its_folder_s_name_as_far_as_a_package_can(name: str, package: str) -> None:
+    assert package_name(Path(name)) == package
+
+
+def test_every_option_is_in_the_config_of_the_app_and_valid(tmp_path: Path) -> None:
+    write_app(tmp_path / "app")
+    config = flatten_dict(get_project_config(tmp_path / "app")["tool"]["flwr"]["app"]["config"])
+    for section, cls in {"local": LocalOptions, "aggregation": Aggregation, "flower": FlowerOptions}.items():
+        assert {f"{section}.{field.name}" for field in fields(cls)} <= set(config)
+    assert read(config).config.local.batch_size == 10
+    assert "# maximum norm of a step's direction" in (tmp_path / "app" / "pyproject.toml").read_text()
 
 
 def test_init_does_not_touch_a_folder_that_holds_something(tmp_path: Path) -> None:
@@ -45,10 +75,11 @@ def test_init_does_not_touch_a_folder_that_holds_something(tmp_path: Path) -> No
 
 
 def test_the_app_that_is_written_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_app(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    client, task = (importlib.import_module(f"fedwcm_app.{name}") for name in ("client_app", "task"))
-    config = flatten_dict(get_project_config(tmp_path)["tool"]["flwr"]["app"]["config"])
+    folder = tmp_path / "training_example"
+    write_app(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    client, task = (importlib.import_module(f"training_example.{name}") for name in ("client_app", "task"))
+    config = flatten_dict(get_project_config(folder)["tool"]["flwr"]["app"]["config"])
     nodes = WireGrid(client.app, config, 3, {"num-partitions": 3})
     finished = serve(nodes, config, task.model, task.test_data)
     assert finished is not None

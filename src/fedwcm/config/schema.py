@@ -37,7 +37,7 @@ class DataOptions:
 
     Args:
         dataset: a name (`fedwcm list datasets`), a table (`.csv`, `.tsv`, `.jsonl`, `.parquet`), a `.npz` file, a
-            folder of images, or `hub:ID`.
+            folder of images or of `.npy` files, or `hub:ID`.
         data_dir: folder to search first for named data sets.
         label: label column of a table.
         client: column with the client of each row, which defines the natural partition; for a folder of images,
@@ -234,6 +234,9 @@ SECTIONS: dict[str, type] = {
     "server": ServerOptions,
     "run": RunOptions,
 }
+PARTITION_DEFAULTS: dict[str, object] = {"clients": 100, "beta": 0.1}
+"""Of the partitions that have these options."""
+
 INCIDENTAL = (
     "data.data_dir",
     "run.name",

@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     DROPOUT_LAYERS = 10
     SYNTHETIC_CLASSES = 11
     SYNTHETIC_CLIENT = 12
+    EVALUATION_COHORT = 13
     NOISE = 14
 
 

@@ -73,15 +73,17 @@ class SequentialForward(DenseAscent):
     def start(self, x: Vec, buffers: Vec) -> None:
         self.network.module.train()
         self.network.point_parameters(x)
+        self.network.set_counters()
         self._buffers = buffers.clone()
         self.network.point_buffers(self._buffers)
 
     def __call__(self, w: Vec, inputs: Tensor, track: bool) -> Outputs:
         self.network.point_parameters(w[0])
-        saved = None if track or not len(self._buffers) else self._buffers.clone()
+        saved = None if track or not len(self._buffers) else (self._buffers.clone(), self.network.counters())
         logits, features = self.network(inputs[0])
         if saved is not None:
-            self._buffers.copy_(saved)
+            self._buffers.copy_(saved[0])
+            self.network.set_counters(saved[1])
 
         def head(other: Tensor) -> Tensor:
             assert self.network.head is not None

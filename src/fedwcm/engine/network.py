@@ -1,7 +1,8 @@
 """A module as a function of one flat vector of parameters.
 
 Trainable parameters are one flat vector `(P,)`; floating-point buffers (BatchNorm statistics) are a second
-one. Integer buffers are counters, which cannot be averaged, and are in neither.
+one. Integer buffers are counters, which cannot be averaged, and are in neither: every client starts with those of
+the new model, in every round.
 """
 
 import torch
@@ -27,6 +28,8 @@ class Network:
             subsample_strided_pointwise(module)
         self.parameters = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
         self.buffers = [(n, b) for n, b in module.named_buffers() if b.is_floating_point()]
+        counters = [b for _, b in module.named_buffers() if not b.is_floating_point()]
+        self._counters = [(counter, counter.clone()) for counter in counters]
         if not self.parameters:
             raise ValueError(f"the model {type(module).__name__} has no trainable parameters")
         head_name, self.head = _find_head(module)
@@ -76,8 +79,18 @@ class Network:
         for part, (_, buffer) in zip(self.buffer_layout.slices, self.buffers, strict=True):
             buffer.data = part.of(buffers)
 
+    def counters(self) -> list[Tensor]:
+        """Return copies of the integer buffers."""
+        return [counter.clone() for counter, _ in self._counters]
+
+    def set_counters(self, values: list[Tensor] | None = None) -> None:
+        """Set the integer buffers to these values, or to those of the new model."""
+        for i, (counter, initial) in enumerate(self._counters):
+            counter.copy_(initial if values is None else values[i])
+
     def state_dict(self, x: Vec, buffers: Vec) -> State:
         """Return the module's state dict with these parameters and buffers, for saving."""
+        self.set_counters()
         self.point_parameters(x)
         self.point_buffers(buffers)
         return {name: value.detach().clone() for name, value in self.module.state_dict().items()}

@@ -3,6 +3,9 @@
 app = fedwcm.flower.client_app(model=my_model, data=my_data)                  # client_app.py
 app = fedwcm.flower.server_app(model=my_model, evaluate=my_test_data)         # server_app.py
 
+strategy = fedwcm.flower.Strategy("fedwcm", model=my_model)                    # in an app of Flower's own kind,
+fedwcm.flower.add_training(app, model=my_model, data=my_data)                  # and in its client app
+
 A federation of real clients is one more backend of the round that the simulator plays; a client runs the same
 local loop. `fedwcm flower init DIR` writes an app to start from.
 """
@@ -12,7 +15,8 @@ try:
 except ImportError as error:
     raise ImportError("fedwcm.flower needs Flower: pip install 'fedwcm[flower]'") from error
 
-from fedwcm.flower.client import client_app
+from fedwcm.flower.client import add_training, client_app
 from fedwcm.flower.server import server_app
+from fedwcm.flower.strategy import Strategy
 
-__all__ = ["client_app", "server_app"]
+__all__ = ["Strategy", "add_training", "client_app", "server_app"]

@@ -11,7 +11,9 @@ from fedwcm import __version__
 from fedwcm.config.components import Components
 from fedwcm.core.types import Ints, Population
 from fedwcm.engine.client import ClientTrainer, Task
+from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.forward import SequentialForward
+from fedwcm.flower.app_functions import with_run_config
 from fedwcm.flower.claimed_counts import kept_claim
 from fedwcm.flower.client_info import ClientInfo
 from fedwcm.flower.encrypted import reply as encrypted_reply
@@ -19,20 +21,22 @@ from fedwcm.flower.model import ModelFactory, architecture, class_scores, networ
 from fedwcm.flower.records import (
     answer,
     from_bytes_record,
+    read_config,
     read_population,
     read_request,
     report_record,
     to_bytes_record,
 )
-from fedwcm.flower.run_config import read
 from fedwcm.flower.samples import Samples, shard, tensors
 from fedwcm.flower.state import state_after, state_store, with_next
 
-DataLoader = Callable[[Mapping[str, Any]], Samples | tuple[Any, Any, Any]]
-"""Gives this client's inputs and labels, from the node's config."""
+DataLoader = Callable[..., Samples | tuple[Any, Any, Any]]
+"""Gives this client's inputs and labels, from the node's config; it may take the run's config as `run_config`."""
+
+Work = Callable[["Client", RecordDict], RecordDict]
 
 
-def client_app(*, model: ModelFactory, data: DataLoader) -> ClientApp:
+def client_app(*, model: ModelFactory, data: DataLoader, evaluate: DataLoader | None = None) -> ClientApp:
     """A Flower app that trains this model on this node's data, by whichever method the run asks for.
 
     Args:
@@ -40,46 +44,59 @@ def client_app(*, model: ModelFactory, data: DataLoader) -> ClientApp:
         data: gives the node's own `(inputs, labels)` from the node's config; inputs as the model takes them,
             labels from 0 to the number of classes minus 1. It is called for every message. A third entry may
             number the samples, for losses that look something up by number; else they count from 0.
+        evaluate: gives the node's own `(inputs, labels)` to test models on, if the run asks for it.
 
-    The node's config must number the client: `partition-id`, or `client-id`. It may name a `state-dir`, in which
-    the client's own state survives restarts, and a `device`.
+    Each of the three gets Flower's run-config as well, if it takes a parameter `run_config`. The node's config
+    must number the client: `partition-id`, or `client-id`. It may name a `state-dir`, in which the client's own
+    state survives restarts, and a `device`.
     """
-    app = ClientApp()
-
-    def handle(work: Callable[["Client", RecordDict], RecordDict]) -> Callable[[Message, Context], Message]:
-        def handler(message: Message, context: Context) -> Message:
-            return Message(work(Client(model, data, context), message.content), reply_to=message)
-
-        return handler
-
-    app.query("info")(handle(lambda client, _: client.info().records()))
-    app.query("counts")(handle(lambda client, _: client.plain_counts()))
-    app.query("encrypted")(handle(Client.encrypted_counts))
-    app.query("statistics")(handle(Client.statistics))
-    app.train("probe")(handle(lambda client, content: client.work("probe", content)))
-    app.train("train")(handle(lambda client, content: client.work("train", content)))
+    app = add_training(ClientApp(), model=model, data=data)
+    if evaluate is not None:
+        app.evaluate()(_handler(model, evaluate, Client.evaluate))
     return app
+
+
+def add_training(app: ClientApp, *, model: ModelFactory, data: DataLoader) -> ClientApp:
+    """Let an app train as the server's method wants, in the place of its own `@app.train()`; returns the app.
+
+    Its other functions, such as `@app.evaluate()`, stay as they are. `model` and `data` as for `client_app`.
+    """
+    app.query("info")(_handler(model, data, lambda client, _: client.info().records()))
+    app.query("counts")(_handler(model, data, lambda client, _: client.plain_counts()))
+    app.query("encrypted")(_handler(model, data, Client.encrypted_counts))
+    app.query("statistics")(_handler(model, data, Client.statistics))
+    app.train("probe")(_handler(model, data, lambda client, content: client.work("probe", content)))
+    app.train("train")(_handler(model, data, lambda client, content: client.work("train", content)))
+    return app
+
+
+def _handler(model: ModelFactory, data: DataLoader, work: Work) -> Callable[[Message, Context], Message]:
+    def handle(message: Message, context: Context) -> Message:
+        return Message(work(Client(model, data, context, message.content), message.content), reply_to=message)
+
+    return handle
 
 
 class Client:
     """One client, while it handles one message."""
 
-    def __init__(self, model: ModelFactory, data: DataLoader, context: Context) -> None:
+    def __init__(self, model: ModelFactory, data: DataLoader, context: Context, content: RecordDict) -> None:
         self._context = context
         self.id = client_id(context.node_config)
-        self._config = read(context.run_config).config
+        self._config = read_config(content)
+        model, data = with_run_config(model, context.run_config), with_run_config(data, context.run_config)
         self._components = Components.of(self._config)
         device = context.node_config.get("device")
         self._network = network(model, self._config, None if device is None else str(device))
         inputs, labels, *numbers = data(context.node_config)
         samples = tensors((inputs, labels), self._network.device)
-        self._inputs = samples.inputs
-        self._classes = class_scores(self._network, samples.inputs[:1]).shape[-1]
+        self._like = samples.inputs[:1]
+        self._classes = class_scores(self._network, self._like).shape[-1]
         self._shard = shard(samples, self._classes, *numbers)
 
     def info(self) -> ClientInfo:
         """The client's number and the form of its data."""
-        shape, dtype = tuple(self._inputs.shape[1:]), str(self._inputs.dtype).removeprefix("torch.")
+        shape, dtype = tuple(self._like.shape[1:]), str(self._like.dtype).removeprefix("torch.")
         model = tuple(architecture(self._network))
         return ClientInfo(self.id, len(self._shard), self._classes, shape, dtype, model, __version__)
 
@@ -121,6 +138,16 @@ class Client:
         if task == "train" and result.state:
             store.write(with_next(kept, last_used, asked.round, result.state))
         return answer(asked, len(self._shard), result)
+
+    def evaluate(self, content: RecordDict) -> RecordDict:
+        """Test the model that was sent, in Flower's own form of such messages."""
+        module, shard = self._network.module, self._shard
+        module.load_state_dict(content.array_records["arrays"].to_torch_state_dict())
+        labels = shard.store.labels
+        tested = evaluate(self._network, *self._network.initial(), self._inputs, labels, self._classes)
+        accuracy = float(np.trace(tested.confusion) / tested.confusion.sum())
+        numbers: dict[str, Any] = {"loss": tested.loss, "accuracy": accuracy, "num-examples": len(shard)}
+        return RecordDict({"metrics": MetricRecord(numbers)})
 
     @property
     def counts(self) -> Ints:

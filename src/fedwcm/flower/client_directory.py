@@ -19,7 +19,8 @@ from fedwcm.flower.checks import Fault, UnusableError
 from fedwcm.flower.client_info import Admission, ClientInfo
 from fedwcm.flower.exchange import NodeExchange, Wait
 from fedwcm.flower.node_pairs import NodePairs
-from fedwcm.flower.run_config import FlowerOptions
+from fedwcm.flower.records import RUN, config_record
+from fedwcm.flower.run_config import AppOptions
 
 LOG = logging.getLogger("flwr.fedwcm")
 
@@ -37,14 +38,16 @@ MOST_CLIENTS = 100_000
 class ClientDirectory:
     """The clients of a run, as they connect, disconnect and reconnect."""
 
-    def __init__(self, grid: Grid, options: FlowerOptions, admission: Admission, pairs: NodePairs) -> None:
-        self._exchange, self._options, self._admission, self._pairs = NodeExchange(grid), options, admission, pairs
-        self._limit = options.clients or MOST_CLIENTS
+    def __init__(self, grid: Grid, options: AppOptions, admission: Admission, pairs: NodePairs) -> None:
+        self._exchange, self._options = NodeExchange(grid), options.federation
+        self._admission, self._pairs = admission, pairs
+        self._run = RecordDict({RUN: config_record(options.config)})
+        self._limit = self._options.clients or MOST_CLIENTS
         self._nodes: dict[int, int] = {}
         self._misses: Counter[int] = Counter()
         self._retry_at: dict[int, float] = {}
         self.info: ClientInfo | None = None
-        self.samples: Ints = np.zeros(options.clients, dtype=np.int64)
+        self.samples: Ints = np.zeros(self._options.clients, dtype=np.int64)
         self.first_samples: dict[int, int] = {}
         """The number of samples that each client told first."""
 
@@ -93,7 +96,7 @@ class ClientDirectory:
         nodes = {node: client for client in contents if (node := self._nodes.get(client)) in online}
         faults = [Fault(client, "it is not connected") for client in contents if client not in nodes.values()]
         faults += [Fault(client, busy[node]) for node, client in nodes.items() if node in busy]
-        asked = {node: contents[client] for node, client in nodes.items() if node not in busy}
+        asked = {n: RecordDict({**contents[c], **self._run}) for n, c in nodes.items() if n not in busy}
         wait = Wait(self._options.timeout, self._options.enough if round_ else 0, self._options.grace)
         missing = self._exchange.ask(kind, asked, lambda n, content: receive(nodes[n], content), wait, round_)
         faults += [Fault(nodes[node], reason) for node, reason in missing.items()]
@@ -109,7 +112,7 @@ class ClientDirectory:
         unidentified = [node for node in unknown if self._retry_at.get(node, now) <= now]
         told: dict[int, RecordDict] = {}
         wait = Wait(min(self._options.timeout, INFO_TIMEOUT))
-        refused = self._exchange.ask(INFO, {n: RecordDict() for n in unidentified}, told.__setitem__, wait)
+        refused = self._exchange.ask(INFO, dict.fromkeys(unidentified, self._run), told.__setitem__, wait)
         for node, content in sorted(told.items()):
             try:
                 self._register(node, content, online)

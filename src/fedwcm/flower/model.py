@@ -10,8 +10,8 @@ from fedwcm.config.schema import Config
 from fedwcm.core.rng import model_seed
 from fedwcm.engine.network import Network
 
-ModelFactory = Callable[[], nn.Module]
-"""Makes the model, the same layers every time."""
+ModelFactory = Callable[..., nn.Module]
+"""Makes the model, the same layers every time; it may take the run's config as `run_config`."""
 
 
 def network(model: ModelFactory, config: Config, device: str | None = None) -> Network:

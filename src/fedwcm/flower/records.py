@@ -1,5 +1,6 @@
 """Messages as Flower's records: tensors as named arrays in their own precision, numbers as they are."""
 
+import json
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
@@ -7,9 +8,12 @@ import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
+from fedwcm.config.schema import Config, from_settings, to_settings
 from fedwcm.core.types import Population, Report, State
 from fedwcm.engine.client import Broadcast, ClientUpdates, Task
 
+RUN = "run"
+"""Name of the record with the run's configuration."""
 REPORT = "report/"
 """Prefix of the method's report among the numbers of an answer."""
 
@@ -48,6 +52,18 @@ def read_population(record: ConfigRecord) -> Population:
     values: dict[str, Any] = dict(record)
     arrays = {key: np.array(value, dtype=np.float64) for key, value in values.items() if isinstance(value, list)}
     return Population(**{"epochs": None, **values, **arrays})
+
+
+def config_record(config: Config) -> ConfigRecord:
+    """The run's options that differ from the defaults: they go with every message, clients need no others."""
+    defaults = to_settings(Config())
+    given = {key: value for key, value in to_settings(config).items() if defaults.get(key) != value}
+    return ConfigRecord({"settings": json.dumps(given)})
+
+
+def read_config(content: RecordDict) -> Config:
+    """The configuration of the run that a message belongs to."""
+    return from_settings(json.loads(cast(str, content.config_records[RUN]["settings"])))
 
 
 def broadcast_records(sent: Broadcast, population: Population) -> RecordDict:

@@ -27,6 +27,7 @@ class FlowerOptions:
         enough: usable answers after which a round waits only `grace` seconds more; 0 waits for all clients.
         grace: seconds that the others have once enough clients have answered.
         patience: seconds to wait, before round 1, for clients that are not connected yet.
+        fraction_evaluate: share of the clients that test the model on their own data, at every evaluation.
         bind_nodes: a client's number belongs to the first Flower node that has it, for the whole run. It needs
             node authentication, under which a node keeps its id as long as its key.
         max_samples: the number of samples beyond which a client is not believed.
@@ -39,6 +40,7 @@ class FlowerOptions:
     enough: int = 0
     grace: float = 10.0
     patience: float = 300.0
+    fraction_evaluate: float = 0.0
     bind_nodes: bool = False
     max_samples: int = 10**9
     out: str = ""
@@ -51,6 +53,7 @@ class FlowerOptions:
         require(
             not self.enough or self.enough >= self.min_clients, "enough", self.enough, "0, or at least min_clients"
         )
+        require(0 <= self.fraction_evaluate <= 1, "fraction_evaluate", self.fraction_evaluate, "in [0, 1]")
         require(self.grace >= 0, "grace", self.grace, "non-negative")
         require(self.max_samples >= 1, "max_samples", self.max_samples, "at least 1")
         require(self.patience >= 0, "patience", self.patience, "non-negative")

@@ -73,7 +73,7 @@ def _operations(config: Config) -> float | None:
 
 def _samples_a_round(config: Config) -> float | None:
     """Samples that the clients of a round see: the long tail's, times the share of clients and the epochs."""
-    largest = class_samples(config.data.dataset)
+    largest = config.data.n_max or class_samples(config.data.dataset)
     epochs = config.local.epochs
     if largest is None or epochs is None or not isinstance(config.data.imbalance, float):
         return None

@@ -4,6 +4,7 @@ import logging
 import math
 import time
 import warnings
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -48,11 +49,21 @@ class RunResult:
     model: State
 
 
+Measure = Callable[[EvaluatedModel], Mapping[str, object]]
+"""Measures a model elsewhere than on this machine's test data; the values go into the round's record."""
+
+
 class Runner:
     """One run of an experiment, in a folder or in memory only."""
 
-    def __init__(self, experiment: Experiment, folder: RunFolder | None, progress: Progress) -> None:
-        self.experiment, self.folder, self.progress = experiment, folder, progress
+    def __init__(
+        self,
+        experiment: Experiment,
+        folder: RunFolder | None,
+        progress: Progress,
+        measure: Measure | None = None,
+    ) -> None:
+        self.experiment, self.folder, self.progress, self.measure = experiment, folder, progress, measure
         self.clock = experiment.rounds.clock
         self.history: list[RoundRecord] = []
         self.seconds = 0.0
@@ -126,6 +137,7 @@ class Runner:
             with self.clock.phase("evaluation"):
                 model = self._evaluated(state)
                 values |= {**self._evaluate(model), **self._plain(state)}
+                values |= {} if self.measure is None else self.measure(model)
         self.seconds += time.perf_counter() - began
         if evaluated and options.profile:
             values["phase_seconds"] = self.clock.read()

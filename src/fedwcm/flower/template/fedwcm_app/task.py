@@ -19,9 +19,9 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
-def client_data(node_config: Mapping[str, Any]) -> tuple[Any, Any]:
+def client_data(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> tuple[Any, Any]:
     """The inputs and labels of one client, told apart by its node's config. Yours may well read a local file."""
-    division = digits(int(node_config.get("num-partitions", 10)))
+    division = digits(int(node_config.get("num-partitions", 10)), run_config["app.imbalance"])
     rows = division.train_rows[division.parts[int(node_config["partition-id"])]]
     return division.normalizer(division.dataset.x_train[rows]), division.dataset.y_train[rows]
 
@@ -33,6 +33,6 @@ def test_data() -> tuple[Any, Any]:
 
 
 @cache
-def digits(clients: int = 10) -> PartitionedData:
+def digits(clients: int = 10, imbalance: float = 0.1) -> PartitionedData:
     """The digits with a long tail, divided among so many clients."""
-    return divide(config_from(dataset="digits", imbalance=0.1, clients=clients, beta=0.3))
+    return divide(config_from(dataset="digits", imbalance=imbalance, clients=clients, beta=0.3))

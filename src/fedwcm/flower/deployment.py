@@ -1,0 +1,213 @@
+"""A run with real clients: the simulator's rounds over Flower's grid, in a run folder like any other."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from flwr.app import ConfigRecord
+from flwr.serverapp import Grid
+
+from fedwcm import __version__
+from fedwcm.config.build import Experiment
+from fedwcm.config.components import Components
+from fedwcm.config.model_facts import model_facts
+from fedwcm.config.schema import Component, Config, DataOptions, differences
+from fedwcm.core.types import Clients, Ints, Population, State
+from fedwcm.engine.backends.plan import ExecutionPlan
+from fedwcm.engine.client import ClientTrainer
+from fedwcm.engine.forward import SequentialForward
+from fedwcm.engine.network import Network
+from fedwcm.engine.rounds import Rounds
+from fedwcm.engine.smallest_batch import require_trainable, smallest_batch
+from fedwcm.engine.uploads import require_possible
+from fedwcm.flower.backend import FlowerBackend
+from fedwcm.flower.client_directory import ClientDirectory
+from fedwcm.flower.client_evaluation import ClientEvaluation
+from fedwcm.flower.client_info import Admission
+from fedwcm.flower.federation_setup import FederationSetup, collect_setup
+from fedwcm.flower.model import ModelFactory, network
+from fedwcm.flower.node_pairs import NodePairs
+from fedwcm.flower.progress import LogProgress
+from fedwcm.flower.remote_federation import RemoteFederation
+from fedwcm.flower.run_config import AppOptions
+from fedwcm.flower.samples import Samples, tensors
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.lock import locked
+from fedwcm.runs.runner import Measure, Runner, RunResult
+from fedwcm.runs.selection import EvaluatedModel
+from fedwcm.runs.trackers.tracking import check_trackers
+
+LOG = logging.getLogger("flwr.fedwcm")
+
+TestData = Callable[..., Samples]
+"""Gives inputs and labels to test the model on; it may take the run's config as `run_config`."""
+
+Watch = Callable[[int, State], Mapping[str, object]]
+"""Gets the round and the model's state dict at every evaluation; what it returns is recorded."""
+
+
+@dataclass(frozen=True, eq=False)
+class Deployment:
+    """A run that is ready to start.
+
+    Args:
+        grid: Flower's way to the clients.
+        options: all options of the run, as they were given.
+        model: makes the model.
+        origin: where the model comes from, as `package.module:name`.
+        evaluate: gives the server's test data; None if it has none.
+        initial: state dict to start from; None for the weights that the run's seed gives.
+        evaluate_config: what clients are sent besides the model when they evaluate it.
+        watch: sees the model at every evaluation.
+    """
+
+    grid: Grid
+    options: AppOptions
+    model: ModelFactory
+    origin: str
+    evaluate: Callable[[], Samples] | None = None
+    initial: State | None = None
+    evaluate_config: ConfigRecord | None = None
+    watch: Watch | None = None
+
+    def run(self) -> RunResult | None:
+        """Run to the end, from the start or from the checkpoint in its folder; None if it was finished before."""
+        components, out = Components.of(self.options.config), self.options.federation.out
+        config = _resolved(self.options.config, components, self.origin)
+        if not out:
+            return self._run(config, components, None)
+        with locked(Path(out)):
+            return self._run(config, components, RunFolder(Path(out)))
+
+    def _run(self, config: Config, components: Components, folder: RunFolder | None) -> RunResult | None:
+        path = None if folder is None else folder.path
+        check_trackers(config.run.track, path)
+        if folder is not None and folder.holds_run:
+            _require_same(folder, config)
+            if folder.finished:
+                LOG.info("%s holds a finished run: there is nothing to do", folder.path)
+                return None
+        federation, made = self.options.federation, network(self.model, config)
+        if self.initial is not None:
+            made.module.load_state_dict(self.initial)
+        admission = Admission(made, __version__, federation.max_samples)
+        directory = ClientDirectory(self.grid, self.options, admission, NodePairs(federation.bind_nodes, path))
+        setup = _setup(folder, directory, self.options, components)
+        population = _population(config, setup, directory, made)
+        trainer = components.trainer(config, SequentialForward(made), population)
+        experiment = self._experiment(config, directory, setup, trainer)
+        return Runner(experiment, folder, LogProgress(), self._measure(directory, made)).run()
+
+    def _measure(self, directory: ClientDirectory, made: Network) -> Measure:
+        federation, seed = self.options.federation, self.options.config.run.seed
+        on_clients = ClientEvaluation(
+            directory, made, federation.fraction_evaluate, seed, federation.max_samples, self.evaluate_config
+        )
+
+        def measure(model: EvaluatedModel) -> Mapping[str, object]:
+            clients = on_clients(model) if federation.fraction_evaluate else {}
+            seen = self.watch(model.round, made.state_dict(model.x, model.buffers)) if self.watch else {}
+            return {**clients, **seen}
+
+        return measure
+
+    def _experiment(
+        self, config: Config, directory: ClientDirectory, setup: FederationSetup, trainer: ClientTrainer
+    ) -> Experiment:
+        assert directory.info is not None, "clients have sent their info before"
+        federation, made = self.options.federation, trainer.forward.network
+        require_possible(config.aggregation, trainer.method, _keeps_client_state(trainer, made))
+        folder = Path(federation.out) if federation.out else None
+        backend = FlowerBackend(directory, trainer, setup.series, federation.min_clients, folder)
+        classes = len(setup.totals)
+        rounds = Rounds(
+            trainer=trainer,
+            federation=RemoteFederation(directory.samples, classes),
+            participation=config.participation,
+            backend=backend,
+            store=backend.store,
+            learning_rate=config.local,
+            aggregation=config.aggregation,
+            server=config.server,
+            statistics=setup.statistics,
+        )
+        x, buffers = made.initial()
+        return Experiment(
+            config=config,
+            rounds=rounds,
+            network=made,
+            x=x,
+            buffers=buffers,
+            train_counts=setup.totals,
+            test=None if self.evaluate is None else tensors(self.evaluate(), made.device),
+            val=None,
+            choice=ExecutionPlan("flower", block=1, workers=1),
+            facts=model_facts(
+                directory.info.input_shape,
+                [str(c) for c in range(classes)],
+                None,
+                setup.totals,
+                config,
+                Components(trainer.method, trainer.loss, trainer.sampler),
+            ),
+        )
+
+
+def origin_of(model: ModelFactory) -> str:
+    """Where a model function comes from, as `package.module:name`."""
+    return f"{model.__module__}:{getattr(model, '__qualname__', type(model).__name__)}"
+
+
+def _resolved(config: Config, components: Components, origin: str) -> Config:
+    """The configuration with all options of its components, as a run folder keeps it."""
+    return replace(
+        components.resolved(config),
+        data=DataOptions(dataset="flower", augment=config.data.augment),
+        partition=Component("natural"),
+        model=Component(origin),
+    )
+
+
+def _require_same(folder: RunFolder, config: Config) -> None:
+    changed = differences(folder.config(), config)
+    if changed:
+        raise ValueError(f"{folder.path} cannot be continued with another configuration: " + "; ".join(changed))
+
+
+def _setup(
+    folder: RunFolder | None, directory: ClientDirectory, options: AppOptions, components: Components
+) -> FederationSetup:
+    """The setup of the run in the folder; a new run collects it and writes it there."""
+    if folder is not None and folder.holds_run:
+        setup = FederationSetup.read(folder.path)
+        directory.first_samples |= setup.first_samples
+        directory.wait()
+        return setup
+    directory.wait()
+    setup = collect_setup(directory, options, components.method)
+    if folder is not None:
+        setup.write(folder.path)
+    return setup
+
+
+def _population(config: Config, setup: FederationSetup, directory: ClientDirectory, made: Network) -> Population:
+    """The public facts about the federation, with the smallest batch that the model can train on."""
+    assert directory.info is not None, "clients have sent their info before"
+    dtype = getattr(torch, directory.info.input_dtype)
+    sample = torch.zeros(1, *directory.info.input_shape, dtype=dtype, device=made.device)
+    smallest = smallest_batch(config.local.drop_last, config.local.batch_size, made, sample)
+    population = replace(setup.population(config), smallest_batch=smallest)
+    try:
+        require_trainable(directory.samples, population, made, sample)
+    except ValueError as error:  # they will fail and be left out: no client ends the run of the others
+        LOG.warning("%s", error)
+    return population
+
+
+def _keeps_client_state(trainer: ClientTrainer, made: Network) -> bool:
+    nobody: Ints = np.zeros(1, dtype=np.int64)
+    clients = Clients(nobody, nobody + 1, np.zeros((1, trainer.population.classes), dtype=np.int64), nobody + 1)
+    return bool(trainer.method.init_client(made.initial()[0], clients))

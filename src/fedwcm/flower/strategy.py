@@ -1,0 +1,129 @@
+"""A strategy for an existing Flower app: its own server function stays, its clients train as the method wants."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg, Result
+
+from fedwcm.core.checks import unknown
+from fedwcm.core.types import State
+from fedwcm.flower.deployment import Deployment, origin_of
+from fedwcm.flower.model import ModelFactory
+from fedwcm.flower.run_config import read
+from fedwcm.runs.records import RoundRecord
+
+EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
+
+TRAIN_CONFIG = {"lr": "local.lr", "local-epochs": "local.epochs", "batch-size": "local.batch_size"}
+"""Keys that apps often have in their train config, and our options; dotted keys are options as they are."""
+
+
+class Strategy(FedAvg):
+    """Any method of this package in the place of a strategy of Flower's.
+
+        strategy = fedwcm.flower.Strategy("fedwcm", model=Net, fraction_train=0.5)
+        result = strategy.start(grid, ArrayRecord(Net().state_dict()), num_rounds=10, train_config=…)
+
+    The clients' app calls `fedwcm.flower.add_training(app, model=…, data=…)` in the place of its `@app.train()`;
+    its `@app.evaluate()` stays as it is.
+
+    Args:
+        method: a method or recipe, with options in brackets if need be.
+        model: makes the model whose state dict the arrays are.
+        fraction_train: share of the clients that trains in a round.
+        fraction_evaluate: share of the clients that evaluates the model after a round.
+        min_train_nodes: answers without which a round changes nothing.
+        settings: other options under their dotted names, such as `{"local.clip": 10.0, "flower.out": …}`.
+    """
+
+    def __init__(
+        self,
+        method: str = "fedwcm",
+        *,
+        model: ModelFactory,
+        fraction_train: float = 1.0,
+        fraction_evaluate: float = 1.0,
+        min_train_nodes: int = 1,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(fraction_train, fraction_evaluate, min_train_nodes)
+        self.method, self.model = method, model
+        self.settings = dict(settings or {})
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: EvaluateFunction | None = None,
+    ) -> Result:
+        """Run all rounds; arguments and result are those of Flower's own strategies."""
+        result = Result(arrays=initial_arrays)
+        evaluated = _Evaluated(evaluate_fn, result)
+        evaluated(0, initial_arrays)
+        finished = Deployment(
+            grid,
+            read(self._run_config(num_rounds, timeout, train_config)),
+            self.model,
+            origin_of(self.model),
+            initial=dict(initial_arrays.to_torch_state_dict()),
+            evaluate_config=evaluate_config,
+            watch=evaluated.watch,
+        ).run()
+        if finished is None:
+            raise ValueError(f"{self.settings.get('flower.out')} holds a finished run: choose another folder")
+        result.arrays = ArrayRecord(finished.model)
+        for record in finished.history:
+            _note(record, result)
+        return result
+
+    def _run_config(self, rounds: int, timeout: float, train: ConfigRecord | None) -> dict[str, object]:
+        given = dict(train or {})
+        for key in given:
+            if "." not in key and key not in TRAIN_CONFIG:
+                raise unknown("key of the train config:", key, [*TRAIN_CONFIG, "local.lr"])
+        return {
+            "participation.fraction": self.fraction_train,
+            "flower.fraction_evaluate": self.fraction_evaluate,
+            "flower.min_clients": self.min_train_nodes,
+            "flower.timeout": float(timeout),
+            "run.rounds": rounds,
+            **{TRAIN_CONFIG.get(key, key): value for key, value in given.items()},
+            **self.settings,
+            "method.name": self.method,
+        }
+
+
+class _Evaluated:
+    """The app's own evaluation on the server, called as Flower does, its results kept."""
+
+    def __init__(self, function: EvaluateFunction | None, result: Result) -> None:
+        self._function, self._result = function, result
+
+    def __call__(self, round_: int, arrays: ArrayRecord) -> MetricRecord | None:
+        metrics = None if self._function is None else self._function(round_, arrays)
+        if metrics is not None:
+            self._result.evaluate_metrics_serverapp[round_] = metrics
+        return metrics
+
+    def watch(self, round_: int, model: State) -> dict[str, object]:
+        """Evaluate a model after a round; the metrics are recorded as `server_NAME`."""
+        metrics = self(round_, ArrayRecord(model)) if self._function is not None else None
+        return {f"server_{name}": value for name, value in (metrics or {}).items()}
+
+
+def _note(record: RoundRecord, result: Result) -> None:
+    """Copy a round's numbers to where Flower's users look for them."""
+    if record.train_loss is not None and record.train_accuracy is not None:
+        trained: dict[str, Any] = {"loss": record.train_loss, "accuracy": record.train_accuracy}
+        result.train_metrics_clientapp[record.round] = MetricRecord(trained)
+    told: dict[str, Any] = {
+        k.removeprefix("clients_"): v for k, v in record.extra.items() if k.startswith("clients_")
+    }
+    if told:
+        result.evaluate_metrics_clientapp[record.round] = MetricRecord(told)

@@ -1,0 +1,108 @@
+"""Evaluation on the clients, and functions of an app that take the run's config."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Message, MetricRecord, RecordDict
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from fedwcm.flower import client_app
+from fedwcm.flower.server import serve
+from fedwcm.models.mlp import MLP
+
+from .federation import CLIENTS, data, in_simulator, model, run_config, test_data
+from .wire import WireGrid
+
+EVALUATED: dict[str, Any] = {"participation.fraction": 1.0, "flower.fraction_evaluate": 1.0, "run.rounds": 2}
+
+
+def held_out(node_config: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Another client's data, as a stand-in for data that this one does not train on."""
+    x, y, _ = data({"partition-id": int(node_config["partition-id"]) + 1})
+    return x, y
+
+
+def test_clients_test_the_model_and_their_metrics_are_weighted_by_samples() -> None:
+    config = run_config("fedwcm", **EVALUATED)
+    nodes = WireGrid(client_app(model=model, data=data, evaluate=held_out), config, CLIENTS)
+    finished = serve(nodes, config, model)
+    assert finished is not None
+    last: Any = finished.history[-1].extra
+    network = model()
+    network.load_state_dict(finished.model)
+    correct, losses, samples = [], [], []
+    for client in range(CLIENTS):
+        x, y = held_out({"partition-id": client})
+        with torch.no_grad():
+            logits = network(torch.as_tensor(x))
+        labels = torch.as_tensor(y)
+        correct.append(int((logits.argmax(dim=1) == labels).sum()))
+        losses.append(float(cross_entropy(logits, labels, reduction="sum")))
+        samples.append(len(y))
+        told = last["per_client"][str(client)]
+        assert told["num-examples"] == len(y)
+        assert told["accuracy"] == pytest.approx(correct[-1] / len(y))
+    assert last["clients_accuracy"] == pytest.approx(sum(correct) / sum(samples))
+    assert last["clients_loss"] == pytest.approx(sum(losses) / sum(samples), rel=1e-5)
+
+
+def test_evaluation_on_clients_changes_nothing_in_the_training() -> None:
+    config = run_config("scaffold", **{**EVALUATED, "flower.fraction_evaluate": 0.4})
+    nodes = WireGrid(client_app(model=model, data=data, evaluate=held_out), config, CLIENTS)
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    assert len(finished.history[0].extra["per_client"]) == 2  # type: ignore[arg-type]
+    options = {"participation.fraction": 1.0, "run.rounds": 2}
+    for name, tensor in in_simulator("scaffold", **options).model.items():
+        assert torch.equal(finished.model[name], tensor), name
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (RecordDict(), "its evaluation has 0 records of metrics"),
+        (RecordDict({"metrics": MetricRecord({"accuracy": 0.5})}), "its 'num-examples' is missing"),
+        (RecordDict({"m": MetricRecord({"num-examples": 10**18, "accuracy": 0.5, "loss": 1.0})}), "num-examples"),
+        (RecordDict({"m": MetricRecord({"num-examples": 1, "accuracy": float("nan"), "loss": 1.0})}), "is nan"),
+        (RecordDict({"m": MetricRecord({"num-examples": 1, "f1": 0.5})}), "its evaluation has"),
+    ],
+)
+def test_a_client_with_bad_metrics_is_left_out_of_the_mean(
+    bad: RecordDict, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = run_config("fedavg", **{**EVALUATED, "run.rounds": 1})
+    nodes = WireGrid(client_app(model=model, data=data, evaluate=held_out), config, CLIENTS)
+
+    def mischief(client: int, request: Message, reply: Message) -> Message:
+        hit = client == 1 and request.metadata.message_type == "evaluate"
+        return Message(bad, reply_to=request) if hit else reply
+
+    nodes.mischief = mischief
+    finished = serve(nodes, config, model)
+    assert finished is not None
+    assert sorted(finished.history[0].extra["per_client"]) == ["0", "2", "3", "4"]  # type: ignore[arg-type]
+    assert any(said in message for message in caplog.messages)
+
+
+def test_the_functions_of_an_app_get_the_run_s_config_if_they_want_it() -> None:
+    """Server and clients build the model that the app's own key asks for."""
+    config = run_config("fedavg", **{"app.hidden": 5, "app.shift": 1, "run.rounds": 1})
+
+    def wide(run_config: Mapping[str, Any]) -> nn.Module:
+        return MLP((1, 8, 8), 10, hidden=(int(run_config["app.hidden"]),))
+
+    def shifted(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> Any:
+        return data({"partition-id": int(node_config["partition-id"]) + int(run_config["app.shift"])})
+
+    def few(*, run_config: Mapping[str, Any]) -> Any:
+        x, y = test_data()
+        return x[: 10 * int(run_config["app.hidden"])], y[: 10 * int(run_config["app.hidden"])]
+
+    finished = serve(WireGrid(client_app(model=wide, data=shifted), config, CLIENTS), config, wide, few)
+    assert finished is not None
+    assert finished.model["head.weight"].shape == (10, 5)
+    assert np.sum(finished.summary.confusion) == 50  # type: ignore[arg-type]

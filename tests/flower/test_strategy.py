@@ -1,0 +1,47 @@
+"""Our methods as a strategy in an app of Flower's own kind."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from flwr.app import ArrayRecord, ConfigRecord
+
+from fedwcm.flower import Strategy
+from fedwcm.runs.progress import Silent
+from fedwcm.runs.runner import Runner
+
+from . import existing_app
+from .federation import CLIENTS, model, simulated
+from .wire import WireGrid
+
+RUN_CONFIG = {"num-server-rounds": 2, "learning-rate": 0.05, "anything": "else"}
+
+SETTINGS = {"flower.clients": CLIENTS, "flower.patience": 0.0, "run.seed": 11}
+
+
+def test_an_existing_app_trains_as_the_simulator_does_from_its_own_weights() -> None:
+    nodes = WireGrid(existing_app.app, RUN_CONFIG, CLIENTS)
+    result = existing_app.main(nodes, RUN_CONFIG, **SETTINGS)
+    plain = {"local.lr_decay": None, "local.schedule": "constant", "local.weight_decay": 0.0}
+    options = {"run.rounds": 2, "local.clip": None, **plain}
+    experiment = simulated("fedwcm", **options)
+    torch.manual_seed(5)
+    experiment.network.module.load_state_dict(model().state_dict())
+    x, buffers = experiment.network.initial()
+    expected = Runner(replace(experiment, x=x, buffers=buffers), None, Silent()).run()
+    for name, tensor in result.arrays.to_torch_state_dict().items():
+        assert torch.equal(tensor, expected.model[name]), name
+    assert sorted(result.evaluate_metrics_serverapp) == [0, 1, 2]
+    assert result.evaluate_metrics_serverapp[2]["accuracy"] == pytest.approx(expected.summary.final_accuracy)
+    assert sorted(result.train_metrics_clientapp) == sorted(result.evaluate_metrics_clientapp) == [1, 2]
+    assert 0 <= result.evaluate_metrics_clientapp[1]["recall"] <= 1
+
+
+def test_a_key_of_the_train_config_that_means_nothing_is_named() -> None:
+    strategy = Strategy("fedavg", model=model)
+    with pytest.raises(ValueError, match="unknown key of the train config: 'learning_rate'"):
+        strategy.start(
+            WireGrid(existing_app.app, {}, 1),
+            ArrayRecord(model().state_dict()),
+            train_config=ConfigRecord({"learning_rate": 0.1}),
+        )
