@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         normalizer,
         partition,
         partitions,
+        personalize,
         predict,
         run,
     )
@@ -42,6 +43,7 @@ __all__ = [
     "normalizer",
     "partition",
     "partitions",
+    "personalize",
     "predict",
     "report",
     "run",

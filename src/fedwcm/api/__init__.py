@@ -3,6 +3,7 @@
 from fedwcm.api.comparison import Comparison, compare
 from fedwcm.api.division import Division, partition, partitions
 from fedwcm.api.evaluation import evaluate
+from fedwcm.api.personalization import personalize
 from fedwcm.api.prediction import Predictions, predict
 from fedwcm.api.trained import load, normalizer
 from fedwcm.api.training import Result, run
@@ -18,6 +19,7 @@ __all__ = [
     "normalizer",
     "partition",
     "partitions",
+    "personalize",
     "predict",
     "run",
 ]

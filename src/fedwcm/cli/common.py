@@ -2,8 +2,10 @@
 
 import argparse
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+from fedwcm.config.fine_tuning import FineTuning
 from fedwcm.config.flags import FLAGS, Flag
 from fedwcm.config.option_docs import default_of, kind_of
 from fedwcm.config.options import parse_value
@@ -81,6 +83,29 @@ def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) ->
 def chosen_settings(arguments: argparse.Namespace) -> Settings:
     """The dotted settings that were given."""
     return dict(parse_assignment(text) for text in arguments.set)
+
+
+def add_personalize(parser: argparse.ArgumentParser) -> None:
+    """Add `--personalize`, of the commands that test a model."""
+    parser.add_argument(
+        "--personalize",
+        metavar="epochs=N,layers=L",
+        help="also test each client after it has fine-tuned the model: epochs=1,layers=all (or head),lr=X",
+    )
+
+
+def print_personalized(folder: "str | Path", text: str, **given: Any) -> None:
+    """Fine-tune as `--personalize` says, and print how the clients did before and after."""
+    from dataclasses import asdict
+
+    from fedwcm.api import personalize
+
+    record = personalize(folder, **asdict(FineTuning.parse(text)), **given)
+    print(
+        f"fine-tuned by {len(record.client_accuracy)} clients ({record.epochs} epochs, layers: {record.layers}):"
+    )
+    for key, value in record.after.items():
+        print(f"{key.replace('_', ' '):>20}  {record.before[key]:.4f} -> {value:.4f}")
 
 
 def names_in(text: str | None) -> tuple[str, ...]:

@@ -7,7 +7,14 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings
+from fedwcm.cli.common import (
+    SubParsers,
+    add_options,
+    add_personalize,
+    chosen_flags,
+    chosen_settings,
+    print_personalized,
+)
 from fedwcm.config.flags import config_from
 
 if TYPE_CHECKING:
@@ -41,6 +48,7 @@ def add(commands: SubParsers) -> None:
         action="store_true",
         help="import what the folder of a run, resumed or given as --config, names as package.module:Name",
     )
+    add_personalize(parser)
     parser.add_argument("--no-report", action="store_true", help="write no report.html")
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
     parser.set_defaults(do=do)
@@ -81,6 +89,8 @@ def do(arguments: argparse.Namespace) -> int:
         print(f"{out} is finished already: nothing to resume", file=sys.stderr)
     if not arguments.quiet:
         _print_summary(result.summary, RunFolder(out).report_file)
+    if arguments.personalize is not None:
+        print_personalized(out, arguments.personalize, trust=True, write=True)
     return 0
 
 
