@@ -189,7 +189,7 @@ PARTS = (
     ),
     ("FedDyn's dual", ("feddyn+N balanced sampler", "averaged"), ("fedavg+N balanced sampler", "averaged")),
 )
-"""What each part earns: two arms of `choose` that differ in it, as their average over rounds or their last model."""
+"""What each part earns: two arms of `choose` that differ in it, averaged over rounds or the last model."""
 
 ARMS = {"choose": CHOOSE, "judge": JUDGE}
 
