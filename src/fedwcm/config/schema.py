@@ -36,7 +36,7 @@ class DataOptions:
 
     Args:
         dataset: a name (`fedwcm list datasets`), a table (`.csv`, `.tsv`, `.jsonl`, `.parquet`), a `.npz` file, a
-            folder of images, or `hub:ID`.
+            folder of images or of `.npy` files, or `hub:ID`.
         data_dir: folder to search first for named data sets.
         label: label column of a table.
         client: column with the client of each row, which defines the natural partition; for a folder of images,

@@ -90,13 +90,13 @@ class Client:
         self._network = network(model, self._config, None if device is None else str(device))
         inputs, labels, *numbers = data(context.node_config)
         samples = tensors((inputs, labels), self._network.device)
-        self._inputs = samples.inputs
-        self._classes = class_scores(self._network, samples.inputs[:1]).shape[-1]
+        self._like = samples.inputs[:1]
+        self._classes = class_scores(self._network, self._like).shape[-1]
         self._shard = shard(samples, self._classes, *numbers)
 
     def info(self) -> ClientInfo:
         """The client's number and the form of its data."""
-        shape, dtype = tuple(self._inputs.shape[1:]), str(self._inputs.dtype).removeprefix("torch.")
+        shape, dtype = tuple(self._like.shape[1:]), str(self._like.dtype).removeprefix("torch.")
         model = tuple(architecture(self._network))
         return ClientInfo(self.id, len(self._shard), self._classes, shape, dtype, model, __version__)
 
