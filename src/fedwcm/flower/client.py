@@ -139,7 +139,7 @@ class Client:
         module, shard = self._network.module, self._shard
         module.load_state_dict(content.array_records["arrays"].to_torch_state_dict())
         labels = shard.store.labels
-        tested = evaluate(self._network, *self._network.initial(), self._inputs, labels, self._classes)
+        tested = evaluate(self._network, *self._network.initial(), shard.store.inputs, labels, self._classes)
         accuracy = float(np.trace(tested.confusion) / tested.confusion.sum())
         numbers: dict[str, Any] = {"loss": tested.loss, "accuracy": accuracy, "num-examples": len(shard)}
         return RecordDict({"metrics": MetricRecord(numbers)})
