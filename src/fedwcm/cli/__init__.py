@@ -14,6 +14,7 @@ from fedwcm.cli import (
     compare,
     doctor,
     evaluate,
+    export,
     flower,
     listing,
     partition,
@@ -30,7 +31,10 @@ from fedwcm.cli.parser import Parser
 from fedwcm.engine.backends.errors import WorkerError
 from fedwcm.runs import interrupts
 
-COMMANDS = (run, compare, reproduce, watch, report, partition, evaluate, predict, flower, bench, doctor, listing)
+COMMANDS = (
+    *(run, compare, reproduce, watch, report, partition, evaluate, predict, export),
+    *(flower, bench, doctor, listing),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
