@@ -12,7 +12,7 @@ from typing import Any, Literal
 from benchmarks.lineup import CHECKPOINT_EVERY
 
 Results = dict[str, Any]
-"""`{"groups": {name: {"contenders": {name: {"seconds": […], …}}, …}}, "commands": {…}}`, as in the JSON file."""
+"""`{"groups": {name: {"contenders": {name: {"seconds": […], …}}, …}}, "commands": {…}, …}`, as on disk."""
 
 VECTORS_IN_FLIGHT = 3
 FREE_MEMORY = 400 * 10**6
@@ -139,6 +139,18 @@ def command(name: str) -> Callable[[Results], float]:
     return lambda results: median(_command(results, name))
 
 
+def large_data(form: str) -> Callable[[Results], float]:
+    """Peak memory on large data, over the size of its file."""
+
+    def measure(results: Results) -> float:
+        found: float | None = results.get("large data", {}).get("memory", {}).get(form)
+        if found is None:
+            raise NotMeasuredError(f"large data as {form}")
+        return found
+
+    return measure
+
+
 def _command(results: Results, name: str) -> list[float]:
     found: list[float] | None = results.get("commands", {}).get("seconds", {}).get(name)
     if not found:
@@ -226,4 +238,6 @@ BARS = (
         _TIMES,
         lambda results: paired_ratio(_command(results, "two runs"), _command(results, "one run")),
     ),
+    Bar("large data, uint8 `.npz`: peak memory over the file", "at most", 2.0, _TIMES, large_data("npz")),
+    Bar("large data, mapped `.npy` files: peak memory over them", "at most", 1.3, _TIMES, large_data("npy")),
 )

@@ -56,8 +56,8 @@ def memory(root: int) -> int:
     return private + max(shared)
 
 
-def largest_ever(pid: int) -> int:
-    """The most memory that one process had at any time, in bytes."""
+def largest_ever(pid: int | str) -> int:
+    """The most memory that one process (`self` for this one) had at any time, in bytes."""
     return _sizes(Path(f"/proc/{pid}/status"))["VmHWM"]
 
 

@@ -8,7 +8,6 @@ the tables docs/results/methods-*.csv, which `fedwcm compare` writes.
 
 import csv
 import inspect
-import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedwcm.config.option_docs import about
 from fedwcm.config.recipes import RECIPES
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
@@ -84,20 +84,10 @@ def _page(name: str, cls: type[Method] | type[Loss], cost: dict[str, str] | None
 def _options(cls: type[Method] | type[Loss]) -> list[str]:
     rows = ["| option | default | |", "|---|---|---|"]
     for field in fields(cls):
-        found = re.search(rf"^    {field.name}: (.+(?:\n {{8,}}\S.*)*)", _arguments(cls, field.name), re.MULTILINE)
-        about = " ".join(found.group(1).split()).replace("|", "\\|") if found else ""
+        meaning = about(cls, field.name).replace("|", "\\|")
         default = "none" if field.default is None else f"`{field.default}`"
-        rows.append(f"| `{field.name}` | {default} | {about} |")
+        rows.append(f"| `{field.name}` | {default} | {meaning} |")
     return rows
-
-
-def _arguments(cls: type[Method] | type[Loss], option: str) -> str:
-    """Return the docstring, of the class or its nearest parent, that describes an option."""
-    for base in cls.__mro__:
-        text = inspect.getdoc(base) or ""
-        if re.search(rf"^    {option}: ", text, re.MULTILINE):
-            return text
-    return ""
 
 
 def _cost(method: Method, objective: Loss) -> dict[str, str]:

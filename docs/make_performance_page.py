@@ -59,6 +59,11 @@ COLUMNS = """
 with shared memory counted once. *Start* is the time from the command to the first round.
 """
 
+LARGE_DATA = """\
+Half a gigabyte of 32×32 colour images as bytes, a round of ten clients in one process: peak memory beyond that of
+a tiny run before it, over the bytes of the inputs. Pages of mapped files count.
+"""
+
 
 def page(results: dict[str, Any]) -> str:
     """Return the page for these results."""
@@ -74,6 +79,8 @@ def page(results: dict[str, Any]) -> str:
     if "commands" in results:
         parts += ["\n## Commands\n", _machine(results["commands"]), ""]
         parts += [commands_table(results["commands"]["seconds"])]
+    if "large data" in results:
+        parts += ["\n## Large data\n", LARGE_DATA, _machine(results["large data"])]
     return "\n".join([*parts, ""])
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -84,6 +85,11 @@ def test_the_state_starts_anew_in_every_round() -> None:
 
 # --- the length of a path ----------------------------------------------------------------------------
 
+MOMENTUM: dict[str, Method] = {
+    "fedcm": FedCM(alpha=0.3),
+    "fedwcm-x": FedWCMX(adaptive=False, alpha=0.3),
+    "fedwcm-x, limited": FedWCMX(adaptive=False, alpha=0.3, rate_limit=1.0),
+}
 SGD_CHOICES: list[dict[str, Any]] = [{}, {"momentum": 0.6}, {"momentum": 0.6, "nesterov": True}]
 
 
@@ -100,20 +106,29 @@ def test_along_a_constant_direction_the_increment_is_the_path_s_length_times_it(
 
 
 @pytest.mark.parametrize("options", SGD_CHOICES)
-@pytest.mark.parametrize(
-    "method", [FedCM(alpha=0.3), FedWCMX(adaptive=False, alpha=0.3)], ids=["fedcm", "fedwcm-x"]
-)
-def test_without_gradients_the_momentum_shrinks_by_exactly_its_gain(
-    method: Method, options: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("name", sorted(MOMENTUM))
+def test_without_gradients_the_momentum_shrinks_by_exactly_its_gain(name: str, options: dict[str, Any]) -> None:
     data = clusters()
-    training = make_trainer(method, data.federation, linear(), loss=Flat(), **options)
+    training = make_trainer(MOMENTUM[name], data.federation, linear(), loss=Flat(), **options)
     engine = make_rounds(training, data.federation)
     state = engine.start(*training.forward.network.initial())
     before = torch.randn_like(state.x)
     after, record = engine.step(type(state)(0, state.x, state.buffers, {**state.method, "momentum": before}))
     torch.testing.assert_close(after.method["momentum"], 0.7 * before, rtol=1e-9, atol=1e-12)
     assert record["gain"] == pytest.approx(0.7)
+
+
+def test_a_limit_only_lowers_the_rates_of_fedwcm_x_and_is_announced_in_its_gain() -> None:
+    data = clusters()
+    bench = Bench(FedWCMX(rate_limit=1.0), data, linear(), lr=LR)
+    steps, known = bench.trainer.steps(data.federation.samples[list(BY_STEPS)]), bench.trainer.population
+    rates = bench.train().learning_rates
+    np.testing.assert_allclose(rates, LR * np.minimum(known.reference_steps / steps, 1.0))
+    assert rates.min() < LR == rates.max()
+    nominal = FedWCMX(rate_limit=1.0, momentum_norm="nominal")
+    lengths = rates * steps / (LR * known.nominal_steps)
+    gain = nominal.starting_gain(known, data.federation.samples)
+    assert gain == pytest.approx((1 - nominal.alpha) * lengths.mean())
 
 
 @pytest.mark.parametrize("options", SGD_CHOICES)

@@ -39,7 +39,7 @@ NOT_RUN = {
 }
 """Snippets that are not run here, by a text that they contain, and why."""
 
-SLOW = dict.fromkeys(("results.md", "reports.md", "debugging.md"), pytest.mark.slow)
+SLOW = dict.fromkeys(("results.md", "reports.md", "debugging.md", "choosing-a-method.md"), pytest.mark.slow)
 """Pages that take more than a few seconds: comparisons over many seeds, figures by matplotlib, convolutions."""
 
 
@@ -108,6 +108,8 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         y = np.arange(600) % 10
         x = rng.integers(0, 256, size=(600, *shape)).astype(np.uint8)
         np.savez(tmp_path / f"{name}.npz", x_train=x, y_train=y, x_test=x[:100], y_test=y[:100])
+    sites = {"client_train": np.arange(600) % 15, "x_test": x[:100, :14, :14, 0], "y_test": y[:100]}
+    np.savez(tmp_path / "sites.npz", x_train=x[:, :14, :14, 0], y_train=y, **sites)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     monkeypatch.setenv("FEDWCM_DATA", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -139,9 +141,9 @@ def test_snippets_run(
 def shortened(command: str) -> list[str]:
     """The arguments of a command that ends soon."""
     arguments = shlex.split(command, comments=True)[1:]
-    return arguments + {"run": ["--rounds", "1"], "compare": ["--rounds", "1"], "watch": ["--once"]}.get(
-        arguments[0], []
-    )
+    shorter = {"run": ["--rounds", "1"], "compare": ["--rounds", "1"], "watch": ["--once"]}
+    shorter["tune"] = ["--rounds", "1", "--trials", "1"]
+    return arguments + shorter.get(arguments[0], [])
 
 
 def test_everything_that_is_not_run_is_there() -> None:

@@ -11,8 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from fedwcm.reports.figures import Curves
 from fedwcm.reports.load import MethodRuns, load_runs
+from fedwcm.reports.page import page
+from fedwcm.reports.report import report_content
 from fedwcm.reports.statistics import differences, holm, paired_test
+from fedwcm.reports.sweep import ON_TEST, ON_VALIDATION, sweep_figures, sweep_of
 from fedwcm.reports.table import rows_of
 from fedwcm.reports.table_files import csv_table, latex_table
 from fedwcm.reports.verdicts import comparison_headline, verdict_records
@@ -155,3 +159,42 @@ def test_the_latex_table_has_rules_columns_of_one_number_and_escaped_names(tmp_p
     lines = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert len({line.count(" & ") for line in lines}) == 1
     assert "l" + "r" * lines[0].count(" & ") + "}" in text
+
+
+def test_a_grid_shows_its_options_and_the_best_setting_of_each_method(tmp_path: Path) -> None:
+    skills = {0.01: {"fedavg": 0.3, "fedcm": 0.9}, 0.1: {"fedavg": 0.8, "fedcm": 0.4}}
+    for lr, members in skills.items():
+        comparison(tmp_path, members, 3, grid=("local.lr",), local__lr=lr)
+    groups = load_runs([tmp_path])
+    (figure,) = sweep_figures(groups)
+    assert isinstance(figure, Curves)
+    assert figure.log_x
+    assert [(curve.name, list(curve.x)) for curve in figure.curves] == [
+        ("fedavg", [0.01, 0.1]),
+        ("fedcm", [0.01, 0.1]),
+    ]
+    sweep = sweep_of(groups)
+    assert sweep is not None
+    assert [(choice.method, choice.setting) for choice in sweep.choices] == [
+        ("fedavg", "local.lr=0.1"),
+        ("fedcm", "local.lr=0.01"),
+    ]
+    assert sweep.chosen_by == ON_TEST == comparison_headline(groups)[-1]  # there is no validation data
+    assert sweep.pivot.values == ("0.01", "0.1")
+    rows = {row.label: row.values["final_accuracy"] for row in rows_of(groups)}
+    assert sweep.pivot.rows[0] == (("fedavg",), (rows["fedavg (local.lr=0.01)"], rows["fedavg (local.lr=0.1)"]))
+    assert "What the options do" in page(report_content(groups, 10))
+
+
+def test_the_validation_data_chooses_the_setting_and_not_the_test_data(tmp_path: Path) -> None:
+    for lr, skill, validated in ((0.01, 0.9, 0.5), (0.1, 0.4, 0.7)):
+        comparison(tmp_path, {"fedavg": skill}, 2, grid=("local.lr",), local__lr=lr)
+        for seed in (0, 1):
+            folder = RunFolder(ComparisonFolder(tmp_path).run_path(f"fedavg (local.lr={lr})", seed))
+            summary = folder.summary()
+            tested = {"selected_round": 1, "selected_accuracy": summary.final_accuracy, "val_accuracy": validated}
+            folder.write_summary(replace(summary, **tested))
+    sweep = sweep_of(load_runs([tmp_path]))
+    assert sweep is not None
+    assert [choice.setting for choice in sweep.choices] == ["local.lr=0.1"]
+    assert sweep.chosen_by == ON_VALIDATION

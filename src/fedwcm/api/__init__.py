@@ -3,6 +3,8 @@
 from fedwcm.api.comparison import Comparison, compare
 from fedwcm.api.division import Division, partition, partitions
 from fedwcm.api.evaluation import evaluate
+from fedwcm.api.exporting import export
+from fedwcm.api.personalization import personalize
 from fedwcm.api.prediction import Predictions, predict
 from fedwcm.api.trained import load, normalizer
 from fedwcm.api.training import Result, run
@@ -14,10 +16,12 @@ __all__ = [
     "Result",
     "compare",
     "evaluate",
+    "export",
     "load",
     "normalizer",
     "partition",
     "partitions",
+    "personalize",
     "predict",
     "run",
 ]

@@ -17,6 +17,7 @@ from fedwcm.config.objects import CLIENT_IDS, Objects
 from fedwcm.config.schema import Config
 from fedwcm.data import Dataset, load_dataset, load_rows
 from fedwcm.data.fingerprint import fingerprint
+from fedwcm.data.inputs import are_small, model_inputs
 from fedwcm.data.samples import Rows
 from fedwcm.engine.evaluate import evaluate as evaluate_network
 from fedwcm.engine.network import Network
@@ -144,7 +145,9 @@ def _test_rows(dataset: Dataset) -> Rows:
 def _measured(found: Trained, rows: Rows, which: str, folder: RunFolder) -> EvaluationRecord:
     """The loss and the metrics of the model on these rows."""
     assert rows.y is not None
-    inputs, labels = torch.from_numpy(found.normalizer(rows.x)), torch.from_numpy(rows.y)
+    small = are_small(rows.x, len(rows.x))
+    inputs = model_inputs(rows.x, found.normalizer.normalizer, torch.device("cpu"), prepared=small)
+    labels = torch.from_numpy(rows.y)
     network = Network(found.module)
     tested = evaluate_network(network, *network.initial(), inputs, labels, len(found.schema.classes))
     counts, rule = np.array(folder.summary().train_counts), folder.config().run.shot_groups

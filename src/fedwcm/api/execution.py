@@ -6,10 +6,11 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from fedwcm.engine.backends.errors import WorkerDiedError, WorkerError
 from fedwcm.engine.backends.plan import can_fork
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.runs import interrupts
+from fedwcm.runs.comparison_progress import ComparisonProgress, FollowedRun
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.lock import wait_until_free
 from fedwcm.runs.progress import Progress, Silent
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 FAILED = 2
 """Exit status of a run in a process of its own that has said why it failed."""
 
+REFRESH = 0.5
+"""Seconds between two looks at the runs that are going on."""
+
 PATIENCE = 30.0
 """Seconds in which a run of a comparison that was killed saves its progress, and ends."""
 
@@ -43,7 +48,7 @@ def run_cells(cells: Sequence[Cell], jobs: int, progress: Callable[[], Progress]
         for number, cell in enumerate(cells, 1):
             run_here(cell, f"{number}/{len(cells)}", progress())
     else:
-        run_apart(cells, jobs, sys.stderr.write if progress is not Silent else lambda _: 0)
+        run_apart(cells, jobs, quiet=progress is Silent)
 
 
 def run_here(cell: Cell, position: str, progress: Progress) -> None:
@@ -52,7 +57,7 @@ def run_here(cell: Cell, position: str, progress: Progress) -> None:
     _play(cell, cell.request, _Titled(progress, f"{cell.label} [{position}]"))
 
 
-def run_apart(cells: Sequence[Cell], jobs: int, say: Callable[[str], object]) -> None:
+def run_apart(cells: Sequence[Cell], jobs: int, *, quiet: bool) -> None:
     """Each run in a process of its own with one thread, at most so many at a time."""
     context = process_context()
     if context.get_start_method() != "fork" and any(cell.request.objects for cell in cells):
@@ -60,27 +65,48 @@ def run_apart(cells: Sequence[Cell], jobs: int, say: Callable[[str], object]) ->
             f"jobs = {jobs} is not allowed: objects cannot be handed to new processes here; use jobs=1"
         )
     waiting = [cell for cell in cells if not done(cell)]
-    running: dict[BaseProcess, Cell] = {}
-    ended = len(cells) - len(waiting)
+    running: list[_Apart] = []
+    display = ComparisonProgress(len(cells), len(cells) - len(waiting), quiet)
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                cell = waiting.pop(0)
-                started = context.Process(target=_run_alone, args=(cell,))
-                started.start()
-                running[started] = cell
-            wait([process.sentinel for process in running])
-            for process in [p for p in running if not p.is_alive()]:
-                cell = running.pop(process)
-                ended += 1
-                if not RunFolder(cell.folder).finished:
-                    raise WorkerError(f"{cell.label}, seed {cell.seed}: the run in {cell.folder} {_end(process)}")
-                say(f"{cell.label}, seed {cell.seed}: done ({ended}/{len(cells)})\n")
+                running.append(_Apart(waiting.pop(0), context))
+            wait([run.process.sentinel for run in running], timeout=REFRESH)
+            for run in running:
+                run.pass_on_warnings(display)
+            display.show([run.followed for run in running])
+            for run in [run for run in running if not run.process.is_alive()]:
+                running.remove(run)
+                run.require_finished(display)
+                display.ended(run.followed)
     finally:
-        for process in running:
-            process.terminate()  # as Ctrl-C: it saves its progress
-        for process in running:
-            process.join()
+        display.close()
+        for run in running:
+            run.process.terminate()  # as Ctrl-C: it saves its progress
+        for run in running:
+            run.process.join()
+
+
+class _Apart:
+    """A run in a process of its own, which sends its warnings here."""
+
+    def __init__(self, cell: Cell, context: "ForkContext | SpawnContext") -> None:
+        self.cell = cell
+        self.followed = FollowedRun(f"{cell.label}, seed {cell.seed}", cell.folder, cell.request.config.run.rounds)
+        self._warnings, sender = context.Pipe(duplex=False)
+        self.process: BaseProcess = context.Process(target=_run_alone, args=(cell, sender))
+        self.process.start()
+        sender.close()  # or the end of the process would not show as the end of the pipe
+
+    def pass_on_warnings(self, display: ComparisonProgress) -> None:
+        with suppress(EOFError, OSError):
+            while self._warnings.poll():
+                display.warn(str(self._warnings.recv()))
+
+    def require_finished(self, display: ComparisonProgress) -> None:
+        self.pass_on_warnings(display)
+        if not RunFolder(self.cell.folder).finished:
+            raise WorkerError(f"{self.followed.title}: the run in {self.cell.folder} {_end(self.process)}")
 
 
 def process_context() -> "ForkContext | SpawnContext":
@@ -97,9 +123,10 @@ def _end(process: BaseProcess) -> str:
     return str(WorkerDiedError(process.exitcode)) if process.exitcode != FAILED else "failed, as said above"
 
 
-def _run_alone(cell: Cell) -> None:
+def _run_alone(cell: Cell, parent: Connection) -> None:
     """One run in this process, which ends quietly when it is stopped, and stops when its parent is gone."""
     torch.set_num_threads(1)
+    warnings.showwarning = lambda message, *_, **__: _send(parent, f"warning: {message}")
     with interrupts.handled():
         threading.Thread(target=_stop_with_parent, args=(os.getppid(),), daemon=True).start()
         try:
@@ -108,8 +135,13 @@ def _run_alone(cell: Cell) -> None:
         except KeyboardInterrupt:
             sys.exit(interrupts.exit_status())
         except (ValueError, OSError) as error:
-            print(f"error: {cell.label}, seed {cell.seed}: {error}", file=sys.stderr)
+            _send(parent, f"error: {cell.label}, seed {cell.seed}: {error}")
             sys.exit(FAILED)
+
+
+def _send(parent: Connection, text: str) -> None:
+    with suppress(OSError):  # the parent is gone: nobody listens
+        parent.send(text)
 
 
 def _stop_with_parent(parent: int) -> None:

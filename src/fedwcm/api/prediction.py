@@ -12,7 +12,9 @@ from torch import nn
 
 from fedwcm.api.trained import trained
 from fedwcm.api.types import Array, DataLike, ModelLike
+from fedwcm.core.batch import Inputs
 from fedwcm.data import load_rows
+from fedwcm.data.inputs import are_small, model_inputs
 from fedwcm.data.samples import Rows
 
 CHUNK = 500
@@ -88,7 +90,8 @@ def predict(
         drop=(*drop, *others),
         encoding=encoding,
     )
-    inputs = found.normalizer(rows.x)
+    small = are_small(rows.x, len(rows.x))
+    inputs = model_inputs(rows.x, found.normalizer.normalizer, torch.device("cpu"), prepared=small)
     predictions = Predictions(found.schema.classes, _probabilities(found.module, inputs), _ids(rows))
     if out is not None:
         Path(out).parent.mkdir(parents=True, exist_ok=True)
@@ -96,12 +99,9 @@ def predict(
     return predictions
 
 
-def _probabilities(module: nn.Module, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+def _probabilities(module: nn.Module, inputs: Inputs) -> NDArray[np.float32]:
     with torch.no_grad():
-        chunks = [
-            module(torch.from_numpy(inputs[start : start + CHUNK])).softmax(dim=-1)
-            for start in range(0, len(inputs), CHUNK)
-        ]
+        chunks = [module(inputs[start : start + CHUNK]).softmax(dim=-1) for start in range(0, len(inputs), CHUNK)]
     probabilities: NDArray[np.float32] = torch.cat(chunks).numpy()
     return probabilities
 

@@ -1,9 +1,12 @@
 """The command line: one file per command, each a thin wrapper of a public function."""
+# PYTHON_ARGCOMPLETE_OK
 
 import argparse
 import sys
 import warnings
 from collections.abc import Sequence
+
+import argcomplete
 
 from fedwcm import __version__
 from fedwcm.cli import (
@@ -11,6 +14,7 @@ from fedwcm.cli import (
     compare,
     doctor,
     evaluate,
+    export,
     flower,
     listing,
     partition,
@@ -18,14 +22,20 @@ from fedwcm.cli import (
     report,
     reproduce,
     run,
+    tune,
     watch,
 )
+from fedwcm.cli.completion import add_completers
 from fedwcm.cli.log import log_on_stderr
 from fedwcm.cli.output import is_reader_gone, until_reader_is_gone
+from fedwcm.cli.parser import Parser
 from fedwcm.engine.backends.errors import WorkerError
 from fedwcm.runs import interrupts
 
-COMMANDS = (run, compare, reproduce, watch, report, partition, evaluate, predict, flower, bench, doctor, listing)
+COMMANDS = (
+    *(run, compare, tune, reproduce, watch, report, partition, evaluate, predict, export),
+    *(flower, bench, doctor, listing),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,15 +47,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return until_reader_is_gone(lambda: _run(arguments))
 
 
-def _run(arguments: Sequence[str] | None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="fedwcm", description="Federated learning on long-tailed, non-IID data.", allow_abbrev=False
+def command_line() -> Parser:
+    """The parser of all commands."""
+    parser = Parser(
+        prog="fedwcm",
+        description="Federated learning on long-tailed, non-IID data.",
+        examples=[
+            "fedwcm run --method fedwcm --dataset digits --clients 20 --rounds 50",
+            "fedwcm compare --methods fedavg,fedwcm --seeds 0,1,2 --dataset digits --out runs/digits",
+            "fedwcm list                                # what there is to choose from",
+            'eval "$(register-python-argcomplete fedwcm)"   # completion in bash and zsh',
+        ],
     )
     parser.add_argument("--version", action="version", version=f"fedwcm {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.add(commands)
-    chosen = parser.parse_args(arguments)
+    add_completers(parser)
+    for command_parser in commands.choices.values():
+        add_completers(command_parser)
+    return parser
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    parser = command_line()
+    argcomplete.autocomplete(parser)
+    chosen, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        chosen.parser.refuse(unknown)
     warnings.showwarning = _print_warning  # type: ignore[assignment]
     with interrupts.handled(), log_on_stderr(quiet=getattr(chosen, "quiet", False)):
         return _outcome(chosen)

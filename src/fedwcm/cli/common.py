@@ -2,9 +2,12 @@
 
 import argparse
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-from fedwcm.config.flags import FLAGS
+from fedwcm.config.fine_tuning import FineTuning
+from fedwcm.config.flags import FLAGS, Flag
+from fedwcm.config.option_docs import default_of, kind_of
 from fedwcm.config.options import parse_value
 from fedwcm.config.schema import Settings, parse_assignment, split_list
 
@@ -18,15 +21,27 @@ TEXTS = frozenset(
 )
 
 
+GROUPS = {
+    "data and clients": ("data", "partition"),
+    "model and local training": ("model", "loss", "sampler", "local"),
+    "the run": ("participation", "run"),
+}
+"""Groups of flags in the help, by the sections of their options."""
+
+
 def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -> None:
-    """Add the common options as flags, `--config` and `--set`."""
-    options = parser.add_argument_group("options of the run")
-    for name in names:
-        flag = FLAGS[name]
-        options.add_argument(
-            f"--{name.replace('_', '-')}", dest=name, metavar="X", help=f"{flag.help} ({flag.key})"
-        )
-    options.add_argument("--config", metavar="FILE", help="TOML file with any options")
+    """Add the common options as flags, in groups, and `--config` and `--set`."""
+    known = list(names)
+    for title, sections in GROUPS.items():
+        members = [name for name in known if FLAGS[name].key.split(".")[0] in sections]
+        group = parser.add_argument_group(title) if members else None
+        for name in members:
+            assert group is not None
+            group.add_argument(
+                f"--{name.replace('_', '-')}", dest=name, metavar=_placeholder(name), help=_help(FLAGS[name])
+            )
+    options = parser.add_argument_group("any option", "`fedwcm list options` shows them all")
+    options.add_argument("--config", metavar="FILE", help="TOML file with any options; flags win over it")
     options.add_argument(
         "--set",
         action="append",
@@ -34,6 +49,29 @@ def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -
         metavar="KEY=VALUE",
         help="any option by its dotted name, such as method.momentum_norm=nominal; may be repeated",
     )
+
+
+def _help(flag: Flag) -> str:
+    default = default_of(flag.key)
+    shown = f"; default {default}" if default not in ("", "none") else ""
+    return f"{flag.help} ({flag.key}{shown})".replace("%", "%%")
+
+
+def _placeholder(name: str) -> str:
+    """The type of a flag's value, as its placeholder."""
+    return PLACEHOLDERS.get(kind_of(FLAGS[name].key), "X")
+
+
+PLACEHOLDERS = {
+    "text": "NAME",
+    "text or none": "NAME",
+    "a number": "NUMBER",
+    "a whole number": "N",
+    "a whole number or none": "N",
+    "true or false": "true|false",
+    "a list, each text": "A,B",
+}
+"""By the type of the value."""
 
 
 def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) -> dict[str, Any]:
@@ -45,6 +83,29 @@ def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) ->
 def chosen_settings(arguments: argparse.Namespace) -> Settings:
     """The dotted settings that were given."""
     return dict(parse_assignment(text) for text in arguments.set)
+
+
+def add_personalize(parser: argparse.ArgumentParser) -> None:
+    """Add `--personalize`, of the commands that test a model."""
+    parser.add_argument(
+        "--personalize",
+        metavar="epochs=N,layers=L",
+        help="also test each client after it has fine-tuned the model: epochs=1,layers=all (or head),lr=X",
+    )
+
+
+def print_personalized(folder: "str | Path", text: str, **given: Any) -> None:
+    """Fine-tune as `--personalize` says, and print how the clients did before and after."""
+    from dataclasses import asdict
+
+    from fedwcm.api import personalize
+
+    record = personalize(folder, **asdict(FineTuning.parse(text)), **given)
+    print(
+        f"fine-tuned by {len(record.client_accuracy)} clients ({record.epochs} epochs, layers: {record.layers}):"
+    )
+    for key, value in record.after.items():
+        print(f"{key.replace('_', ' '):>20}  {record.before[key]:.4f} -> {value:.4f}")
 
 
 def names_in(text: str | None) -> tuple[str, ...]:

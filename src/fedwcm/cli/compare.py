@@ -15,18 +15,22 @@ def add(commands: SubParsers) -> None:
     parser = commands.add_parser(
         "compare",
         help="run several methods and seeds",
-        description="Run every method with every seed, and tabulate.",
+        description="Run every method with every seed, tabulate, and judge by paired differences over the seeds.",
+        examples=[
+            "fedwcm compare --methods fedavg,fedcm,fedwcm --seeds 0,1,2 --out runs/digits --jobs 2",
+            "fedwcm compare --methods fedavg,fedwcm --grid lr=0.03,0.1 --out runs/lr --dry-run",
+        ],
     )
     parser.add_argument("--methods", required=True, metavar="A,B[x=y],…", help="methods or recipes")
-    parser.add_argument("--seeds", default="0", metavar="0,1,2", help="one run of each method for each seed")
+    parser.add_argument("--seeds", default="0", metavar="0,1,2", help="a run of each method for each (default 0)")
     parser.add_argument(
         "--grid",
         action="append",
         default=[],
         metavar="KEY=A,B",
-        help="values of an option to run; may be repeated",
+        help="values of an option, by its flag or dotted name: lr=0.03,0.1; every combination is run; repeatable",
     )
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time (default 1)")
     parser.add_argument(
         "--out", required=True, metavar="DIR", help="folder of the comparison; resumed if it exists"
     )

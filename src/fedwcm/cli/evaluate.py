@@ -3,7 +3,14 @@
 import argparse
 from collections.abc import Mapping
 
-from fedwcm.cli.common import SubParsers, add_adjust, chosen_flags, names_in
+from fedwcm.cli.common import (
+    SubParsers,
+    add_adjust,
+    add_personalize,
+    chosen_flags,
+    names_in,
+    print_personalized,
+)
 from fedwcm.config.flags import FLAGS
 
 NAMES = ("data_dir", "label", "client", "split", "drop", "encoding", "test_fraction")
@@ -32,6 +39,7 @@ def add(commands: SubParsers) -> None:
     for name in NAMES:
         text = "share to draw and test; by default all rows" if name == "test_fraction" else FLAGS[name].help
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="X", help=text)
+    add_personalize(parser)
     parser.set_defaults(do=do)
 
 
@@ -53,6 +61,9 @@ def do(arguments: argparse.Namespace) -> int:
     print(f"tested on {TESTED[str(measured.pop('rows'))].format(samples)}")
     for name, value in measured.items():
         print(f"{name.replace('_', ' '):>20}  {_shown(value)}")
+    if arguments.personalize is not None:
+        given = {"dataset": arguments.dataset, "model": arguments.model, "trust": arguments.trust}
+        print_personalized(arguments.folder, arguments.personalize, **given)
     return 0
 
 

@@ -1,46 +1,91 @@
-"""`fedwcm list`: the available methods, data sets, models, …"""
+"""`fedwcm list`: what is available, and what one of it is."""
 
 import argparse
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from typing import Any
 
 from fedwcm.cli.common import SubParsers
+from fedwcm.config.option_docs import OptionDoc, all_options, option_docs
+from fedwcm.core.checks import unknown
+
+SECTIONS = {"methods": "method", "losses": "loss", "samplers": "sampler", "partitions": "partition"}
+"""Lists of components, with the section that their options are in."""
 
 
 def add(commands: SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
-        "list", help="methods, data sets, models, …", description="List what is available."
+        "list",
+        help="methods, data sets, models, options, …",
+        description="List what is available, or describe one of it with its options.",
+        examples=["fedwcm list methods", "fedwcm list methods fedwcm", "fedwcm list options"],
     )
-    parser.add_argument("what", choices=sorted(LISTS))
+    parser.add_argument("what", nargs="?", choices=sorted(LISTS), help="what to list; nothing for what there is")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="one of the list, to describe with its options")
     parser.set_defaults(do=do)
 
 
 def do(arguments: argparse.Namespace) -> int:
-    """Print the names, each with one line about it."""
-    entries = LISTS[arguments.what]()
-    width = max(map(len, entries))
-    for name, about in entries.items():
-        print(f"{name:<{width}}  {about}")
+    """Print the names, each with one line about it; what can be listed; or one entry with its options."""
+    if arguments.what is None:
+        _print_lines({what: about for what, (about, _) in LISTS.items()})
+    elif arguments.name is None:
+        _print_lines(LISTS[arguments.what][1]())
+    else:
+        _describe(arguments.what, arguments.name)
     return 0
 
 
-def _methods() -> dict[str, str]:
-    from fedwcm.methods import METHODS
+def names_of(what: str) -> list[str]:
+    """The names in one of the lists."""
+    return list(LISTS[what][1]())
 
-    return {name: _module_line(cls) for name, cls in METHODS.items()}
+
+def _print_lines(entries: Mapping[str, str]) -> None:
+    width = max(map(len, entries))
+    for name, about in entries.items():
+        print(f"{name:<{width}}  {about}")
 
 
-def _losses() -> dict[str, str]:
+def _describe(what: str, name: str) -> None:
+    entries = LISTS[what][1]()
+    if name not in entries:
+        raise unknown(what.removesuffix("s"), name, entries)
+    if what not in SECTIONS:
+        print(f"{name}: {entries[name]}")
+        return
+    cls = _classes(what)[name]
+    print(inspect.getdoc(inspect.getmodule(cls)) or entries[name])
+    options = option_docs(cls, SECTIONS[what]) if is_dataclass(cls) else []
+    if options:
+        print("\noptions:")
+        _print_lines({option.key: _meaning(option) for option in options})
+
+
+def _meaning(option: OptionDoc) -> str:
+    default = f"default {option.default}" if option.default else "required"
+    return f"{option.about} [{option.kind}; {default}]".strip()
+
+
+def _classes(what: str) -> Mapping[str, type[Any]]:
+    from fedwcm.data.partition import PARTITIONS
     from fedwcm.losses import LOSSES
-
-    return {name: _module_line(cls) for name, cls in LOSSES.items()}
-
-
-def _samplers() -> dict[str, str]:
+    from fedwcm.methods import METHODS
     from fedwcm.samplers import SAMPLERS
 
-    return {name: _module_line(cls) for name, cls in SAMPLERS.items()}
+    found: dict[str, Mapping[str, type[Any]]] = {
+        "methods": METHODS,
+        "losses": LOSSES,
+        "samplers": SAMPLERS,
+        "partitions": PARTITIONS,
+    }
+    return found[what]
+
+
+def _components(what: str) -> Callable[[], dict[str, str]]:
+    return lambda: {name: _module_line(cls) for name, cls in _classes(what).items()}
 
 
 def _datasets() -> dict[str, str]:
@@ -50,16 +95,10 @@ def _datasets() -> dict[str, str]:
     return {**named, synthetic.NAME: synthetic.DESCRIPTION}
 
 
-def _partitions() -> dict[str, str]:
-    from fedwcm.data.partition import PARTITIONS
-
-    return {name: _module_line(cls) for name, cls in PARTITIONS.items()}
-
-
 def _models() -> dict[str, str]:
     from fedwcm.models import MODELS
 
-    return {name: inspect.getdoc(builder).partition("\n")[0] for name, builder in MODELS.items()}  # type: ignore[union-attr]
+    return {name: (inspect.getdoc(builder) or "").partition("\n")[0] for name, builder in MODELS.items()}
 
 
 def _trackers() -> dict[str, str]:
@@ -69,10 +108,13 @@ def _trackers() -> dict[str, str]:
 
 
 def _recipes() -> dict[str, str]:
-    from fedwcm.config.recipes import RECIPE_SETS, RECIPES
+    from fedwcm.config.recipes import RECIPES
 
-    sets = {name: f"a set, for --methods: {', '.join(members)}" for name, members in RECIPE_SETS.items()}
-    return {**{name: recipe.description for name, recipe in RECIPES.items()}, **sets}
+    return {name: recipe.description for name, recipe in RECIPES.items()}
+
+
+def _options() -> dict[str, str]:
+    return {option.key: _meaning(option) for option in all_options()}
 
 
 def _module_line(cls: type) -> str:
@@ -80,13 +122,14 @@ def _module_line(cls: type) -> str:
     return (inspect.getdoc(inspect.getmodule(cls)) or "").partition("\n")[0]
 
 
-LISTS: dict[str, Callable[[], dict[str, str]]] = {
-    "methods": _methods,
-    "losses": _losses,
-    "samplers": _samplers,
-    "datasets": _datasets,
-    "partitions": _partitions,
-    "models": _models,
-    "recipes": _recipes,
-    "trackers": _trackers,
+LISTS: dict[str, tuple[str, Callable[[], dict[str, str]]]] = {
+    "methods": ("federated methods, for --method", _components("methods")),
+    "recipes": ("named combinations of a method, loss and sampler, for --method", _recipes),
+    "losses": ("the clients' losses, for --loss", _components("losses")),
+    "samplers": ("how clients draw their batches, for --sampler", _components("samplers")),
+    "datasets": ("named data sets, for --dataset", _datasets),
+    "partitions": ("how samples are divided among clients, for --partition", _components("partitions")),
+    "models": ("networks, for --model", _models),
+    "trackers": ("experiment trackers, for --track", _trackers),
+    "options": ("every dotted option, for --set, --grid and TOML files", _options),
 }

@@ -85,5 +85,5 @@ def _print_list(scope: "Scope", results: str) -> int:
         print(
             f"{line.name:<{width}}  {line.cells:>5}  {line.done:>5}  {line.here:>10}  {line.gpu:>10}  {line.title}"
         )
-    print("Times are estimates: here from a few training steps, on an RTX 3090 by rule of thumb.")
+    print("Estimates: here from a few training steps, if nothing else runs; on an RTX 3090 by rule of thumb.")
     return 0

@@ -7,7 +7,14 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings
+from fedwcm.cli.common import (
+    SubParsers,
+    add_options,
+    add_personalize,
+    chosen_flags,
+    chosen_settings,
+    print_personalized,
+)
 from fedwcm.config.flags import config_from
 
 if TYPE_CHECKING:
@@ -17,7 +24,14 @@ if TYPE_CHECKING:
 def add(commands: SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
-        "run", help="train one method", description="Train one method on one division of a data set."
+        "run",
+        help="train one method",
+        description="Train one method on one division of a data set.",
+        examples=[
+            "fedwcm run --method fedwcm --dataset digits --clients 20 --beta 0.1 --rounds 50",
+            "fedwcm run --method 'fedcm[alpha=0.2]' --dataset mine.csv --label class --out runs/mine",
+            "fedwcm run --out runs/mine --resume",
+        ],
     )
     parser.add_argument(
         "--method",
@@ -34,6 +48,7 @@ def add(commands: SubParsers) -> None:
         action="store_true",
         help="import what the folder of a run, resumed or given as --config, names as package.module:Name",
     )
+    add_personalize(parser)
     parser.add_argument("--no-report", action="store_true", help="write no report.html")
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
     parser.set_defaults(do=do)
@@ -74,6 +89,8 @@ def do(arguments: argparse.Namespace) -> int:
         print(f"{out} is finished already: nothing to resume", file=sys.stderr)
     if not arguments.quiet:
         _print_summary(result.summary, RunFolder(out).report_file)
+    if arguments.personalize is not None:
+        print_personalized(out, arguments.personalize, trust=True, write=True)
     return 0
 
 

@@ -10,18 +10,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedwcm.config.class_totals import claimed_counts, class_totals
 from fedwcm.config.components import Components
 from fedwcm.config.device import chosen_device
 from fedwcm.config.model_facts import model_facts
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
+from fedwcm.config.population import largest_cohort, population_of
 from fedwcm.config.resolve import OBJECT, needed
-from fedwcm.config.schema import Component, Config, DataOptions, RunOptions
+from fedwcm.config.schema import PARTITION_DEFAULTS, Component, Config, DataOptions
+from fedwcm.core.batch import Inputs, LazyInputs
 from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator, model_seed
-from fedwcm.core.types import Ints, Population, Vec
+from fedwcm.core.types import Ints, Vec
 from fedwcm.data import DATASETS, Dataset, load_dataset, synthetic
 from fedwcm.data.fingerprint import array_digest, fingerprint
+from fedwcm.data.inputs import are_small, model_inputs
 from fedwcm.data.longtail import long_tail
 from fedwcm.data.normalize import Normalizer, choose_normalizer
 from fedwcm.data.partition import PARTITIONS, Natural, Partition, make_partition
@@ -45,14 +49,12 @@ LOG = logging.getLogger("fedwcm")
 NAMED_IMBALANCE = 0.1
 """Default long tail of named data sets, as in the paper."""
 
-PARTITION_DEFAULTS: dict[str, object] = {"clients": 100, "beta": 0.1}
-
 
 @dataclass(frozen=True, eq=False)
 class LabelledTensors:
     """Samples to evaluate on."""
 
-    inputs: Tensor
+    inputs: Inputs
     labels: Tensor
 
 
@@ -68,6 +70,11 @@ class PartitionedData:
     normalizer: Normalizer
     normalization: str
     """A one-sentence description of the normalizer."""
+
+    @property
+    def are_small(self) -> bool:
+        """Whether the samples are few enough to be prepared for the model in advance."""
+        return are_small(self.dataset.x_train, len(self.train_rows))
 
     @property
     def train_labels(self) -> Ints:
@@ -145,7 +152,7 @@ def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = Tru
     parts = partition(dataset.y_train[rows], generator(seed, Purpose.PARTITION))
     config = replace(config, data=options, partition=component)
     embeds = dataset.is_integer and _embeds(config, objects, dataset, trusted)
-    normalizer, normalization = choose_normalizer(dataset.x_train[rows], options.normalize, embeds=embeds)
+    normalizer, normalization = choose_normalizer(dataset.x_train, options.normalize, rows, embeds=embeds)
     return PartitionedData(config, dataset, rows, val_rows, parts, normalizer, normalization)
 
 
@@ -215,10 +222,12 @@ def assemble(
     federation = source.federation
     few = _few_samples(federation)
     smallest = smallest_batch(config.local.drop_last, config.local.batch_size, network, few)
-    population = _population(config, federation, smallest)
+    claimed = claimed_counts(config, federation)
+    population = population_of(config, federation, class_totals(claimed, config.privacy), smallest)
     require_trainable(federation.samples, population, network, few)
-    choice = choose(config.run.backend, config.run.workers, network, _largest_cohort(config, population), few)
-    trainer = components.trainer(config, choice.forward(network), population)
+    choice = choose(config.run.backend, config.run.workers, network, largest_cohort(config, population), few)
+    noisy = None if config.privacy.epsilon is None else dict(enumerate(claimed))
+    trainer = components.trainer(config, choice.forward(network), population, noisy)
     train_counts: Ints = federation.counts.sum(axis=0)
     for note in filter(None, (source.normalization, choice.note)):
         LOG.info(note)
@@ -291,12 +300,11 @@ def _loaded(config: Config, objects: Objects, trusted: bool, device: torch.devic
     """Return the samples of a data set that is loaded and divided."""
     data = divide(config, objects, trusted=trusted)
     dataset = data.dataset
-    inputs = torch.from_numpy(data.normalizer(dataset.x_train[data.train_rows])).to(device)
     return RunData(
         data.config,
         dataset.input_shape,
         dataset.classes,
-        InMemoryFederation(inputs, data.train_labels, data.parts, dataset.num_classes, data.train_rows),
+        _federation(data, device),
         _tensors(data, dataset.x_test, dataset.y_test, device),
         _validation(data, device),
         data.normalizer,
@@ -304,6 +312,15 @@ def _loaded(config: Config, objects: Objects, trusted: bool, device: torch.devic
         dataset,
         data.client_names,
     )
+
+
+def _federation(data: PartitionedData, device: torch.device) -> InMemoryFederation:
+    """Return the clients: over the rows that are used, or over the whole array if it is too large to be copied."""
+    x, rows, classes = data.dataset.x_train, data.train_rows, data.dataset.num_classes
+    inputs = model_inputs(x, data.normalizer, device, rows, prepared=data.are_small)
+    if isinstance(inputs, LazyInputs):
+        return InMemoryFederation(inputs, data.dataset.y_train, [rows[part] for part in data.parts], classes)
+    return InMemoryFederation(inputs, data.train_labels, data.parts, classes, rows)
 
 
 def _generated(config: Config, device: torch.device) -> RunData:
@@ -330,34 +347,6 @@ def _generated(config: Config, device: torch.device) -> RunData:
     )
 
 
-def _population(config: Config, federation: Federation, smallest: int) -> Population:
-    totals = _class_totals(federation, config.run)
-    return Population(
-        clients=len(federation.samples),
-        classes=len(totals),
-        mean_samples=float(federation.samples.mean()),
-        prior=totals / totals.sum(),
-        rounds=config.run.rounds,
-        epochs=config.local.epochs,
-        batch_size=config.local.batch_size,
-        steps=config.local.steps,
-        momentum=config.local.momentum,
-        nesterov=config.local.nesterov,
-        smallest_batch=smallest,
-        target=config.run.target_shares,
-    )
-
-
-def _class_totals(federation: Federation, options: RunOptions) -> Ints:
-    """Return the samples per class over all clients, summed directly or under homomorphic encryption."""
-    if options.privacy == "he":
-        from fedwcm.privacy import sum_counts
-
-        return sum_counts(federation.counts, key_holders=options.key_holders).totals
-    totals: Ints = federation.counts.sum(axis=0)
-    return totals
-
-
 def _rounds(config: Config, trainer: ClientTrainer, federation: Federation, choice: ExecutionPlan) -> Rounds:
     first = np.array([0])
     network = trainer.forward.network
@@ -379,9 +368,8 @@ def _rounds(config: Config, trainer: ClientTrainer, federation: Federation, choi
 
 
 def _tensors(data: PartitionedData, inputs: NDArray[Any], labels: Ints, device: torch.device) -> LabelledTensors:
-    return LabelledTensors(
-        torch.from_numpy(data.normalizer(inputs)).to(device), torch.from_numpy(labels).to(device)
-    )
+    held = model_inputs(inputs, data.normalizer, device, prepared=data.are_small)
+    return LabelledTensors(held, torch.from_numpy(labels).to(device))
 
 
 def _validation(data: PartitionedData, device: torch.device) -> LabelledTensors | None:
@@ -398,7 +386,3 @@ def _few_samples(federation: Federation) -> Tensor:
     """Return a tiny batch, on which to try the model."""
     shard = federation.shard(0)
     return shard.store.inputs[torch.from_numpy(shard.rows[:2])]
-
-
-def _largest_cohort(config: Config, population: Population) -> int:
-    return max(1, round(config.participation.fraction * population.clients))

@@ -73,13 +73,18 @@ def _convert_union(value: object, kinds: tuple[Any, ...], where: str) -> Any:
                 return convert(value, kind, where)
             except ValueError:
                 continue
-    allowed = " or ".join("none" if k is type(None) else describe(k) for k in kinds)
-    raise ValueError(f"{where} = {value!r} is not allowed: it must be {allowed}")
+    raise ValueError(f"{where} = {value!r} is not allowed: it must be {_either(kinds)}")
+
+
+def _either(kinds: tuple[Any, ...]) -> str:
+    return " or ".join("none" if kind is type(None) else describe(kind) for kind in kinds)
 
 
 def describe(kind: Any) -> str:
     """Return the name of a type for error messages."""
     names = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
+    if get_origin(kind) in (types.UnionType, typing.Union):
+        return _either(get_args(kind))
     if get_origin(kind) is tuple:
         return "a list, each " + describe(get_args(kind)[0])
     if get_origin(kind) is Literal:

@@ -2,17 +2,45 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
+import torch
 from torch import Tensor
 
 from fedwcm.core.types import Ints, Vec
 
 
 @dataclass(frozen=True, eq=False)
-class SampleStore:
-    """Samples held in memory, from which batches are gathered by row."""
+class LazyInputs:
+    """Samples as they are stored, in memory or in a mapped file, and prepared for the model when they are read."""
 
-    inputs: Tensor
+    stored: Tensor
+    prepare: Callable[[Tensor], Tensor]
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def __getitem__(self, rows: slice | Tensor) -> Tensor:
+        return self.prepare(self.stored[rows])
+
+    def index_select(self, dim: int, rows: Tensor) -> Tensor:
+        """Return these rows, as the method of a tensor does."""
+        return self.prepare(self.stored.index_select(dim, rows))
+
+    @property
+    def device(self) -> torch.device:
+        return self.stored.device
+
+
+Inputs: TypeAlias = Tensor | LazyInputs
+"""The inputs of samples, by row."""
+
+
+@dataclass(frozen=True, eq=False)
+class SampleStore:
+    """Samples from which batches are gathered by row."""
+
+    inputs: Inputs
     labels: Tensor
     sample_ids: Tensor
     host_labels: Ints

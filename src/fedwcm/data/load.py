@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedwcm.data.dataset import Dataset
 from fedwcm.data.formats.hub import read_hub
 from fedwcm.data.formats.image_folder import read_image_folder
+from fedwcm.data.formats.npy_folder import is_npy_folder, read_npy_folder
 from fedwcm.data.formats.npz import read_npz
 from fedwcm.data.formats.safety import reading
 from fedwcm.data.formats.table import read_table
@@ -50,8 +51,9 @@ def load_dataset(
     """Load a dataset to train on.
 
     `source` is a name in `DATASETS`, the path of a table (`.csv`, `.tsv`, `.jsonl`, each perhaps with `.gz`, or
-    `.parquet`), of a `.npz` file or of a folder of images, or `hub:ID` for the Hugging Face hub (`hub:PATH` for a
-    folder made with `save_to_disk`). To load a folder that is called like a named dataset, write `./NAME`.
+    `.parquet`), of a `.npz` file or of a folder of images or of `.npy` files, or `hub:ID` for the Hugging Face hub
+    (`hub:PATH` for a folder made with `save_to_disk`). To load a folder that is called like a named dataset, write
+    `./NAME`.
 
     A named dataset is looked for in `data_dir`, in the folder that the environment variable FEDWCM_DATA
     names, in the user's cache and in the folder of Debian's dataset packages; if it is in none and
@@ -181,6 +183,9 @@ def _read_path(path: Path, options: ReadOptions) -> tuple[str, Parts]:
         )
     suffix = table_suffix(path)
     with reading(path):
+        if is_npy_folder(path):
+            options.refuse(str(path), "a folder of .npy files", ())
+            return path.resolve().name, read_npy_folder(path, options)
         if path.is_dir():
             options.refuse(str(path), "a folder of images", FOLDER_OPTIONS)
             return path.resolve().name, read_image_folder(path, options)
@@ -192,5 +197,5 @@ def _read_path(path: Path, options: ReadOptions) -> tuple[str, Parts]:
             return path.stem, read_npz(path, options)
     raise ValueError(
         f"{path}: unknown extension {path.suffix!r}; supported are {', '.join(('.npz', *TABLE_SUFFIXES))}, "
-        f"a folder of images, {HUB}ID, and the names {', '.join(DATASETS)}"
+        f"a folder of images or of .npy files, {HUB}ID, and the names {', '.join(DATASETS)}"
     )

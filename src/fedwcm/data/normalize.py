@@ -1,6 +1,6 @@
 """Inputs as the models take them: images channels first, numbers normalised, integers kept for embeddings."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,8 +12,8 @@ from fedwcm.core.checks import require
 Array = NDArray[Any]
 Normalize = Literal["auto", "standard", "none"] | Sequence[float] | Sequence[Sequence[float]]
 
-CHUNK = 1000
-"""Samples converted at a time: beside the result, memory for so many is taken."""
+CHUNK, CHUNK_VALUES = 1000, 2**20
+"""Samples, and values, converted at a time: beside the result, memory for so many is taken."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,13 +28,13 @@ class Normalizer:
     keeps_integers: bool = False
 
     @classmethod
-    def fit(cls, inputs: Array) -> "Normalizer":
-        """The statistics of these inputs. A channel or column that never varies is only centred."""
-        axes = tuple(range(inputs.ndim - 1))
-        mean = inputs.mean(axis=axes, dtype=np.float64)
-        chunks = (inputs[i : i + CHUNK] for i in range(0, len(inputs), CHUNK))
-        squares = sum(np.square(chunk - mean).sum(axis=axes) for chunk in chunks)
-        std = np.sqrt(squares / (inputs.size / mean.size))
+    def fit(cls, inputs: Array, rows: NDArray[np.int64] | None = None) -> "Normalizer":
+        """The statistics of these inputs, or some rows. A constant channel or column is only centred."""
+        axes, chosen = tuple(range(inputs.ndim - 1)), np.arange(len(inputs)) if rows is None else rows
+        count = len(chosen) * inputs[:1].size / inputs.shape[-1]
+        mean = sum(chunk.sum(axis=axes, dtype=np.float64) for chunk in _chunks(inputs, chosen)) / count
+        squares = sum(_squares(chunk, mean).sum(axis=axes) for chunk in _chunks(inputs, chosen))
+        std = np.sqrt(squares / count)
         return cls(mean.astype(np.float32), np.where(std > 0, std, 1.0).astype(np.float32))
 
     def __call__(self, inputs: Array) -> Array:
@@ -43,15 +43,34 @@ class Normalizer:
         is_image = inputs.ndim == 4
         shape = (len(inputs), inputs.shape[3], *inputs.shape[1:3]) if is_image else inputs.shape
         scaled = np.empty(shape, dtype=np.float32)
-        for i in range(0, len(inputs), CHUNK):
-            chunk = inputs[i : i + CHUNK].astype(np.float32)
+        size = _chunk_size(inputs) if len(inputs) else CHUNK
+        for i in range(0, len(inputs), size):
+            chunk = inputs[i : i + size].astype(np.float32)
             chunk -= self.mean
             chunk /= self.std
-            scaled[i : i + CHUNK] = np.moveaxis(chunk, -1, 1) if is_image else chunk
+            scaled[i : i + size] = np.moveaxis(chunk, -1, 1) if is_image else chunk
         return scaled
 
 
-def choose_normalizer(inputs: Array, how: Normalize, *, embeds: bool = False) -> tuple[Normalizer, str]:
+def _chunks(inputs: Array, rows: NDArray[np.int64]) -> Iterator[Array]:
+    """These rows, a few at a time: never copied as a whole, which matters if they are mapped from a file."""
+    size = _chunk_size(inputs)
+    for i in range(0, len(rows), size):
+        yield inputs[rows[i : i + size]]
+
+
+def _squares(chunk: Array, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    difference = chunk - mean
+    return np.square(difference, out=difference)
+
+
+def _chunk_size(inputs: Array) -> int:
+    return min(CHUNK, max(1, CHUNK_VALUES // inputs[:1].size))
+
+
+def choose_normalizer(
+    inputs: Array, how: Normalize, rows: NDArray[np.int64] | None = None, *, embeds: bool = False
+) -> tuple[Normalizer, str]:
     """The normalizer for these training inputs, and a sentence on what it does, for the log.
 
     Args:
@@ -60,6 +79,7 @@ def choose_normalizer(inputs: Array, how: Normalize, *, embeds: bool = False) ->
             units of the data (0 to 255 for ordinary images), each a number or one per channel or column; or
             `auto`: integers that are not pixels stay integers if the model embeds them, everything else is
             `standard`.
+        rows: those that are trained on; by default all.
         embeds: whether the model looks its inputs up in an embedding.
     """
     per = "channel" if inputs.ndim > 2 else "column"
@@ -73,8 +93,9 @@ def choose_normalizer(inputs: Array, how: Normalize, *, embeds: bool = False) ->
     if how in ("auto", "standard"):
         note = ". They are integers: if they are ids and not measurements, use a model with an embedding"
         hint = note if is_integer and how == "auto" else ""
-        text = f"standardised per {per} by mean and standard deviation of {len(inputs)} training samples"
-        return Normalizer.fit(inputs), f"inputs: {text}{hint}"
+        used = len(inputs) if rows is None else len(rows)
+        text = f"standardised per {per} by mean and standard deviation of {used} training samples"
+        return Normalizer.fit(inputs, rows), f"inputs: {text}{hint}"
     mean, std = _fixed(how, inputs.shape[-1])
     return Normalizer(mean, std), f"inputs: normalised with the mean and standard deviation given, per {per}"
 

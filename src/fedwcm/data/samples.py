@@ -15,6 +15,9 @@ from fedwcm.data.split import client_split, stratified_split
 
 Codes = NDArray[np.int64]
 
+MOVED = 1000
+"""Samples moved at a time."""
+
 
 @dataclass(frozen=True, eq=False)
 class Samples:
@@ -44,6 +47,7 @@ class Parts:
 
     Without `test`, a test part is drawn from `train`, which may have no rows where the source has no training
     part. With `classes`, integer labels are positions in it; without, the classes are the sorted unique labels.
+    Arrays that are `owned` by the reader, and by nobody else, may be rearranged.
     """
 
     train: Samples
@@ -51,6 +55,7 @@ class Parts:
     classes: tuple[str, ...] | None = None
     val: Samples | None = None
     encoding: Encoding = field(default_factory=Encoding)
+    owned: bool = False
 
     def present(self) -> dict[str, Samples]:
         """The parts that there are, by name."""
@@ -122,7 +127,7 @@ def build_rows(name: str, parts: Parts, options: ReadOptions) -> Rows:
         _check_lengths(f"{name}: {part} part", samples)
     only_test = "test" in present and not options.whole
     chosen = {part: held for part, held in present.items() if part == "test" or not only_test}
-    x = np.concatenate([matched(f"{name}: {part} features", held.x, schema) for part, held in chosen.items()])
+    x = _joined([matched(f"{name}: {part} features", held.x, schema) for part, held in chosen.items()])
     if len(x) == 0:
         raise ValueError(f"{name} holds no samples")
     y = None
@@ -141,7 +146,25 @@ def draw_test(name: str, parts: Parts, options: ReadOptions) -> Parts:
         text = f"{name} has no test part: {options.test_fraction:.0%} of each class of train is drawn for it"
         warnings.warn(f"{text}; its validation part is for validation only", stacklevel=4)
     keep, held_out = draw_rows(name, parts.train.labels, parts.train.client, options)
-    return replace(parts, train=parts.train.take(keep), test=parts.train.take(held_out))
+    test = parts.train.take(held_out)
+    train = _moved_to_front(parts.train, keep) if parts.owned else parts.train.take(keep)
+    return replace(parts, train=train, test=test)
+
+
+def _moved_to_front(samples: Samples, rows: Codes) -> Samples:
+    """These rows, in ascending order, without a second copy: they overwrite those that are not wanted."""
+    if not samples.x.flags.writeable:
+        return samples.take(rows)
+    for start in range(0, len(rows), MOVED):
+        chosen = rows[start : start + MOVED]
+        samples.x[start : start + len(chosen)] = samples.x[chosen]
+    others = (None if values is None else values[rows] for values in (samples.y, samples.client, samples.ids))
+    return Samples(samples.x[: len(rows)], *others)
+
+
+def _joined(arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    """The arrays as one; a single one is not copied."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def draw_rows(

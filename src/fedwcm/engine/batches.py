@@ -97,12 +97,13 @@ def whole(shards: Sequence[Shard], chunk: int) -> Iterator[Batch]:
 
 def gather(store: SampleStore, rows: Tensor, sizes: Ints) -> Batch:
     """Return the batch at these rows `(K, b)`; only the first `sizes[k]` of client k count."""
+    flat = rows.reshape(-1)  # index_select is several times faster than indexing with a matrix
+    inputs = store.inputs.index_select(0, flat)
+    inputs = inputs.view(*rows.shape, *inputs.shape[1:])
     weight = None
     if sizes.min() < rows.shape[1]:
         lengths = torch.from_numpy(np.asarray(sizes)).to(rows.device)[:, None]
-        weight = (torch.arange(rows.shape[1], device=rows.device) < lengths).to(store.inputs.dtype)
-    flat = rows.reshape(-1)  # index_select is several times faster than indexing with a matrix
-    inputs = store.inputs.index_select(0, flat).view(*rows.shape, *store.inputs.shape[1:])
+        weight = (torch.arange(rows.shape[1], device=rows.device) < lengths).to(inputs.dtype)
     return Batch(inputs, store.labels.index_select(0, flat).view(rows.shape), weight, rows, store)
 
 
@@ -114,7 +115,7 @@ def _joined(shards: Sequence[Shard]) -> tuple[SampleStore, list[Ints]]:
     own = [shard.store for shard in shards]
     offsets = np.cumsum([0] + [len(r.host_labels) for r in own[:-1]])
     joined = SampleStore(
-        torch.cat([r.inputs for r in own]),
+        torch.cat([r.inputs[:] for r in own]),
         torch.cat([r.labels for r in own]),
         torch.cat([r.sample_ids for r in own]),
         np.concatenate([r.host_labels for r in own]),

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from fedwcm.core.batch import Inputs
 from fedwcm.core.types import Ints, Vec
 from fedwcm.engine.network import Network
 
@@ -27,7 +28,7 @@ class Evaluation:
     correct: NDArray[np.bool_]
 
 
-def evaluate(network: Network, x: Vec, buffers: Vec, inputs: Tensor, labels: Tensor, classes: int) -> Evaluation:
+def evaluate(network: Network, x: Vec, buffers: Vec, inputs: Inputs, labels: Tensor, classes: int) -> Evaluation:
     """Run the model over all samples, in evaluation mode."""
     network.point_parameters(x)
     network.point_buffers(buffers.clone())

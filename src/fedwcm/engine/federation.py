@@ -4,9 +4,8 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from fedwcm.core.batch import SampleStore, Shard
+from fedwcm.core.batch import Inputs, SampleStore, Shard
 from fedwcm.core.types import Ints
 
 
@@ -27,7 +26,7 @@ class InMemoryFederation:
     """A federation over one data set in memory, divided among clients by row."""
 
     def __init__(
-        self, inputs: Tensor, labels: Ints, parts: list[Ints], classes: int, sample_ids: Ints | None = None
+        self, inputs: Inputs, labels: Ints, parts: list[Ints], classes: int, sample_ids: Ints | None = None
     ) -> None:
         ids = np.arange(len(labels)) if sample_ids is None else sample_ids
         device = inputs.device

@@ -30,9 +30,12 @@ FedWCM-X is for clients of unequal size:
 
 Every client's path then has the length η_l·B̂, and with `momentum_norm="exact"` the normaliser is the 1/(η_l B̂) of
 the algorithm box and the gain is exactly 1 − α. The printed weights sum to about 1/m for m clients, which divides
-the step by the number of sampled clients.
+the step by the number of sampled clients. A client far below the mean size trains at a multiple of the learning
+rate, which can make it diverge; `rate_limit=1` only lowers rates, for which alone the text gives a reason (large
+clients take too many steps). The gain is 1 − α with any rates.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -98,14 +101,16 @@ class WCM(ClientStatistics, FedCM):
             report["deviation"] = local_deviations(counts, population.target)
         return report
 
+    def statistics_range(self, population: Population) -> Mapping[str, tuple[float, float]]:
+        """Return the bounds of a client's numbers; a client's own distance from the target may also be 0."""
+        local = {"score": self.score == "local", "deviation": True}
+        bounds = super().statistics_range(population)
+        return {key: (0.0 if local[key] else least, most) for key, (least, most) in bounds.items()}
+
     def with_statistics(self, s: State, statistics: Report) -> State:
         """Return the state with ŝ, the mean score of all clients, and the mean of what else they reported."""
         means = {f"mean_{key}": torch.tensor(np.mean(values)) for key, values in statistics.items()}
         return {**s, **means}
-
-    def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
-        upload, report, c = super().finish(w, c, ctx)
-        return upload, {**report, **self.client_statistics(ctx.clients.counts, ctx.population)}, c
 
     def weights(self, s: State, cohort: Cohort) -> Floats:
         """Return w_k (Eq. 4)."""
@@ -162,19 +167,29 @@ class FedWCMX(LocalRates, FedWCM):
 
     Args:
         normalize: renormalise the weights to sum to 1; `false` is the printed form.
+        rate_limit: largest learning rate of a client, as a multiple of `local.lr`; `none` is the printed form.
     """
 
     name: ClassVar[str] = "fedwcm-x"
 
     normalize: bool = True
+    rate_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        limit = self.rate_limit
+        require(limit is None or limit > 0, "rate_limit", limit, "positive or none")
 
     def starting_gain(self, population: Population, samples: Ints) -> float:
         if self.momentum_norm == "exact":
             return 1.0 - self.alpha
-        return (1.0 - self.alpha) * self._reference(population) / population.nominal_steps
+        path = population.path(population.local_steps(samples))
+        length = float((path * self._rate_factors(population, path)).mean())
+        return (1.0 - self.alpha) * length / population.nominal_steps
 
     def local_lr(self, ctx: Context) -> Floats:
-        return ctx.learning_rates * self._reference(ctx.population) / ctx.population.path(ctx.clients.steps)
+        path = ctx.population.path(ctx.clients.steps)
+        return ctx.learning_rates * self._rate_factors(ctx.population, path)
 
     def weights(self, s: State, cohort: Cohort) -> Floats:
         share = mean_weights("samples", cohort)
@@ -183,6 +198,7 @@ class FedWCMX(LocalRates, FedWCM):
         weights = super().weights(s, cohort) * share
         return weights / weights.sum() if self.normalize else weights
 
-    def _reference(self, population: Population) -> float:
-        """Return the length of the path of a client of mean size at a learning rate of 1."""
-        return float(population.path(np.array(population.reference_steps)))
+    def _rate_factors(self, population: Population, path: Floats) -> Floats:
+        """Return B̂ / B_k, or with momentum the ratio of the paths, up to the limit."""
+        factors: Floats = population.path(np.array(population.reference_steps)) / path
+        return factors if self.rate_limit is None else np.minimum(factors, self.rate_limit)

@@ -44,9 +44,10 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Curves(Figure):
-    """Lines over rounds.
+    """Lines over rounds, or over an option.
 
     Args:
+        log_x: whether the horizontal axis is logarithmic.
         bounds: the range of possible values; None for no upper limit.
         mark: a reference value, drawn as a horizontal line.
     """
@@ -56,6 +57,7 @@ class Curves(Figure):
     curves: Sequence[Curve] = ()
     y_label: str
     x_label: str = "round"
+    log_x: bool = False
     right_label: str | None = None
     bounds: tuple[float, float | None] | None = None
     mark: float | None = None

@@ -8,6 +8,7 @@ from string import Template
 
 from fedwcm import __version__
 from fedwcm.reports.figures import Figure, Heatmap
+from fedwcm.reports.page_sweep import sweep_section
 from fedwcm.reports.page_table import results
 from fedwcm.reports.report import ReportContent
 
@@ -22,9 +23,7 @@ def page(content: ReportContent) -> str:
         style=_asset("page.css"),
         opening=_opening(content),
         sidebar=_sidebar(content),
-        main="\n".join(
-            ["" if content.table is None else results(content.table), _figures(content), _options(content)]
-        ),
+        main="\n".join(section(content) for section in (_results, _sweep, _figures, _options)),
         report=_json(content),
         vendor=files("fedwcm.reports").joinpath("vendor", "echarts.min.js").read_text(encoding="utf-8"),
         theme=_asset("theme.js"),
@@ -54,6 +53,7 @@ def _json(content: ReportContent) -> str:
 
 def _sidebar(content: ReportContent) -> str:
     targets = [("results", "Results")] if content.table else []
+    targets += [("sweep", "What the options do")] if content.sweep else []
     targets += [(figure.key, figure.title) for figure in content.figures] + [("options", "Options")]
     links = "".join(f'<li><a href="#{escape(key)}">{escape(title)}</a></li>' for key, title in targets)
     return f"""<aside class="sidebar">
@@ -102,6 +102,14 @@ def _opening(content: ReportContent) -> str:
 
 def _paragraphs(sentences: Sequence[str]) -> str:
     return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
+
+
+def _results(content: ReportContent) -> str:
+    return results(content.table) if content.table else ""
+
+
+def _sweep(content: ReportContent) -> str:
+    return sweep_section(content.sweep) if content.sweep else ""
 
 
 def _figures(content: ReportContent) -> str:

@@ -106,7 +106,7 @@ def _curves(axes: Any, figure: Curves, content: ReportContent) -> None:
             band = np.array(curve.spread, dtype=float)
             low, high = _within(figure.bounds, y - band), _within(figure.bounds, y + band)
             target.fill_between(x, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
-    axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
+    axes.set(xlabel=figure.x_label, ylabel=figure.y_label, xscale="log" if figure.log_x else "linear")
     if right is not None:
         right.set_ylabel(figure.right_label)
         right.spines["right"].set_visible(True)

@@ -10,6 +10,7 @@ from fedwcm.reports.figures import Figure
 from fedwcm.reports.load import MethodRuns, differing
 from fedwcm.reports.run_figures import run_figures
 from fedwcm.reports.series import milestones
+from fedwcm.reports.sweep import Sweep, sweep_figures, sweep_of
 from fedwcm.reports.table import Row, columns_of, rows_of
 from fedwcm.reports.verdicts import comparison_headline
 
@@ -37,6 +38,7 @@ class ReportContent:
         styles: the methods in the order in which they get colours: those that are shown together come first.
         options: the options that all runs share.
         differences: the other options, with one value per method.
+        sweep: what the options do that a grid has varied.
     """
 
     title: str
@@ -52,6 +54,7 @@ class ReportContent:
     figures: list[Figure]
     options: dict[str, str]
     differences: dict[str, list[str]]
+    sweep: Sweep | None = None
 
 
 def report_content(groups: Sequence[MethodRuns], limit: int, target: float | None = None) -> ReportContent:
@@ -71,13 +74,16 @@ def report_content(groups: Sequence[MethodRuns], limit: int, target: float | Non
         best=best,
         styles=[*best, *(group.label for group in groups if group.label not in best)],
         table=None if alone else _table(groups, target),
-        figures=run_figures(runs[0], limit) if alone else comparison_figures(groups, limit),
+        figures=run_figures(runs[0], limit)
+        if alone
+        else [*sweep_figures(groups), *comparison_figures(groups, limit)],
         options={
             key: str(value)
             for key, value in sorted(settings.items())
             if key not in keys and (alone or key != "run.seed")
         },
         differences={key: [str(group.settings.get(key, "–")) for group in groups] for key in keys},
+        sweep=None if alone else sweep_of(groups),
     )
 
 

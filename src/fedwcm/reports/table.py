@@ -108,7 +108,7 @@ def _ranked(task: Task, positions: dict[str, int]) -> list[Row]:
             task=task.name,
             runs=len(group.runs),
             diverged=group.diverged,
-            values={column: _spread(group, column) for column in COLUMNS},
+            values={column: spread_of(group, column) for column in COLUMNS},
             best=frozenset(column for column in COLUMNS if group.label in tied[column]),
             verdict=verdicts[group.label],
         )
@@ -177,7 +177,7 @@ def _tied(task: Task, column: str) -> set[str]:
     found = pairs(task, column)
     if not found:
         return set()
-    means = {group.label: value.mean for group in task.groups if (value := _spread(group, column)) is not None}
+    means = {group.label: value.mean for group in task.groups if (value := spread_of(group, column)) is not None}
     if len(set(means.values())) == 1:
         return set()
     best = found[0].method
@@ -188,6 +188,7 @@ def _tied(task: Task, column: str) -> set[str]:
     return {best} | {pair.other for pair in others if not pair.distinguishable}
 
 
-def _spread(group: MethodRuns, column: str) -> Spread | None:
+def spread_of(group: MethodRuns, column: str) -> Spread | None:
+    """Mean and spread of a column over a group's runs; None if no run has it."""
     values = [value for run in group.runs if (value := number_of(run, column)) is not None]
     return spread(values) if values else None

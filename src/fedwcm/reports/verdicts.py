@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.statistics import Difference, Spread, spread
+from fedwcm.reports.sweep import ON_TEST, ON_VALIDATION, best_settings, has_validation, tuned_options
 from fedwcm.reports.table import (
     FIRST,
     TASK_SECTIONS,
@@ -26,8 +27,14 @@ MOST_NAMED = 6
 
 def comparison_headline(groups: Sequence[MethodRuns]) -> list[str]:
     """What a comparison shows, a paragraph per task."""
-    tasks = tasks_of(groups)
-    return [(f"{task.name}: " if len(tasks) > 1 else "") + " ".join(_sentences(task)) for task in tasks]
+    tasks, tuned = tasks_of(groups), tuned_options(groups)
+    said = [
+        (f"{task.name}: " if len(tasks) > 1 else "") + " ".join(_sentences(best_settings(task) if tuned else task))
+        for task in tasks
+    ]
+    if not tuned:
+        return said
+    return [*said, ON_VALIDATION if all(map(has_validation, tasks)) else ON_TEST]
 
 
 def verdict_records(groups: Sequence[MethodRuns]) -> list[dict[str, object]]:

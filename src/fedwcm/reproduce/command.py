@@ -14,7 +14,7 @@ from fedwcm.reproduce.cells import Cell, Scope, expand
 from fedwcm.reproduce.estimate import duration, seconds_here, seconds_on_gpu
 from fedwcm.reproduce.pages import Pages, write_pages
 from fedwcm.reproduce.presets import load_preset, preset_names
-from fedwcm.reproduce.store import ResultStore, read_run
+from fedwcm.reproduce.store import ResultStore
 from fedwcm.reproduce.untrained import write_untrained
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.lock import locked
@@ -111,6 +111,3 @@ def _harvest(cells: Iterable[Cell], store: ResultStore, work: Path) -> None:
         if folder.finished:
             with suppress(OSError):
                 shutil.rmtree(folder.path)
-
-
-__all__ = ["Line", "Scope", "listing", "read_run", "reproduce"]

@@ -25,7 +25,9 @@ def _division(preset: Preset, scope: Scope, folder: Path) -> Pages:
     counts: dict[str, Ints] = {}
     classes: tuple[str, ...] = ()
     for value in preset.grid["partition"]:
-        settings = overlay(preset.settings_on(dataset), settings_from(None, None, None, {"partition": value}))
+        common = preset.settings_on(dataset)
+        kept = {key: common[key] for key in ("partition.clients", "partition.beta")}
+        settings = overlay(common, settings_from(None, None, kept, {"partition": value}))
         settings = overlay(settings, {"run.seed": (scope.seeds or preset.seeds)[0], **(scope.settings or {})})
         data = divide(from_settings(settings))
         counts[str(value)] = counts_of(data.parts, data.train_labels, data.dataset.num_classes)

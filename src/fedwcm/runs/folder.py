@@ -24,6 +24,7 @@ class RunFolder:
         self.split_file = path / "split.json"
         self.model_file = path / "model.safetensors"
         self.last_model_file = path / "model-last.safetensors"
+        self.personalized_file = path / "personalized.json"
         self.federation_file = path / "federation.json"
         self.report_file = path / REPORT
         self.checkpoints = path / "checkpoints"

@@ -252,6 +252,25 @@ class EvaluationRecord(JsonRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PersonalizationRecord(JsonRecord):
+    """A trained model at each client, before and after the client has fine-tuned it: `personalized.json`.
+
+    Args:
+        epochs, layers, lr: how it was fine-tuned.
+        before, after: mean over the clients, worst decile and standard deviation, as in a `RoundRecord`.
+        client_accuracy_before, client_accuracy: accuracy of each client on its own test samples, by its name.
+    """
+
+    epochs: int
+    layers: str
+    lr: float
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+    client_accuracy_before: Mapping[str, float]
+    client_accuracy: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ComparisonIndex(JsonRecord):
     """The runs of a comparison: `comparison.json`.
 

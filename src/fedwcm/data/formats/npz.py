@@ -3,6 +3,7 @@
 import math
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def read_npz(path: Path, options: ReadOptions = ReadOptions()) -> Parts:  # noqa
     Optional: `classes` (names; integer labels are then positions in it), and who holds each training
     sample as `client_train` (beside `x_train`, with `client_test` for the test samples) or `client` (beside `x`).
     """
-    return array_parts(str(path), read_arrays(path), options)
+    return replace(array_parts(str(path), read_arrays(path), options), owned=True)
 
 
 def array_parts(where: str, arrays: Mapping[str, NDArray[Any]], options: ReadOptions) -> Parts:
@@ -84,8 +85,15 @@ def _key(member: zipfile.ZipInfo) -> str:
 def _read_array(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
     where = f"{path}: array {_key(member)!r}"
     with archive.open(member) as content:
-        shape, dtype = _read_header(where, content)
-        size, claimed = member.file_size - content.tell(), math.prod(shape) * dtype.itemsize
+        check_header(where, content, member.file_size)
+    with archive.open(member) as content:
+        return check_text(where, npy.read_array(content, allow_pickle=False))
+
+
+def check_header(where: str, content: Any, total: int) -> None:
+    """Refuse an array in a stream of `total` bytes that is not of numbers or text, or not of the claimed size."""
+    shape, dtype = _read_header(where, content)
+    size, claimed = total - content.tell(), math.prod(shape) * dtype.itemsize
     if dtype.kind not in KINDS:
         raise ValueError(
             f"{where} is of type {dtype!s:.40}: arrays hold numbers or text (arrays of Python objects are not "
@@ -93,11 +101,6 @@ def _read_array(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -
         )
     if min(shape, default=0) < 0 or claimed != size:
         raise ValueError(f"{where} holds {size} bytes, which do not fit its shape {shape!s:.100} of {dtype!s:.40}")
-    with archive.open(member) as content:
-        values: NDArray[Any] = npy.read_array(content, allow_pickle=False)
-    if dtype.kind == "U" and values.size and dtype.itemsize:
-        _check_text(where, values.reshape(-1))
-    return values
 
 
 def _read_header(where: str, content: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -119,10 +122,13 @@ def _refuse_unknown(where: str, arrays: Mapping[str, NDArray[Any]], known: tuple
             raise ValueError(f"{where}: unknown array {key!r:.100}{hint}; known are {', '.join(known)}")
 
 
-def _check_text(where: str, values: NDArray[Any]) -> None:
-    """Refuse numbers that are no characters: NumPy takes them, and fails where the text is used."""
-    codes = np.ascontiguousarray(values).view(
+def check_text(where: str, values: NDArray[Any]) -> NDArray[Any]:
+    """Return the array; refuse numbers that are no characters: NumPy takes them, and fails where text is used."""
+    if values.dtype.kind != "U" or not values.size or not values.dtype.itemsize:
+        return values
+    codes = np.ascontiguousarray(values.reshape(-1)).view(
         np.uint32 if values.dtype.isnative else values.dtype.byteorder + "u4"
     )
     if (codes > MAX_CODE_POINT).any() or ((codes >= SURROGATES[0]) & (codes <= SURROGATES[1])).any():
         raise ValueError(f"{where} holds text with characters that do not exist")
+    return values

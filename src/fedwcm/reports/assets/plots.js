@@ -38,9 +38,9 @@ const plots = (() => {
       legend: legend(figure, names, theme, context),
       grid: { left: 58, right: figure.right_label ? 58 : 18, top: 40, bottom: 44 },
       xAxis: axis(figure.x_label, theme, {
-        type: "value",
+        type: figure.log_x ? "log" : "value",
         nameGap: 26,
-        minInterval: 1,
+        ...(figure.x_label === "round" ? { minInterval: 1 } : {}),
         min: ({ min, max }) => (min < max ? min : min - 1),
         max: ({ min, max }) => (min < max ? max : max + 1),
         splitLine: { show: false },

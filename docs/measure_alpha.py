@@ -1,0 +1,102 @@
+"""Write the alpha map of docs/results/README.md from the runs in `results`: which α is best where.
+
+fedwcm reproduce alpha-map --dataset fashion-mnist --fraction 0.4 --seeds 10 --pages docs/results
+python docs/measure_alpha.py --fraction 0.4 --seeds 10
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from docs.generated import write_blocks
+
+from fedwcm.balance import adaptive_alpha, discrepancy, local_deviations
+from fedwcm.core.rng import Purpose, generator
+from fedwcm.data.longtail import class_counts
+from fedwcm.data.partition import counts_of, make_partition
+from fedwcm.reproduce.cells import Scope, expand
+from fedwcm.reproduce.presets import load_preset
+from fedwcm.reproduce.store import ResultStore, read_run
+
+PAGE = Path(__file__).parent / "results" / "README.md"
+DATASET, CLASS_SAMPLES, CLIENTS = "fashion-mnist", 6000, 100
+RULES = ("D", "local deviation", "both", "0.5")
+
+
+def main() -> None:
+    """Write the map."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fraction", type=float, default=1.0)
+    parser.add_argument("--seeds", default="10,11,12")
+    parser.add_argument("--results", default="results")
+    given = parser.parse_args()
+    seeds = [int(seed) for seed in given.seeds.split(",")]
+    scope = Scope(datasets=[DATASET], seeds=seeds, fraction=given.fraction)
+    write_blocks(PAGE, {"alpha-map": _lines(scope, measured(scope, Path(given.results)))})
+
+
+def measured(scope: Scope, results: Path) -> dict[tuple[str, str], dict[float, float]]:
+    """Mean accuracy of the last ten evaluations by (IF, β) and α, where every α and seed was run."""
+    store, found = ResultStore(results), dict[tuple[str, str], dict[float, list[float]]]()
+    cells = expand(load_preset("alpha-map"), scope)
+    for cell in cells:
+        path = store.find(cell)
+        if path is None:
+            continue
+        accuracy = read_run(path).summary.last_mean_accuracy
+        place = found.setdefault((cell.point["imbalance"], cell.point["beta"]), {})
+        place.setdefault(float(cell.point["method"].removeprefix("α ")), []).append(accuracy or 0.0)
+    alphas = len(load_preset("alpha-map").methods)
+    whole = {
+        place: values
+        for place, values in found.items()
+        if len(values) == alphas and all(len(v) == len(scope.seeds) for v in values.values())
+    }
+    return {place: {a: float(np.mean(v)) for a, v in values.items()} for place, values in whole.items()}
+
+
+def predictions(imbalance: float, beta: str, seed: int) -> dict[str, float]:
+    """α by each rule, with q = 1."""
+    labels = np.repeat(np.arange(10), class_counts(np.full(10, CLASS_SAMPLES), imbalance))
+    options = {"clients": CLIENTS} if beta == "iid" else {"clients": CLIENTS, "beta": float(beta)}
+    partition = make_partition("iid" if beta == "iid" else "equal", **options)
+    counts = counts_of(partition(labels, generator(seed, Purpose.PARTITION)), labels, 10)
+    d, local = discrepancy(counts), float(local_deviations(counts).mean())
+    exponents = {"D": d, "local deviation": local, "both": (d + local) / 2}
+    return {**{rule: adaptive_alpha(e, 1.0, 1.0) for rule, e in exponents.items()}, "0.5": 0.5}
+
+
+def _lines(scope: Scope, accuracies: Mapping[tuple[str, str], Mapping[float, float]]) -> list[str]:
+    if not accuracies:
+        return ["Not run yet."]
+    alphas = sorted(next(iter(accuracies.values())))
+    head = ["IF", "β", *(f"α {alpha:g}" for alpha in alphas), "best α", *(f"by {rule}" for rule in RULES)]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lost: dict[str, list[float]] = {rule: [] for rule in RULES}
+    for (imbalance, beta), values in accuracies.items():
+        best = max(values, key=lambda alpha: values[alpha])
+        rules = _mean_predictions(float(imbalance), beta, scope.seeds)
+        for rule, alpha in rules.items():
+            lost[rule].append(values[best] - float(np.interp(alpha, alphas, [values[a] for a in alphas])))
+        cells = [f"**{values[a]:.3f}**" if a == best else f"{values[a]:.3f}" for a in alphas]
+        row = [imbalance, beta, *cells, f"{best:g}", *(f"{rules[rule]:.2f}" for rule in RULES)]
+        lines.append("| " + " | ".join(row) + " |")
+    mean = ", ".join(f"{rule} {100 * np.mean(values):.1f}" for rule, values in lost.items())
+    rounds = expand(load_preset("alpha-map"), scope)[0].settings["run.rounds"]
+    seeds = ", ".join(map(str, scope.seeds))
+    about = (
+        f"Exact FedCM on Fashion-MNIST, {rounds} rounds, seeds {seeds}, mean of the last ten evaluations. "
+        "The last columns are the α of each rule, α = 0.1 + 0.9 (1 − e^(−exponent)), with D, the clients' mean "
+        "local deviation or the mean of both as exponent, and a constant."
+    )
+    return [about, "", *lines, "", f"Points lost against the best α, mean over the rows: {mean}."]
+
+
+def _mean_predictions(imbalance: float, beta: str, seeds: Sequence[int]) -> dict[str, float]:
+    each = [predictions(imbalance, beta, seed) for seed in seeds]
+    return {rule: float(np.mean([values[rule] for values in each])) for rule in RULES}
+
+
+if __name__ == "__main__":
+    main()

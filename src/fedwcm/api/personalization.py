@@ -1,0 +1,138 @@
+"""`fedwcm.personalize`: how well a trained model does at each client after the client has fine-tuned it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from fedwcm.api.trained import trained
+from fedwcm.api.types import ClientsLike, DataLike, ModelLike
+from fedwcm.config.build import Experiment, build
+from fedwcm.config.fine_tuning import FineTuning
+from fedwcm.config.objects import Objects
+from fedwcm.config.schema import Config
+from fedwcm.core.types import Floats, Vec
+from fedwcm.engine.client import Broadcast
+from fedwcm.engine.evaluate import evaluate
+from fedwcm.engine.fine_tuning import fine_tune, fine_tuner
+from fedwcm.metrics.clients import OnOwnSamples, named, spread_over_clients
+from fedwcm.privacy.options import PrivacyOptions
+from fedwcm.runs.files import replace_file
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.records import PersonalizationRecord
+
+
+def personalize(
+    folder: str | Path,
+    *,
+    epochs: int = 1,
+    layers: Literal["all", "head"] = "all",
+    lr: float | None = None,
+    dataset: DataLike | None = None,
+    clients: ClientsLike | None = None,
+    model: ModelLike | None = None,
+    trust: bool = False,
+    write: bool = False,
+) -> PersonalizationRecord:
+    """Fine-tune a run's model at each client, on its training samples, and test it on its own test samples.
+
+    The data must have clients of their own, which have training samples and test samples: see `test_clients` in
+    `fedwcm.evaluate`. Every client starts from the model of the run, and trains as in a round of FedAvg with the
+    run's loss, sampler and batch size.
+
+    Args:
+        folder: the run's folder.
+        epochs: passes over a client's training samples.
+        layers: `all`, or `head`: the final linear layer alone.
+        lr: learning rate; by default the run's (`local.lr`).
+        dataset: the run's data, if it was an object or has moved.
+        clients: the client of every training sample, if the run was given it.
+        model: what takes the trained weights, as in `fedwcm.load`.
+        trust: import what the folder names as `package.module:Name`.
+        write: write the record to `personalized.json` in the folder.
+    """
+    options = FineTuning(epochs=epochs, layers=layers, lr=lr)
+    run_folder = RunFolder(Path(folder))
+    found = trained(run_folder.path, model, trust)
+    config, objects = _as_it_was(run_folder.config(), dataset, clients, model)
+    experiment = build(config, objects, trusted=trust or isinstance(model, str))
+    try:
+        if experiment.facts.fingerprint != found.fingerprint:
+            raise ValueError(f"these are not the data that the run in {folder} was trained on")
+        experiment.network.module.load_state_dict(found.module.state_dict())
+        record = _fine_tuned(experiment, options, *experiment.network.initial())
+    finally:
+        experiment.rounds.backend.close()
+    if write:
+        replace_file(run_folder.personalized_file, json.dumps(record.to_json(), indent=2) + "\n")
+    return record
+
+
+def _as_it_was(
+    config: Config, dataset: DataLike | None, clients: ClientsLike | None, model: ModelLike | None
+) -> tuple[Config, Objects]:
+    """The configuration and the objects of the run, for one process."""
+    config = replace(config, run=replace(config.run, backend="sequential"), privacy=PrivacyOptions())
+    given: dict[str, Any] = {"client_ids": clients}
+    if isinstance(dataset, (str, Path)):
+        config = replace(config, data=replace(config.data, dataset=str(dataset)))
+    else:
+        given["dataset"] = dataset
+    if isinstance(model, str):
+        config = replace(config, model=replace(config.model, name=model))
+    else:
+        given["model"] = model
+    return config, Objects(**given)
+
+
+def _fine_tuned(experiment: Experiment, options: FineTuning, x: Vec, buffers: Vec) -> PersonalizationRecord:
+    test, owners = experiment.test, experiment.test_clients
+    members = _members(experiment)
+    assert test is not None
+    assert owners is not None
+    rate = options.lr or experiment.config.local.lr
+    sent = Broadcast(experiment.config.run.rounds, x, buffers, {}, rate)
+    trainer = fine_tuner(experiment.rounds.trainer, options.epochs, options.layers)
+    before, after = np.empty(len(members)), np.empty(len(members))
+    for i, (name, client) in enumerate(members.items()):
+        rows = torch.from_numpy(np.flatnonzero(owners == name)).to(test.labels.device)
+        tuned = fine_tune(trainer, client, experiment.rounds.federation.shard(client), sent)
+        before[i], after[i] = (_accuracy(experiment, model, rows) for model in ((x, buffers), tuned))
+    names = tuple(members)
+    return PersonalizationRecord(
+        epochs=options.epochs,
+        layers=options.layers,
+        lr=rate,
+        before=spread_over_clients(before),
+        after=spread_over_clients(after),
+        client_accuracy_before=named(before, names),
+        client_accuracy=named(after, names),
+    )
+
+
+def _members(experiment: Experiment) -> dict[str, int]:
+    """The clients that have training samples and test samples: their names and numbers."""
+    if not experiment.client_names or experiment.test_clients is None:
+        raise ValueError(
+            "personalization needs clients that the data names, in its training and its test samples: a client "
+            "column (--client), or clients in the arrays; here a partition made the clients"
+        )
+    tested = set(OnOwnSamples.of(experiment.test_clients).names)
+    members = {name: i for i, name in enumerate(experiment.client_names) if name in tested}
+    if not members:
+        raise ValueError(
+            "personalization needs training samples of those who are tested: here whole clients were held out "
+            "(data.test_clients)"
+        )
+    return members
+
+
+def _accuracy(experiment: Experiment, model: tuple[Vec, Vec], rows: torch.Tensor) -> Floats:
+    assert experiment.test is not None
+    inputs, labels = experiment.test.inputs[rows], experiment.test.labels[rows]
+    tested = evaluate(experiment.network, *model, inputs, labels, len(experiment.train_counts))
+    accuracy: Floats = tested.correct.mean()
+    return accuracy

@@ -1,0 +1,28 @@
+"""The facts about a federation that a run starts from."""
+
+from fedwcm.config.schema import Config
+from fedwcm.core.types import Ints, Population
+from fedwcm.engine.federation import Federation
+
+
+def population_of(config: Config, federation: Federation, totals: Ints, smallest: int) -> Population:
+    """Return what server and clients know about the federation before the first round."""
+    return Population(
+        clients=len(federation.samples),
+        classes=len(totals),
+        mean_samples=float(federation.samples.mean()),
+        prior=totals / totals.sum(),
+        rounds=config.run.rounds,
+        epochs=config.local.epochs,
+        batch_size=config.local.batch_size,
+        steps=config.local.steps,
+        momentum=config.local.momentum,
+        nesterov=config.local.nesterov,
+        smallest_batch=smallest,
+        target=config.run.target_shares,
+    )
+
+
+def largest_cohort(config: Config, population: Population) -> int:
+    """Return the number of clients that are sampled for a round."""
+    return max(1, round(config.participation.fraction * population.clients))

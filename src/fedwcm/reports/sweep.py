@@ -1,0 +1,145 @@
+"""A grid over options as a view of its own: accuracy over each option, pivots, the best setting of each method."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedwcm.core.json_record import is_number
+from fedwcm.reports.figures import Bar, Bars, Curve, Curves
+from fedwcm.reports.load import MethodRuns
+from fedwcm.reports.statistics import Spread
+from fedwcm.reports.table import TASK_SECTIONS, Task, method_name, spread_of, swept_options, tasks_of
+
+LOG_RATIO = 8.0
+"""Largest over smallest value of an option from which its axis is logarithmic."""
+
+ON_VALIDATION = "The best setting of each method is the one with the highest accuracy on the validation data."
+ON_TEST = (
+    "There is no validation data: the best setting of each method was chosen by the test accuracy, which flatters "
+    "it. To choose fairly: --val-fraction 0.1."
+)
+
+
+@dataclass(frozen=True)
+class Pivot:
+    """Accuracy by method and options: the last option in columns, the others with the method in rows."""
+
+    row_names: tuple[str, ...]
+    column: str
+    values: tuple[str, ...]
+    rows: tuple[tuple[tuple[str, ...], tuple[Spread | None, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The best setting of a method on a task, and its test accuracy."""
+
+    task: str
+    method: str
+    setting: str
+    accuracy: Spread | None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a grid shows."""
+
+    chosen_by: str
+    choices: tuple[Choice, ...]
+    pivot: Pivot
+
+
+def sweep_of(groups: Sequence[MethodRuns]) -> Sweep | None:
+    """The view of a grid; None where no option was varied."""
+    if not any(swept_options(group) for group in groups):
+        return None
+    tasks, tuned = tasks_of(groups), tuned_options(groups)
+    choices = [_choice(task, group) for task in tasks for group in best_settings(task).groups] if tuned else []
+    said = (ON_VALIDATION if all(map(has_validation, tasks)) else ON_TEST) if tuned else ""
+    return Sweep(said, tuple(choices), _pivot(groups))
+
+
+def tuned_options(groups: Sequence[MethodRuns]) -> list[str]:
+    """The swept options that a user may choose: those that do not make another task."""
+    return [key for key in swept_options(groups[0]) if key.split(".")[0] not in TASK_SECTIONS]
+
+
+def has_validation(task: Task) -> bool:
+    return all(run.outcome.number("val_accuracy") is not None for group in task.groups for run in group.runs)
+
+
+def best_settings(task: Task) -> Task:
+    """The task with one group per method: its best setting on the validation data, or on the test data."""
+    column = "val_accuracy" if has_validation(task) else task.first
+    best: dict[str, MethodRuns] = {}
+    for group in task.groups:
+        name = method_name(group)
+        if name not in best or _score(group, column) > _score(best[name], column):
+            best[name] = group
+    return Task(task.name, tuple(best.values()))
+
+
+def sweep_figures(groups: Sequence[MethodRuns]) -> list[Curves | Bars]:
+    """Accuracy over each option that was varied: a curve per method and setting of the other options."""
+    return [figure for key in swept_options(groups[0]) if (figure := _over_option(groups, key)) is not None]
+
+
+def _score(group: MethodRuns, column: str) -> float:
+    value = spread_of(group, column)
+    return float("-inf") if value is None or group.diverged else value.mean
+
+
+def _choice(task: Task, group: MethodRuns) -> Choice:
+    options = {key: value for key, value in swept_options(group).items() if key.split(".")[0] not in TASK_SECTIONS}
+    setting = ", ".join(f"{key}={value}" for key, value in options.items())
+    return Choice(task.name, method_name(group), setting, spread_of(group, task.first))
+
+
+def _over_option(groups: Sequence[MethodRuns], key: str) -> Curves | Bars | None:
+    lines: dict[str, list[tuple[object, Spread]]] = {}
+    first = Task("", tuple(groups)).first
+    for group in groups:
+        others = [f"{k}={v}" for k, v in swept_options(group).items() if k != key]
+        name = f"{method_name(group)} ({', '.join(others)})" if others else method_name(group)
+        if (accuracy := spread_of(group, first)) is not None and not group.diverged:
+            lines.setdefault(name, []).append((group.settings.get(key), accuracy))
+    values = list(dict.fromkeys(value for line in lines.values() for value, _ in line))
+    if len(values) < 2:
+        return None
+    title, slug = f"Test accuracy over {key}", f"over-{key.replace('.', '-')}"
+    caption = "Mean over the seeds; the band is one standard deviation. Runs that diverged are left out."
+    if all(is_number(value) for value in values):
+        numbers = [float(str(value)) for value in values]
+        curves = [_curve(name, line) for name, line in lines.items()]
+        log = min(numbers) > 0 and max(numbers) / min(numbers) >= LOG_RATIO
+        return Curves(
+            key=slug, title=title, caption=caption, curves=curves, x_label=key, y_label="accuracy", log_x=log
+        )
+    bars = [_bar(name, dict(line), values) for name, line in lines.items()]
+    names = [str(value) for value in values]
+    return Bars(
+        key=slug, title=title, caption=caption, categories=names, bars=bars, x_label=key, y_label="accuracy"
+    )
+
+
+def _curve(name: str, line: Sequence[tuple[object, Spread]]) -> Curve:
+    points = sorted(((float(str(value)), accuracy) for value, accuracy in line), key=lambda point: point[0])
+    band = [accuracy.std for _, accuracy in points] if any(accuracy.runs > 1 for _, accuracy in points) else None
+    return Curve(name, [value for value, _ in points], [accuracy.mean for _, accuracy in points], band)
+
+
+def _bar(name: str, line: dict[object, Spread], values: Sequence[object]) -> Bar:
+    found = [line.get(value) for value in values]
+    return Bar(name, [s.mean if s else None for s in found], [s.std if s else None for s in found])
+
+
+def _pivot(groups: Sequence[MethodRuns]) -> Pivot:
+    *others, last = swept_options(groups[0])
+    values = tuple(dict.fromkeys(swept_options(group)[last] for group in groups))
+    cells: dict[tuple[str, ...], dict[str, Spread | None]] = {}
+    first = Task("", tuple(groups)).first
+    for group in groups:
+        options = swept_options(group)
+        row = (method_name(group), *(options[key] for key in others))
+        cells.setdefault(row, {})[options[last]] = None if group.diverged else spread_of(group, first)
+    rows = tuple((row, tuple(found.get(value) for value in values)) for row, found in cells.items())
+    return Pivot(("method", *others), last, values, rows)

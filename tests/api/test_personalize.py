@@ -1,0 +1,107 @@
+"""Clients fine-tune the final model, all layers or the head alone, and are tested on their own rows."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import fedwcm
+from fedwcm.api import personalization
+from fedwcm.cli import main
+from fedwcm.engine.client import Broadcast
+
+PEOPLE, ROWS = 4, 60
+RNG = np.random.default_rng(3)
+
+
+def quarrelling() -> dict[str, np.ndarray]:
+    """Half of the people call class 0 what the others call class 1: one model cannot please all of them."""
+    side = RNG.integers(0, 2, PEOPLE * ROWS)
+    owner = np.repeat(np.arange(PEOPLE), ROWS)
+    x = np.stack([side * 4 - 2 + RNG.normal(size=len(side)), RNG.normal(size=len(side))], axis=1)
+    names = np.array([f"p{who}" for who in owner])
+    return {"x": x.astype(np.float32), "y": side ^ (owner % 2), "client": names}
+
+
+SMALL = {"rounds": 2, "epochs": 1, "batch_size": 10, "lr": 0.1, "settings": {"model.hidden": [8]}}
+DATA = quarrelling()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("people") / "run"
+    np.savez(out.parent / "people.npz", **DATA)
+    fedwcm.run("fedwcm", dataset=out.parent / "people.npz", out=out, report=False, **SMALL)
+    return out
+
+
+@pytest.mark.parametrize("layers", ["all", "head"])
+def test_clients_that_disagree_gain_by_fine_tuning(layers: str, folder: Path) -> None:
+    record = fedwcm.personalize(folder, epochs=3, layers=layers)
+    summary = json.loads((folder / "summary.json").read_text())
+    assert record.client_accuracy_before == pytest.approx(summary["client_accuracy"])
+    assert record.before["client_mean"] == pytest.approx(summary["client_mean"])
+    assert record.after["client_mean"] > record.before["client_mean"] + 0.2
+    assert record.after["client_mean"] == pytest.approx(np.mean([*record.client_accuracy.values()]))
+    assert not (folder / "personalized.json").exists()
+
+
+def test_only_the_head_moves_if_it_alone_is_fine_tuned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = []
+    tune = personalization.fine_tune
+
+    def watched(trainer, client, shard, sent: Broadcast):  # type: ignore[no-untyped-def]
+        x, buffers = tune(trainer, client, shard, sent)
+        layout = trainer.forward.network.layout
+        changed = {part.name for part in layout.slices if not torch.equal(part.of(x), part.of(sent.x))}
+        moved.append((changed, {part.name for part in layout.head_slices}, {part.name for part in layout.slices}))
+        return x, buffers
+
+    monkeypatch.setattr(personalization, "fine_tune", watched)
+    fedwcm.personalize(folder, layers="head")
+    assert len(moved) == PEOPLE
+    assert all(changed == head for changed, head, _ in moved)
+    moved.clear()
+    fedwcm.personalize(folder, layers="all")
+    assert all(changed == everything for changed, _, everything in moved)
+
+
+def test_one_epoch_of_all_layers_is_a_round_of_fedavg_at_that_client_alone(tmp_path: Path) -> None:
+    """The same loop: a federation of one client, one more round."""
+    one = {key: value[:ROWS] for key, value in DATA.items()}
+    np.savez(tmp_path / "one.npz", **one)
+    options = {**SMALL, "dataset": tmp_path / "one.npz", "participation": 1.0, "report": False}
+    fedwcm.run("fedavg", out=tmp_path / "short", **options)
+    longer = fedwcm.run("fedavg", out=tmp_path / "long", **{**options, "rounds": 3})
+    tuned = fedwcm.personalize(tmp_path / "short", epochs=1)
+    assert tuned.client_accuracy == longer.summary.client_accuracy
+    assert load_file(tmp_path / "short" / "model.safetensors")["head.weight"].shape[0] == 2
+
+
+def test_the_commands_say_before_and_after(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(folder), "--personalize", "epochs=2,layers=head"]) == 0
+    said = capsys.readouterr().out
+    assert f"fine-tuned by {PEOPLE} clients (2 epochs, layers: head)" in said
+    assert "client worst decile" in said
+    out = folder.parent / "again"
+    given = ["run", "--config", str(folder / "config.toml"), "--no-report", "--personalize", "epochs=1"]
+    assert main([*given, "--out", str(out)]) == 0
+    assert set(json.loads((out / "personalized.json").read_text())["client_accuracy"]) == set(DATA["client"])
+    assert main(["evaluate", str(folder), "--personalize", "epochs=1,layers=neck"]) == 2
+    assert "personalize.layers" in capsys.readouterr().err
+
+
+def test_what_cannot_be_personalised_is_refused_by_its_reason(folder: Path, tmp_path: Path) -> None:
+    options = {**SMALL, "rounds": 1, "report": False}
+    fedwcm.run("fedavg", dataset=DATA, test_clients=["p1"], out=tmp_path / "unseen", **options)
+    with pytest.raises(ValueError, match="whole clients were held out"):
+        fedwcm.personalize(tmp_path / "unseen", dataset=DATA)
+    fedwcm.run("fedavg", dataset="digits", clients=3, out=tmp_path / "made", **options)
+    with pytest.raises(ValueError, match="a partition made the clients"):
+        fedwcm.personalize(tmp_path / "made")
+    other = {**DATA, "x": DATA["x"] + 1}
+    with pytest.raises(ValueError, match="not the data that the run"):
+        fedwcm.personalize(folder, dataset=other)

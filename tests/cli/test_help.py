@@ -1,0 +1,111 @@
+"""Help, lists, suggestions and completion."""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedwcm.cli import main
+from fedwcm.cli.completion import add_completers
+from fedwcm.config.option_docs import all_options, default_of
+from fedwcm.config.options import parse_value
+from fedwcm.config.schema import Config, from_settings, to_settings
+
+
+def said_by(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    said = capsys.readouterr()
+    assert ended.value.code == (0 if "--help" in arguments else 2)
+    return said.out + said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggestion"),
+    [
+        (["run", "--epoch", "3"], "--epochs"),
+        (["compare", "--methods", "fedavg", "--out", "x", "--jbos=2"], "--jobs"),
+        (["comapre"], "'compare'"),
+        (["list", "loses"], "'losses'"),
+    ],
+)
+def test_a_mistyped_word_gets_a_suggestion(
+    arguments: list[str], suggestion: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"id you mean {suggestion}?" in said_by(arguments, capsys)
+
+
+def test_help_has_groups_defaults_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(said_by(["run", "--help"], capsys).split())
+    for part in ("data and clients:", "model and local training:", "the run:", "examples:", "default 50"):
+        assert part in text
+
+
+def test_list_alone_says_what_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} >= {"methods", "losses", "options"}
+
+
+def test_every_option_is_listed_with_a_meaning_and_the_default_that_it_has() -> None:
+    options = {option.key: option for option in all_options()}
+    assert all(option.about for option in options.values())
+    for key, value in to_settings(Config()).items():
+        if options[key].default != "none":  # an empty list, or what depends on another option
+            assert convert_text(options[key].default, key) == value
+    assert default_of("partition.clients") == "100"
+
+
+def convert_text(text: str, key: str) -> object:
+    return to_settings(from_settings({key: text if key in TEXTS else parse_value(text)}))[key]
+
+
+TEXTS = {option.key for option in all_options() if option.kind.startswith(("text", "a list", "'"))}
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "option"), [("methods", "fedcm", "method.alpha"), ("losses", "focal", "loss.")]
+)
+def test_one_of_a_list_is_described_with_its_options(
+    what: str, name: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["list", what, name]) == 0
+    assert option in capsys.readouterr().out
+    assert main(["list", what, f"{name}x"]) == 2
+    assert f"Did you mean '{name}'" in capsys.readouterr().err
+
+
+def test_the_shell_completes_flags(tmp_path: Path) -> None:
+    line, answer = "fedwcm compare --meth", tmp_path / "answer"
+    told = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "COMP_LINE": line, "COMP_POINT": str(len(line))}
+    told["_ARGCOMPLETE_STDOUT_FILENAME"] = str(answer)
+    command = [sys.executable, "-c", "import fedwcm.cli; fedwcm.cli.main([])"]
+    subprocess.run(command, env={**os.environ, **told}, check=False, timeout=120)
+    assert answer.read_text().split() == ["--methods"]
+
+
+def test_names_and_options_are_completed() -> None:
+    parser = argparse.ArgumentParser()
+    flags = {flag: parser.add_argument(flag) for flag in ("--method", "--methods", "--set", "--rounds")}
+    add_completers(parser)
+    complete = {flag: getattr(action, "completer", None) for flag, action in flags.items()}
+    assert complete["--method"]("fedwcm+") == ["fedwcm+prior_ce"]
+    assert {"fedavg,fedcm", "fedavg,fedcm-nominal"} <= set(complete["--methods"]("fedavg,fedc"))
+    assert "local.lr=" in complete["--set"]("local.l")
+    assert complete["--rounds"] is None
+
+
+def test_runs_at_a_time_warn_once_and_say_how_each_ended(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # 585 samples on 45 clients: 13 each, so two steps of 10 where 1.3 are divided by.
+    command = ["compare", "--methods", "fedcm-nominal,fedavg[local.lr=1e18]", "--seeds", "0,1", "--jobs", "2"]
+    options = ["--clients", "45", "--epochs", "1", "--batch-size", "10", "--rounds", "3", "--no-report"]
+    assert main([*command, *options, "--out", str(tmp_path)]) == 0
+    said = capfd.readouterr().err
+    assert said.count("warning: the momentum of fedcm-nominal") == 1
+    assert said.count("fedavg[local.lr=1e18], seed 0: diverged after round") == 1
+    assert "(4/4)" in said
+    assert "fedcm-nominal, seed 1: accuracy 0." in said

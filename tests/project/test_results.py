@@ -1,0 +1,29 @@
+"""The pages of results say what their scripts compute."""
+
+import pytest
+from docs import measure_gain
+from docs.generated import write_blocks
+
+FASHION = [("fashion-mnist", factor) for factor in (1, 0.5, 0.1, 0.05, 0.01)]
+CIFAR = [("cifar10", factor) for factor in (1, 0.5, 0.4, 0.1, 0.06, 0.05, 0.04, 0.01)]
+
+
+def test_the_gain_agrees_with_every_row_of_fashion_mnist_and_cifar10() -> None:
+    rows = [*FASHION, *CIFAR]
+    assert all(measure_gain.agrees(measure_gain.gain(*row), measure_gain.paper(*row)) for row in rows)
+    assert not all(measure_gain.agrees(0.9, measure_gain.paper(*row)) for row in rows)
+
+
+def test_the_tables_on_the_page_are_those_of_the_script() -> None:
+    text = measure_gain.PAGE.read_text(encoding="utf-8")
+    for lines in (measure_gain._table([*FASHION, *CIFAR]), measure_gain._remainder([*FASHION, *CIFAR])):
+        assert "\n".join(lines) in text
+
+
+def test_a_block_without_a_place_is_an_error(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- a -->\nold\n<!-- end of a -->\nafter\n")
+    write_blocks(page, {"a": ["new"]})
+    assert page.read_text() == "before\n<!-- a -->\n\nnew\n\n<!-- end of a -->\nafter\n"
+    with pytest.raises(ValueError, match="'b'"):
+        write_blocks(page, {"b": []})
