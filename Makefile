@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 .PHONY: demo test test-slow lint format docs tutorials site dist bench clean
 
 demo: $(VENV)/ready
-	$(BIN)/fedwcm compare --config configs/demo.toml --methods fedavg,fedcm,fedwcm --seeds 0 --out runs/demo
+	$(BIN)/fedwcm compare --config configs/demo.toml --methods fedavg,fedcm,fedwcm,fedwcm+ --seeds 0,1,2 --out runs/demo
 
 test: $(VENV)/ready-to-test lint
 	$(BIN)/python -m pytest -q -n 2
@@ -56,7 +56,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/ready-to-test: $(VENV)/ready
-	$(PIP) --editable '.[dev,docs,report,hub,he,flower,track]'
+	$(PIP) --editable '.[dev,docs,report,export,hub,he,flower,track,tune]'
 	touch $@
 
 clean:

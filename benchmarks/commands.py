@@ -12,7 +12,7 @@ from benchmarks.environments import ROOT
 from benchmarks.jobs import JOBS
 
 FEDWCM = [sys.executable, "-m", "fedwcm"]
-DEMO = ["compare", "--config", "configs/demo.toml", "--methods", "fedavg,fedcm,fedwcm", "--seeds", "0"]
+DEMO = ["compare", "--config", "configs/demo.toml", "--methods", "fedavg,fedcm,fedwcm,fedwcm+", "--seeds", "0,1,2"]
 COMPARED_ROUNDS = 60
 
 

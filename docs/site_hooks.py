@@ -15,7 +15,8 @@ ROOT = Path(__file__).parent.parent
 
 REFERENCE = {
     "functions": (
-        *("fedwcm.run", "fedwcm.compare", "fedwcm.evaluate", "fedwcm.personalize", "fedwcm.predict"),
+        *("fedwcm.run", "fedwcm.compare", "fedwcm.evaluate", "fedwcm.personalize"),
+        *("fedwcm.predict", "fedwcm.export"),
         *("fedwcm.partition", "fedwcm.partitions"),
         *("fedwcm.report", "fedwcm.load", "fedwcm.normalizer", "fedwcm.Result"),
     ),

@@ -3,10 +3,14 @@
     python -m benchmarks.recipe.data --data-dir DIR --cifar100 FILE
 
 DIR is where the named data sets `fashion-mnist` and `cifar10` are looked for first (see docs/data.md), FILE an
-.npz with `x_train, y_train, x_test, y_test` of CIFAR-100 or a part of it. Images are halved in size by averaging
-2x2 pixels. `NAME-choose.npz` holds no test image: what it calls its test part are training images, 200 of each
-class, taken out before the long tail is made. `NAME-judge.npz` has all training images and 300 test images of each
-class.
+.npz with `x_train, y_train, x_test, y_test` of CIFAR-100 or a part of it. `NAME-choose.npz` holds no test image:
+what it calls its test part are training images, 200 of each class, taken out before the long tail is made.
+`NAME-judge.npz` has 1,000 training images and 300 test images of each class, or all if there are fewer.
+
+Fashion-MNIST is halved in size by averaging 2x2 pixels. Of CIFAR, `NAME-choose` and `NAME-judge` hold fixed
+features instead of images: the responses to 128 random whitened patches of training images, rectified and averaged
+over the quadrants (Coates, Lee, Ng, AISTATS 2011), on which a small network is trained in seconds.
+`cifar10-image-judge` holds the images, halved, for a convolutional network.
 """
 
 import argparse
@@ -14,14 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d, unfold
 
 from benchmarks.jobs import CACHE
 from fedwcm.core.types import Ints
 from fedwcm.data import load_dataset
 
 FOLDER = CACHE / "recipe"
-HELD_OUT, TESTED = 200, 300
+HELD_OUT, TRAINED, TESTED = 200, 1000, 300
+PATCH, FILTERS, THRESHOLD = 6, 128, 0.5
 Images = NDArray[Any]
 
 
@@ -32,25 +40,63 @@ def halved(images: Images) -> NDArray[np.uint8]:
     return np.rint(blocks.mean(axis=(2, 4), dtype=np.float32)).astype(np.uint8)
 
 
-def first_of_each_class(labels: Ints, count: int) -> Ints:
-    """Return the rows of the first samples of each class."""
-    return np.sort(np.concatenate([np.flatnonzero(labels == c)[:count] for c in np.unique(labels)]))
+class PatchFeatures:
+    """Responses to random whitened patches of training images, averaged over the quadrants of an image."""
+
+    def __init__(self, images: Images) -> None:
+        rng = np.random.default_rng(0)
+        some = torch.from_numpy(images[rng.choice(len(images), 2000, replace=False)])
+        patches = _patches(some).reshape(-1, PATCH * PATCH * 3)
+        patches = _contrast(patches[torch.from_numpy(rng.choice(len(patches), 40_000, replace=False))])
+        self.mean = patches.mean(dim=0)
+        values, vectors = torch.linalg.eigh(torch.cov(patches.T))
+        self.whiten = vectors * (values + 0.1).rsqrt() @ vectors.T
+        chosen = (patches[:FILTERS] - self.mean) @ self.whiten
+        self.filters = chosen / chosen.norm(dim=1, keepdim=True)
+
+    def __call__(self, images: Images) -> NDArray[np.float32]:
+        chunks = [self._features(torch.from_numpy(images[i : i + 200])) for i in range(0, len(images), 200)]
+        features: NDArray[np.float32] = torch.cat(chunks).numpy()
+        return features
+
+    def _features(self, images: Tensor) -> Tensor:
+        patches = _contrast(_patches(images))
+        responses = (((patches - self.mean) @ self.whiten) @ self.filters.T - THRESHOLD).relu()
+        side = round(responses.shape[1] ** 0.5)
+        return adaptive_avg_pool2d(responses.mT.unflatten(2, (side, side)), 2).flatten(start_dim=1)
 
 
-def write(name: str, x_train: Images, y_train: Ints, x_test: Images, y_test: Ints) -> None:
-    """Write the two files of a data set."""
-    x_train, x_test = halved(x_train), halved(x_test)
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    held_out = first_of_each_class(y_train, HELD_OUT)
-    rest = np.setdiff1d(np.arange(len(y_train)), held_out)
-    if len(rest):
-        _save(f"{name}-choose", x_train[rest], y_train[rest], x_train[held_out], y_train[held_out])
-    tested = first_of_each_class(y_test, TESTED)
-    _save(f"{name}-judge", x_train, y_train, x_test[tested], y_test[tested])
+def _patches(images: Tensor) -> Tensor:
+    """Return the patches of images `(n, h, w, 3)` at every second pixel, `(n, positions, values)`."""
+    return unfold(images.permute(0, 3, 1, 2).float(), PATCH, stride=2).mT
 
 
-def _save(name: str, x_train: Images, y_train: Ints, x_test: Images, y_test: Ints) -> None:
-    np.savez(FOLDER / f"{name}.npz", x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
+def _contrast(patches: Tensor) -> Tensor:
+    centred = patches - patches.mean(dim=-1, keepdim=True)
+    return centred / (centred.square().mean(dim=-1, keepdim=True) + 10.0).sqrt()
+
+
+def first_of_each_class(labels: Ints, start: int, stop: int) -> Ints:
+    """Return the rows of some samples of each class, counted in the order of the file."""
+    return np.sort(np.concatenate([np.flatnonzero(labels == c)[start:stop] for c in np.unique(labels)]))
+
+
+def save(name: str, train: tuple[Images, Ints], test: tuple[Images, Ints]) -> None:
+    """Write a file."""
+    np.savez(FOLDER / f"{name}.npz", x_train=train[0], y_train=train[1], x_test=test[0], y_test=test[1])
+
+
+def write(name: str, train: tuple[Images, Ints], test: tuple[Images, Ints], features: bool, choose: bool) -> None:
+    """Write the files of a data set."""
+    made = PatchFeatures(train[0]) if features else halved
+
+    def part(of: tuple[Images, Ints], start: int, stop: int) -> tuple[Images, Ints]:
+        rows = first_of_each_class(of[1], start, stop)
+        return made(of[0][rows]), of[1][rows]
+
+    if choose:
+        save(f"{name}-choose", part(train, HELD_OUT, HELD_OUT + TRAINED), part(train, 0, HELD_OUT))
+    save(f"{name}-judge", part(train, 0, TRAINED), part(test, 0, TESTED))
 
 
 def main() -> None:
@@ -59,12 +105,18 @@ def main() -> None:
     parser.add_argument("--data-dir", help="folder to search first for fashion-mnist and cifar10")
     parser.add_argument("--cifar100", type=Path, help=".npz file of CIFAR-100 or a part of it")
     chosen = parser.parse_args()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
     for name in ("fashion-mnist", "cifar10"):
         found = load_dataset(name, data_dir=chosen.data_dir)
-        write(name, found.x_train, found.y_train, found.x_test, found.y_test)
+        train, test = (found.x_train, found.y_train), (found.x_test, found.y_test)
+        write(name, train, test, features=name == "cifar10", choose=True)
+        if name == "cifar10":
+            write("cifar10-image", train, test, features=False, choose=False)
     if chosen.cifar100:
         with np.load(chosen.cifar100) as arrays:
-            write("cifar100", *(arrays[key] for key in ("x_train", "y_train", "x_test", "y_test")))
+            train, test = ((arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test"))
+        write("cifar100", train, test, features=True, choose=False)
 
 
 if __name__ == "__main__":

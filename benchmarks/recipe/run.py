@@ -15,6 +15,7 @@ import torch
 
 import fedwcm
 from benchmarks.recipe import grid
+from fedwcm.engine.rounds import DivergedError
 
 RUNS, RESULTS = Path("runs/recipe"), Path("results/recipe")
 PHASES = ("choose", "judge")
@@ -23,13 +24,14 @@ KEPT = ("round", "test_accuracy", "few", "plain_accuracy", "plain_few")
 
 def jobs(phase: str) -> list[tuple[str, str, int]]:
     """Return all runs of a phase in the order of running: cell, arm and seed."""
-    return [
+    runs = [
         (cell, arm, seed)
         for cells, arms, seeds in grid.blocks(phase)
         for seed in seeds
         for cell in cells
         for arm in arms
     ]
+    return list(dict.fromkeys(runs))
 
 
 def finished(phase: str) -> dict[tuple[str, str, int], dict[str, Any]]:
@@ -43,7 +45,10 @@ def play(phase: str, cell: str, arm: str, seed: int) -> dict[str, Any]:
     """Run an arm in a cell."""
     began, clock = time.perf_counter(), time.process_time()
     settings = {**grid.cells(phase)[cell], **grid.ARMS[phase][arm], "run.seed": seed}
-    result = fedwcm.run(settings=settings)
+    try:
+        result = fedwcm.run(settings=settings)
+    except DivergedError as error:
+        return {"cell": cell, "arm": arm, "seed": seed, "diverged": str(error), "history": []}
     last = result.history[-1]
     return {
         "cell": cell,

@@ -279,6 +279,7 @@ COMPOSED = [
     "fedcm+focal",
     "fedcm+balance-loss",
     "fedcm+balance-sampler",
+    "fedwcm+",
     "fedwcm+prior_ce",
     "fedavg+prior_ce",
     "balancefl",

@@ -3,6 +3,7 @@
 from fedwcm.api.comparison import Comparison, compare
 from fedwcm.api.division import Division, partition, partitions
 from fedwcm.api.evaluation import evaluate
+from fedwcm.api.exporting import export
 from fedwcm.api.personalization import personalize
 from fedwcm.api.prediction import Predictions, predict
 from fedwcm.api.trained import load, normalizer
@@ -15,6 +16,7 @@ __all__ = [
     "Result",
     "compare",
     "evaluate",
+    "export",
     "load",
     "normalizer",
     "partition",

@@ -1,4 +1,4 @@
-"""Recipes: named combinations of a method, its options, a loss and a sampler. `--method` accepts their names."""
+"""Recipes: named combinations of a method, a loss, a sampler and options. `--method` accepts their names."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,28 @@ class Recipe:
     settings: dict[str, object]
 
 
+def _long_tail(method: str, title: str) -> Recipe:
+    """Return the recipe for rare classes around a method: docs/results/recipe.md says what each part earns."""
+    return Recipe(
+        f"{title} for rare classes: the gathered distribution in the loss, on normalised logits; class-balanced "
+        "batches; an average of the model over rounds",
+        {
+            "method.name": method,
+            "loss.name": "prior_ce",
+            "loss.prior": "global",
+            "loss.normalize": True,
+            "loss.scale": 10.0,
+            "sampler.name": "balanced",
+            "server.ema": 0.9,
+        },
+    )
+
+
 RECIPES: dict[str, Recipe] = {
+    "fedwcm+": _long_tail("fedwcm", "FedWCM"),
+    "fedcm+": _long_tail("fedcm", "FedCM"),
+    "fedavg+": _long_tail("fedavg", "FedAvg"),
+    "feddyn+": _long_tail("feddyn", "FedDyn"),
     "fedcm-nominal": Recipe(
         "FedCM as in the paper's tables: the momentum divided by E·n/b, a fraction of the steps taken",
         {"method.name": "fedcm", "method.momentum_norm": "nominal"},

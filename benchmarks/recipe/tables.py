@@ -1,0 +1,178 @@
+"""Write the tables of docs/results/recipe.md, and its figure: `python -m benchmarks.recipe.tables`.
+
+Numbers are means over the last three evaluations. Intervals are those of a paired t-test over the seeds, 95 %.
+"""
+
+import gzip
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.recipe import grid
+from benchmarks.recipe.run import PHASES, RESULTS
+from fedwcm.reports.statistics import paired_test
+
+PAGE = Path("docs/results/recipe.md")
+FIGURE = Path("docs/images/recipe.svg")
+LAST = 3
+Key = tuple[str, str, int]
+Results = dict[Key, dict[str, Any]]
+
+
+def results(phase: str) -> Results:
+    """Return the runs of a phase by cell, arm and seed; those that diverged are left out."""
+    lines = gzip.decompress((RESULTS / f"{phase}.jsonl.gz").read_bytes()).decode().splitlines()
+    records = [json.loads(line) for line in lines]
+    return {(r["cell"], r["arm"], r["seed"]): r for r in records if r["history"]}
+
+
+def measure(run: dict[str, Any], metric: str) -> float:
+    """Return a metric of a run, averaged over its last evaluations."""
+    return float(np.mean([record[metric] for record in run["history"][-LAST:]]))
+
+
+def values(found: Results, cell: str, arm: str, metric: str) -> dict[int, float]:
+    """Return a metric of an arm in a cell by seed."""
+    return {seed: measure(run, metric) for (c, a, seed), run in found.items() if (c, a) == (cell, arm)}
+
+
+def ordered(found: Results, which: int) -> list[str]:
+    """Return the cells (0) or arms (1) in the order of the first run."""
+    return list(dict.fromkeys(key[which] for key in found))  # type: ignore[misc]
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def means(found: Results, metric: str) -> str:
+    """Return arms by cells: the mean over the seeds, the best in bold; a star marks fewer seeds than others."""
+    cells, arms = ordered(found, 0), ordered(found, 1)
+    columns = {cell: {arm: values(found, cell, arm, metric) for arm in arms} for cell in cells}
+    best = {cell: max(np.mean(list(v.values())) for v in column.values() if v) for cell, column in columns.items()}
+
+    def shown(arm: str, cell: str) -> str:
+        by_seed = columns[cell][arm]
+        if not by_seed:
+            return "–"
+        mean = float(np.mean(list(by_seed.values())))
+        text = f"{mean:.3f}" + ("*" if len(by_seed) < max(map(len, columns[cell].values())) else "")
+        return f"**{text}**" if mean == best[cell] else text
+
+    return table(["", *cells], ([arm, *(shown(arm, cell) for cell in cells)] for arm in arms))
+
+
+def interval(pairs: Sequence[float]) -> str:
+    """Return the mean of paired differences in points, with its interval; bold if that is above zero."""
+    test = paired_test(pairs)
+    if test is None:
+        return "–" if not pairs else f"{100 * pairs[0]:+.1f}"
+    text = f"{100 * test.mean:+.1f} [{100 * test.low:+.1f}, {100 * test.high:+.1f}]"
+    return f"**{text}**" if test.low > 0 else text
+
+
+def differences(found: Results, metric: str, other_metric: str | None = None) -> str:
+    """Return how far the recipe is above every other arm, in points, by cell."""
+    cells, arms = ordered(found, 0), [arm for arm in ordered(found, 1) if arm != grid.RECIPE]
+
+    def gap(cell: str, arm: str) -> str:
+        ours = values(found, cell, grid.RECIPE, metric)
+        theirs = values(found, cell, arm, other_metric or metric)
+        return interval([ours[seed] - theirs[seed] for seed in ours if seed in theirs])
+
+    return table(["recipe minus", *cells], ([arm, *(gap(cell, arm) for cell in cells)] for arm in arms))
+
+
+def parts(found: Results) -> str:
+    """Return what each part earns, in points, paired over all cells and seeds."""
+
+    def effect(left: tuple[str, str], right: tuple[str, str], few: bool) -> str:
+        pairs = []
+        for cell, arm, seed in found:
+            if arm == left[0] and (cell, right[0], seed) in found:
+                ours, theirs = found[cell, arm, seed], found[cell, right[0], seed]
+                names = [f"plain_{'few' if few else 'accuracy'}", "few" if few else "test_accuracy"]
+                pairs.append(
+                    measure(ours, names[left[1] == "averaged"]) - measure(theirs, names[right[1] == "averaged"])
+                )
+        return interval(pairs)
+
+    rows = [
+        [name, effect(left, right, few=False), effect(left, right, few=True)] for name, left, right in grid.PARTS
+    ]
+    return table(["part", "all classes", "rare classes"], rows)
+
+
+def costs(found: Results) -> str:
+    """Return the cost of each arm in the first cell: processor time of a run, and bytes of a round."""
+    cell = ordered(found, 0)[0]
+    rows = []
+    for arm in ordered(found, 1):
+        runs = [run for (c, a, _), run in found.items() if (c, a) == (cell, arm)]
+        if runs:
+            seconds = float(np.median([run["cpu_seconds"] for run in runs]))
+            down, up = runs[0]["bytes_down"] / 1e6, runs[0]["bytes_up"] / 1e6
+            rows.append([arm, f"{seconds:.1f}", f"{down:.2f}", f"{up:.2f}"])
+    return table(["", "CPU seconds a run", "MB down a round", "MB up a round"], rows)
+
+
+def draw(found: Results) -> None:
+    """Draw the accuracy on the rare classes of the recipe and the rest, by cell."""
+    import matplotlib as mpl
+    import matplotlib.pyplot as plt
+
+    from fedwcm.reports.paper import COLOURS, STYLE
+
+    cells, arms = ordered(found, 0), grid.DRAWN
+    with mpl.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(8.2, 3.1), layout="constrained")
+        width = 0.86 / len(arms)
+        for i, arm in enumerate(arms):
+            bars = [list(values(found, cell, arm, "few").values()) for cell in cells]
+            heights = [float(np.mean(bar)) if bar else 0.0 for bar in bars]
+            spread = [float(np.std(bar, ddof=1)) if len(bar) > 1 else 0.0 for bar in bars]
+            places = np.arange(len(cells)) + (i - (len(arms) - 1) / 2) * width
+            colour = COLOURS[1] if arm == grid.RECIPE else mpl.colormaps["Blues"](0.25 + 0.6 * i / len(arms))
+            axes.bar(places, heights, width, yerr=spread, label=arm, color=colour, error_kw={"lw": 0.7})
+        labels = [
+            f"{cell.split()[0]}\n1/{round(1 / float(cell.split()[1]))}, β {cell.split()[2]}" for cell in cells
+        ]
+        axes.set_xticks(range(len(cells)), labels)
+        axes.set_ylabel("accuracy on rare classes")
+        axes.legend(ncols=5, loc="upper center", bbox_to_anchor=(0.5, 1.22))
+        figure.savefig(FIGURE, metadata={"Date": None})
+
+
+TABLES: dict[str, Callable[[dict[str, Results]], str]] = {
+    "choose": lambda found: means(found["choose"], "test_accuracy"),
+    "choose-rare": lambda found: means(found["choose"], "few"),
+    "judge": lambda found: means(found["judge"], "test_accuracy"),
+    "judge-rare": lambda found: means(found["judge"], "few"),
+    "differences": lambda found: differences(found["judge"], "test_accuracy"),
+    "differences-rare": lambda found: differences(found["judge"], "few"),
+    "parts": lambda found: parts(found["judge"]),
+    "costs": lambda found: costs(found["judge"]),
+}
+
+
+def main() -> None:
+    """Fill in the tables between the markers of the page, and draw the figure."""
+    found = {phase: results(phase) for phase in PHASES}
+    text = PAGE.read_text(encoding="utf-8")
+    for name, make in TABLES.items():
+        pattern = rf"(<!-- {name}: begin -->\n).*?(<!-- {name}: end -->)"
+        filled = make(found)
+        text, count = re.subn(pattern, lambda m, t=filled: f"{m[1]}{t}\n{m[2]}", text, flags=re.S)
+        assert count == 1, f"{PAGE} has no markers for {name}"
+    PAGE.write_text(text, encoding="utf-8")
+    draw(found["judge"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""`fedwcm export`: a trained model in one file, for programs without this package."""
+
+import argparse
+
+from fedwcm.cli.common import SubParsers, add_adjust
+
+
+def add(commands: SubParsers) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "export",
+        help="write a trained model as ONNX, TorchScript or state dict",
+        description="Write the model of a run to one file, normaliser and class names inside, and check it.",
+    )
+    parser.add_argument("folder", metavar="RUN", help="folder of a finished run")
+    parser.add_argument("--format", required=True, metavar="F", help="onnx, torchscript or state-dict")
+    parser.add_argument("--out", required=True, metavar="FILE", help="the file to write")
+    parser.add_argument("--model", metavar="X", help="package.module:factory for the trained weights")
+    parser.add_argument("--trust", action="store_true", help="import the factory that the folder names")
+    add_adjust(parser)
+    parser.set_defaults(do=do)
+
+
+def do(arguments: argparse.Namespace) -> int:
+    """Export, and say where the file is."""
+    from fedwcm.api import export
+
+    path = export(
+        arguments.folder,
+        arguments.format,
+        arguments.out,
+        model=arguments.model,
+        trust=arguments.trust,
+        adjust=arguments.adjust,
+    )
+    print(f"{arguments.format} in {path}")
+    return 0
