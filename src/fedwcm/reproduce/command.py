@@ -20,7 +20,6 @@ from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.lock import locked
 from fedwcm.runs.progress import Progress, Silent
 
-
 BATCH = 4
 """Runs of each process before what has finished is moved to the results."""
 
