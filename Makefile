@@ -56,7 +56,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/ready-to-test: $(VENV)/ready
-	$(PIP) --editable '.[dev,docs,report,export,hub,he,flower,track]'
+	$(PIP) --editable '.[dev,docs,report,export,hub,he,flower,track,tune]'
 	touch $@
 
 clean:

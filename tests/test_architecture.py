@@ -30,9 +30,9 @@ ALLOWED: dict[str, set[str]] = {
     "reproduce": {"api", "core", "config", "data", "methods", "models", "privacy", "reports", "runs"},
     "testing": {"core", "engine", "config", *ZOO},
 }
-"""What each room may import of the others; the public layer (`api`, `cli`) may import all."""
+"""What each room may import of the others; the public layer (`api`, `tuning`, `cli`) may import all."""
 
-PUBLIC = {"__init__", "__main__", "api", "cli", "machine"}
+PUBLIC = {"__init__", "__main__", "api", "cli", "machine", "tuning"}
 
 
 def imports(path: Path) -> set[str]:

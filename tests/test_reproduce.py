@@ -42,6 +42,12 @@ def test_every_preset_expands_to_runs_whose_options_all_exist() -> None:
             assert set(preset.rows) | set(preset.columns) <= axes
 
 
+def test_the_presets_are_linked_from_the_configurations() -> None:
+    links = Path(__file__).parents[1] / "configs" / "paper"
+    assert sorted(link.stem for link in links.glob("*.toml")) == sorted([*preset_names(), "common"])
+    assert all(link.exists() for link in links.iterdir())
+
+
 def test_table_1_is_the_papers_and_its_settings_too() -> None:
     cells = expand(load_preset("table1"), Scope())
     assert len(cells) == 5 * 5 * 2 * 7 * 3

@@ -21,18 +21,19 @@ def test_the_crop_padding_reaches_the_augmentation() -> None:
 
 def test_several_clients_hold_keys_and_the_distribution_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tenseal")
-    import fedwcm.privacy
+    import fedwcm.config.class_totals
 
     seen: list[int] = []
-    plain = fedwcm.privacy.sum_counts
+    plain = fedwcm.config.class_totals.sum_counts
 
     def watched(*arguments: object, key_holders: int = 1, **options: object) -> object:
         seen.append(key_holders)
         return plain(*arguments, key_holders=key_holders, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(fedwcm.privacy, "sum_counts", watched)
+    monkeypatch.setattr(fedwcm.config.class_totals, "sum_counts", watched)
     method = "fedwcm[score=local, alpha_rule=local]"
-    encrypted = fedwcm.run(method, privacy="he", settings={"run.key_holders": 2}, **RUN)  # type: ignore[arg-type]
+    settings = {"privacy.key_holders": 2, "privacy.score_levels": 0}
+    encrypted = fedwcm.run(method, privacy="he", settings=settings, **RUN)  # type: ignore[arg-type]
     clear = fedwcm.run(method, **RUN)  # type: ignore[arg-type]
     assert seen == [2]
     assert encrypted.history[-1].test_loss == clear.history[-1].test_loss

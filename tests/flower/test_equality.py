@@ -47,7 +47,7 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("method", sorted({*METHODS, *RECIPES, "mofedsam+wcm"}))
+@pytest.mark.parametrize("method", sorted({*METHODS, *RECIPES, "mofedsam+wcm", "fedwcm[score=local]"}))
 def test_every_method_and_recipe_gives_the_simulator_s_model(method: str) -> None:
     assert_same(in_simulator(method), on_flower(method))
 

@@ -1,20 +1,29 @@
-"""Counting under encryption: the same run, and the server is never shown a client's counts."""
+"""Privacy on Flower: the run is the simulator's, and messages hold no counts nor what gives them away."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import ConfigRecord, Message, RecordDict
+from torch import nn
 
+from fedwcm.core.disclosure import SAMPLES_PER_LEVEL, Disclosure
+from fedwcm.flower import client_app
 from fedwcm.flower.server import serve
+from fedwcm.privacy.options import PrivacyOptions
+from fedwcm.runs.folder import RunFolder
+from tests.privacy.score_attack import fitting_counts, population_of
 
-from .federation import CLIENTS, data, grid, model, run_config, test_data
+from .federation import CLIENTS, data, grid, in_simulator, model, run_config, test_data
 from .test_equality import assert_same
-from .wire import Mischief
+from .wire import Mischief, WireGrid
 
 pytest.importorskip("tenseal", reason="TenSEAL is not installed: pip install 'fedwcm[he]'")
 
-SEALED = {"flower.privacy": "he"}
+SEALED: dict[str, Any] = {"privacy.mode": "he"}
 
 
 def play(mischief: Mischief | None = None, **changes: Any) -> Any:
@@ -24,12 +33,22 @@ def play(mischief: Mischief | None = None, **changes: Any) -> Any:
     return serve(nodes, config, model, test_data), nodes
 
 
-def test_counting_under_encryption_gives_the_same_run() -> None:
-    (plain, _), (private, nodes) = play(), play(**SEALED)
-    assert_same(plain, private)
+def counts_without(client: int) -> list[int]:
+    labels = np.concatenate([data({"partition-id": k})[1] for k in range(CLIENTS) if k != client])
+    return np.bincount(labels, minlength=10).tolist()
+
+
+def test_a_run_under_encryption_is_the_simulator_s() -> None:
+    private, nodes = play(**SEALED)
+    assert_same(in_simulator("fedwcm", **SEALED), private)
     kinds = {kind for _, kind, _ in nodes.log}
     assert "query.encrypted" in kinds
     assert "query.counts" not in kinds
+
+
+def test_with_exact_scores_a_run_under_encryption_is_the_open_one() -> None:
+    (plain, _), (private, _) = play(), play(**SEALED, **{"privacy.score_levels": 0})
+    assert_same(plain, private)
 
 
 def test_no_answer_holds_a_client_s_counts() -> None:
@@ -52,27 +71,118 @@ def test_no_answer_holds_a_client_s_counts() -> None:
     assert [set(report) for report in reports] == [{"score"}] * CLIENTS
 
 
+SMALL_COUNTS = np.array([[17, 3, 1], [9, 8, 4], [21, 1, 0], [6, 2, 3]])
+
+
+def three_classes() -> nn.Module:
+    return nn.Linear(2, 3)
+
+
+def small_data(node_config: Any) -> tuple[Any, Any]:
+    labels = np.repeat(np.arange(3), SMALL_COUNTS[node_config["partition-id"]])
+    return torch.ones(len(labels), 2), labels
+
+
+def overheard(**changes: Any) -> tuple[dict[int, int], dict[int, set[float]]]:
+    """The samples and the scores that the server receives from each client, in all messages of a run."""
+    own = {"flower.clients": len(SMALL_COUNTS), "participation.fraction": 1.0, "run.rounds": 2}
+    config = run_config("fedwcm", **own, **changes)
+    nodes = WireGrid(client_app(model=three_classes, data=small_data), config, len(SMALL_COUNTS))
+    samples: dict[int, int] = {}
+    scores: dict[int, set[float]] = {}
+
+    def listen(client: int, request: Message, reply: Message) -> Message:
+        for record in [*reply.content.config_records.values(), *reply.content.metric_records.values()]:
+            for key, value in record.items():
+                if key == "samples":
+                    samples[client] = int(str(value))
+                if key in ("score", "report/score"):
+                    scores.setdefault(client, set()).add(float(str(value)))
+        return reply
+
+    nodes.mischief = listen
+    serve(nodes, config, three_classes)
+    return samples, scores
+
+
+@pytest.mark.parametrize("mode", ["none", "he"])
+def test_the_scores_that_a_server_overhears_give_no_counts_away(mode: Any) -> None:
+    """Under encryption; the open run is the control, in which they do."""
+    samples, scores = overheard(**{"privacy.mode": mode})
+    disclosure, population = Disclosure(PrivacyOptions(mode=mode).levels), population_of(SMALL_COUNTS)
+    for client, own in enumerate(SMALL_COUNTS):
+        (score,) = scores[client]
+        fits = fitting_counts(samples[client], score, population, disclosure)
+        assert own[1:].tolist() in fits.tolist()
+        if mode == "none":
+            assert len(fits) == 1
+        else:
+            assert len(np.unique(fits[:, -1])) >= SAMPLES_PER_LEVEL
+
+
 def test_a_secret_key_is_gone_once_it_has_answered() -> None:
     _, nodes = play(**SEALED)
     holders = [node.client for node in nodes.nodes.values() if b"fedwcm-key-holder" in node.context]
     assert holders == []
 
 
-def test_a_client_that_is_silent_while_counting_is_left_out_of_the_totals() -> None:
-    def silent(client: int, request: Message, reply: Message) -> Message | None:
-        return None if client == 2 and request.metadata.message_type == "query.encrypted" else reply
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (None, "no answer within"),
+        (RecordDict(), "its encrypted message is None"),
+        (RecordDict({"encrypted": ConfigRecord({"data": b"PK\x03\x04"})}), "4 bytes are not a message"),
+    ],
+)
+def test_a_client_that_is_not_counted_is_named_with_the_reason(
+    bad: RecordDict | None, said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def garbled(client: int, request: Message, reply: Message) -> Message | None:
+        if client != 2 or request.metadata.message_type != "query.encrypted":
+            return reply
+        return None if bad is None else Message(bad, reply_to=request)
 
-    finished, _ = play(silent, **SEALED)
-    everybody = np.concatenate([data({"partition-id": client})[1] for client in range(CLIENTS) if client != 2])
-    assert list(finished.summary.train_counts) == np.bincount(everybody, minlength=10).tolist()
+    finished, _ = play(garbled, **SEALED, **{"flower.out": str(tmp_path), "run.rounds": 1})
+    assert list(finished.summary.train_counts) == counts_without(2)
+    facts = json.loads(RunFolder(tmp_path).federation_file.read_text())
+    assert set(facts["not_counted"]) == {"2"}
+    assert said in facts["not_counted"]["2"]
+    assert any("client 2" in line and said in line for line in caplog.messages)
 
 
-@pytest.mark.parametrize("bad", [RecordDict(), RecordDict({"encrypted": ConfigRecord({"data": b"PK\x03\x04"})})])
-def test_a_bad_answer_while_counting_leaves_its_client_out(bad: RecordDict) -> None:
-    def garbled(client: int, request: Message, reply: Message) -> Message:
-        hit = client == 2 and request.metadata.message_type == "query.encrypted"
-        return Message(bad, reply_to=request) if hit else reply
+def test_the_protocol_s_options_can_be_set() -> None:
+    with pytest.raises(ValueError, match="key_holders=2 needs at least 6 clients, not 5"):
+        play(**SEALED, **{"privacy.key_holders": 2})
+    finished, nodes = play(**SEALED, **{"privacy.key_holders": 2, "privacy.min_contributors": 2, "run.rounds": 1})
+    assert (
+        list(finished.summary.train_counts)
+        == np.add(counts_without(0), np.bincount(data({"partition-id": 0})[1], minlength=10)).tolist()
+    )
+    asked = [client for client, kind, _ in nodes.log if kind == "query.encrypted"]
+    assert len(asked) == 2 + CLIENTS + 2
 
-    finished, _ = play(garbled, **SEALED)
-    everybody = np.concatenate([data({"partition-id": client})[1] for client in range(CLIENTS) if client != 2])
-    assert list(finished.summary.train_counts) == np.bincount(everybody, minlength=10).tolist()
+
+def test_the_old_names_of_the_option_are_errors() -> None:
+    """Never a run that is less private than its user believes."""
+    for key in ("run.privacy", "flower.privacy"):
+        config = run_config("fedwcm", **{key: "he"})
+        with pytest.raises(ValueError, match="privacy"):
+            serve(grid(config), config, model, test_data)
+
+
+@pytest.mark.parametrize("mode", ["none", "he"])
+def test_noise_is_drawn_once_and_covers_counts_and_scores(mode: str, tmp_path: Path) -> None:
+    claims: dict[int, list[int]] = {}
+    changes = {"privacy.mode": mode, "privacy.epsilon": 0.5, "run.rounds": 2}
+    config = run_config("fedwcm", **changes)
+    totals = []
+    for _ in range(2):
+        nodes = grid(config, **{"state-dir": str(tmp_path)})
+        finished = serve(nodes, config, model, test_data)
+        assert finished is not None
+        totals.append(list(finished.summary.train_counts))
+    for path in tmp_path.glob("client-*-claimed-counts.json"):
+        kept = json.loads(path.read_text())
+        claims[int(path.name.split("-")[1])] = kept["claimed"]
+    assert totals[0] == totals[1] == np.sum(list(claims.values()), axis=0).tolist()
+    assert totals[0] != np.add(counts_without(0), np.bincount(data({"partition-id": 0})[1], minlength=10)).tolist()

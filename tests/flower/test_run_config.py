@@ -55,7 +55,7 @@ def test_keys_of_the_app_s_own_are_left_alone() -> None:
     [
         ("flower.min_clients", 0, r"min_clients = 0 is not allowed: it must be at least 1"),
         ("flower.timeout", 0.0, r"timeout = 0.0"),
-        ("flower.privacy", "rsa", r"flower.privacy"),
+        ("privacy.mode", "rsa", r"privacy.mode"),
         ("flower.client", 3, r"unknown option 'flower.client'. Did you mean 'flower.clients'"),
         ("locl.lr", 0.1, r"unknown section of the run-config: 'locl'. Did you mean 'local'"),
         ("lr", 0.1, r"unknown section of the run-config: 'lr'"),

@@ -1,6 +1,5 @@
 """Every page holds together: its links lead somewhere, its commands exist, the site shows what GitHub shows."""
 
-import argparse
 import re
 import shlex
 from pathlib import Path
@@ -8,7 +7,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from fedwcm.cli import COMMANDS
+from fedwcm.cli import command_line
 from tests.project import ROOT
 from tests.project.markdown import GITHUB, PAGES, anchors_of, code_of, links_of, text_of
 
@@ -43,7 +42,7 @@ def _structure(html: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("page", PAGES, **name_of)
 def test_commands_in_code_blocks_are_understood(page: Path) -> None:
-    parser = _command_line()
+    parser = command_line()
     for command in _commands(page):
         try:
             parser.parse_args(shlex.split(command, comments=True)[1:])
@@ -53,14 +52,6 @@ def test_commands_in_code_blocks_are_understood(page: Path) -> None:
 
 def test_there_are_commands_to_check() -> None:
     assert sum(len(_commands(page)) for page in PAGES) > 20
-
-
-def _command_line() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fedwcm", allow_abbrev=False)
-    commands = parser.add_subparsers(required=True)
-    for command in COMMANDS:
-        command.add(commands)
-    return parser
 
 
 def _commands(page: Path) -> list[str]:

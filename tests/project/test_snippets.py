@@ -141,9 +141,9 @@ def test_snippets_run(
 def shortened(command: str) -> list[str]:
     """The arguments of a command that ends soon."""
     arguments = shlex.split(command, comments=True)[1:]
-    return arguments + {"run": ["--rounds", "1"], "compare": ["--rounds", "1"], "watch": ["--once"]}.get(
-        arguments[0], []
-    )
+    shorter = {"run": ["--rounds", "1"], "compare": ["--rounds", "1"], "watch": ["--once"]}
+    shorter["tune"] = ["--rounds", "1", "--trials", "1"]
+    return arguments + shorter.get(arguments[0], [])
 
 
 def test_everything_that_is_not_run_is_there() -> None:

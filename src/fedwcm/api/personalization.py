@@ -19,6 +19,7 @@ from fedwcm.engine.client import Broadcast
 from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.fine_tuning import fine_tune, fine_tuner
 from fedwcm.metrics.clients import OnOwnSamples, named, spread_over_clients
+from fedwcm.privacy.options import PrivacyOptions
 from fedwcm.runs.files import replace_file
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.records import PersonalizationRecord
@@ -74,7 +75,7 @@ def _as_it_was(
     config: Config, dataset: DataLike | None, clients: ClientsLike | None, model: ModelLike | None
 ) -> tuple[Config, Objects]:
     """The configuration and the objects of the run, for one process."""
-    config = replace(config, run=replace(config.run, backend="sequential", privacy="none"))
+    config = replace(config, run=replace(config.run, backend="sequential"), privacy=PrivacyOptions())
     given: dict[str, Any] = {"client_ids": clients}
     if isinstance(dataset, (str, Path)):
         config = replace(config, data=replace(config.data, dataset=str(dataset)))

@@ -22,6 +22,7 @@ from fedwcm.cli import (
     report,
     reproduce,
     run,
+    tune,
     watch,
 )
 from fedwcm.cli.completion import add_completers
@@ -32,7 +33,7 @@ from fedwcm.engine.backends.errors import WorkerError
 from fedwcm.runs import interrupts
 
 COMMANDS = (
-    *(run, compare, reproduce, watch, report, partition, evaluate, predict, export),
+    *(run, compare, tune, reproduce, watch, report, partition, evaluate, predict, export),
     *(flower, bench, doctor, listing),
 )
 
@@ -46,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return until_reader_is_gone(lambda: _run(arguments))
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def command_line() -> Parser:
+    """The parser of all commands."""
     parser = Parser(
         prog="fedwcm",
         description="Federated learning on long-tailed, non-IID data.",
@@ -64,6 +66,11 @@ def _run(arguments: Sequence[str] | None) -> int:
     add_completers(parser)
     for command_parser in commands.choices.values():
         add_completers(command_parser)
+    return parser
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    parser = command_line()
     argcomplete.autocomplete(parser)
     chosen, unknown = parser.parse_known_args(arguments)
     if unknown:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedwcm.config.class_totals import claimed_counts, class_totals
 from fedwcm.config.components import Components
 from fedwcm.config.device import chosen_device
 from fedwcm.config.model_facts import model_facts
@@ -221,10 +222,12 @@ def assemble(
     federation = source.federation
     few = _few_samples(federation)
     smallest = smallest_batch(config.local.drop_last, config.local.batch_size, network, few)
-    population = population_of(config, federation, smallest)
+    claimed = claimed_counts(config, federation)
+    population = population_of(config, federation, class_totals(claimed, config.privacy), smallest)
     require_trainable(federation.samples, population, network, few)
     choice = choose(config.run.backend, config.run.workers, network, largest_cohort(config, population), few)
-    trainer = components.trainer(config, choice.forward(network), population)
+    noisy = None if config.privacy.epsilon is None else dict(enumerate(claimed))
+    trainer = components.trainer(config, choice.forward(network), population, noisy)
     train_counts: Ints = federation.counts.sum(axis=0)
     for note in filter(None, (source.normalization, choice.note)):
         LOG.info(note)

@@ -8,10 +8,11 @@ from fedwcm.config.objects import NO_OBJECTS, Objects, options_of, with_options
 from fedwcm.config.options import make
 from fedwcm.config.resolve import resolve_class
 from fedwcm.config.schema import Component, Config
+from fedwcm.core.disclosure import Disclosure
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.sampler import Sampler
-from fedwcm.core.types import Population
+from fedwcm.core.types import Ints, Population
 from fedwcm.data.augment import FlipCrop
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.forward import Forward
@@ -57,8 +58,14 @@ class Components:
             return f"loss {self.loss.name}"
         return f"sampler {self.sampler.name}" if self.sampler.balances_classes else None
 
-    def trainer(self, config: Config, forward: Forward, population: Population) -> ClientTrainer:
-        """Return the trainer of a run's clients."""
+    def trainer(
+        self,
+        config: Config,
+        forward: Forward,
+        population: Population,
+        noisy_counts: Mapping[int, Ints] | None = None,
+    ) -> ClientTrainer:
+        """Return the trainer of a run's clients; `noisy_counts` are those that clients claim to have."""
         return ClientTrainer(
             method=self.method,
             loss=self.loss,
@@ -68,6 +75,7 @@ class Components:
             population=population,
             optimizer=config.local,
             seed=config.run.seed,
+            disclosure=Disclosure(config.privacy.levels, noisy_counts),
         )
 
 

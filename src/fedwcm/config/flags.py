@@ -59,7 +59,7 @@ FLAGS: dict[str, Flag] = {
     "eval_every": Flag("run.eval_every", "rounds between evaluations"),
     "patience": Flag("run.patience", "evaluations without a better one on the validation data before it stops"),
     "device": Flag("run.device", "auto, cpu, cuda, mps, …"),
-    "privacy": Flag("run.privacy", "none, or he: gather the class distribution under homomorphic encryption"),
+    "privacy": Flag("privacy.mode", "none, or he: gather the class distribution under homomorphic encryption"),
     "diagnostics": Flag(
         "run.diagnostics", "more measurements at every evaluation: concentration, train_set, clients"
     ),

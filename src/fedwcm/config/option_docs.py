@@ -3,12 +3,12 @@
 import inspect
 import re
 import typing
-from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from typing import Any
 
 from fedwcm.config.options import describe
-from fedwcm.config.schema import COMPONENTS, PARTITION_DEFAULTS, SECTIONS, Config
+from fedwcm.config.schema import PARTITION_DEFAULTS, SECTIONS, Config
 
 NAMES_OF_COMPONENTS = {
     "partition": "how samples are divided among clients: `fedwcm list partitions`",
@@ -41,14 +41,17 @@ def option_docs(cls: type[Any], section: str) -> list[OptionDoc]:
     ]
 
 
-def all_options() -> Iterator[OptionDoc]:
+@cache
+def all_options() -> tuple[OptionDoc, ...]:
     """Every dotted option that does not depend on the chosen method, loss, sampler, model or partition."""
-    for section in (field.name for field in fields(Config)):
-        if section in SECTIONS:
-            yield from option_docs(SECTIONS[section], section)
-        elif section in COMPONENTS:
-            name = getattr(Config(), section).name
-            yield OptionDoc(f"{section}.name", "text", name, NAMES_OF_COMPONENTS[section])
+    return tuple(doc for section in fields(Config) for doc in _of_section(section.name))
+
+
+def _of_section(section: str) -> list[OptionDoc]:
+    if section in SECTIONS:
+        return option_docs(SECTIONS[section], section)
+    name = getattr(Config(), section).name
+    return [OptionDoc(f"{section}.name", "text", name, NAMES_OF_COMPONENTS[section])]
 
 
 def default_of(key: str) -> str:

@@ -1,13 +1,12 @@
 """The facts about a federation that a run starts from."""
 
-from fedwcm.config.schema import Config, RunOptions
+from fedwcm.config.schema import Config
 from fedwcm.core.types import Ints, Population
 from fedwcm.engine.federation import Federation
 
 
-def population_of(config: Config, federation: Federation, smallest: int) -> Population:
+def population_of(config: Config, federation: Federation, totals: Ints, smallest: int) -> Population:
     """Return what server and clients know about the federation before the first round."""
-    totals = _class_totals(federation, config.run)
     return Population(
         clients=len(federation.samples),
         classes=len(totals),
@@ -22,16 +21,6 @@ def population_of(config: Config, federation: Federation, smallest: int) -> Popu
         smallest_batch=smallest,
         target=config.run.target_shares,
     )
-
-
-def _class_totals(federation: Federation, options: RunOptions) -> Ints:
-    """Return the samples per class over all clients, summed directly or under homomorphic encryption."""
-    if options.privacy == "he":
-        from fedwcm.privacy import sum_counts
-
-        return sum_counts(federation.counts, key_holders=options.key_holders).totals
-    totals: Ints = federation.counts.sum(axis=0)
-    return totals
 
 
 def largest_cohort(config: Config, population: Population) -> int:

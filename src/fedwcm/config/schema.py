@@ -22,6 +22,7 @@ from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.optimizer import Optimizer
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.server_options import ServerOptions
+from fedwcm.privacy.options import PrivacyOptions
 
 Settings = dict[str, object]
 """Dotted options, such as `local.lr`."""
@@ -150,9 +151,6 @@ class RunOptions:
         device: `auto` (a GPU if there is one), `cpu`, `cuda`, `mps`, …
         backend: `auto`, `sequential`, `vectorized` (stacked clients) or `parallel` (processes).
         workers: processes of the parallel backend; 0 for one per core.
-        privacy: how the class distribution is gathered: in the clear (`none`) or under homomorphic encryption
-            (`he`).
-        key_holders: clients that hold a key under `he`, each of which decrypts the sum of a group of clients.
         shot_groups: which classes have many, medium and few samples: by the `range` of class sizes, cut in three
             on a logarithmic scale, or by cumulative `share` of the samples (75 and 95 %).
         diagnostics: additional measurements at every evaluation: `concentration`, `train_set`, `clients`: their
@@ -174,8 +172,6 @@ class RunOptions:
     device: str = "auto"
     backend: Literal["auto", "sequential", "vectorized", "parallel"] = "auto"
     workers: int = 0
-    privacy: Literal["none", "he"] = "none"
-    key_holders: int = 1
     shot_groups: Literal["range", "share"] = "range"
     diagnostics: tuple[Diagnostic, ...] = ()
     track: tuple[str, ...] = ()
@@ -191,7 +187,6 @@ class RunOptions:
     def __post_init__(self) -> None:
         require(self.rounds >= 1, "rounds", self.rounds, "at least 1")
         require(0 <= self.seed < 2**63, "seed", self.seed, "a non-negative whole number")
-        require(self.key_holders >= 1, "key_holders", self.key_holders, "at least 1")
         require(self.eval_every >= 1, "eval_every", self.eval_every, "at least 1")
         require(self.patience >= 0, "patience", self.patience, "a number of evaluations, or 0 for none")
         require(self.checkpoint_every >= 1, "checkpoint_every", self.checkpoint_every, "at least 1")
@@ -218,6 +213,7 @@ class Config:
     local: LocalOptions = field(default_factory=LocalOptions)
     participation: Participation = field(default_factory=Participation)
     aggregation: Aggregation = field(default_factory=Aggregation)
+    privacy: PrivacyOptions = field(default_factory=PrivacyOptions)
     server: ServerOptions = field(default_factory=ServerOptions)
     run: RunOptions = field(default_factory=RunOptions)
 
@@ -234,6 +230,7 @@ SECTIONS: dict[str, type] = {
     "local": LocalOptions,
     "participation": Participation,
     "aggregation": Aggregation,
+    "privacy": PrivacyOptions,
     "server": ServerOptions,
     "run": RunOptions,
 }
@@ -249,7 +246,8 @@ INCIDENTAL = (
     "run.checkpoint_every",
     "run.track",
     "run.profile",
-    "run.key_holders",
+    "privacy.key_holders",
+    "privacy.min_contributors",
 )
 """Options that do not change a run's result (beyond rounding), and may therefore change when it is resumed."""
 

@@ -20,11 +20,14 @@ from fedwcm.core.types import Cohort, Context, Floats, Ints, Population, Report,
 
 
 class ClientStatistics(ABC):
-    """Statistics that every client computes once from its own class counts and reports."""
+    """Statistics that every client computes from its own class counts.
+
+    It reports them before round 1 and, in `cohort.report`, with every answer; how exactly, the run decides.
+    """
 
     @abstractmethod
     def client_statistics(self, counts: Ints, population: Population) -> Report:
-        """Return what the clients report about their class counts `(K, C)`; runs on the clients."""
+        """Return the statistics of clients with these class counts `(K, C)`; runs on the clients."""
 
     def statistics_range(self, population: Population) -> Mapping[str, tuple[float, float]]:
         """Return the least and greatest value of each statistic: a server of real clients believes no other.

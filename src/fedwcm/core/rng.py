@@ -27,6 +27,7 @@ class Purpose(IntEnum):
     SYNTHETIC_CLASSES = 11
     SYNTHETIC_CLIENT = 12
     EVALUATION_COHORT = 13
+    NOISE = 14
 
 
 def generator(seed: int, purpose: Purpose, round_: int = 0, client: int = 0) -> np.random.Generator:

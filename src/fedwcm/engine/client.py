@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from fedwcm.core.batch import Shard
+from fedwcm.core.disclosure import Disclosure
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
-from fedwcm.core.mixins import LocalRates, TwoPhase
+from fedwcm.core.mixins import ClientStatistics, LocalRates, TwoPhase
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.sampler import Sampler
 from fedwcm.core.types import Clients, Context, Floats, Ints, Population, Report, State, Vec
@@ -80,6 +81,7 @@ class ClientTrainer:
     population: Population
     optimizer: Optimizer
     seed: int
+    disclosure: Disclosure = field(default_factory=Disclosure)
 
     def clients(self, ids: Ints, shards: Sequence[Shard]) -> Clients:
         """Return what each client of a block knows about itself."""
@@ -90,6 +92,12 @@ class ClientTrainer:
     def steps(self, samples: Ints) -> Ints:
         """Return the number of local steps for clients with these numbers of samples."""
         return self.population.local_steps(samples)
+
+    def statistics(self, ids: Ints, counts: Ints) -> Report:
+        """Return what clients with these counts report of them, if the method asks for it."""
+        if not isinstance(self.method, ClientStatistics):
+            return {}
+        return self.disclosure.report(self.method, ids, counts, self.population)
 
     def initial_state(self, clients: Clients, x: Vec) -> State:
         """Return the state of clients that take part for the first time."""
@@ -125,6 +133,7 @@ class ClientTrainer:
             metrics = TrainingMetrics(len(ids))
             c, o = self._descend(w, c, o, ctx, self._schedule(shards, ctx), metrics)
         upload, report, c = self.method.finish(w, c, ctx)
+        report = {**report, **self.statistics(ids, ctx.clients.counts)}
         if len(sent.buffers):
             upload = {**upload, "buffers": self.forward.buffers()}
         kept = {**c, **{LOSS + key: value for key, value in o.items()}}

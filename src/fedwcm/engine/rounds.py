@@ -69,7 +69,7 @@ class Rounds:
         if isinstance(method, ClientStatistics):
             reported = self.statistics
             if reported is None:
-                reported = method.client_statistics(self.federation.counts, population)
+                reported = self.trainer.statistics(np.arange(population.clients), self.federation.counts)
             s = method.with_statistics(s, reported)
         return ServerState(0, x, buffers, s)
 

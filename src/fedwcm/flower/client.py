@@ -9,12 +9,12 @@ from flwr.clientapp import ClientApp
 
 from fedwcm import __version__
 from fedwcm.config.components import Components
-from fedwcm.core.mixins import ClientStatistics
-from fedwcm.core.types import Ints
-from fedwcm.engine.client import Task
+from fedwcm.core.types import Ints, Population
+from fedwcm.engine.client import ClientTrainer, Task
 from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.flower.app_functions import with_run_config
+from fedwcm.flower.claimed_counts import kept_claim
 from fedwcm.flower.client_info import ClientInfo
 from fedwcm.flower.encrypted import reply as encrypted_reply
 from fedwcm.flower.model import ModelFactory, architecture, class_scores, network
@@ -102,20 +102,25 @@ class Client:
 
     def plain_counts(self) -> RecordDict:
         """The number of samples of each class."""
-        return RecordDict({"counts": MetricRecord({"counts": self.counts.tolist()})})
+        if self._config.privacy.mode != "none":
+            raise ValueError(f"this client does not show its counts: privacy.mode = {self._config.privacy.mode!r}")
+        return RecordDict({"counts": MetricRecord({"counts": self.claimed_counts.tolist()})})
 
     def encrypted_counts(self, content: RecordDict) -> RecordDict:
         """Answer a message of the protocol that sums counts under encryption."""
-        reply = encrypted_reply(from_bytes_record(content), self.id, self.counts, self._context)
+        least = self._config.privacy.min_contributors
+        request = from_bytes_record(content)
+        reply = encrypted_reply(request, self.id, self.claimed_counts, least, self._context)
         return to_bytes_record(reply)
 
     def statistics(self, content: RecordDict) -> RecordDict:
         """What the method wants to know of these counts; the counts themselves stay here."""
         population = read_population(content.config_records["population"])
-        method = self._components.method
-        if not isinstance(method, ClientStatistics):
-            raise ValueError(f"the method {method.name} asks nothing of its clients before the first round")
-        return RecordDict({"statistics": report_record(method.client_statistics(self.counts[None], population))})
+        report = self._trainer(population).statistics(np.array([self.id]), self.counts[None])
+        if not report:
+            method = self._components.method.name
+            raise ValueError(f"the method {method} asks nothing of its clients before the first round")
+        return RecordDict({"statistics": report_record(report)})
 
     def work(self, task: Task, content: RecordDict) -> RecordDict:
         """Run this client's part of a phase of a round."""
@@ -124,7 +129,7 @@ class Client:
             raise ValueError(f"this is client {self.id}, and the message is for client {asked.client}")
         if len(sent.x) != self._network.size:
             raise ValueError(f"the server's model has {len(sent.x)} parameters, this one {self._network.size}")
-        trainer = self._components.trainer(self._config, SequentialForward(self._network), population)
+        trainer = self._trainer(population)
         ids, shards, store = np.array([self.id]), [self._shard], state_store(self._context, asked)
         fresh = trainer.initial_state(trainer.clients(ids, shards), sent.x)
         kept = store.read(sent.x.device) if fresh else {}
@@ -147,6 +152,16 @@ class Client:
     @property
     def counts(self) -> Ints:
         return np.bincount(self._shard.labels, minlength=self._classes)
+
+    @property
+    def claimed_counts(self) -> Ints:
+        """The counts that this client claims to have: its own, or with the noise that the run asks for."""
+        epsilon = self._config.privacy.epsilon
+        return self.counts if epsilon is None else kept_claim(self.counts, epsilon, self.id, self._context)
+
+    def _trainer(self, population: Population) -> ClientTrainer:
+        noisy = None if self._config.privacy.epsilon is None else {self.id: self.claimed_counts}
+        return self._components.trainer(self._config, SequentialForward(self._network), population, noisy)
 
 
 def client_id(node_config: Mapping[str, Any]) -> int:

@@ -1,6 +1,9 @@
 """Sum the class counts of all clients, in plain text or under encryption."""
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from flwr.app import RecordDict
@@ -9,39 +12,60 @@ from fedwcm.core.types import Ints
 from fedwcm.flower.checks import UnusableError, items, shown, whole
 from fedwcm.flower.client_directory import ClientDirectory
 from fedwcm.flower.records import to_bytes_record
+from fedwcm.privacy import Server
+from fedwcm.privacy.options import PrivacyOptions
 
-CountingProtocol = Callable[[ClientDirectory, list[int], int], tuple[list[int], Ints]]
-"""Sums the class counts of these clients; returns the clients that answered, and the totals."""
+LOG = logging.getLogger("flwr.fedwcm")
+
+MOST_NOISE = 40.0
+"""Noise in units of 1/ε that no client meets: its probability is e⁻⁴⁰."""
 
 
-def plain_counting(directory: ClientDirectory, clients: list[int], classes: int) -> tuple[list[int], Ints]:
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """The class totals, the clients that are in them, and the others with the reason."""
+
+    clients: list[int]
+    totals: Ints
+    left_out: dict[int, str]
+
+
+def count_classes(directory: ClientDirectory, classes: int, privacy: PrivacyOptions) -> Counted:
+    """Sum the counts of all known clients in the way that the run asks for."""
+    if privacy.mode == "he":
+        return _encrypted_counting(directory, classes, privacy)
+    return _plain_counting(directory, classes, privacy.epsilon)
+
+
+def _plain_counting(directory: ClientDirectory, classes: int, epsilon: float | None) -> Counted:
     """Every client sends its counts to the server, which adds them and discards them."""
     rows: dict[int, Ints] = {}
 
     def receive(client: int, content: RecordDict) -> None:
-        rows[client] = _counts(content, classes, int(directory.samples[client]))
+        rows[client] = _counts(content, classes, int(directory.samples[client]), epsilon)
 
-    directory.ask("query.counts", dict.fromkeys(clients, RecordDict()), receive)
+    faults = directory.ask("query.counts", dict.fromkeys(directory.known, RecordDict()), receive)
     totals: Ints = np.array(list(rows.values()), dtype=np.int64).reshape(-1, classes).sum(axis=0)
-    return sorted(rows), totals
+    return Counted(sorted(rows), totals, {fault.client: fault.reason for fault in faults})
 
 
-def _counts(content: RecordDict, classes: int, samples: int) -> Ints:
-    """One client's counts: one for each class, as many samples as it says that it has."""
+def _counts(content: RecordDict, classes: int, samples: int, epsilon: float | None) -> Ints:
+    """One client's counts, one for each class; without noise they are as many samples as it says that it has."""
     if "counts" not in content.metric_records:
         raise UnusableError("its counts cannot be read: the record 'counts' is missing")
     listed = items(dict(content.metric_records["counts"]), "counts")
     if len(listed) != classes:
         raise UnusableError(f"it counts {len(listed)} classes, the model has {classes}")
-    counts: Ints = np.array([whole({"counts": n}, "counts", 0, samples) for n in listed], dtype=np.int64)
-    if counts.sum() != samples:
+    most = samples if epsilon is None else samples + math.ceil(MOST_NOISE / epsilon)
+    counts: Ints = np.array([whole({"counts": n}, "counts", 0, most) for n in listed], dtype=np.int64)
+    if epsilon is None and counts.sum() != samples:
         raise UnusableError(f"its counts {shown(listed)} add up to {counts.sum()}, it has {samples} samples")
     return counts
 
 
-def encrypted_counting(directory: ClientDirectory, clients: list[int], classes: int) -> tuple[list[int], Ints]:
+def _encrypted_counting(directory: ClientDirectory, classes: int, privacy: PrivacyOptions) -> Counted:
     """The server adds encrypted counts, and one of the clients decrypts the sum: see `fedwcm.privacy`."""
-    from fedwcm.privacy import Server
+    reasons: dict[str, str] = {}
 
     def transport(requests: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
         contents = {int(name): to_bytes_record(data) for name, data in requests.items()}
@@ -50,12 +74,19 @@ def encrypted_counting(directory: ClientDirectory, clients: list[int], classes: 
         def receive(client: int, content: RecordDict) -> None:
             replies[client] = _encrypted(content)
 
-        directory.ask("query.encrypted", contents, receive)
+        for fault in directory.ask("query.encrypted", contents, receive):
+            reasons[str(fault.client)] = fault.reason
         for client, data in sorted(replies.items()):
             yield str(client), data
 
-    result = Server(tuple(map(str, clients)), classes).run(transport)
-    return [int(name) for name in result.contributors], result.totals
+    names = tuple(map(str, directory.known))
+    holders, least = privacy.key_holders, privacy.min_contributors
+    result = Server(names, classes, key_holders=holders, min_contributors=least).run(transport)
+    for refused in result.refused:
+        LOG.warning("query.encrypted: a reply of client %s is not used: %s", refused.sender, refused.reason)
+        reasons[refused.sender] = refused.reason
+    left_out = {int(name): reasons.get(name, "its counts are in no sum") for name in result.left_out}
+    return Counted([int(name) for name in result.contributors], result.totals, left_out)
 
 
 def _encrypted(content: RecordDict) -> bytes:
@@ -64,6 +95,3 @@ def _encrypted(content: RecordDict) -> bytes:
     if not isinstance(data, bytes):
         raise UnusableError(f"its encrypted message is {shown(data)}: it must be bytes")
     return data
-
-
-COUNTING_PROTOCOLS: dict[str, CountingProtocol] = {"none": plain_counting, "he": encrypted_counting}

@@ -18,7 +18,7 @@ from fedwcm.core.types import Ints, Population, Report
 from fedwcm.flower.answers import widened
 from fedwcm.flower.checks import UnusableError, real, require_names
 from fedwcm.flower.client_directory import ClientDirectory
-from fedwcm.flower.counting import COUNTING_PROTOCOLS
+from fedwcm.flower.counting import count_classes
 from fedwcm.flower.records import population_record
 from fedwcm.flower.run_config import AppOptions
 from fedwcm.runs.files import replace_file
@@ -36,6 +36,8 @@ class FederationSetup:
     statistics: Report
     first_samples: dict[int, int]
     """The number of samples that each client told first."""
+    not_counted: dict[int, str]
+    """The clients whose classes were not counted, with the reason."""
 
     def population(self, config: Config) -> Population:
         """The public facts about the federation."""
@@ -65,21 +67,22 @@ class FederationSetup:
         facts = json.loads(RunFolder(folder).federation_file.read_text(encoding="utf-8"))
         statistics = {key: np.array(values) for key, values in facts["statistics"].items()}
         samples = {int(client): told for client, told in facts["first_samples"].items()}
+        reasons = {int(client): reason for client, reason in facts["not_counted"].items()}
         arrays = {"totals": np.array(facts["totals"]), "statistics": statistics}
-        return cls(**{**facts, **arrays, "first_samples": samples})
+        return cls(**{**facts, **arrays, "first_samples": samples, "not_counted": reasons})
 
 
 def collect_setup(directory: ClientDirectory, options: AppOptions, method: Method) -> FederationSetup:
     """Ask all connected clients; those that do not answer are left out."""
     assert directory.info is not None, "clients are asked after they have sent their info"
     needed = options.federation.min_clients
-    clients, totals = COUNTING_PROTOCOLS[options.federation.privacy](
-        directory, directory.known, directory.info.classes
-    )
+    counted = count_classes(directory, directory.info.classes, options.config.privacy)
+    clients = counted.clients
     _require_enough(len(clients), needed, "counted their samples")
     mean = float(directory.samples[clients].mean())
     told = {client: directory.first_samples[client] for client in directory.known}
-    setup = FederationSetup(uuid.uuid4().hex[:16], len(directory.samples), mean, totals, {}, told)
+    series, everybody = uuid.uuid4().hex[:16], len(directory.samples)
+    setup = FederationSetup(series, everybody, mean, counted.totals, {}, told, counted.left_out)
     if not isinstance(method, ClientStatistics):
         return setup
     statistics = _statistics(directory, clients, method, setup.population(options.config))

@@ -7,7 +7,6 @@ real clients needs; keys under `app` belong to whoever writes the app.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from fedwcm.config.options import make
 from fedwcm.config.schema import COMPONENTS, SECTIONS, Config, Settings, from_settings, method_settings, overlay
@@ -28,8 +27,6 @@ class FlowerOptions:
         enough: usable answers after which a round waits only `grace` seconds more; 0 waits for all clients.
         grace: seconds that the others have once enough clients have answered.
         patience: seconds to wait, before round 1, for clients that are not connected yet.
-        privacy: how the classes are counted: `none` shows the server each client's counts, `he` only their
-            encrypted sum.
         fraction_evaluate: share of the clients that test the model on their own data, at every evaluation.
         bind_nodes: a client's number belongs to the first Flower node that has it, for the whole run. It needs
             node authentication, under which a node keeps its id as long as its key.
@@ -46,7 +43,6 @@ class FlowerOptions:
     fraction_evaluate: float = 0.0
     bind_nodes: bool = False
     max_samples: int = 10**9
-    privacy: Literal["none", "he"] = "none"
     out: str = ""
 
     def __post_init__(self) -> None:

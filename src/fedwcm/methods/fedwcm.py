@@ -35,6 +35,7 @@ rate, which can make it diverge; `rate_limit=1` only lowers rates, for which alo
 clients take too many steps). The gain is 1 − α with any rates.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -100,14 +101,16 @@ class WCM(ClientStatistics, FedCM):
             report["deviation"] = local_deviations(counts, population.target)
         return report
 
+    def statistics_range(self, population: Population) -> Mapping[str, tuple[float, float]]:
+        """Return the bounds of a client's numbers; a client's own distance from the target may also be 0."""
+        local = {"score": self.score == "local", "deviation": True}
+        bounds = super().statistics_range(population)
+        return {key: (0.0 if local[key] else least, most) for key, (least, most) in bounds.items()}
+
     def with_statistics(self, s: State, statistics: Report) -> State:
         """Return the state with ŝ, the mean score of all clients, and the mean of what else they reported."""
         means = {f"mean_{key}": torch.tensor(np.mean(values)) for key, values in statistics.items()}
         return {**s, **means}
-
-    def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
-        upload, report, c = super().finish(w, c, ctx)
-        return upload, {**report, **self.client_statistics(ctx.clients.counts, ctx.population)}, c
 
     def weights(self, s: State, cohort: Cohort) -> Floats:
         """Return w_k (Eq. 4)."""

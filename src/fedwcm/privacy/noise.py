@@ -31,6 +31,15 @@ def noisy_counts(counts: ArrayLike, epsilon: float, rng: np.random.Generator) ->
     return noisy
 
 
+def claimed_counts(counts: ArrayLike, epsilon: float, rng: np.random.Generator) -> Ints:
+    """The noisy counts that a client claims in a run; one sample of every class if the noise leaves it none.
+
+    All that follows from them, such as a score, is covered by the same ε, however often it is reported.
+    """
+    noisy = noisy_counts(counts, epsilon, rng)
+    return noisy if noisy.any() else np.ones_like(noisy)
+
+
 def noisy_score(score: float, epsilon: float, rng: np.random.Generator, bound: float) -> float:
     """A client's score in [0, bound] with ε-local differential privacy for all of its data at once.
 

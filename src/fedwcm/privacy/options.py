@@ -1,0 +1,49 @@
+"""Options of privacy. Nothing here imports torch or TenSEAL."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedwcm.core.checks import require, require_choices
+from fedwcm.privacy.client import MIN_CONTRIBUTORS
+from fedwcm.privacy.encoding import MAX_CONTRIBUTORS
+from fedwcm.privacy.noise import MIN_EPSILON
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyOptions:
+    """What clients show of their class counts.
+
+    Args:
+        mode: `none` shows the server each client's counts; `he` only their sum, added up under homomorphic
+            encryption, and what a method computes from them (FedWCM's score) in few levels.
+        key_holders: among how many keys the clients are divided; only for `he`.
+        min_contributors: clients below which no sum is decrypted; only for `he`.
+        score_levels: different values that a client's score may have, 0 for the exact score; only for `he`.
+        epsilon: the counts get noise before they are used, for ε-differential privacy of each sample's class;
+            `none` for no noise.
+    """
+
+    mode: Literal["none", "he"] = "none"
+    key_holders: int = 1
+    min_contributors: int = MIN_CONTRIBUTORS
+    score_levels: int = 8
+    epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+        require(self.key_holders >= 1, "key_holders", self.key_holders, "at least 1")
+        least, most = 2, MAX_CONTRIBUTORS
+        require(
+            least <= self.min_contributors <= most,
+            "min_contributors",
+            self.min_contributors,
+            f"from {least} to {most:,}",
+        )
+        require(self.score_levels >= 0, "score_levels", self.score_levels, "0 (the exact score) or more")
+        possible = self.epsilon is None or self.epsilon >= MIN_EPSILON
+        require(possible, "epsilon", self.epsilon, f"at least {MIN_EPSILON:g}, or none")
+
+    @property
+    def levels(self) -> int | None:
+        """The levels in which statistics are reported; None for exact ones."""
+        return self.score_levels or None if self.mode == "he" else None

@@ -1,0 +1,91 @@
+"""What a search has found: every trial in `trials.csv`, the best of each method in `tuning.md`."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from optuna.trial import FrozenTrial, TrialState
+
+from fedwcm.runs.files import replace_file
+from fedwcm.tuning.study import MethodStudy
+
+
+def write_report(out: Path, studies: Mapping[str, MethodStudy], seeds: Sequence[int]) -> None:
+    """Write both files; of a search that is going on, what has ended so far."""
+    trials = {name: study.trials for name, study in studies.items()}
+    replace_file(out / "trials.csv", _csv(trials))
+    replace_file(out / "tuning.md", "\n".join(_lines(trials, out, seeds)) + "\n")
+
+
+def winner(name: str, trial: FrozenTrial) -> str:
+    """The method with the options of a trial in its brackets, as `--method` takes it."""
+    base, _, inside = name.partition("[")
+    fixed = [inside.removesuffix("]")] if inside else []
+    chosen = [f"{key.removeprefix('method.')}={_toml(value)}" for key, value in trial.params.items()]
+    return f"{base}[{', '.join([*fixed, *chosen])}]"
+
+
+def compare_command(trials: Mapping[str, Sequence[FrozenTrial]], out: Path, seeds: Sequence[int]) -> str:
+    """The command that runs the winners against each other."""
+    best = [winner(name, found[0]) for name, found in trials.items() if _best(found)]
+    listed = ",".join(str(seed) for seed in seeds)
+    return (
+        f"fedwcm compare --config {out}/config.toml --methods '{','.join(best)}' --seeds {listed} --out {out}/best"
+    )
+
+
+def _lines(trials: Mapping[str, Sequence[FrozenTrial]], out: Path, seeds: Sequence[int]) -> list[str]:
+    lines = [
+        "# Tuning",
+        "",
+        f"Chosen by the mean validation accuracy over the seeds {', '.join(map(str, seeds))}.",
+        "",
+    ]
+    lines += ["| method | trials | pruned | validation | test | best options |", "|---|---|---|---|---|---|"]
+    for name, found in trials.items():
+        pruned = sum(trial.state == TrialState.PRUNED for trial in found)
+        best = _best(found)
+        numbers = [_mean(best, key) for key in ("val_accuracy", "test_accuracy")] if best else ["–", "–"]
+        options = ", ".join(f"{key}={_toml(value)}" for key, value in best.params.items()) if best else "–"
+        lines.append(f"| {name} | {len(found)} | {pruned} | {' | '.join(numbers)} | {options} |")
+    if any(_best(found) for found in trials.values()):
+        lines += ["", "To run the winners against each other:", "", f"    {compare_command(trials, out, seeds)}"]
+        for name, found in trials.items():
+            if best := _best(found):
+                command = f"fedwcm run --config {out}/config.toml --method '{winner(name, best)}'"
+                lines += ["", f"To run {name} alone:", "", f"    {command}"]
+    return lines
+
+
+def _best(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
+    """The first of ranked trials, if it came to its end."""
+    return trials[0] if trials and trials[0].state == TrialState.COMPLETE else None
+
+
+def _mean(trial: FrozenTrial, key: str) -> str:
+    values = trial.user_attrs.get(key, [])
+    return f"{np.mean(values):.4f}" if values else "–"
+
+
+def _csv(trials: Mapping[str, Sequence[FrozenTrial]]) -> str:
+    keys = list(dict.fromkeys(key for found in trials.values() for trial in found for key in trial.params))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["method", "trial", "state", "val_accuracy", "test_accuracy", *keys])
+    for name, found in trials.items():
+        for trial in found:
+            state = "diverged" if trial.user_attrs.get("diverged") else trial.state.name.lower()
+            measured = [np.mean(values) if (values := trial.user_attrs.get(key)) else "" for key in MEASURED]
+            writer.writerow(
+                [name, trial.number + 1, state, *measured, *(trial.params.get(key, "") for key in keys)]
+            )
+    return text.getvalue()
+
+
+MEASURED = ("val_accuracy", "test_accuracy")
+
+
+def _toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,59 @@
+"""The options to search, and their ranges: from text or a TOML file."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+from fedwcm.config.flags import FLAGS
+from fedwcm.config.options import parse_value
+from fedwcm.config.schema import read_toml, split_list
+
+ALLOWED = "log:LOW:HIGH, LOW:HIGH, int:LOW:HIGH, intlog:LOW:HIGH, or values A,B,C"
+
+Space = dict[str, BaseDistribution]
+"""Dotted options, with the range or the values to search."""
+
+
+def space_from(texts: Iterable[str], file: str | Path | None = None) -> Space:
+    """The search space of `KEY=RANGE` texts, on top of that of a TOML file whose values are ranges or lists."""
+    found: Space = {}
+    if file is not None:
+        found = {key: distribution(value, key) for key, value in read_toml(Path(file)).items()}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise ValueError(f"--search {text!r} is not allowed: it must be KEY=RANGE, with {ALLOWED}")
+        key = FLAGS[name.strip()].key if name.strip() in FLAGS else name.strip()
+        found[key] = distribution(value.strip(), key)
+    if not found:
+        raise ValueError(f"there is nothing to search: give --search KEY=RANGE, with {ALLOWED}, or --space FILE")
+    return found
+
+
+def distribution(value: object, key: str) -> BaseDistribution:
+    """The range that a text says, or the values that a list has."""
+    if isinstance(value, list):
+        return CategoricalDistribution(value)
+    parts = str(value).split(":")
+    kind = parts[0] if len(parts) == 3 else ""
+    if len(parts) == 1:
+        return CategoricalDistribution([_scalar(parse_value(item)) for item in split_list(str(value))])
+    ends = [parse_value(part) for part in parts[-2:]]
+    low, high = (end if isinstance(end, int | float) and not isinstance(end, bool) else None for end in ends)
+    wrong = len(parts) > 3 or kind not in ("", "log", "int", "intlog") or low is None or high is None
+    if wrong or low is None or high is None or low >= high or (kind.endswith("log") and low <= 0):
+        raise ValueError(f"search {key} = {value!r} is not allowed: it must be {ALLOWED}, with LOW < HIGH")
+    if kind.startswith("int"):
+        return IntDistribution(int(low), int(high), log=kind == "intlog")
+    return FloatDistribution(float(low), float(high), log=kind == "log")
+
+
+def of_method(space: Mapping[str, BaseDistribution], options: Iterable[str]) -> Space:
+    """The part of a space that applies to a method with these options: `method.x` only if it has x."""
+    known = {f"method.{option}" for option in options}
+    return {key: value for key, value in space.items() if not key.startswith("method.") or key in known}
+
+
+def _scalar(value: object) -> str | int | float | bool:
+    return value if isinstance(value, str | int | float | bool) else str(value)

@@ -1,0 +1,113 @@
+"""A study of one method in a file that several processes share: trials are dealt out until the budget is used."""
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import optuna
+from optuna.samplers import TPESampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from fedwcm.runs.lock import FolderInUseError, locked
+from fedwcm.tuning.space import Space
+
+SPENT = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
+"""States of trials that count for the budget."""
+
+STARTUP_TRIALS = 5
+"""Trials that are drawn at random and never pruned, before later ones learn from them."""
+
+
+class MethodStudy:
+    """The trials of one method.
+
+    Args:
+        folder: of the whole search; `trials.journal` in it is the storage.
+        name: of the method, as it was typed.
+        space: the options to search.
+        asked: everything else that trials depend on, as text; another one is refused.
+        warmup: rounds of a run in which it is not pruned.
+    """
+
+    def __init__(self, folder: Path, name: str, space: Space, asked: str, warmup: int) -> None:
+        self.folder, self.space = folder, space
+        folder.mkdir(parents=True, exist_ok=True)
+        storage = JournalStorage(JournalFileBackend(str(folder / "trials.journal")))
+        pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS, n_warmup_steps=warmup)
+        with _turn(folder):
+            self.study = optuna.create_study(
+                storage=storage, study_name=name, direction="maximize", pruner=pruner, load_if_exists=True
+            )
+            held = self.study.user_attrs.get("asked", asked)
+            if held != asked:
+                raise ValueError(f"{folder} holds a search of {name} with other options: choose another folder")
+            self.study.set_user_attr("asked", asked)
+
+    def next_trial(self, budget: int) -> Trial | None:
+        """The next trial of this process; None if the budget is used, or all that is left runs elsewhere."""
+        with _turn(self.folder):
+            self._give_back_dead_trials()
+            spent = self.study.get_trials(deepcopy=False, states=SPENT)
+            if len(spent) >= budget:
+                return None
+            # A sampler of its own for each trial: processes would otherwise draw the same numbers.
+            number = len(self.study.get_trials(deepcopy=False))
+            seed = int(np.random.SeedSequence(number).generate_state(1)[0])  # first draws of 0, 1, 2, … are alike
+            self.study.sampler = TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
+            trial = self.study.ask(self.space)
+            trial.set_user_attr("owner", [socket.gethostname(), os.getpid()])
+            return trial
+
+    def give_back(self, trial: Trial) -> None:
+        """Leave a trial that was cut short to whoever asks next."""
+        self.study.enqueue_trial(trial.params)
+        self.study.tell(trial, state=TrialState.FAIL)
+
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        """The trials that have ended, the best first; pruned ones last."""
+        ended = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+        return sorted(ended, key=_rank)
+
+    def _give_back_dead_trials(self) -> None:
+        for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            host, process = trial.user_attrs.get("owner", (socket.gethostname(), 0))
+            if host == socket.gethostname() and not _lives(process):
+                self.study.tell(trial.number, state=TrialState.FAIL)
+                self.study.enqueue_trial(trial.params)
+
+
+def _rank(trial: FrozenTrial) -> tuple[bool, float]:
+    return trial.state != TrialState.COMPLETE, -(trial.value or 0.0)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return process > 0
+
+
+@contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """Wait until no other process deals out trials."""
+    while True:
+        lock = locked(folder / "dealing")
+        try:
+            lock.__enter__()
+            break
+        except FolderInUseError:
+            time.sleep(0.05)
+    try:
+        yield
+    finally:
+        lock.__exit__(None, None, None)

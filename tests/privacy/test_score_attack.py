@@ -1,0 +1,44 @@
+"""A score in full precision gives a client's scarce counts away; one in few levels leaves many possibilities."""
+
+import numpy as np
+import pytest
+
+from fedwcm.core.disclosure import Disclosure
+from fedwcm.privacy.options import PrivacyOptions
+
+from .score_attack import CLIENTS, attack, long_tailed_counts, population_of, reported
+
+OPEN = Disclosure(None)
+FEWEST = 5
+"""What docs/privacy.md promises."""
+HE = Disclosure(PrivacyOptions(mode="he").levels)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4])
+def test_an_open_score_determines_the_scarce_counts(classes: int) -> None:
+    """The control: the attack does work where it can."""
+    counts = long_tailed_counts(classes)
+    scarce = population_of(counts).prior < 1 / classes
+    found = attack(counts, OPEN)
+    determined = [
+        len(fits) == 1 and (fits[0] == own[scarce]).all() for fits, own in zip(found, counts, strict=True)
+    ]
+    assert all(determined)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4])
+def test_a_score_in_levels_fits_several_counts_of_the_scarcest_class(classes: int) -> None:
+    for fits in attack(long_tailed_counts(classes), HE):
+        scarcest = fits[:, -1]
+        assert len(np.unique(scarcest)) >= FEWEST
+
+
+def test_exact_sums_over_known_cohorts_would_give_every_score_away() -> None:
+    """Why scores are not summed exactly in each round, under whatever encryption: a few rounds solve for them."""
+    counts = long_tailed_counts(3)
+    population, rng = population_of(counts), np.random.default_rng(0)
+    took_part = np.array([rng.permutation(CLIENTS) < 8 for _ in range(3 * CLIENTS)], dtype=float)
+    exact, in_levels = reported(counts, population, OPEN), reported(counts, population, HE)
+    solved = np.linalg.lstsq(took_part, took_part @ exact, rcond=None)[0]
+    np.testing.assert_allclose(solved, exact, atol=1e-9)
+    assert len(np.unique(in_levels.round(9))) < len(np.unique(exact.round(9))) / 2

@@ -1,0 +1,161 @@
+"""The search for options: spaces, equal budgets, pruning, resuming and joining."""
+
+import csv
+import multiprocessing
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("optuna", reason="the extra fedwcm[tune] is not installed")
+
+import optuna
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import TrialState
+
+from fedwcm.api.request import request
+from fedwcm.cli import main
+from fedwcm.config.flags import config_from
+from fedwcm.config.schema import method_settings
+from fedwcm.tuning.report import winner
+from fedwcm.tuning.space import space_from
+from fedwcm.tuning.study import MethodStudy
+from fedwcm.tuning.tune import tune
+
+SMALL = {"dataset": "digits", "clients": 6, "epochs": 1, "rounds": 2, "participation": 0.5}
+FLAGS = [part for key, value in SMALL.items() for part in (f"--{key}", str(value))]
+
+
+def test_a_space_is_read_from_texts_over_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "space.toml"
+    file.write_text('[local]\nlr = "log:0.01:1"\nepochs = "int:1:4"\n[method]\nalpha = [0.1, 0.5]\n')
+    assert space_from(["lr=0.1:0.2", "loss.name=focal,cross_entropy"], file) == {
+        "local.lr": FloatDistribution(0.1, 0.2),
+        "local.epochs": IntDistribution(1, 4),
+        "method.alpha": CategoricalDistribution([0.1, 0.5]),
+        "loss.name": CategoricalDistribution(["focal", "cross_entropy"]),
+    }
+
+
+@pytest.mark.parametrize("text", ["lr", "lr=log:0:1", "lr=1:0.1", "lr=lin:0.1:1", "lr=a:b"])
+def test_a_range_that_is_none_is_refused_with_what_is_allowed(text: str) -> None:
+    with pytest.raises(ValueError, match="log:LOW:HIGH"):
+        space_from([text])
+    with pytest.raises(ValueError, match="nothing to search"):
+        space_from([])
+
+
+def test_every_method_gets_the_same_budget_and_only_its_own_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["tune", "--methods", "fedavg,fedcm", "--search", "lr=log:0.01:0.5", *FLAGS, "--quiet"]
+    command += ["--search", "method.alpha=0.1:0.9", "--seeds", "0", "--out", str(tmp_path)]
+    assert main([*command, "--trials", "1"]) == 0
+    first = (tmp_path / "trials.csv").read_text().splitlines()
+    assert main([*command, "--trials", "2"]) == 0  # the same command goes on
+    rows = list(csv.DictReader((tmp_path / "trials.csv").open()))
+    assert [sum(row["method"] == name for row in rows) for name in ("fedavg", "fedcm")] == [2, 2]
+    assert set(first) <= set((tmp_path / "trials.csv").read_text().splitlines())
+    assert {row["method.alpha"] == "" for row in rows if row["method"] == "fedavg"} == {True}
+    assert len({row["local.lr"] for row in rows if row["method"] == "fedcm"}) == 2
+    said = capsys.readouterr().out
+    run = next(line for line in said.splitlines() if line.startswith("    fedwcm run ") and "fedcm" in line)
+    arguments = shlex.split(run)[2:]
+    config = config_from(arguments[3], arguments[1])
+    best = max((row for row in rows if row["method"] == "fedcm"), key=lambda row: float(row["val_accuracy"]))
+    assert config.local.lr == float(best["local.lr"])
+    assert config.method.options["alpha"] == float(best["method.alpha"])
+    assert config.run.rounds == 2
+    assert main([*command, "--trials", "2", "--epochs", "2"]) == 2
+    assert "with other options" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("methods", "search", "message"),
+    [
+        (["fedavg"], "method.alpha=0.1:0.9", "method.alpha"),
+        (["fedavg[local.lr=0.1]"], "lr=0.1:0.9", "fixes local.lr"),
+        (["fedavg", "fedwmc"], "lr=0.1:0.9", "Did you mean 'fedwcm'"),
+    ],
+)
+def test_what_could_not_run_is_refused_before_the_first_trial(
+    methods: list[str], search: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        tune(methods, space_from([search]), [0], 1, tmp_path / "t", request(None, None, None, SMALL))
+    assert not (tmp_path / "t").exists()
+
+
+def test_without_validation_data_there_is_nothing_to_choose_by(tmp_path: Path) -> None:
+    asked = request(None, None, None, {**SMALL, "val_fraction": 0.0})
+    with pytest.raises(ValueError, match="validation data"):
+        tune(["fedavg"], space_from(["lr=0.1:0.9"]), [0], 1, tmp_path, asked)
+
+
+def study_in(folder: Path) -> MethodStudy:
+    return MethodStudy(folder, "fedavg", space_from(["lr=0.1:0.9"]), "asked", 0)
+
+
+def test_trials_are_shared_and_those_of_a_dead_process_given_back(tmp_path: Path) -> None:
+    study, other = study_in(tmp_path), study_in(tmp_path)
+    one, two = study.next_trial(3), other.next_trial(3)
+    assert one is not None
+    assert two is not None
+    assert one.params != two.params
+    process = multiprocessing.get_context("fork").Process(target=lambda: study_in(tmp_path).next_trial(3))
+    process.start()
+    process.join()  # it dies with the third trial in its hands
+    lost = other.study.get_trials()[2].params
+    again = other.next_trial(3)
+    assert again is not None
+    assert again.params == lost
+    assert study.next_trial(3) is None
+    for value, trial in enumerate((one, two, again)):
+        study.study.tell(trial.number, value)
+    assert [trial.value for trial in other.trials] == [2, 1, 0]
+
+
+def test_a_trial_that_is_cut_short_is_left_to_the_next(tmp_path: Path) -> None:
+    study = study_in(tmp_path)
+    trial = study.next_trial(1)
+    assert trial is not None
+    study.give_back(trial)
+    again = study.next_trial(1)
+    assert again is not None
+    assert again.params == trial.params
+
+
+def test_a_setting_that_lags_behind_is_pruned_on_the_validation_data(tmp_path: Path) -> None:
+    space: dict[str, Any] = {"local.lr": CategoricalDistribution([0.3])}
+    asked = request(None, None, None, {**SMALL, "val_fraction": 0.2})
+    study = MethodStudy(tmp_path, "fedavg", space, _asked(asked, space), 0)
+    for _ in range(6):  # better than any run will be
+        trial = study.next_trial(7)
+        assert trial is not None
+        for step in (1, 2):
+            trial.report(0.99, step)
+        study.study.tell(trial, 0.99)
+    found = tune(["fedavg"], space, [0], 7, tmp_path, asked)["fedavg"]
+    assert [trial.state for trial in found.trials].count(TrialState.PRUNED) == 1
+
+
+def _asked(asked: Any, space: dict[str, Any]) -> str:
+    from fedwcm.tuning.tune import _plan, asked_text
+
+    return asked_text(_plan("fedavg", space, asked), space, [0])
+
+
+def test_the_winner_is_spelled_as_a_method_with_its_options() -> None:
+    trial = optuna.trial.create_trial(
+        params={"method.alpha": 0.2, "local.lr": 0.1},
+        distributions={"method.alpha": FloatDistribution(0, 1), "local.lr": FloatDistribution(0, 1)},
+        value=1.0,
+    )
+    spelled = winner("fedcm[server_lr=0.5]", trial)
+    assert method_settings(spelled) == {
+        "method.name": "fedcm",
+        "method.server_lr": 0.5,
+        "method.alpha": 0.2,
+        "local.lr": 0.1,
+    }
