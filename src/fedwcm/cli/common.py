@@ -24,7 +24,7 @@ TEXTS = frozenset(
 GROUPS = {
     "data and clients": ("data", "partition"),
     "model and local training": ("model", "loss", "sampler", "local"),
-    "the run": ("participation", "run"),
+    "the run": ("participation", "privacy", "run"),
 }
 """Groups of flags in the help, by the sections of their options."""
 
