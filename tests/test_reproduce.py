@@ -10,7 +10,7 @@ from fedwcm.reproduce.cells import Cell, Scope, expand
 from fedwcm.reproduce.command import listing, reproduce
 from fedwcm.reproduce.estimate import duration, seconds_here, seconds_on_gpu
 from fedwcm.reproduce.paper_numbers import PaperTable, rows_of_paper
-from fedwcm.reproduce.presets import load_preset, preset_names
+from fedwcm.reproduce.presets import chosen_methods, load_preset, preset_names
 from fedwcm.reproduce.store import ResultStore
 
 TINY = Scope(
@@ -40,6 +40,12 @@ def test_every_preset_expands_to_runs_whose_options_all_exist() -> None:
         if cells:
             axes = set(cells[0].point)
             assert set(preset.rows) | set(preset.columns) <= axes
+
+
+def test_the_presets_are_linked_from_the_configurations() -> None:
+    links = Path(__file__).parents[1] / "configs" / "paper"
+    assert sorted(link.stem for link in links.glob("*.toml")) == sorted([*preset_names(), "common"])
+    assert all(link.exists() for link in links.iterdir())
 
 
 def test_table_1_is_the_papers_and_its_settings_too() -> None:
@@ -114,3 +120,5 @@ def test_the_list_has_every_preset_and_counts_what_is_done(
 def test_a_set_of_recipes_stands_for_its_members() -> None:
     assert expanded(["fedavg", "paper-rows"]) == ["fedavg", *RECIPE_SETS["paper-rows"]]
     assert len(RECIPE_SETS["paper-rows"]) == 4
+    four = chosen_methods(load_preset("table1"), ["paper-rows"])
+    assert list(four) == ["FedCM", "FedCM + Focal Loss", "FedCM + Balance Loss", "FedCM + Balance Sampler"]

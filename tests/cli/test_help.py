@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from fedwcm.cli import main
+from fedwcm.cli.common import add_options
 from fedwcm.cli.completion import add_completers
+from fedwcm.config.flags import FLAGS
 from fedwcm.config.option_docs import all_options, default_of
 from fedwcm.config.options import parse_value
 from fedwcm.config.schema import Config, from_settings, to_settings
@@ -109,3 +111,9 @@ def test_runs_at_a_time_warn_once_and_say_how_each_ended(
     assert said.count("fedavg[local.lr=1e18], seed 0: diverged after round") == 1
     assert "(4/4)" in said
     assert "fedcm-nominal, seed 1: accuracy 0." in said
+
+
+def test_every_common_option_has_a_flag() -> None:
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    assert {f"--{name.replace('_', '-')}" for name in FLAGS} <= parser._option_string_actions.keys()

@@ -92,12 +92,23 @@ class Program:
 
     def kill(self) -> None:
         """End it and all that it started, without warning."""
+        self._signal(signal.SIGKILL)
+        self._process.wait(timeout=30)
+
+    def stop(self) -> None:
+        """Stop it and all that it started, as a machine that falls asleep does."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after `stop`."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
         for group in {self._process.pid, *_groups_below(self._process.pid)}:
             try:
-                os.killpg(group, signal.SIGKILL)
+                os.killpg(group, number)
             except ProcessLookupError:
                 continue
-        self._process.wait(timeout=30)
 
 
 def _groups_below(root: int) -> set[int]:

@@ -52,10 +52,14 @@ def restart_node(site: Site, client: int, old: Program) -> Program:
     raise TimeoutError("the restarted node was not let in again")
 
 
-def submit(site: Site, method: str, rounds: int, out: Path) -> None:
+STRAGGLER = f"flower.enough={CLIENTS - 1} flower.grace=5.0"
+"""A round does not wait for the last of the clients."""
+
+
+def submit(site: Site, method: str, rounds: int, out: Path, more: str = "") -> None:
     """Start a run, or continue the one in the folder."""
     options = f'method.name="{method}" run.rounds={rounds} flower.clients={CLIENTS} flower.min_clients=2'
-    options += f' flower.timeout={PHASE} flower.patience={PHASE} flower.out="{out}"'
+    options += f' flower.timeout={PHASE} flower.patience={PHASE} flower.out="{out}" {more}'
     site.flwr("run", str(site.folder / "app"), "site", "--run-config", options)
 
 
@@ -80,20 +84,25 @@ def test_a_deployment_trains_as_the_simulator_and_survives_restarts(site: Site) 
 
     nodes = start_nodes(site)
     out, second = site.folder / "scaffold", site.folder / "fedwcm"
-    submit(site, "scaffold", 4, out)
+    submit(site, "scaffold", 5, out, STRAGGLER)
     wait_for_round(out, 1)
     nodes[2] = restart_node(site, 2, nodes[2])
     wait_for_round(out, 2)
+
+    nodes[3].stop()  # it answers too late for its round, and is not asked again before it has answered
+    wait_for_round(out, 3)
+    assert "3" in (RunFolder(out).metrics()[2].left_out or {})
+    nodes[3].resume()
 
     time.sleep(5)  # into the middle of a round
     done = RunFolder(out).metrics()
     superlink.kill()
     site.superlink()
-    submit(site, "scaffold", 4, out)
+    submit(site, "scaffold", 5, out, STRAGGLER)
     wait_for_end(out)
     history = RunFolder(out).metrics()
     assert history[: len(done)] == done
-    assert [record.round for record in history] == [1, 2, 3, 4]
+    assert [record.round for record in history] == [1, 2, 3, 4, 5]
     assert len(list((site.folder / "state").glob("client-*.safetensors"))) == CLIENTS
     assert_model_of(out, in_simulator("scaffold", cohorts_of(history)))
 

@@ -1,7 +1,7 @@
 """`fedwcm.compare`: every method × seed × grid point as a run of its own, then one table and one report."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -45,6 +45,14 @@ class Comparison:
     def table(self) -> str:
         """Mean ± standard deviation over the seeds, as Markdown."""
         return markdown_table(self.rows)
+
+    def to_json(self) -> dict[str, object]:
+        """The headline, and a row per method and setting with the numbers of the table, for scripts."""
+        return {
+            "headline": self.headline,
+            "rows": [asdict(row) | {"best": sorted(row.best)} for row in self.rows],
+            "report": None if self.report is None else str(self.report),
+        }
 
 
 def compare(

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fedwcm.api.continuation import refuse_another
 from fedwcm.api.request import Request, request
-from fedwcm.api.training import refuse_another
 from fedwcm.api.types import MethodLike
 from fedwcm.config.build import RunData, assemble, run_data
 from fedwcm.config.components import Components
@@ -95,7 +95,7 @@ def _check_on(data: RunData, cell: Cell, components: Components) -> None:
     experiment.rounds.backend.close()
     folder = RunFolder(cell.folder)
     if folder.holds_run:
-        refuse_another(folder, experiment.config)
+        refuse_another(folder, experiment)
 
 
 def done(cell: Cell) -> bool:

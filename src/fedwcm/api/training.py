@@ -7,6 +7,7 @@ from typing import Literal
 
 from torch import nn
 
+from fedwcm.api.continuation import is_finished, refuse_another
 from fedwcm.api.request import Request, flags_in, request, resumed
 from fedwcm.api.trained import load
 from fedwcm.api.types import (
@@ -20,7 +21,7 @@ from fedwcm.api.types import (
     SamplerLike,
 )
 from fedwcm.config.build import Experiment, build
-from fedwcm.config.schema import Config, Diagnostic, differences
+from fedwcm.config.schema import Config, Diagnostic
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.reports.write import report_or_warn
 from fedwcm.runs.folder import RunFolder
@@ -180,20 +181,15 @@ def _start(asked: Request, folder: RunFolder | None, resume: bool, report: bool,
 def _nothing_left(folder: RunFolder, experiment: Experiment) -> bool:
     """Whether the folder's run came to its end; raises if it was another one than is to be resumed."""
     try:
-        refuse_another(folder, experiment.config)
+        refuse_another(folder, experiment)
     except ValueError:
         experiment.rounds.backend.close()
         raise
-    if folder.finished:
+    if is_finished(folder, experiment):
         experiment.rounds.backend.close()
-    return folder.finished
-
-
-def refuse_another(folder: RunFolder, config: Config) -> None:
-    """Raise if the folder's run has another configuration than this one, which is resolved."""
-    changed = differences(folder.config(), config)
-    if changed:
-        raise ValueError(f"{folder.path} cannot be resumed with another configuration: " + "; ".join(changed))
+        return True
+    folder.summary_file.unlink(missing_ok=True)  # of fewer rounds: the run is not finished any more
+    return False
 
 
 def _played(experiment: Experiment, folder: RunFolder | None, progress: Progress, report: bool) -> RunResult:

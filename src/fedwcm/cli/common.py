@@ -24,19 +24,20 @@ TEXTS = frozenset(
 GROUPS = {
     "data and clients": ("data", "partition"),
     "model and local training": ("model", "loss", "sampler", "local"),
-    "the run": ("participation", "privacy", "run"),
 }
-"""Groups of flags in the help, by the sections of their options."""
+"""Groups of flags in the help, by the sections of their options; the others are in `REST`."""
+
+REST = "the run"
 
 
 def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -> None:
     """Add the common options as flags, in groups, and `--config` and `--set`."""
     known = list(names)
-    for title, sections in GROUPS.items():
-        members = [name for name in known if FLAGS[name].key.split(".")[0] in sections]
-        group = parser.add_argument_group(title) if members else None
+    titles = {section: title for title, sections in GROUPS.items() for section in sections}
+    for title in (*GROUPS, REST):
+        members = [name for name in known if titles.get(FLAGS[name].key.split(".")[0], REST) == title]
+        group = parser.add_argument_group(title)
         for name in members:
-            assert group is not None
             group.add_argument(
                 f"--{name.replace('_', '-')}", dest=name, metavar=_placeholder(name), help=_help(FLAGS[name])
             )

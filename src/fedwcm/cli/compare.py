@@ -1,6 +1,7 @@
 """`fedwcm compare`: run several methods, seeds and settings, and tabulate the results."""
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -47,6 +48,7 @@ def add(commands: SubParsers) -> None:
         help="check and list the runs, and estimate their time and memory",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON, for scripts; no progress")
     parser.set_defaults(do=do)
 
 
@@ -79,12 +81,15 @@ def do(arguments: argparse.Namespace) -> int:
             report=not arguments.no_report,
             config=arguments.config,
             settings=settings,
-            progress=Silent if arguments.quiet else lambda: progress_for(False),
+            progress=Silent if arguments.quiet or arguments.json else lambda: progress_for(False),
             **flags,
         )
     except KeyboardInterrupt:
         print("stopped; progress is saved. To resume, repeat the same command", file=sys.stderr)
         return exit_status()
+    if arguments.json:
+        print(json.dumps(comparison.to_json()))
+        return 0
     from fedwcm.cli.console import console
     from fedwcm.cli.results_table import print_results
 

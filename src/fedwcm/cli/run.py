@@ -1,6 +1,7 @@
 """`fedwcm run`: train one method."""
 
 import argparse
+import json
 import re
 import sys
 from itertools import count
@@ -41,7 +42,9 @@ def add(commands: SubParsers) -> None:
     add_options(parser)
     parser.add_argument("--out", metavar="DIR", help="folder of the run (default: a new one in runs/)")
     parser.add_argument(
-        "--resume", action="store_true", help="resume from the newest checkpoint in --out, with the options there"
+        "--resume",
+        action="store_true",
+        help="go on with the run in --out, with its options; with more --rounds also if it is finished",
     )
     parser.add_argument(
         "--trust",
@@ -51,6 +54,7 @@ def add(commands: SubParsers) -> None:
     add_personalize(parser)
     parser.add_argument("--no-report", action="store_true", help="write no report.html")
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON, for scripts; no progress")
     parser.set_defaults(do=do)
 
 
@@ -66,7 +70,9 @@ def do(arguments: argparse.Namespace) -> int:
     from fedwcm.runs.interrupts import StoppedError, exit_status
     from fedwcm.runs.progress import progress_for
 
-    finished_before = arguments.resume and RunFolder(out).finished
+    held = RunFolder(out)
+    before = held.summary().rounds if arguments.resume and held.finished else None
+    quiet = arguments.quiet or arguments.json
     try:
         result = run(
             arguments.method,
@@ -76,7 +82,7 @@ def do(arguments: argparse.Namespace) -> int:
             report=not arguments.no_report,
             config=arguments.config,
             settings=settings,
-            progress=progress_for(arguments.quiet),
+            progress=progress_for(quiet),
             **flags,
         )
     except DivergedError as error:
@@ -85,9 +91,11 @@ def do(arguments: argparse.Namespace) -> int:
     except StoppedError:
         print(f"stopped; progress is saved. To resume, repeat with: --out {out} --resume", file=sys.stderr)
         return exit_status()
-    if finished_before:
+    if before == result.summary.rounds:
         print(f"{out} is finished already: nothing to resume", file=sys.stderr)
-    if not arguments.quiet:
+    if arguments.json:
+        print(json.dumps({"folder": str(out), **result.summary.to_json()}))
+    elif not arguments.quiet:
         _print_summary(result.summary, RunFolder(out).report_file)
     if arguments.personalize is not None:
         print_personalized(out, arguments.personalize, trust=True, write=True)

@@ -27,6 +27,11 @@ class Loss(ABC):
         """Whether training with it already makes the model expect the target distribution of the classes."""
         return False
 
+    @property
+    def depends_on_rounds(self) -> bool:
+        """Whether it reads `ctx.population.rounds`: then a finished run cannot be continued with more rounds."""
+        return False
+
     def init_client(self, clients: Clients, population: Population) -> State:
         """Return the clients' own state at their first participation, one row per client."""
         return {}

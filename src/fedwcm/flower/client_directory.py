@@ -26,7 +26,7 @@ LOG = logging.getLogger("flwr.fedwcm")
 
 INFO = "query.info"
 INFO_TIMEOUT = 60.0
-"""Seconds that a new node has at most to say who it is: a round waits for it."""
+"""Seconds that a node which comes during the run has to say who it is, as a round waits for it."""
 POLL_INTERVAL = 1.0
 """Seconds between checks of who is connected, before the first round."""
 RETRY_AFTER = 10.0
@@ -60,7 +60,7 @@ class ClientDirectory:
         """Wait for the clients as long as the options say, then continue with those that are connected."""
         deadline = time.monotonic() + self._options.patience
         while True:
-            self._identify(self._exchange.online())
+            self._identify(self._exchange.online(), self._options.timeout)
             enough = len(self.known) >= max(self._options.clients, self._options.min_clients)
             if enough or time.monotonic() > deadline:
                 break
@@ -91,7 +91,7 @@ class ClientDirectory:
             round_: the round, 0 before the first.
         """
         online = self._exchange.online()
-        self._identify(online)
+        self._identify(online, min(self._options.timeout, INFO_TIMEOUT))
         busy = self._exchange.busy(online)
         nodes = {node: client for client in contents if (node := self._nodes.get(client)) in online}
         faults = [Fault(client, "it is not connected") for client in contents if client not in nodes.values()]
@@ -105,14 +105,13 @@ class ClientDirectory:
             LOG.warning("%s: client %d is left out: %s", where, fault.client, fault.reason)
         return faults
 
-    def _identify(self, online: set[int]) -> None:
+    def _identify(self, online: set[int], timeout: float) -> None:
         """Ask new nodes for their info; those that are refused are asked again, at growing intervals."""
         now = time.monotonic()
         unknown = sorted(online - set(self._nodes.values()))
         unidentified = [node for node in unknown if self._retry_at.get(node, now) <= now]
         told: dict[int, RecordDict] = {}
-        wait = Wait(min(self._options.timeout, INFO_TIMEOUT))
-        refused = self._exchange.ask(INFO, dict.fromkeys(unidentified, self._run), told.__setitem__, wait)
+        refused = self._exchange.ask(INFO, dict.fromkeys(unidentified, self._run), told.__setitem__, Wait(timeout))
         for node, content in sorted(told.items()):
             try:
                 self._register(node, content, online)

@@ -1,5 +1,6 @@
 """Messages to nodes and their replies, handed on one by one as they arrive; who is late is not asked meanwhile."""
 
+import gc
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ Receive = Callable[[int, RecordDict], None]
 
 PULLED_AT_ONCE = 4
 """Replies fetched at a time: the server holds so many besides what it makes of them."""
+LARGE = 2**24
+"""Bytes of arrays in replies from which they are worth to be freed at once."""
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 3.0
 """Seconds between looks for replies: short at first, for quick answers, longer when they take long."""
 STRAGGLER_LIMIT = 3
@@ -117,4 +120,15 @@ class NodeExchange:
 
     def _pulled(self, message_ids: list[str]) -> Iterable[Message]:
         for first in range(0, len(message_ids), PULLED_AT_ONCE):
-            yield from self._grid.pull_messages(message_ids[first : first + PULLED_AT_ONCE])
+            replies = list(self._grid.pull_messages(message_ids[first : first + PULLED_AT_ONCE]))
+            large = sum(map(_bytes_of, replies)) > LARGE
+            yield from replies
+            del replies
+            if large:
+                gc.collect()  # Flower's messages are in cycles, and would wait for the garbage collector
+
+
+def _bytes_of(reply: Message) -> int:
+    if not reply.has_content():
+        return 0
+    return sum(len(array.data) for record in reply.content.array_records.values() for array in record.values())

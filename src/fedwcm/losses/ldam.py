@@ -63,6 +63,10 @@ class LDAM(Loss):
         require(0 <= self.beta < 1, "beta", self.beta, "in [0, 1)")
 
     @property
+    def depends_on_rounds(self) -> bool:
+        return self.drw < 1
+
+    @property
     def corrects_prior(self) -> bool:
         return True
 

@@ -1,0 +1,42 @@
+"""Whether a folder's run can go on: with the same configuration, or with more rounds."""
+
+from dataclasses import replace
+
+from fedwcm.config.build import Experiment
+from fedwcm.config.schema import differences
+from fedwcm.runs.folder import RunFolder
+
+
+def refuse_another(folder: RunFolder, experiment: Experiment) -> None:
+    """Raise if the folder's run is another one than this experiment, and does not become it by more rounds."""
+    held, wanted = folder.config(), experiment.config
+    before, after = held.run.rounds, wanted.run.rounds
+    if after > before:
+        held = replace(held, run=replace(held.run, rounds=after))
+    changed = differences(held, wanted)
+    if changed:
+        raise ValueError(f"{folder.path} cannot be resumed with another configuration: " + "; ".join(changed))
+    reason = _reason_against(experiment, before) if after > before else None
+    if reason:
+        raise ValueError(
+            f"{folder.path} cannot go on from {before} to {after} rounds: {reason}, so a run of {after} rounds "
+            "would have begun differently; choose another folder"
+        )
+
+
+def is_finished(folder: RunFolder, experiment: Experiment) -> bool:
+    """Whether the folder's run came to the end that this experiment has."""
+    return folder.finished and folder.config().run.rounds == experiment.config.run.rounds
+
+
+def _reason_against(experiment: Experiment, before: int) -> str | None:
+    """Why the first rounds of the experiment are not those of a run with fewer; None if they are."""
+    rounds, options = experiment.rounds, experiment.config.run
+    rate = rounds.learning_rate
+    if any(rate.at(r, before) != rate.at(r, options.rounds) for r in range(before)):
+        return f"local.schedule = {rate.schedule!r} depends on run.rounds"
+    if rounds.trainer.loss.depends_on_rounds:
+        return f"the loss {experiment.config.loss.name!r} depends on run.rounds"
+    if before % options.eval_every:
+        return f"round {before} was evaluated only because it was the last (run.eval_every = {options.eval_every})"
+    return None

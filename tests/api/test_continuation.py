@@ -1,0 +1,70 @@
+"""A finished run goes on with more rounds, as if it had been so long from the start; or says why it cannot."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedwcm
+from fedwcm.cli import main
+from fedwcm.runs.folder import RunFolder
+from tests.records import timeless
+
+SMALL: dict[str, Any] = {"dataset": "digits", "clients": 6, "epochs": 1, "participation": 0.5, "report": False}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"val_fraction": 0.2, "settings": {"local.schedule": "exponential", "local.lr_decay": 0.9}}]
+)
+def test_a_run_that_went_on_equals_one_that_was_longer_from_the_start(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    whole = fedwcm.run("scaffold", out=tmp_path / "whole", rounds=5, **SMALL, **options)
+    fedwcm.run("scaffold", out=tmp_path / "parts", rounds=3, **SMALL, **options)
+    longer = fedwcm.run(out=tmp_path / "parts", resume=True, rounds=5, report=False)
+    assert timeless(longer.history) == timeless(whole.history)
+    assert (tmp_path / "parts" / "model.safetensors").read_bytes() == (
+        tmp_path / "whole" / "model.safetensors"
+    ).read_bytes()
+    held = RunFolder(tmp_path / "parts")
+    assert held.config().run.rounds == held.summary().rounds == 5
+    assert held.summary().final_accuracy == whole.summary.final_accuracy
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"local.schedule": "cosine"}, "local.schedule = 'cosine' depends on run.rounds"),
+        ({"loss.name": "ldam"}, "the loss 'ldam' depends on run.rounds"),
+        ({"run.eval_every": 3}, "only because it was the last"),
+        ({}, "run.rounds: 2 is now 1"),
+    ],
+)
+def test_what_would_have_begun_differently_is_refused_and_left_as_it_is(
+    settings: dict[str, object], reason: str, tmp_path: Path
+) -> None:
+    fedwcm.run("fedavg", out=tmp_path, rounds=2, settings=settings, **SMALL)
+    before = (tmp_path / "summary.json").read_bytes()
+    with pytest.raises(ValueError, match=reason):
+        fedwcm.run(out=tmp_path, resume=True, rounds=1 if "now 1" in reason else 4, report=False)
+    assert (tmp_path / "summary.json").read_bytes() == before
+
+
+def test_a_comparison_goes_on_and_tells_scripts_in_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["compare", "--methods", "fedavg,fedcm", "--dataset", "digits", "--clients", "6", "--epochs", "1"]
+    command += ["--no-report", "--json", "--out", str(tmp_path)]
+    assert main([*command, "--rounds", "2"]) == 0
+    capsys.readouterr()
+    assert main([*command, "--rounds", "3"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert {row["method"]: row["values"]["final_accuracy"]["runs"] for row in said["rows"]} == {
+        "fedavg": 1,
+        "fedcm": 1,
+    }
+    assert [RunFolder(path).summary().rounds for path in (tmp_path / "runs").iterdir()] == [3, 3]
+    run = ["run", "--out", str(tmp_path / "runs" / "fedavg-seed0"), "--resume", "--json"]
+    assert main(run) == 0
+    assert json.loads(capsys.readouterr().out)["rounds"] == 3
