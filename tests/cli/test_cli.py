@@ -249,6 +249,6 @@ def test_a_pipe_that_breaks_elsewhere_is_an_error(
     def broken() -> dict[str, str]:
         raise BrokenPipeError("the server hung up")
 
-    monkeypatch.setitem(LISTS, "methods", broken)
+    monkeypatch.setitem(LISTS, "methods", ("a list that cannot be read", broken))
     assert main(["list", "methods"]) == 1
     assert capsys.readouterr() == ("", "error: the server hung up\n")
