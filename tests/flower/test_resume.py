@@ -13,6 +13,7 @@ from fedwcm.flower.federation_setup import FederationSetup
 from fedwcm.flower.server import serve
 from fedwcm.flower.state import state_after, with_next
 from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.lock import FolderInUseError, locked
 from fedwcm.runs.model_file import read_model
 from fedwcm.runs.progress import Silent
 from fedwcm.runs.runner import Runner, RunResult
@@ -92,6 +93,12 @@ def test_a_finished_run_is_not_played_again(tmp_path: Path) -> None:
     again = grid(config)
     assert serve(again, config, model, test_data) is None
     assert again.log == []
+
+
+def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    config = run_config("fedavg", **{"flower.out": str(tmp_path)})
+    with locked(tmp_path), pytest.raises(FolderInUseError, match="is in use by process"):
+        serve(grid(config), config, model, test_data)
 
 
 def test_a_run_is_not_continued_with_other_options(tmp_path: Path) -> None:
