@@ -56,7 +56,7 @@ def _bodies(table: Table) -> list[str]:
         return [_body(table.rows, table)]
     width = len(table.columns) + len(swept_keys(table.rows)) + 4
     return [
-        f'<tbody class="task"><tr><th scope="rowgroup" colspan="{width}">{escape(name)}</th></tr></tbody>'
+        f'<tbody class="task"><tr><th scope="rowgroup" colspan="{width}"><span>{escape(name)}</span></th></tr></tbody>'
         + _body(rows, table)
         for name, rows in tasks
     ]
