@@ -216,12 +216,13 @@ def blocks(phase: str) -> list[Block]:
 def _judged(tails: tuple[str, ...], mixed: tuple[str, ...]) -> list[Block]:
     seeds, twins = (10, 11, 12, 13, 14), ("fedavg+", "feddyn+")
     arms = tuple(arm for arm in JUDGE if arm not in (*twins, "creff"))
-    cells = (tails[1], tails[0], tails[3], tails[2], "cifar100 0.1 0.1", "fashion-mnist 0.05 0.1")
+    cells = (tails[1], tails[2], "fashion-mnist 0.05 0.1", tails[0], "cifar100 0.1 0.1", tails[3])
     digits = "digits 0.1 0.1"
     return [
         ((digits,), (*arms, *twins), seeds),
-        *(((cell,), arms, seeds) for cell in cells),
-        ((digits,), ("creff",), seeds),
+        *(((cell,), arms, seeds) for cell in cells[:4]),
+        ((digits,), ("creff",), seeds[:3]),
+        *(((cell,), arms, seeds) for cell in cells[4:]),
         (cells, twins, seeds),
         *(((cell,), (*arms, *twins), seeds) for cell in mixed),
         (("cifar10-cnn 0.1 0.1",), ("fedavg", "fedwcm", "fedwcm+", "ldam"), seeds[:3]),

@@ -27,7 +27,14 @@ def results(phase: str) -> Results:
     """Return the runs of a phase by cell, arm and seed; those that diverged are left out."""
     lines = gzip.decompress((RESULTS / f"{phase}.jsonl.gz").read_bytes()).decode().splitlines()
     records = [json.loads(line) for line in lines]
-    return {(r["cell"], r["arm"], r["seed"]): r for r in records if r["history"]}
+    found = {(r["cell"], r["arm"], r["seed"]): r for r in records if r["history"]}
+    return found if phase == "choose" else _completed(found)
+
+
+def _completed(found: Results) -> Results:
+    """Return the runs of the cells in which every arm that is drawn has at least three seeds."""
+    whole = {c for c, _, _ in found if all(sum(k[:2] == (c, arm) for k in found) >= 3 for arm in grid.DRAWN)}
+    return {key: run for key, run in found.items() if key[0] in whole}
 
 
 def measure(run: dict[str, Any], metric: str) -> float:
@@ -77,36 +84,56 @@ def interval(pairs: Sequence[float]) -> str:
     return f"**{text}**" if test.low > 0 else text
 
 
-def differences(found: Results, metric: str, other_metric: str | None = None) -> str:
+def differences(found: Results, metric: str) -> str:
     """Return how far the recipe is above every other arm, in points, by cell."""
     cells, arms = ordered(found, 0), [arm for arm in ordered(found, 1) if arm != grid.RECIPE]
 
     def gap(cell: str, arm: str) -> str:
         ours = values(found, cell, grid.RECIPE, metric)
-        theirs = values(found, cell, arm, other_metric or metric)
+        theirs = values(found, cell, arm, metric)
         return interval([ours[seed] - theirs[seed] for seed in ours if seed in theirs])
 
     return table(["recipe minus", *cells], ([arm, *(gap(cell, arm) for cell in cells)] for arm in arms))
 
 
+def wins(found: Results) -> str:
+    """Return in how many cells the recipe is above each arm with its interval above zero."""
+    cells, arms = ordered(found, 0), [arm for arm in ordered(found, 1) if arm != grid.RECIPE]
+
+    def above(arm: str, metric: str, other_metric: str) -> str:
+        tests = []
+        for cell in cells:
+            ours, theirs = values(found, cell, grid.RECIPE, metric), values(found, cell, arm, other_metric)
+            tests.append(paired_test([ours[seed] - theirs[seed] for seed in ours if seed in theirs]))
+        known = [test for test in tests if test is not None]
+        return f"{sum(test.low > 0 for test in known)} of {len(known)}"
+
+    columns = [
+        (m, prefix + m.removeprefix("test_")) for prefix in ("plain_", "") for m in ("test_accuracy", "few")
+    ]
+    averaged = {"accuracy": "test_accuracy"}
+    rows = [[arm, *(above(arm, m, averaged.get(o, o)) for m, o in columns)] for arm in arms]
+    return table(["recipe above", "usual form", "usual form, rare", "averaged too", "averaged too, rare"], rows)
+
+
 def parts(found: Results) -> str:
     """Return what each part earns, in points, paired over all cells and seeds."""
+    metrics = {"averaged": ("test_accuracy", "few"), "plain": ("plain_accuracy", "plain_few")}
+    rows = []
+    for name, (arm, form), (other, other_form) in grid.PARTS:
+        shared = [(cell, seed) for cell, a, seed in found if a == arm and (cell, other, seed) in found]
+        gains = [
+            [measure(found[c, arm, s], mine) - measure(found[c, other, s], theirs) for c, s in shared]
+            for mine, theirs in zip(metrics[form], metrics[other_form], strict=True)
+        ]
+        rows.append(
+            [name, f"{arm}{_last(form)} − {other}{_last(other_form)}", *map(interval, gains), str(len(shared))]
+        )
+    return table(["part", "arms", "all classes", "rare classes", "pairs"], rows)
 
-    def effect(left: tuple[str, str], right: tuple[str, str], few: bool) -> str:
-        pairs = []
-        for cell, arm, seed in found:
-            if arm == left[0] and (cell, right[0], seed) in found:
-                ours, theirs = found[cell, arm, seed], found[cell, right[0], seed]
-                names = [f"plain_{'few' if few else 'accuracy'}", "few" if few else "test_accuracy"]
-                pairs.append(
-                    measure(ours, names[left[1] == "averaged"]) - measure(theirs, names[right[1] == "averaged"])
-                )
-        return interval(pairs)
 
-    rows = [
-        [name, effect(left, right, few=False), effect(left, right, few=True)] for name, left, right in grid.PARTS
-    ]
-    return table(["part", "all classes", "rare classes"], rows)
+def _last(form: str) -> str:
+    return "" if form == "averaged" else ", last model"
 
 
 def costs(found: Results) -> str:
@@ -156,7 +183,8 @@ TABLES: dict[str, Callable[[dict[str, Results]], str]] = {
     "judge-rare": lambda found: means(found["judge"], "few"),
     "differences": lambda found: differences(found["judge"], "test_accuracy"),
     "differences-rare": lambda found: differences(found["judge"], "few"),
-    "parts": lambda found: parts(found["judge"]),
+    "wins": lambda found: wins(found["judge"]),
+    "parts": lambda found: parts(found["choose"]),
     "costs": lambda found: costs(found["judge"]),
 }
 

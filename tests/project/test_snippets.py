@@ -33,6 +33,7 @@ NOT_RUN = {
     "server_app(model=my_model": "the reader's own model and data; tests/flower runs such an app",
     'Strategy("fedwcm", model=Net': "lines of an app of the reader's; tests/flower/existing_app.py is one",
     'Client("hospital-7"': "the reader's own transport; tests/privacy has one",
+    "--grid privacy.score_levels": "48 runs of forty rounds",
     "--model my_model:make": "stops in the debugger",
     "            breakpoint()": "stops in the debugger",
     "class Printer(Tracker):": "an excerpt; tests/runs/trackers has the same tracker",
