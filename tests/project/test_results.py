@@ -1,8 +1,11 @@
 """The pages of results say what their scripts compute."""
 
 import pytest
-from docs import measure_gain
+import torch
+from docs import measure_gain, measure_theory
 from docs.generated import write_blocks
+
+from fedwcm.methods.fedwcm import FedWCM
 
 FASHION = [("fashion-mnist", factor) for factor in (1, 0.5, 0.1, 0.05, 0.01)]
 CIFAR = [("cifar10", factor) for factor in (1, 0.5, 0.4, 0.1, 0.06, 0.05, 0.04, 0.01)]
@@ -18,6 +21,14 @@ def test_the_tables_on_the_page_are_those_of_the_script() -> None:
     text = measure_gain.PAGE.read_text(encoding="utf-8")
     for lines in (measure_gain._table([*FASHION, *CIFAR]), measure_gain._remainder([*FASHION, *CIFAR])):
         assert "\n".join(lines) in text
+
+
+def test_on_quadratics_fedwcm_ends_at_the_minimum_of_its_weighted_mean_and_not_of_the_plain_one() -> None:
+    counts = measure_theory.client_counts(0.1)
+    task = measure_theory.Quadratics(counts, FedWCM())
+    weighted = torch.from_numpy(measure_theory.weights_of(counts, 0.25)) @ task.centres
+    end = task.run(150, task.mean)[-1]
+    assert (end - weighted).norm() < 1e-3 < 1e-2 < (end - task.mean).norm()
 
 
 def test_a_block_without_a_place_is_an_error(tmp_path) -> None:  # type: ignore[no-untyped-def]
