@@ -6,6 +6,7 @@ from docs import measure_gain, measure_theory
 from docs.generated import write_blocks
 
 from fedwcm.methods.fedwcm import FedWCM
+from fedwcm.reproduce.paper_numbers import rows_of_paper
 
 FASHION = [("fashion-mnist", factor) for factor in (1, 0.5, 0.1, 0.05, 0.01)]
 CIFAR = [("cifar10", factor) for factor in (1, 0.5, 0.4, 0.1, 0.06, 0.05, 0.04, 0.01)]
@@ -15,6 +16,13 @@ def test_the_gain_agrees_with_every_row_of_fashion_mnist_and_cifar10() -> None:
     rows = [*FASHION, *CIFAR]
     assert all(measure_gain.agrees(measure_gain.gain(*row), measure_gain.paper(*row)) for row in rows)
     assert not all(measure_gain.agrees(0.9, measure_gain.paper(*row)) for row in rows)
+
+
+def test_a_collapse_is_what_the_paper_underlines() -> None:
+    rows = [row for name in ("table1", "table4") for row in rows_of_paper(name) if row["method"] == "FedCM"]
+    rows = [row for row in rows if row.get("dataset", "cifar10") in measure_gain.CLASSES]
+    for row in rows:
+        assert (float(row["accuracy"]) < measure_gain.COLLAPSED) == (row["underlined"] == "yes"), row
 
 
 def test_the_tables_on_the_page_are_those_of_the_script() -> None:
