@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.clientapp.typing import Mod
 
 from fedwcm import __version__
 from fedwcm.config.components import Components
@@ -19,7 +18,7 @@ from fedwcm.flower.claimed_counts import kept_claim
 from fedwcm.flower.client_info import ClientInfo
 from fedwcm.flower.encrypted import reply as encrypted_reply
 from fedwcm.flower.model import ModelFactory, architecture, class_scores, network
-from fedwcm.flower.mods import require_possible, require_usable, through_mods
+from fedwcm.flower.mods import Mod, require_possible, require_usable, through_mods
 from fedwcm.flower.records import (
     answer,
     from_bytes_record,

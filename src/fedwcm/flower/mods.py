@@ -6,16 +6,22 @@ form, and what they make of the trained model becomes the client's upload.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp.typing import Mod
 
 from fedwcm.config.schema import Config
 from fedwcm.core.method import Method
 from fedwcm.core.mixins import ClientStatistics, TwoPhase
 from fedwcm.core.types import Vec
 from fedwcm.engine.uploads import keeps_client_state
+
+App = Callable[[Message, Context], Message]
+"""A client app, or what a mod takes for one."""
+
+Mod = Callable[[Message, Context, App], Message]
+"""What Flower calls a mod; where its own type is, depends on its version."""
 
 CLIPPING_NORM = "clipping_norm"
 """The key under which Flower's clipping mods look for the norm."""
@@ -68,7 +74,7 @@ def through_mods(
         answers.append(train(received))
         return Message(_trained(received, answers[0], config.method.name), reply_to=message)
 
-    call = innermost
+    call: App = innermost
     for mod in reversed(mods):
         call = _wrapped(mod, call)
     message.content = _as_flower_sends(received, config)
@@ -82,14 +88,14 @@ def through_mods(
     return Message(RecordDict({**answers[0], "upload": upload}), reply_to=message)
 
 
-def _wrapped(mod: Mod, inner: Callable[[Message, Context], Message]) -> Callable[[Message, Context], Message]:
+def _wrapped(mod: Mod, inner: App) -> App:
     return lambda message, context: mod(message, context, inner)
 
 
 def _as_flower_sends(received: RecordDict, config: Config) -> RecordDict:
     """The model alone, and a config."""
     norm = config.aggregation.max_norm
-    options = {} if norm is None else {CLIPPING_NORM: norm}
+    options: dict[str, Any] = {} if norm is None else {CLIPPING_NORM: norm}
     return RecordDict({"arrays": _model(received), "config": ConfigRecord(options)})
 
 
