@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp.typing import Mod
+from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from fedwcm.config.schema import Config
 from fedwcm.core.method import Method
@@ -68,7 +68,7 @@ def through_mods(
         answers.append(train(received))
         return Message(_trained(received, answers[0], config.method.name), reply_to=message)
 
-    call = innermost
+    call: ClientAppCallable = innermost
     for mod in reversed(mods):
         call = _wrapped(mod, call)
     message.content = _as_flower_sends(received, config)
@@ -82,15 +82,15 @@ def through_mods(
     return Message(RecordDict({**answers[0], "upload": upload}), reply_to=message)
 
 
-def _wrapped(mod: Mod, inner: Callable[[Message, Context], Message]) -> Callable[[Message, Context], Message]:
+def _wrapped(mod: Mod, inner: ClientAppCallable) -> ClientAppCallable:
     return lambda message, context: mod(message, context, inner)
 
 
 def _as_flower_sends(received: RecordDict, config: Config) -> RecordDict:
     """The model alone, and a config."""
     norm = config.aggregation.max_norm
-    options = {} if norm is None else {CLIPPING_NORM: norm}
-    return RecordDict({"arrays": _model(received), "config": ConfigRecord(options)})
+    options = ConfigRecord() if norm is None else ConfigRecord({CLIPPING_NORM: norm})
+    return RecordDict({"arrays": _model(received), "config": options})
 
 
 def _model(received: RecordDict) -> ArrayRecord:
