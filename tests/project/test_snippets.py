@@ -31,6 +31,7 @@ NOT_RUN = {
     "from fednova import FedNova": "needs the example installed; tests/test_example_method.py does that",
     "client_app(model=my_model": "the reader's own model and data; tests/flower runs such an app",
     "server_app(model=my_model": "the reader's own model and data; tests/flower runs such an app",
+    "import LocalDpMod": "the reader's own model and data; tests/flower/test_mods.py runs it",
     'Strategy("fedwcm", model=Net': "lines of an app of the reader's; tests/flower/existing_app.py is one",
     'Client("hospital-7"': "the reader's own transport; tests/privacy has one",
     "--grid privacy.score_levels": "48 runs of forty rounds",
