@@ -151,6 +151,7 @@ def make_trainer(
     steps: int | None = None,
     batch_size: int = 8,
     seed: int = 5,
+    target: Sequence[float] | None = None,
     **optimizer: Any,
 ) -> ClientTrainer:
     """Training of clients, one by one or stacked, by plain SGD or an optimizer with these options."""
@@ -165,6 +166,7 @@ def make_trainer(
             population(federation, epochs, batch_size, steps=steps),
             momentum=chosen.momentum,
             nesterov=chosen.nesterov,
+            target=None if target is None else np.asarray(target),
         ),
         optimizer=chosen,
         seed=seed,

@@ -60,7 +60,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *[("fedwcm", case) for case in [{}, *EXTRAS, *MOMENTUM, *BALANCING]],
     *[("fedwcm-x", case) for case in [{}, *EXTRAS, *MOMENTUM, *BALANCING, {"normalize": False}]],
 ]
-LOCAL_OPTIONS = ("lr_decay", "weight_decay", "clip")
+RUN_OPTIONS = ("lr_decay", "weight_decay", "clip", "target")
 
 Vector = NDArray[np.float64]
 
@@ -86,7 +86,7 @@ def reference(method: str, options: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def engine(name: str, options: dict[str, Any], stacked: bool) -> Rounds:
-    own = {"alpha" if k == "alpha0" else k: v for k, v in options.items() if k not in LOCAL_OPTIONS}
+    own = {"alpha" if k == "alpha0" else k: v for k, v in options.items() if k not in RUN_OPTIONS}
     method: Method = METHODS[name](**own)
     training = factories.make_trainer(
         method,
@@ -97,6 +97,7 @@ def engine(name: str, options: dict[str, Any], stacked: bool) -> Rounds:
         batch_size=BATCH,
         weight_decay=options.get("weight_decay", 0.0),
         clip=options.get("clip"),
+        target=options.get("target"),
         seed=SEED,
     )
     return factories.make_rounds(

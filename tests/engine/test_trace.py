@@ -57,7 +57,7 @@ def context(method: Method) -> tuple[State, Context]:
     clients = trainer.clients(ids, [data.federation.shard(int(k)) for k in ids])
     c = {key: torch.rand_like(value) for key, value in method.init_client(start.x, clients).items()}
     s = {**start.method, "next": start.x} if isinstance(method, Mime) else start.method
-    sent = rounds.trainer._context(clients, _broadcast(start.x, method.broadcast(s)))
+    sent = trainer.context(clients, _broadcast(start.x, method.broadcast(s)))
     return c, sent
 
 
