@@ -26,7 +26,7 @@ CLASSES = {
 TITLES = {"fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "svhn": "SVHN"}
 CLIENTS, BATCH, ALPHA = 100, 50, 0.1
 COLLAPSED = 0.55
-"""The paper underlines what did not converge; all of that, and nothing else on these data sets, is below this."""
+"""Of FedCM's cells, those that the paper underlines as not converged are below this, and the others above."""
 
 
 def main() -> None:

@@ -90,6 +90,7 @@ class Quadratics:
             v, _ = self.method.direction(w, lambda y, e=noise: y - self.centres + e, {}, ctx)  # type: ignore[arg-type]
             w = w - self.lr * v
         upload, report, _ = self.method.finish(w, {}, ctx)
+        report = {**report, **self.method.client_statistics(self.clients.counts, self.population)}
         cohort = Cohort(
             r,
             self.clients.ids,

@@ -10,7 +10,7 @@ from fedwcm.reproduce.cells import Cell, Scope, expand
 from fedwcm.reproduce.command import listing, reproduce
 from fedwcm.reproduce.estimate import duration, seconds_here, seconds_on_gpu
 from fedwcm.reproduce.paper_numbers import PaperTable, rows_of_paper
-from fedwcm.reproduce.presets import load_preset, preset_names
+from fedwcm.reproduce.presets import chosen_methods, load_preset, preset_names
 from fedwcm.reproduce.store import ResultStore
 
 TINY = Scope(
@@ -120,3 +120,5 @@ def test_the_list_has_every_preset_and_counts_what_is_done(
 def test_a_set_of_recipes_stands_for_its_members() -> None:
     assert expanded(["fedavg", "paper-rows"]) == ["fedavg", *RECIPE_SETS["paper-rows"]]
     assert len(RECIPE_SETS["paper-rows"]) == 4
+    four = chosen_methods(load_preset("table1"), ["paper-rows"])
+    assert list(four) == ["FedCM", "FedCM + Focal Loss", "FedCM + Balance Loss", "FedCM + Balance Sampler"]

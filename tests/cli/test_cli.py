@@ -111,10 +111,11 @@ def test_compare_tabulates_every_method_and_seed_and_resumes(
     assert main(command) == 0
     table = capsys.readouterr().out
     assert table.count("±") > 0
-    assert "fedcm[alpha=0.2] (local.lr=0.05)" in table
+    assert "fedcm[alpha=0.2]" in table
+    assert "local.lr" in table
     assert len(list((out / "runs").iterdir())) == 3 * 2 * 2
     assert (out / "table.csv").read_text().count("\n") == 1 + 6
-    assert "fedcm[alpha=0.2] (local.lr=0.05)" in (out / "report.md").read_text()
+    assert "fedcm[alpha=0.2]" in (out / "report.md").read_text()
     assert str(out / "report.html") in table
     before = {path: path.stat().st_mtime_ns for path in out.rglob("metrics.jsonl")}
     assert main(command) == 0
@@ -249,6 +250,6 @@ def test_a_pipe_that_breaks_elsewhere_is_an_error(
     def broken() -> dict[str, str]:
         raise BrokenPipeError("the server hung up")
 
-    monkeypatch.setitem(LISTS, "methods", broken)
+    monkeypatch.setitem(LISTS, "methods", ("a list that cannot be read", broken))
     assert main(["list", "methods"]) == 1
     assert capsys.readouterr() == ("", "error: the server hung up\n")

@@ -93,7 +93,7 @@ def test_names_and_options_are_completed() -> None:
     flags = {flag: parser.add_argument(flag) for flag in ("--method", "--methods", "--set", "--rounds")}
     add_completers(parser)
     complete = {flag: getattr(action, "completer", None) for flag, action in flags.items()}
-    assert complete["--method"]("fedwcm+") == ["fedwcm+prior_ce"]
+    assert "fedwcm+prior_ce" in complete["--method"]("fedwcm+p")
     assert {"fedavg,fedcm", "fedavg,fedcm-nominal"} <= set(complete["--methods"]("fedavg,fedc"))
     assert "local.lr=" in complete["--set"]("local.l")
     assert complete["--rounds"] is None

@@ -1,21 +1,26 @@
 """Servers and nodes that are killed: a run goes on as if nothing had happened, whatever the method keeps where."""
 
+import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from flwr.app import Message
+from flwr.app import Error, Message
 
 from fedwcm.flower.federation_setup import FederationSetup
 from fedwcm.flower.server import serve
 from fedwcm.flower.state import state_after, with_next
 from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.lock import FolderInUseError, locked
 from fedwcm.runs.model_file import read_model
-from fedwcm.runs.runner import RunResult
+from fedwcm.runs.progress import Silent
+from fedwcm.runs.runner import Runner, RunResult
 from tests.records import timeless
 
-from .federation import CLIENTS, grid, in_simulator, model, run_config, test_data
+from ..factories import Scripted
+from .federation import CLIENTS, grid, in_simulator, model, run_config, simulated, test_data
 from .wire import WireGrid
 
 FULL: dict[str, Any] = {"participation.fraction": 1.0}
@@ -90,6 +95,12 @@ def test_a_finished_run_is_not_played_again(tmp_path: Path) -> None:
     assert again.log == []
 
 
+def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    config = run_config("fedavg", **{"flower.out": str(tmp_path)})
+    with locked(tmp_path), pytest.raises(FolderInUseError, match="is in use by process"):
+        serve(grid(config), config, model, test_data)
+
+
 def test_a_run_is_not_continued_with_other_options(tmp_path: Path) -> None:
     config = run_config("fedavg", **{"flower.out": str(tmp_path)})
     nodes = grid(config)
@@ -157,3 +168,37 @@ def test_the_state_is_that_of_the_last_answer_that_was_used() -> None:
     assert state_after(kept, 0, fresh, 0) is fresh
     assert set(with_next(kept, 4, 5, first)) == {4, 5}
     assert set(with_next(kept, 1, 4, first)) == {1, 4}
+
+
+def test_clients_that_die_and_come_back_at_random_lose_no_round_and_count_no_update_twice(tmp_path: Path) -> None:
+    """Twenty rounds in which every client dies one time in five: before its work, or after it, its answer lost.
+
+    It comes back under another node id. SCAFFOLD's sums agree with the simulator's only if every answer is used
+    once, and both sides know which.
+    """
+    config = run_config("scaffold", **FULL, **{"run.rounds": 20})
+    nodes = grid(config, **{"state-dir": str(tmp_path)})
+    rng = random.Random(3)
+    away: dict[int, int] = {}
+
+    def mischief(client: int, request: Message, reply: Message) -> Message | None:
+        round_ = int(request.metadata.group_id)
+        for dead in [dead for dead, until in away.items() if until <= round_]:
+            nodes.start(dead)
+            del away[dead]
+        if round_ == 0 or rng.random() > 0.2:
+            return reply
+        nodes.node_of(client).online = False
+        away[client] = round_ + 2
+        return Message(Error(5, "the node is unavailable"), reply_to=request) if rng.random() < 0.5 else None
+
+    nodes.mischief = mischief
+    finished = finish(nodes, config)
+    cohorts = [list(record.clients or ()) for record in finished.history]
+    assert [record.round for record in finished.history] == list(range(1, 21))
+    assert any(len(cohort) < CLIENTS for cohort in cohorts)
+    experiment = simulated("scaffold", **FULL, **{"run.rounds": 20})
+    rounds = replace(experiment.rounds, participation=Scripted(cohorts))  # type: ignore[arg-type]
+    expected = Runner(replace(experiment, rounds=rounds), None, Silent()).run()
+    for name, tensor in expected.model.items():
+        assert torch.equal(finished.model[name], tensor), name

@@ -1,8 +1,12 @@
 """The pages of results say what their scripts compute."""
 
 import pytest
-from docs import measure_gain
+import torch
+from docs import measure_gain, measure_theory
 from docs.generated import write_blocks
+
+from fedwcm.methods.fedwcm import FedWCM
+from fedwcm.reproduce.paper_numbers import rows_of_paper
 
 FASHION = [("fashion-mnist", factor) for factor in (1, 0.5, 0.1, 0.05, 0.01)]
 CIFAR = [("cifar10", factor) for factor in (1, 0.5, 0.4, 0.1, 0.06, 0.05, 0.04, 0.01)]
@@ -14,10 +18,25 @@ def test_the_gain_agrees_with_every_row_of_fashion_mnist_and_cifar10() -> None:
     assert not all(measure_gain.agrees(0.9, measure_gain.paper(*row)) for row in rows)
 
 
+def test_a_collapse_is_what_the_paper_underlines() -> None:
+    rows = [row for name in ("table1", "table4") for row in rows_of_paper(name) if row["method"] == "FedCM"]
+    rows = [row for row in rows if row.get("dataset", "cifar10") in measure_gain.CLASSES]
+    for row in rows:
+        assert (float(row["accuracy"]) < measure_gain.COLLAPSED) == (row["underlined"] == "yes"), row
+
+
 def test_the_tables_on_the_page_are_those_of_the_script() -> None:
     text = measure_gain.PAGE.read_text(encoding="utf-8")
     for lines in (measure_gain._table([*FASHION, *CIFAR]), measure_gain._remainder([*FASHION, *CIFAR])):
         assert "\n".join(lines) in text
+
+
+def test_on_quadratics_fedwcm_ends_at_the_minimum_of_its_weighted_mean_and_not_of_the_plain_one() -> None:
+    counts = measure_theory.client_counts(0.1)
+    task = measure_theory.Quadratics(counts, FedWCM())
+    weighted = torch.from_numpy(measure_theory.weights_of(counts, 0.25)) @ task.centres
+    end = task.run(150, task.mean)[-1]
+    assert (end - weighted).norm() < 1e-3 < 1e-2 < (end - task.mean).norm()
 
 
 def test_a_block_without_a_place_is_an_error(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -2,13 +2,20 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedwcm.core.method import Method
 from fedwcm.core.mixins import ClientStatistics, TwoPhase
-from fedwcm.core.types import Floats, State, Uploads
+from fedwcm.core.types import Clients, Floats, Ints, State, Uploads, Vec
 from fedwcm.engine.aggregation import Aggregation
+
+
+def keeps_client_state(method: Method, x: Vec) -> bool:
+    """Return whether the method's clients keep state from round to round."""
+    one: Ints = np.ones(1, dtype=np.int64)
+    return bool(method.init_client(x, Clients(one - 1, one, one[:, None], one)))
 
 
 def require_possible(aggregation: Aggregation, method: Method, keeps_client_state: bool) -> None:

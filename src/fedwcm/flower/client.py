@@ -1,6 +1,6 @@
 """The client app: a model, the client's data, and the local loop that the simulator runs as well."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from fedwcm.flower.claimed_counts import kept_claim
 from fedwcm.flower.client_info import ClientInfo
 from fedwcm.flower.encrypted import reply as encrypted_reply
 from fedwcm.flower.model import ModelFactory, architecture, class_scores, network
+from fedwcm.flower.mods import Mod, require_possible, require_usable, through_mods
 from fedwcm.flower.records import (
     answer,
     from_bytes_record,
@@ -36,7 +37,9 @@ DataLoader = Callable[..., Samples | tuple[Any, Any, Any]]
 Work = Callable[["Client", RecordDict], RecordDict]
 
 
-def client_app(*, model: ModelFactory, data: DataLoader, evaluate: DataLoader | None = None) -> ClientApp:
+def client_app(
+    *, model: ModelFactory, data: DataLoader, evaluate: DataLoader | None = None, mods: Sequence[Mod] = ()
+) -> ClientApp:
     """A Flower app that trains this model on this node's data, by whichever method the run asks for.
 
     Args:
@@ -45,28 +48,30 @@ def client_app(*, model: ModelFactory, data: DataLoader, evaluate: DataLoader | 
             labels from 0 to the number of classes minus 1. It is called for every message. A third entry may
             number the samples, for losses that look something up by number; else they count from 0.
         evaluate: gives the node's own `(inputs, labels)` to test models on, if the run asks for it.
+        mods: Flower's mods, or your own, around training: they see the model that came and the one that goes.
 
     Each of the three gets Flower's run-config as well, if it takes a parameter `run_config`. The node's config
     must number the client: `partition-id`, or `client-id`. It may name a `state-dir`, in which the client's own
     state survives restarts, and a `device`.
     """
-    app = add_training(ClientApp(), model=model, data=data)
+    app = add_training(ClientApp(), model=model, data=data, mods=mods)
     if evaluate is not None:
         app.evaluate()(_handler(model, evaluate, Client.evaluate))
     return app
 
 
-def add_training(app: ClientApp, *, model: ModelFactory, data: DataLoader) -> ClientApp:
+def add_training(app: ClientApp, *, model: ModelFactory, data: DataLoader, mods: Sequence[Mod] = ()) -> ClientApp:
     """Let an app train as the server's method wants, in the place of its own `@app.train()`; returns the app.
 
-    Its other functions, such as `@app.evaluate()`, stay as they are. `model` and `data` as for `client_app`.
+    Its other functions, such as `@app.evaluate()`, stay as they are. The arguments are those of `client_app`.
     """
-    app.query("info")(_handler(model, data, lambda client, _: client.info().records()))
+    require_usable([*app._mods, *mods])
+    app.query("info")(_handler(model, data, lambda client, _: client.info(mods).records()))
     app.query("counts")(_handler(model, data, lambda client, _: client.plain_counts()))
     app.query("encrypted")(_handler(model, data, Client.encrypted_counts))
     app.query("statistics")(_handler(model, data, Client.statistics))
     app.train("probe")(_handler(model, data, lambda client, content: client.work("probe", content)))
-    app.train("train")(_handler(model, data, lambda client, content: client.work("train", content)))
+    app.train("train")(_training(model, data, mods))
     return app
 
 
@@ -77,38 +82,49 @@ def _handler(model: ModelFactory, data: DataLoader, work: Work) -> Callable[[Mes
     return handle
 
 
+def _training(model: ModelFactory, data: DataLoader, mods: Sequence[Mod]) -> Callable[[Message, Context], Message]:
+    plain = _handler(model, data, lambda client, content: client.work("train", content))
+
+    def handle(message: Message, context: Context) -> Message:
+        client = Client(model, data, context, message.content)
+        return through_mods(mods, message, context, client.config, lambda content: client.work("train", content))
+
+    return handle if mods else plain
+
+
 class Client:
     """One client, while it handles one message."""
 
     def __init__(self, model: ModelFactory, data: DataLoader, context: Context, content: RecordDict) -> None:
         self._context = context
         self.id = client_id(context.node_config)
-        self._config = read_config(content)
+        self.config = read_config(content)
         model, data = with_run_config(model, context.run_config), with_run_config(data, context.run_config)
-        self._components = Components.of(self._config)
+        self._components = Components.of(self.config)
         device = context.node_config.get("device")
-        self._network = network(model, self._config, None if device is None else str(device))
+        self._network = network(model, self.config, None if device is None else str(device))
         inputs, labels, *numbers = data(context.node_config)
         samples = tensors((inputs, labels), self._network.device)
         self._like = samples.inputs[:1]
         self._classes = class_scores(self._network, self._like).shape[-1]
         self._shard = shard(samples, self._classes, *numbers)
 
-    def info(self) -> ClientInfo:
-        """The client's number and the form of its data."""
+    def info(self, mods: Sequence[Mod] = ()) -> ClientInfo:
+        """The client's number and the form of its data; an error if the method does not permit its mods."""
+        require_possible(mods, self._components.method, self.config, self._network.initial()[0])
         shape, dtype = tuple(self._like.shape[1:]), str(self._like.dtype).removeprefix("torch.")
         model = tuple(architecture(self._network))
         return ClientInfo(self.id, len(self._shard), self._classes, shape, dtype, model, __version__)
 
     def plain_counts(self) -> RecordDict:
         """The number of samples of each class."""
-        if self._config.privacy.mode != "none":
-            raise ValueError(f"this client does not show its counts: privacy.mode = {self._config.privacy.mode!r}")
+        if self.config.privacy.mode != "none":
+            raise ValueError(f"this client does not show its counts: privacy.mode = {self.config.privacy.mode!r}")
         return RecordDict({"counts": MetricRecord({"counts": self.claimed_counts.tolist()})})
 
     def encrypted_counts(self, content: RecordDict) -> RecordDict:
         """Answer a message of the protocol that sums counts under encryption."""
-        least = self._config.privacy.min_contributors
+        least = self.config.privacy.min_contributors
         request = from_bytes_record(content)
         reply = encrypted_reply(request, self.id, self.claimed_counts, least, self._context)
         return to_bytes_record(reply)
@@ -156,12 +172,12 @@ class Client:
     @property
     def claimed_counts(self) -> Ints:
         """The counts that this client claims to have: its own, or with the noise that the run asks for."""
-        epsilon = self._config.privacy.epsilon
+        epsilon = self.config.privacy.epsilon
         return self.counts if epsilon is None else kept_claim(self.counts, epsilon, self.id, self._context)
 
     def _trainer(self, population: Population) -> ClientTrainer:
-        noisy = None if self._config.privacy.epsilon is None else {self.id: self.claimed_counts}
-        return self._components.trainer(self._config, SequentialForward(self._network), population, noisy)
+        noisy = None if self.config.privacy.epsilon is None else {self.id: self.claimed_counts}
+        return self._components.trainer(self.config, SequentialForward(self._network), population, noisy)
 
 
 def client_id(node_config: Mapping[str, Any]) -> int:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
@@ -15,14 +14,14 @@ from fedwcm.config.build import Experiment
 from fedwcm.config.components import Components
 from fedwcm.config.model_facts import model_facts
 from fedwcm.config.schema import Component, Config, DataOptions, differences
-from fedwcm.core.types import Clients, Ints, Population, State
+from fedwcm.core.types import Population, State
 from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.smallest_batch import require_trainable, smallest_batch
-from fedwcm.engine.uploads import require_possible
+from fedwcm.engine.uploads import keeps_client_state, require_possible
 from fedwcm.flower.backend import FlowerBackend
 from fedwcm.flower.client_directory import ClientDirectory
 from fedwcm.flower.client_evaluation import ClientEvaluation
@@ -119,7 +118,7 @@ class Deployment:
     ) -> Experiment:
         assert directory.info is not None, "clients have sent their info before"
         federation, made = self.options.federation, trainer.forward.network
-        require_possible(config.aggregation, trainer.method, _keeps_client_state(trainer, made))
+        require_possible(config.aggregation, trainer.method, keeps_client_state(trainer.method, made.initial()[0]))
         folder = Path(federation.out) if federation.out else None
         backend = FlowerBackend(directory, trainer, setup.series, federation.min_clients, folder)
         classes = len(setup.totals)
@@ -205,9 +204,3 @@ def _population(config: Config, setup: FederationSetup, directory: ClientDirecto
     except ValueError as error:  # they will fail and be left out: no client ends the run of the others
         LOG.warning("%s", error)
     return population
-
-
-def _keeps_client_state(trainer: ClientTrainer, made: Network) -> bool:
-    nobody: Ints = np.zeros(1, dtype=np.int64)
-    clients = Clients(nobody, nobody + 1, np.zeros((1, trainer.population.classes), dtype=np.int64), nobody + 1)
-    return bool(trainer.method.init_client(made.initial()[0], clients))

@@ -55,11 +55,12 @@ def _bodies(table: Table) -> list[str]:
     if len(tasks) == 1:
         return [_body(table.rows, table)]
     width = len(table.columns) + len(swept_keys(table.rows)) + 4
-    return [
-        f'<tbody class="task"><tr><th scope="rowgroup" colspan="{width}">{escape(name)}</th></tr></tbody>'
-        + _body(rows, table)
-        for name, rows in tasks
-    ]
+    return [_task_heading(name, width) + _body(rows, table) for name, rows in tasks]
+
+
+def _task_heading(name: str, width: int) -> str:
+    cell = f'<th scope="rowgroup" colspan="{width}"><span>{escape(name)}</span></th>'
+    return f'<tbody class="task"><tr>{cell}</tr></tbody>'
 
 
 def _body(rows: Sequence[Row], table: Table) -> str:

@@ -1,7 +1,7 @@
 """`fedwcm.reproduce`: run a table or figure of the paper, or what is left of it, and set both side by side."""
 
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,9 @@ from fedwcm.reproduce.untrained import write_untrained
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.lock import locked
 from fedwcm.runs.progress import Progress, Silent
+
+BATCH = 4
+"""Runs of each process before what has finished is moved to the results."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +72,11 @@ def reproduce(
         _harvest(cells, store, Path(work))
         left = [cell for cell in cells if store.find(cell) is None]
         say(f"{preset.title}: {len(cells)} runs, {len(cells) - len(left)} done, {_forecast(left)}")
-        if run and left:
+        for batch in _batches(left if run else [], jobs):
             try:
-                run_cells([_run(cell, Path(work), backend) for cell in left], jobs, progress)
+                run_cells([_run(cell, Path(work), backend) for cell in batch], jobs, progress)
             finally:
-                _harvest(left, store, Path(work))
+                _harvest(batch, store, Path(work))
     return write_pages(preset, scope, [(cell, store.find(cell)) for cell in cells], target)
 
 
@@ -87,6 +90,13 @@ def listing(scope: Scope | None = None, results: str | Path = "results") -> list
         here, gpu = duration(seconds_here(left)), duration(seconds_on_gpu(left))
         lines.append(Line(name, preset.title, len(cells), len(cells) - len(left), here, gpu))
     return lines
+
+
+def _batches(cells: Sequence[Cell], jobs: int) -> Iterator[Sequence[Cell]]:
+    """So many runs at a time that their models need little room, and processes seldom wait for each other."""
+    size = 1 if jobs == 1 else BATCH * jobs
+    for start in range(0, len(cells), size):
+        yield cells[start : start + size]
 
 
 def _forecast(left: Sequence[Cell]) -> str:

@@ -9,6 +9,7 @@ from importlib.resources.abc import Traversable
 from typing import Any, Literal
 
 from fedwcm.config.options import make
+from fedwcm.config.recipes import expanded
 from fedwcm.config.schema import Settings, overlay
 from fedwcm.core.checks import unknown
 
@@ -112,7 +113,7 @@ def chosen_methods(preset: Preset, specs: Sequence[str] | None) -> dict[str, str
     if not specs:
         return preset.methods
     titles = {spec: title for title, spec in preset.methods.items()}
-    return {titles.get(spec, spec): preset.methods.get(spec, spec) for spec in specs}
+    return {titles.get(spec, spec): preset.methods.get(spec, spec) for spec in expanded(specs)}
 
 
 @cache

@@ -111,6 +111,8 @@ def _cell(entry: Entry) -> str:
         ours = f"{entry.ours:.4f}" + (f" ± {entry.spread:.4f}" if entry.spread is not None else "")
         if entry.unbalanced and entry.balanced is not None:
             ours += f" (balanced {entry.balanced:.4f})"
+        if any(run.summary.diverged for run in entry.runs):
+            ours += " (diverged)"
         if len(entry.runs) < entry.wanted:
             ours += f" ({len(entry.runs)} of {entry.wanted} seeds)"
     if entry.paper is None:

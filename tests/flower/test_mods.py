@@ -1,0 +1,103 @@
+"""Flower's mods work on our messages; where they would protect nothing, they are refused in words."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, Context, Message
+from flwr.client.mod import secaggplus_mod
+from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
+
+from fedwcm.flower import add_training, client_app
+from fedwcm.flower.server import serve
+from fedwcm.runs.runner import RunResult
+
+from .federation import CLIENTS, data, in_simulator, model, run_config, test_data
+from .wire import WireGrid
+
+
+def play(method: str, mods: list[Any], **changes: Any) -> tuple[RunResult, list[float]]:
+    """The run, and the norm of every upload."""
+    config = run_config(method, **{"run.rounds": 2, **changes})
+    nodes = WireGrid(client_app(model=model, data=data, mods=mods), config, CLIENTS)
+    norms: list[float] = []
+
+    def watch(client: int, request: Message, reply: Message) -> Message:
+        if request.metadata.message_type == "train.train" and not reply.has_error():
+            norms.append(float(np.linalg.norm(reply.content.array_records["upload"]["delta"].numpy())))
+        return reply
+
+    nodes.mischief = watch
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    return finished, norms
+
+
+def assert_close(one: RunResult, other: RunResult) -> None:
+    for name, tensor in one.model.items():
+        torch.testing.assert_close(other.model[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedcm"])
+def test_fixed_clipping_on_the_clients_is_the_simulator_s_bound(method: str) -> None:
+    bound = {"aggregation.max_norm": 0.02}
+    finished, norms = play(method, [fixedclipping_mod], **bound)
+    assert max(norms) == pytest.approx(0.02, rel=1e-3)
+    assert_close(in_simulator(method, **{"run.rounds": 2}, **bound), finished)
+
+
+def test_local_differential_privacy_clips_and_adds_its_noise() -> None:
+    sensitivity, epsilon, delta = 1e-3, 2.0, 1e-5
+    _, norms = play("fedprox", [LocalDpMod(0.05, sensitivity, epsilon, delta)])
+    size = sum(p.numel() for p in model().parameters())
+    noise = sensitivity * np.sqrt(2 * np.log(1.25 / delta)) / epsilon
+    np.testing.assert_allclose(norms, np.hypot(0.05, noise * np.sqrt(size)), rtol=0.2)
+
+
+def test_mods_wrap_each_other_as_in_flower() -> None:
+    """The first is the outermost; what it does to the reply comes last."""
+    seen: list[str] = []
+
+    def note(name: str, factor: float) -> Any:
+        def mod(message: Message, context: Context, call: Any) -> Message:
+            seen.append(name)
+            reply = call(message, context)
+            (came,), (goes,) = message.content.array_records.values(), reply.content.array_records.values()
+            scaled = came["x"].numpy() + factor * (goes["x"].numpy() - came["x"].numpy())
+            reply.content["arrays"] = ArrayRecord({"x": Array(scaled.astype(np.float32))})
+            return reply
+
+        return mod
+
+    finished, _ = play("fedavg", [note("outer", 4.0), note("inner", 0.25)])
+    assert seen[:2] == ["outer", "inner"]
+    assert_close(in_simulator("fedavg", **{"run.rounds": 2}), finished)
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        ("fedwcm", "its weights depend on what clients report"),
+        ("scaffold", "its clients keep state"),
+        ("mimelite", "its clients also answer in a first phase"),
+        ("fedavg", "fixedclipping_mod needs the norm"),
+    ],
+)
+def test_methods_that_mods_do_not_protect_are_refused_by_name(
+    method: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises((RuntimeError, ValueError)):
+        play(method, [fixedclipping_mod])
+    lines = [line for line in caplog.messages if reason in line]
+    assert lines
+    assert method == "fedavg" or f"the method {method}" in lines[0]
+
+
+@pytest.mark.parametrize("mod", [secaggplus_mod, adaptiveclipping_mod])
+def test_a_mod_without_its_server_half_is_refused(mod: Any) -> None:
+    with pytest.raises(ValueError, match=f"{mod.__name__} is not possible"):
+        client_app(model=model, data=data, mods=[mod])
+    with pytest.raises(ValueError, match="is not possible"):
+        add_training(ClientApp(mods=[mod]), model=model, data=data)
