@@ -207,6 +207,7 @@ def blocks(phase: str) -> list[Block]:
         (tails, FINALISTS, (0,)),
         (tails, plus, (1,)),
         (mixed, plus, (0,)),
+        (tails, ("fedwcm", "fedwcm+prior_ce"), (0, 1)),
         (tails, FINALISTS, (1,)),
         (tails, rivals, (0,)),
         (tails, tuple(CHOOSE), (0,)),
@@ -220,9 +221,8 @@ def _judged(tails: tuple[str, ...], mixed: tuple[str, ...]) -> list[Block]:
     digits = "digits 0.1 0.1"
     return [
         ((digits,), (*arms, *twins), seeds),
-        *(((cell,), arms, seeds) for cell in cells[:4]),
-        ((digits,), ("creff",), seeds[:3]),
-        *(((cell,), arms, seeds) for cell in cells[4:]),
+        *(((cell,), arms, seeds) for cell in cells),
+        ((digits,), ("creff",), seeds),
         (cells, twins, seeds),
         *(((cell,), (*arms, *twins), seeds) for cell in mixed),
         (("cifar10-cnn 0.1 0.1",), ("fedavg", "fedwcm", "fedwcm+", "ldam"), seeds[:3]),

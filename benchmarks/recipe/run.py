@@ -74,7 +74,8 @@ def main() -> None:
         return collect()
     part, parts = map(int, chosen.part.split("/"))
     RUNS.mkdir(parents=True, exist_ok=True)
-    for job in jobs(chosen.what)[part::parts]:
+    done = finished(chosen.what)
+    for job in [job for job in jobs(chosen.what) if job not in done][part::parts]:
         if job not in finished(chosen.what):
             record = play(chosen.what, *job)
             with (RUNS / f"{chosen.what}-{part}.jsonl").open("a") as file:

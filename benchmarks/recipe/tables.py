@@ -106,7 +106,7 @@ def wins(found: Results) -> str:
             ours, theirs = values(found, cell, grid.RECIPE, metric), values(found, cell, arm, other_metric)
             tests.append(paired_test([ours[seed] - theirs[seed] for seed in ours if seed in theirs]))
         known = [test for test in tests if test is not None]
-        return f"{sum(test.low > 0 for test in known)} of {len(known)}"
+        return f"{sum(test.low > 0 for test in known)} of {len(known)}" if known else "–"
 
     columns = [
         (m, prefix + m.removeprefix("test_")) for prefix in ("plain_", "") for m in ("test_accuracy", "few")

@@ -1,0 +1,30 @@
+"""The tables of docs/results/recipe.md are those of the committed runs, and the recipe is what was judged."""
+
+import re
+
+import pytest
+from benchmarks.recipe import grid, tables
+
+from fedwcm.config.recipes import RECIPES
+from tests.project import ROOT
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, tables.Results]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        return {phase: tables.results(phase) for phase in tables.PHASES}
+
+
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_a_table_is_that_of_the_runs(name: str, found: dict[str, tables.Results]) -> None:
+    page = (ROOT / tables.PAGE).read_text(encoding="utf-8")
+    match = re.search(rf"<!-- {name}: begin -->\n(.*?)\n<!-- {name}: end -->", page, flags=re.S)
+    assert match is not None
+    assert match[1] == tables.TABLES[name](found)
+
+
+@pytest.mark.parametrize("name", ["fedwcm+", "fedcm+", "fedavg+", "feddyn+"])
+def test_the_recipe_is_the_arm_that_was_judged(name: str) -> None:
+    judged = {**grid.JUDGE[name], "server.ema": grid.COMMON["server.ema"]}
+    assert {"loss.tau": 1.0, **RECIPES[name].settings} == judged
