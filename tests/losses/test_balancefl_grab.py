@@ -306,7 +306,7 @@ def test_a_second_round_goes_on_from_where_the_controllers_stood() -> None:
     fresh = training.initial_state(training.clients(only, shards), first.x)
     simulated.step(first)
     after = simulated.store.read(only, torch.device("cpu"))
-    sent = Broadcast(1, first.x, first.buffers, {}, simulated.lr)
+    sent = Broadcast(1, first.x, first.buffers, {}, simulated.learning_rate.lr)
     for state, same in ((kept, True), (fresh, False)):
         again = training.train(only, shards, state, sent).state["loss/output"]
         assert torch.allclose(again, after["loss/output"]) == same

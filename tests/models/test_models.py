@@ -259,7 +259,7 @@ def test_table_with_a_convolutional_model_is_refused(name: str) -> None:
         ("resnet81", {}, r"model 'resnet81'.*mlp, cnn.*resnet18.*did you mean 'resnet8'"),
         ("zzzzz", {}, r"model 'zzzzz'.*mlp, cnn.*package\.module:factory$"),
         ("resnet8", {"widht": 4}, r"'resnet8'.*'widht'.*norm, groups, stem, width.*did you mean 'width'"),
-        ("cnn", {"hidden": [3]}, r"'cnn'.*'hidden'.*allowed are none"),
+        ("cnn", {"hidden": [3]}, r"'cnn'.*'hidden'.*allowed are width, head"),
         ("mlp", {"hidden": [3, 0]}, r"hidden=\[3, 0\].*width=0"),
         ("mlp", {"hidden": 200}, r"hidden=200.*list"),
         ("resnet8", {"norm": "groups"}, r"norm 'groups'.*group, batch.*did you mean 'group'"),

@@ -111,8 +111,8 @@ def test_a_whole_checkpoint_of_something_else_is_refused(
     change: dict[str, torch.Tensor], reason: str, tmp_path: Path
 ) -> None:
     _, store, state = good_checkpoint(tmp_path)
-    tensors = {**checkpoint._tensors(state, store), **change}
-    facts = '{"round": 4, "seconds": 1.0, "history": []}'
+    tensors = {**checkpoint._tensors(checkpoint.Checkpoint(state, [], 1.0), store), **change}
+    facts = '{"round": 4, "seconds": 1.0, "selected_round": null, "history": []}'
     metadata = {"fedwcm": facts, "digest": checkpoint._digest(tensors, facts)}
     (tmp_path / "round-000004.safetensors").write_bytes(save(tensors, metadata=metadata))
     saved, [complaint] = checkpoint.load(tmp_path, store, state)
