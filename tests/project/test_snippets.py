@@ -35,13 +35,16 @@ NOT_RUN = {
     'Strategy("fedwcm", model=Net': "lines of an app of the reader's; tests/flower/existing_app.py is one",
     'Client("hospital-7"': "the reader's own transport; tests/privacy has one",
     "--grid privacy.score_levels": "48 runs of forty rounds",
+    "fedwcm reproduce table": "tables of the paper; tests/test_reproduce.py runs tiny ones",
     "--model my_model:make": "stops in the debugger",
     "            breakpoint()": "stops in the debugger",
     "class Printer(Tracker):": "an excerpt; tests/runs/trackers has the same tracker",
 }
 """Snippets that are not run here, by a text that they contain, and why."""
 
-SLOW = dict.fromkeys(("results.md", "reports.md", "debugging.md", "choosing-a-method.md"), pytest.mark.slow)
+SLOW = dict.fromkeys(
+    ("results.md", "reports.md", "debugging.md", "choosing-a-method.md", "reproduce.md"), pytest.mark.slow
+)
 """Pages that take more than a few seconds: comparisons over many seeds, figures by matplotlib, convolutions."""
 
 
