@@ -83,8 +83,8 @@ def write_comparison(
 def write_diverging_losses(path: Path) -> None:
     """Let the test and training loss of a run grow to 3e31, from its fourth round on."""
     folder = RunFolder(path)
-    growing = [1.0, 1.0, 1.0, *np.geomspace(50, 1.5e31, 100)]
-    records = zip(folder.metrics(), growing, strict=False)
+    history = folder.metrics()
+    records = zip(history, [1.0, 1.0, 1.0, *np.geomspace(50, 1e32, len(history) - 3)], strict=True)
     folder.write_metrics(
         [replace(r, test_loss=by * 2 / r.round, train_loss=by * 1.5 / r.round) for r, by in records]
     )
