@@ -1,8 +1,8 @@
 """Run the grid, or go on with it: `python -m benchmarks.recipe.run choose|judge --part 0/2`.
 
-Each part is a process that appends a line per finished run to `runs/recipe/PHASE-PART.jsonl`; a run that is there or
-in `results/recipe/PHASE.jsonl.gz` is not repeated. `python -m benchmarks.recipe.run collect` adds the first to the
-second.
+Each part is a process that appends a line per finished run to `runs/recipe/PHASE-PART.jsonl`; a run that is
+there, or in `results/recipe/PHASE.jsonl.gz`, is not repeated. `python -m benchmarks.recipe.run collect` adds the
+first to the second.
 """
 
 import argparse
