@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedwcm.config.class_totals import claimed_counts, class_totals
 from fedwcm.config.components import Components
-from fedwcm.config.device import chosen_device
+from fedwcm.config.device import chosen_device, chosen_precision
 from fedwcm.config.model_facts import model_facts
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
@@ -216,20 +216,21 @@ def assemble(
         trusted=trusted,
     )
     config = replace(components.resolved(config), model=model, run=replace(config.run, device=str(device)))
-    network = Network(module, device)
+    network = Network(module, device, chosen_precision(config.run.precision, device))
     x, buffers = network.initial()
     network.point_parameters(x)  # otherwise the module would hold a second copy of the model
     federation = source.federation
     few = _few_samples(federation)
     smallest = smallest_batch(config.local.drop_last, config.local.batch_size, network, few)
     claimed = claimed_counts(config, federation)
-    population = population_of(config, federation, class_totals(claimed, config.privacy), smallest)
+    samples, totals = federation.samples, class_totals(claimed, config.privacy)
+    population = population_of(config, totals, len(samples), float(samples.mean()), smallest)
     require_trainable(federation.samples, population, network, few)
     choice = choose(config.run.backend, config.run.workers, network, largest_cohort(config, population), few)
     noisy = None if config.privacy.epsilon is None else dict(enumerate(claimed))
     trainer = components.trainer(config, choice.forward(network), population, noisy)
     train_counts: Ints = federation.counts.sum(axis=0)
-    for note in filter(None, (source.normalization, choice.note)):
+    for note in filter(None, (source.normalization, choice.note, network.precision.note)):
         LOG.info(note)
     keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
     return Experiment(

@@ -149,6 +149,8 @@ class RunOptions:
             for never.
         checkpoint_every: rounds between checkpoints.
         device: `auto` (a GPU if there is one), `cpu`, `cuda`, `mps`, …
+        precision: number format of the clients' forward and backward passes: `fp32`, `bf16`, or `fp16` on a GPU;
+            models and all state stay in float32.
         backend: `auto`, `sequential`, `vectorized` (stacked clients) or `parallel` (processes).
         workers: processes of the parallel backend; 0 for one per core.
         shot_groups: which classes have many, medium and few samples: by the `range` of class sizes, cut in three
@@ -170,6 +172,7 @@ class RunOptions:
     patience: int = 0
     checkpoint_every: int = 10
     device: str = "auto"
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     backend: Literal["auto", "sequential", "vectorized", "parallel"] = "auto"
     workers: int = 0
     shot_groups: Literal["range", "share"] = "range"
