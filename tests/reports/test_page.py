@@ -16,7 +16,7 @@ import fedwcm
 from fedwcm.cli import main
 from fedwcm.reports import paper, write
 from fedwcm.runs.folder import RunFolder
-from tests.reports.folders import configured, write_comparison, write_run
+from tests.reports.folders import configured, write_comparison, write_diverging_losses, write_run
 
 EVIL = "</script><script>alert(1)"
 
@@ -131,26 +131,12 @@ def test_a_page_is_made_of_its_folders_only(tmp_path: Path) -> None:
     assert fedwcm.report(out).read_bytes() == fedwcm.report(out, tmp_path / "x" / "again.html").read_bytes()
 
 
-def test_figures_are_drawn_in_three_formats_the_same_ones_as_on_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("matplotlib")
-    monkeypatch.setitem(paper.STYLE, "savefig.dpi", 40)
-    for name, folder in (
-        ("run", write_run(tmp_path / "run", classes=("$x", "a_b", EVIL, "owl"), diagnosed=True)),
-        ("many", write_comparison(tmp_path / "c", ("fedavg", "fedwcm"), diagnosed=True)),
-    ):
-        drawn = tmp_path / f"{name}-figures"
-        page = fedwcm.report(folder, figures=drawn)
-        keys = {key for figure in report_in(page)["figures"] for key in file_keys(figure)}  # type: ignore[attr-defined]
-        files = {f"{key}.{kind}" for key in keys for kind in ("pdf", "png", "svg")}
-        assert {path.name for path in drawn.iterdir()} == files
-        for path in drawn.glob("*.svg"):
-            assert "".join(ET.parse(path).getroot().itertext()).strip(), "the text of a figure is text"
-        for path in drawn.glob("*.pdf"):
-            assert path.read_bytes().startswith(b"%PDF")
-        for path in drawn.glob("*.png"):
-            assert path.read_bytes().startswith(b"\x89PNG")
+def drawn_files(folder: Path, figures: Path) -> tuple[set[str], set[str]]:
+    """The names of the files that are there, and of those that the figures of the page should have."""
+    page = fedwcm.report(folder, figures=figures)
+    shown: Any = report_in(page)["figures"]
+    keys = [key for figure in shown for key in file_keys(figure)]
+    return {path.name for path in figures.iterdir()}, {f"{key}.{kind}" for key in keys for kind in paper.FORMATS}
 
 
 def file_keys(figure: dict[str, Any]) -> list[str]:
@@ -159,15 +145,38 @@ def file_keys(figure: dict[str, Any]) -> list[str]:
     return [f"{figure['key']}-{name.replace(' ', '-')}" for name in names] if len(names) > 1 else [figure["key"]]
 
 
-def test_every_method_has_a_confusion_matrix_that_says_whose_it_is(
+def text_in(svg: Path) -> str:
+    return "".join(ET.parse(svg).getroot().itertext())
+
+
+def test_the_figures_of_the_page_are_drawn_in_three_formats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib")
     monkeypatch.setitem(paper.STYLE, "savefig.dpi", 40)
+    there, wanted = drawn_files(
+        write_run(tmp_path / "run", classes=("$x", "a_b", EVIL, "owl")), tmp_path / "drawn"
+    )
+    assert there == wanted
+    assert {name.rpartition(".")[2] for name in there} == {"pdf", "svg", "png"}
+    for begins, kind in ((b"%PDF", "pdf"), (b"\x89PNG", "png"), (b"<?xml", "svg")):
+        assert all(path.read_bytes().startswith(begins) for path in (tmp_path / "drawn").glob(f"*.{kind}"))
+    assert all(name in text_in(tmp_path / "drawn" / "confusion.svg") for name in ("$x", "a_b", EVIL))
+
+
+def test_every_method_has_a_confusion_matrix_that_says_whose_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
     monkeypatch.setattr(paper, "FORMATS", {"svg": {"Date": None}})
-    fedwcm.report(write_comparison(tmp_path / "c", ("fedavg", "fedwcm"), seeds=1), figures=tmp_path)
+    out = write_comparison(tmp_path / "c", ("fedavg", "fedwcm"), seeds=1)
+    write_diverging_losses(out / "runs" / "m1-seed0")
+    there, wanted = drawn_files(out, tmp_path / "drawn")
+    assert there == wanted
     for name in ("fedavg", "fedwcm"):
-        assert name in "".join(ET.parse(tmp_path / f"confusion-{name}.svg").getroot().itertext())
+        assert name in text_in(tmp_path / "drawn" / f"confusion-{name}.svg")
+    loss = text_in(tmp_path / "drawn" / "test-loss.svg")
+    assert "fedwcm (off scale: up to" in loss
 
 
 def test_the_page_needs_no_matplotlib(tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ def _played(experiment: Experiment, folder: RunFolder | None, progress: Progress
     """Run to the end, in memory or in a folder; there the report tells of a run that diverged, too."""
     if folder is not None:
         counts = experiment.rounds.federation.counts
-        folder.write_split(SplitRecord.of(counts, experiment.facts.classes))
+        folder.write_split(SplitRecord.of(counts, experiment.facts.classes, experiment.client_names))
     try:
         return Runner(experiment, folder, progress).run()
     finally:

@@ -66,6 +66,7 @@ def do(arguments: argparse.Namespace) -> int:
     # Imported late: torch takes seconds to import, and a mistyped option should fail at once.
     from fedwcm.api import run
     from fedwcm.engine.rounds import DivergedError
+    from fedwcm.reports.write import report_or_warn
     from fedwcm.runs.folder import RunFolder
     from fedwcm.runs.interrupts import StoppedError, exit_status
     from fedwcm.runs.progress import progress_for
@@ -99,6 +100,8 @@ def do(arguments: argparse.Namespace) -> int:
         _print_summary(result.summary, RunFolder(out).report_file)
     if arguments.personalize is not None:
         print_personalized(out, arguments.personalize, trust=True, write=True)
+        if not arguments.no_report:
+            report_or_warn(out)
     return 0
 
 
@@ -110,6 +113,9 @@ def _print_summary(summary: "Summary", page: Path) -> None:
         print(f"kept is the model of round {summary.selected_round}, the best on the validation data")
     if summary.stopped:
         print(f"stopped {summary.stopped}")
+    if (cost := summary.encryption) is not None:
+        sent = (cost["bytes_up"] + cost["bytes_down"]) / 1e6
+        print(f"class counts added up under homomorphic encryption: {sent:.3g} MB, {cost['seconds']:.2g} s")
     print(f"results in {page.parent}" + (f", report: {page}" if page.exists() else ""))
 
 
@@ -117,6 +123,7 @@ _HEADLINES = {
     "selected accuracy": "selected_accuracy",
     "validation": "val_accuracy",
     "final accuracy": "final_accuracy",
+    "training set": "train_set_accuracy",
     "best": "best_accuracy",
     "many": "many",
     "medium": "medium",

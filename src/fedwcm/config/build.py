@@ -1,7 +1,7 @@
 """Build everything that a run needs from its configuration: data, clients, model, method, engine."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -95,7 +95,8 @@ class Experiment:
 
     `test` is None if there are no test data; `facts` is what one needs to use the trained model. `client_names`
     are those of the data's own clients, in the order of the federation; there are none if a partition made the
-    clients. `test_clients` names who each test sample belongs to, where the data tells.
+    clients. `test_clients` names who each test sample belongs to, where the data tells. `encryption` is what the
+    encrypted sum of the class counts cost, if there was one.
     """
 
     config: Config
@@ -110,6 +111,7 @@ class Experiment:
     facts: ModelFacts
     client_names: tuple[str, ...] = ()
     test_clients: NDArray[np.str_] | None = None
+    encryption: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
         patience = self.config.run.patience
@@ -223,7 +225,7 @@ def assemble(
     few = _few_samples(federation)
     smallest = smallest_batch(config.local.drop_last, config.local.batch_size, network, few)
     claimed = claimed_counts(config, federation)
-    samples, totals = federation.samples, class_totals(claimed, config.privacy)
+    samples, (totals, encryption) = federation.samples, class_totals(claimed, config.privacy)
     population = population_of(config, totals, len(samples), float(samples.mean()), smallest)
     require_trainable(federation.samples, population, network, few)
     choice = choose(config.run.backend, config.run.workers, network, largest_cohort(config, population), few)
@@ -248,6 +250,7 @@ def assemble(
         ),
         client_names=source.client_names,
         test_clients=None if source.dataset is None else source.dataset.test_clients,
+        encryption=encryption,
     )
 
 

@@ -20,10 +20,15 @@ def claimed_counts(config: Config, federation: Federation) -> Ints:
     return np.stack([noisy_claim(row, epsilon, rng) for row, rng in zip(federation.counts, rngs, strict=True)])
 
 
-def class_totals(counts: Ints, privacy: PrivacyOptions) -> Ints:
-    """Return the samples per class over all clients, summed directly or under homomorphic encryption."""
-    if privacy.mode == "he":
-        holders, least = privacy.key_holders, privacy.min_contributors
-        return sum_counts(counts, key_holders=holders, min_contributors=least).totals
-    totals: Ints = counts.sum(axis=0)
-    return totals
+def class_totals(counts: Ints, privacy: PrivacyOptions) -> tuple[Ints, dict[str, float] | None]:
+    """Return the samples per class over all clients, and what it cost to sum them under homomorphic encryption.
+
+    The cost is None for a plain sum; else the number of clients, the bytes from and to them, and the seconds.
+    """
+    if privacy.mode == "none":
+        totals: Ints = counts.sum(axis=0)
+        return totals, None
+    holders, least = privacy.key_holders, privacy.min_contributors
+    found = sum_counts(counts, key_holders=holders, min_contributors=least)
+    cost = {"bytes_up": found.bytes_up, "bytes_down": found.bytes_down, "seconds": found.seconds}
+    return found.totals, {"clients": len(found.contributors), **cost}

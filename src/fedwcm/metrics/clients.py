@@ -50,14 +50,15 @@ class ByOwnClasses:
     """For test data that belong to nobody: accuracies of the classes, weighted as the client's classes are.
 
     It is the expected accuracy on test samples drawn with the client's own class shares. Classes without test
-    samples are left out of the shares.
+    samples are left out of the shares. Clients without names of their own are called by their numbers.
     """
 
     counts: Ints
+    own_names: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(map(str, range(len(self.counts))))
+        return self.own_names or tuple(map(str, range(len(self.counts))))
 
     def __call__(self, tested: Evaluation) -> Floats:
         accuracy = class_accuracy(tested.confusion)

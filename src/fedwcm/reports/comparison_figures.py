@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from fedwcm.reports.client_figures import client_bars
 from fedwcm.reports.figures import Bar, Bars, Curves, Figure
 from fedwcm.reports.load import LoadedRun, MethodRuns
 from fedwcm.reports.matrices import confusion, split
@@ -35,6 +36,10 @@ def comparison_figures(groups: Sequence[MethodRuns], limit: int) -> list[Figure]
         over_rounds["test-loss"],
         shot_bars(groups),
         over_rounds["train-loss"],
+        over_rounds["train-set-accuracy"],
+        over_rounds["client-mean"],
+        over_rounds["client-worst-decile"],
+        client_bars(groups),
         over_rounds["alpha"],
         over_rounds["gain"],
         over_rounds["weights-entropy"],
@@ -78,6 +83,27 @@ OVER_ROUNDS = (
         caption="Mean over the clients' local steps, before their models are merged.",
         y_label="loss",
         bounds=(0, None),
+    ),
+    Curves(
+        key="train-set-accuracy",
+        title="Accuracy on all training data over rounds",
+        caption="Of the model that all share, on the training samples of all clients.",
+        y_label="accuracy",
+        bounds=(0, 1),
+    ),
+    Curves(
+        key="client-mean",
+        title="Mean accuracy of the clients over rounds",
+        caption="Test accuracy, each client counts once.",
+        y_label="accuracy",
+        bounds=(0, 1),
+    ),
+    Curves(
+        key="client-worst-decile",
+        title="Worst clients over rounds",
+        caption="Mean test accuracy of the worst tenth of the clients.",
+        y_label="accuracy",
+        bounds=(0, 1),
     ),
     Curves(
         key="alpha",

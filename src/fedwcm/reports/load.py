@@ -10,7 +10,15 @@ from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.discovery import find_runs
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.model_file import read_facts
-from fedwcm.runs.records import Outcome, RoundRecord, SplitRecord, Summary, outcome_of, selected_record
+from fedwcm.runs.records import (
+    Outcome,
+    PersonalizationRecord,
+    RoundRecord,
+    SplitRecord,
+    Summary,
+    outcome_of,
+    selected_record,
+)
 
 DEFAULTS = {key: value for key, value in to_settings(Config()).items() if key.partition(".")[0] in SECTIONS}
 IGNORED = {"run.seed", "run.diagnostics", *INCIDENTAL}
@@ -29,6 +37,8 @@ class LoadedRun:
     classes: tuple[str, ...]
     train_counts: tuple[int, ...]
     split: SplitRecord | None
+    personalized: PersonalizationRecord | None = None
+    """Its clients before and after they have fine-tuned the model, if they have."""
     swept: tuple[str, ...] = ()
     """The options that its comparison's grid varied."""
     shared_machine: bool = False
@@ -111,6 +121,7 @@ def load_run(path: Path) -> LoadedRun:
         classes=_classes(folder, split),
         train_counts=summary.train_counts if summary else split.totals if split else (),
         split=split,
+        personalized=folder.personalized(),
         swept=index.grid or () if member else (),
         shared_machine=member and (index.jobs or 1) > 1,
     )

@@ -71,7 +71,7 @@ def report_content(groups: Sequence[MethodRuns], limit: int, target: float | Non
     return ReportContent(
         title=text.run_title(runs[0]) if alone else text.comparison_title(groups),
         headline=[" ".join(text.run_headline(runs[0]))] if alone else comparison_headline(groups),
-        facts=text.run_setup(runs[0]) if alone else text.comparison_setup(groups),
+        facts=[*(text.run_setup(runs[0]) if alone else text.comparison_setup(groups)), *text.privacy(groups)],
         warnings=warnings(groups),
         notes=[*_notes(groups, limit), *filter(None, [constant_note([f for f in figures if is_constant(f)])])],
         tiles=text.tiles(runs[0]) if alone else [],

@@ -6,14 +6,12 @@ from dataclasses import replace
 import numpy as np
 
 from fedwcm.metrics.classification import ShotRule, shot_groups
-from fedwcm.reports.figures import Bar, Bars, Curve, Curves, Figure, Scatter, ScatterSeries
+from fedwcm.reports.client_figures import client_bars, fine_tuned_bars
+from fedwcm.reports.figures import Curve, Curves, Figure, Scatter, ScatterSeries
 from fedwcm.reports.load import LoadedRun, MethodRuns
 from fedwcm.reports.matrices import confusion, even_shares, split, weights
 from fedwcm.reports.series import Reader, class_share, curve, head_to_tail, layers, metric
 from fedwcm.runs.records import RoundRecord
-
-MOST_CLIENTS, WIDE_FROM = 100, 20
-"""Clients up to which each gets a bar, and from which their figure is wide."""
 
 
 def run_figures(run: LoadedRun, limit: int) -> list[Figure]:
@@ -27,7 +25,8 @@ def run_figures(run: LoadedRun, limit: int) -> list[Figure]:
         split([run]),
         over_rounds["shots"],
         over_rounds["clients"],
-        client_bars(run),
+        client_bars([MethodRuns(run.label, (run,))]),
+        fine_tuned_bars(run),
         over_rounds["momentum"],
         over_rounds["weight-range"],
         weights(run),
@@ -54,14 +53,15 @@ OVER_ROUNDS: tuple[tuple[Curves, dict[str, Reader]], ...] = (
         Curves(
             key="accuracy",
             title="Accuracy over rounds",
-            caption="Training accuracy is that of the clients on their own data while they train: where "
-            "their data differs it says little about the model that all share.",
+            caption="Training accuracy is that of the clients on their own data while they train: where their "
+            "data differs it says little about the model that all share (--diagnostics train_set measures that).",
             y_label="accuracy",
             bounds=(0, 1),
         ),
         {
             "test": metric("test_accuracy"),
             "validation": metric("val_accuracy"),
+            "all training data": metric("train_set_accuracy"),
             "training": metric("train_accuracy"),
         },
     ),
@@ -73,7 +73,12 @@ OVER_ROUNDS: tuple[tuple[Curves, dict[str, Reader]], ...] = (
             y_label="loss",
             bounds=(0, None),
         ),
-        {"test": metric("test_loss"), "validation": metric("val_loss"), "training": metric("train_loss")},
+        {
+            "test": metric("test_loss"),
+            "validation": metric("val_loss"),
+            "all training data": metric("train_set_loss"),
+            "training": metric("train_loss"),
+        },
     ),
     (
         Curves(
@@ -175,25 +180,6 @@ def class_scatter(run: LoadedRun) -> Scatter | None:
         x_label="share of the training data (%)",
         y_label="test accuracy of the class",
         bounds=(0, 1),
-    )
-
-
-def client_bars(run: LoadedRun) -> Bars | None:
-    """Accuracy of each client, the worst first."""
-    accuracy = run.summary.client_accuracy if run.summary else None
-    if not accuracy or len(accuracy) > MOST_CLIENTS:
-        return None
-    ranked = sorted(accuracy, key=lambda name: accuracy[name])
-    return Bars(
-        key="client-accuracy",
-        title="Accuracy of each client",
-        caption="Test accuracy of the model that is kept, the worst client first.",
-        categories=ranked,
-        bars=[Bar("test accuracy", [accuracy[name] for name in ranked])],
-        x_label="client",
-        y_label="accuracy",
-        bounds=(0, 1),
-        wide=len(ranked) > WIDE_FROM,
     )
 
 

@@ -18,9 +18,11 @@ COLUMNS = {
     "client_mean": "clients",
     "client_worst_decile": "worst decile",
     "client_std": "std of clients",
+    "personalized": "fine-tuned",
     "best_accuracy": "best",
     "last_mean_accuracy": "last 10 evaluations",
     "val_accuracy": "validation",
+    "train_set_accuracy": "training set",
     "seconds_per_round": "s/round",
     "megabytes_per_round": "MB/round",
 }
@@ -136,6 +138,8 @@ def number_of(run: LoadedRun, column: str) -> float | None:
     """The number of a run in a column of the table."""
     if column == "megabytes_per_round":
         return megabytes(run)
+    if column == "personalized":
+        return None if run.personalized is None else run.personalized.after.get("client_mean")
     return seconds_per_round(run) if column == "seconds_per_round" else run.outcome.number(column)
 
 

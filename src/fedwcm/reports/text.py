@@ -37,6 +37,35 @@ def run_setup(run: LoadedRun, differing_keys: Sequence[str] = ()) -> list[str]:
     return [_data(run), _clients(run), _training(run.settings, differing_keys)]
 
 
+def privacy(groups: Sequence[MethodRuns]) -> list[str]:
+    """What was hidden of the clients' class counts and what that cost, a sentence per method that hid anything."""
+    hidden = {group.label: said for group in groups if (said := _hidden(group))}
+    if len(hidden) == len(groups) and len(set(hidden.values())) == 1:
+        return [f"Privacy: {said}" for said in list(hidden.values())[:1]]
+    return [f"Privacy of {label}: {said}" for label, said in hidden.items()]
+
+
+def _hidden(group: MethodRuns) -> str:
+    said = []
+    if group.settings.get("privacy.mode") == "he":
+        said.append(f"the class counts were added up under homomorphic encryption{_cost(group)}")
+    if (epsilon := group.settings.get("privacy.epsilon")) is not None:
+        said.append(f"noise hides the class of each sample (ε = {epsilon})")
+    return "; ".join(said) + "." if said else ""
+
+
+def _cost(group: MethodRuns) -> str:
+    """What encryption cost a run, the mean over the seeds."""
+    costs = [run.summary.encryption for run in group.runs if run.summary and run.summary.encryption]
+    if not costs:
+        return ""
+    clients, up, down, seconds = (
+        sum(cost[key] for cost in costs) / len(costs) for key in ("clients", "bytes_up", "bytes_down", "seconds")
+    )
+    sent = f"{clients:.0f} clients sent {up / 1e6:.3g} MB and received {down / 1e6:.3g} MB"
+    return f" before the first round: {sent}, in {_duration(seconds)}"
+
+
 def comparison_setup(groups: Sequence[MethodRuns]) -> list[str]:
     """How many runs there are, and the setup that they share; where they differ, that of the first."""
     runs = [run for group in groups for run in group.runs]
@@ -87,6 +116,9 @@ def tiles(run: LoadedRun) -> list[tuple[str, str, str]]:
         for label, key, remark in ACCURACIES
         if (value := outcome.number(key)) is not None
     ]
+    if (tuned := run.personalized) is not None and "client_mean" in tuned.after:
+        before = f"mean of the clients after fine-tuning; {tuned.before['client_mean']:.3f} before"
+        shown.append(("fine-tuned", f"{tuned.after['client_mean']:.3f}", before))
     rounds = f"of {run.settings.get('run.rounds', '?')}"
     shown.append(("rounds", str(outcome.rounds), rounds))
     if (mb := megabytes(run)) is not None:
@@ -107,6 +139,7 @@ ACCURACIES = (
     ("medium", "medium", "classes between"),
     ("few", "few", "rare classes"),
     ("macro F1", "macro_f1", "mean over classes"),
+    ("training set", "train_set_accuracy", "on all training data"),
     ("clients", "client_mean", "mean accuracy, each counts once"),
     ("worst decile", "client_worst_decile", "mean accuracy of the worst tenth of the clients"),
     ("std of clients", "client_std", "of their accuracies"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from fedwcm.config.schema import Config, Settings, from_settings, read_toml, write_toml
 from fedwcm.core.json_record import JsonRecord, RecordError
 from fedwcm.runs.files import replace_file, replacing, writing
-from fedwcm.runs.records import RoundRecord, SplitRecord, Summary
+from fedwcm.runs.records import PersonalizationRecord, RoundRecord, SplitRecord, Summary
 
 REPORT = "report.html"
 """The page about a run or a comparison, in its folder."""
@@ -72,6 +72,12 @@ class RunFolder:
 
     def write_split(self, split: SplitRecord) -> None:
         replace_file(self.split_file, json.dumps(split.to_json()) + "\n")
+
+    def personalized(self) -> PersonalizationRecord | None:
+        """The clients before and after they have fine-tuned the model; None if they have not."""
+        if not self.personalized_file.exists():
+            return None
+        return PersonalizationRecord.from_json(read_json(self.personalized_file), str(self.personalized_file))
 
     def summary(self) -> Summary:
         return Summary.from_json(read_json(self.summary_file), str(self.summary_file))

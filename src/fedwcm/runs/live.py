@@ -42,3 +42,11 @@ def summary_so_far(folder: RunFolder) -> Summary | None:
     with suppress(FileNotFoundError, RecordError):
         return folder.summary()
     return None
+
+
+def classes_so_far(folder: RunFolder) -> tuple[str, ...]:
+    """The names of the classes; none while the run has not written who holds what."""
+    with suppress(FileNotFoundError, RecordError):
+        if (split := folder.split()) is not None:
+            return split.classes
+    return ()

@@ -88,6 +88,7 @@ class Outcome(JsonRecord):
         selected_round: the round that was best on the validation data (`run.select_by`), where there is any.
         selected_accuracy: test accuracy of that round.
         val_accuracy, val_balanced_accuracy: on the validation data, of that round: what sweeps choose by.
+        train_set_accuracy: on the training samples of all clients, if it was measured (`run.diagnostics`).
     """
 
     rounds: int
@@ -107,6 +108,7 @@ class Outcome(JsonRecord):
     client_mean: float | None = optional()
     client_worst_decile: float | None = optional()
     client_std: float | None = optional()
+    train_set_accuracy: float | None = optional()
 
     @property
     def accuracy(self) -> float | None:
@@ -147,6 +149,7 @@ def outcome_of(history: Sequence[RoundRecord], select_by: SelectBy = "accuracy")
         client_mean=kept.client_mean,
         client_worst_decile=kept.client_worst_decile,
         client_std=kept.client_std,
+        train_set_accuracy=kept.number("train_set_accuracy"),
     )
 
 
@@ -161,6 +164,8 @@ class Summary(Outcome):
         stopped: why the run ended before its last round (`run.patience`); None if it did not.
         parameters: size of the model.
         train_counts: training samples of each class.
+        encryption: what it cost to sum the class counts under homomorphic encryption (`privacy.mode`): `clients`,
+            `bytes_up`, `bytes_down`, `seconds`; None if they were not encrypted, or elsewhere.
         client_accuracy: test accuracy of each client by its name, of the model that is kept; None where clients
             are not measured, or are more than `LISTED_CLIENTS`.
         confusion: of the model that is kept; `confusion[i][j]` test samples of class i were taken for class j.
@@ -178,6 +183,7 @@ class Summary(Outcome):
     backend: str
     parameters: int
     train_counts: tuple[int, ...]
+    encryption: Mapping[str, float] | None = optional()
     client_accuracy: Mapping[str, float] | None = optional()
     confusion: tuple[tuple[int, ...], ...] | None
 
@@ -205,6 +211,7 @@ class SplitRecord(JsonRecord):
         totals: samples of each class over all clients.
         every: 1 if all clients are listed, n if every n-th client is.
         counts: one row per listed client, one column per class.
+        names: of the listed clients, where they are the data's own.
     """
 
     classes: tuple[str, ...]
@@ -212,9 +219,16 @@ class SplitRecord(JsonRecord):
     totals: tuple[int, ...]
     every: int
     counts: tuple[tuple[int, ...], ...]
+    names: tuple[str, ...] | None = optional()
+
+    def client_name(self, client: int) -> str:
+        """The name of a client, by its number; the number itself if it has none or is not listed."""
+        if self.names is None or client % self.every:
+            return str(client)
+        return self.names[client // self.every]
 
     @classmethod
-    def of(cls, counts: "Ints", classes: Sequence[str]) -> Self:
+    def of(cls, counts: "Ints", classes: Sequence[str], names: Sequence[str] = ()) -> Self:
         """The record of these counts; of very many clients only every n-th is listed."""
         every = math.ceil(max(len(counts) / LISTED_CLIENTS, counts.size / LISTED_COUNTS, 1))
         return cls(
@@ -223,6 +237,7 @@ class SplitRecord(JsonRecord):
             totals=tuple(counts.sum(axis=0).tolist()),
             every=every,
             counts=tuple(map(tuple, counts[::every].tolist())),
+            names=tuple(names)[::every] or None,
         )
 
 

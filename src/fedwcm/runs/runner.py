@@ -267,6 +267,7 @@ class Runner:
             backend=self.experiment.choice.name,
             parameters=self.experiment.network.size,
             train_counts=tuple(self.experiment.train_counts.tolist()),
+            encryption=self.experiment.encryption,
             **self._kept_measures(),
         )
         if self.folder is not None:
@@ -297,7 +298,11 @@ def _client_accuracy(experiment: Experiment) -> ClientAccuracy | None:
     if experiment.test_clients is not None:
         return OnOwnSamples.of(experiment.test_clients)
     counts = experiment.rounds.federation.counts
-    return ByOwnClasses(counts) if "clients" in experiment.config.run.diagnostics and len(counts) else None
+    return (
+        ByOwnClasses(counts, experiment.client_names)
+        if "clients" in experiment.config.run.diagnostics and len(counts)
+        else None
+    )
 
 
 def _validation(tested: Evaluation) -> dict[str, object]:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from fedwcm.runs.discovery import find_runs
 from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.live import MetricsFollower, summary_so_far
+from fedwcm.runs.live import MetricsFollower, classes_so_far, summary_so_far
 from fedwcm.runs.records import RoundRecord, Summary
 
 RunState = Literal["waiting", "running", "silent", "finished", "diverged"]
@@ -32,6 +32,8 @@ class WatchedRun:
     summary: Summary | None
     age: float
     """Seconds since the last record was written."""
+    classes: tuple[str, ...] = ()
+    """The names of the classes, once the run has written who holds what."""
 
     @property
     def state(self) -> RunState:
@@ -82,6 +84,7 @@ class RunFollower:
         self._label, self._folder = label, RunFolder(path)
         self._metrics = MetricsFollower(self._folder.metrics_file)
         self._rounds: int | None = None
+        self._classes: tuple[str, ...] = ()
 
     def look(self) -> WatchedRun:
         """The run as it is now."""
@@ -91,9 +94,11 @@ class RunFollower:
             with suppress(FileNotFoundError):
                 rounds = self._folder.settings().get("run.rounds")
                 self._rounds = rounds if isinstance(rounds, int) and rounds > 0 else None
+        if not self._classes:
+            self._classes = classes_so_far(self._folder)
         age = max(0.0, time.time() - self._metrics.changed)
         records = tuple(self._metrics.records)
-        return WatchedRun(self._label, self._folder.path, self._rounds, records, summary, age)
+        return WatchedRun(self._label, self._folder.path, self._rounds, records, summary, age, self._classes)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -17,6 +18,9 @@ PANELS = 4
 
 NARROWEST = 44
 """Minimum width of a panel, in characters."""
+
+LONGEST_NAME = 14
+"""Characters of the name of a class."""
 
 COLOURS: dict[RunState, str] = {
     "waiting": "dim",
@@ -116,12 +120,20 @@ def _classes(run: WatchedRun, width: int, room: int | None) -> list[RenderableTy
     if room is not None and len(shares) > room:
         line = Text("by class  ")
         return [line.append(sparkline(shares, width - 10, 0, 1), style="cyan")]
+    names = run.classes if len(run.classes) == len(values) else tuple(map(str, range(len(values))))
+    room_for_names = min(max(4, *map(cell_len, names)), LONGEST_NAME)
     lines: list[RenderableType] = [Text("accuracy by class", style="dim")]
-    for number, (value, share) in enumerate(zip(values, shares, strict=True)):
-        shown = "     –" if value is None else f"{share:6.3f}"
-        line = Text(f"{number:>4} {shown} ")
-        lines.append(line.append(bar(share, width - 12), style="cyan"))
+    for name, value, share in zip(names, values, shares, strict=True):
+        line = Text(set_cell_size(_short(name), room_for_names))
+        line.append("      – " if value is None else f" {share:6.3f} ")
+        lines.append(line.append(bar(share, width - room_for_names - 8), style="cyan"))
     return lines
+
+
+def _short(name: str) -> str:
+    """A name that fits, on one line."""
+    name = " ".join(name.split())
+    return name if cell_len(name) <= LONGEST_NAME else set_cell_size(name, LONGEST_NAME - 1) + "…"
 
 
 def _rows(runs: Sequence[WatchedRun], width: int, height: int | None) -> RenderableType:
