@@ -18,6 +18,7 @@ from fedwcm.config.options import make, parse_value, plain
 from fedwcm.config.recipes import RECIPES
 from fedwcm.core.checks import require, unknown
 from fedwcm.engine.aggregation import Aggregation
+from fedwcm.engine.cluster_options import ClusterOptions
 from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.optimizer import Optimizer
 from fedwcm.engine.participation import Participation
@@ -39,6 +40,7 @@ class DataOptions:
         dataset: a name (`fedwcm list datasets`), a table (`.csv`, `.tsv`, `.jsonl`, `.parquet`), a `.npz` file, a
             folder of images or of `.npy` files, or `hub:ID`.
         data_dir: folder to search first for named data sets.
+        shared: workers of the `ray` backend read the data themselves, by the same path, instead of being sent it.
         label: label column of a table.
         client: column with the client of each row, which defines the natural partition; for a folder of images,
             `folder` (CLIENT/CLASS/*) or a table with the columns `file` and `client`.
@@ -65,6 +67,7 @@ class DataOptions:
 
     dataset: str = "digits"
     data_dir: str | None = None
+    shared: bool = False
     label: str | None = None
     client: str | None = None
     split: str | None = None
@@ -135,8 +138,8 @@ class LocalOptions(LearningRate, Optimizer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """Length, seed, hardware and output of a run.
+class RunOptions(ClusterOptions):
+    """Length, seed, hardware and output of a run. The options of `ClusterOptions` are described there.
 
     Args:
         name: name of the run: the method or recipe as it was typed; by default the method's name.
@@ -149,8 +152,8 @@ class RunOptions:
             for never.
         checkpoint_every: rounds between checkpoints.
         device: `auto` (a GPU if there is one), `cpu`, `cuda`, `mps`, …
-        backend: `auto`, `sequential`, `vectorized` (stacked clients) or `parallel` (processes).
-        workers: processes of the parallel backend; 0 for one per core.
+        backend: `auto`, `sequential`, `vectorized` (stacked clients), `parallel` (processes) or `ray`.
+        workers: processes of the parallel backend, workers of `ray`; 0 for one per core (`ray`: of the cluster).
         shot_groups: which classes have many, medium and few samples: by the `range` of class sizes, cut in three
             on a logarithmic scale, or by cumulative `share` of the samples (75 and 95 %).
         diagnostics: additional measurements at every evaluation: `concentration`, `train_set`, `clients`: their
@@ -170,7 +173,7 @@ class RunOptions:
     patience: int = 0
     checkpoint_every: int = 10
     device: str = "auto"
-    backend: Literal["auto", "sequential", "vectorized", "parallel"] = "auto"
+    backend: Literal["auto", "sequential", "vectorized", "parallel", "ray"] = "auto"
     workers: int = 0
     shot_groups: Literal["range", "share"] = "range"
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -185,6 +188,7 @@ class RunOptions:
         return None if self.target is None else np.array(self.target, dtype=np.float64)
 
     def __post_init__(self) -> None:
+        ClusterOptions.__post_init__(self)
         require(self.rounds >= 1, "rounds", self.rounds, "at least 1")
         require(0 <= self.seed < 2**63, "seed", self.seed, "a non-negative whole number")
         require(self.eval_every >= 1, "eval_every", self.eval_every, "at least 1")
@@ -239,10 +243,13 @@ PARTITION_DEFAULTS: dict[str, object] = {"clients": 100, "beta": 0.1}
 
 INCIDENTAL = (
     "data.data_dir",
+    "data.shared",
     "run.name",
     "run.device",
     "run.backend",
     "run.workers",
+    "run.worker_gpus",
+    "run.ray_address",
     "run.checkpoint_every",
     "run.track",
     "run.profile",
