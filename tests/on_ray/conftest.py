@@ -1,5 +1,7 @@
 """A small cluster on this machine, and rounds whose clients train on it."""
 
+import logging
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -10,6 +12,7 @@ from torch import nn
 from fedwcm.core.method import Method
 from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.backends.plan import ExecutionPlan
+from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
 
 from ..factories import Clusters, clusters, make_rounds, make_trainer, mlp
@@ -21,9 +24,10 @@ def cluster() -> Iterator[Any]:
     ray = pytest.importorskip("ray", reason="needs fedwcm[ray]")
     from ray.cluster_utils import Cluster
 
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     node = {"num_cpus": 2, "object_store_memory": 100 * 2**20, "include_dashboard": False}
     made = Cluster(initialize_head=True, head_node_args=node)
-    ray.init(made.address, log_to_driver=False)
+    ray.init(made.address, log_to_driver=False, logging_level=logging.ERROR)
     yield made
     ray.shutdown()
     made.shutdown()
@@ -51,7 +55,7 @@ def ray_rounds(
     rounds = make_rounds(training, data.federation, aggregation=aggregation)
     setup = WorkerSetup.of(
         training,
-        make_module=module,
+        make_network=lambda: Network(module()),
         plan=ExecutionPlan("ray", 1, 1, stacked),
         device="cpu",
         reject_nonfinite=reject_nonfinite,

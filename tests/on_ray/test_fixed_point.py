@@ -1,5 +1,7 @@
 """Sums in fixed point: the same to the last bit however the terms are divided and ordered, and accurate."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -28,7 +30,7 @@ def test_neither_the_order_nor_the_division_changes_a_bit(order: list[int], cuts
     rows = torch.from_numpy((rng.normal(size=(9, 17)) * scales).astype(np.float32))
     weights = rng.normal(size=(2, 9))
     edges = [0, *sorted(cuts), 9]
-    parts = [list(order[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [list(order[a:b]) for a, b in pairwise(edges)]
     assert torch.equal(summed(rows, weights, parts), summed(rows, weights, [list(range(9))]))
 
 

@@ -17,9 +17,9 @@ def test_tensors_come_back_and_share_the_packed_memory() -> None:
     given = {"a": torch.arange(6).reshape(2, 3), "empty": torch.zeros(0), "b": torch.tensor([True, False])}
     packed = pack(given)
     restored = unpack(packed, CPU)
-    assert all(
-        torch.equal(restored[key], value) and restored[key].dtype == value.dtype for key, value in given.items()
-    )
+    for key, value in given.items():
+        assert torch.equal(restored[key], value)
+        assert restored[key].dtype == value.dtype
     addresses = {array.ctypes.data for array in packed[1]}
     assert restored["a"].data_ptr() in addresses
     assert given["a"].data_ptr() in addresses

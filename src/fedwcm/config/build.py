@@ -13,14 +13,15 @@ from torch import Tensor
 
 from fedwcm.config.class_totals import claimed_counts, class_totals
 from fedwcm.config.components import Components
-from fedwcm.config.device import chosen_device
+from fedwcm.config.data_options import DataOptions
+from fedwcm.config.device import chosen_device, chosen_precision
 from fedwcm.config.model_facts import model_facts
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
 from fedwcm.config.population import largest_cohort, population_of
 from fedwcm.config.resolve import OBJECT, needed
 from fedwcm.config.rounds import Elsewhere, make_rounds
-from fedwcm.config.schema import PARTITION_DEFAULTS, Component, Config, DataOptions
+from fedwcm.config.schema import PARTITION_DEFAULTS, Component, Config
 from fedwcm.core.batch import Inputs, LazyInputs
 from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator, model_seed
@@ -214,9 +215,8 @@ def assemble(
         trusted=trusted,
     )
     module, model = make_model()
-    config = replace(components.resolved(config), model=model)
-    config = _on_device(config, str(device))
-    network = Network(module, device)
+    config = _on_device(replace(components.resolved(config), model=model), str(device))
+    network = Network(module, device, chosen_precision(config.run.precision, device))
     x, buffers = network.initial()
     network.point_parameters(x)  # otherwise the module would hold a second copy of the model
     federation = source.federation
@@ -229,11 +229,11 @@ def assemble(
     noisy = None if config.privacy.epsilon is None else dict(enumerate(claimed))
     trainer = components.trainer(config, choice.forward(network), population, noisy)
     train_counts: Ints = federation.counts.sum(axis=0)
-    for note in filter(None, (source.normalization, choice.note)):
+    for note in filter(None, (source.normalization, choice.note, network.precision.note)):
         LOG.info(note)
     keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
     elsewhere = Elsewhere(
-        lambda: make_model()[0],
+        lambda place: Network(make_model()[0], place, chosen_precision(config.run.precision, torch.device(place))),
         lambda place: run_data(_on_device(asked, place), objects, trusted=trusted).federation,
         asked.run.device,
     )

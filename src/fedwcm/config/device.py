@@ -1,6 +1,8 @@
-"""The device that a run computes on."""
+"""The device that a run computes on, and the precision of its local training."""
 
 import torch
+
+from fedwcm.engine.precision import Precision, PrecisionName, precision_problem
 
 
 def chosen_device(name: str) -> torch.device:
@@ -10,6 +12,17 @@ def chosen_device(name: str) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def chosen_precision(name: PrecisionName, device: torch.device) -> Precision:
+    """Return the precision of this name; an error says why the device cannot train in it."""
+    precision = Precision(name)
+    problem = precision_problem(precision, device)
+    if problem:
+        raise ValueError(
+            f"run.precision = {name!r} cannot be used on {device}: {problem}. Use fp32, or another device"
+        )
+    return precision
 
 
 def _present_device(name: str) -> torch.device:

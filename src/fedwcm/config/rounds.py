@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-from torch import nn
 
 from fedwcm.config.schema import Config, RunOptions
 from fedwcm.engine.backends.in_process import Backend, InProcess
@@ -12,6 +12,7 @@ from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.backends.processes import Processes
 from fedwcm.engine.client import LOSS, ClientTrainer
 from fedwcm.engine.federation import Federation
+from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.store import ClientStore
 from fedwcm.engine.uploads import require_possible
@@ -19,9 +20,9 @@ from fedwcm.engine.uploads import require_possible
 
 @dataclass(frozen=True, eq=False)
 class Elsewhere:
-    """How a worker of a cluster, on another machine, makes the model and reads the data onto its device."""
+    """How a worker of a cluster, on another machine, makes the model and reads the data, both onto its device."""
 
-    make_module: Callable[[], nn.Module]
+    make_network: Callable[[str], Network]
     read: Callable[[str], Federation]
     device: str
     """Of the workers, as it was asked for."""
@@ -58,11 +59,11 @@ def _backend(config: Config, choice: ExecutionPlan, inner: InProcess, elsewhere:
     run, device = config.run, _worker_device(config.run, elsewhere.device)
     setup = WorkerSetup.of(
         inner.trainer,
-        make_module=elsewhere.make_module,
+        make_network=partial(elsewhere.make_network, device),
         plan=choice,
         device=device,
         reject_nonfinite=run.reject_nonfinite,
-        read=(lambda: elsewhere.read(device)) if config.data.shared else None,
+        read=partial(elsewhere.read, device) if config.data.shared else None,
     )
     return RayBackend(inner, setup, lambda: Cluster(run.ray_address, run.workers), run.workers, run.worker_gpus)
 

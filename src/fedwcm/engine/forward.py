@@ -17,6 +17,7 @@ from fedwcm.core.perturbation import perturbation_scale
 from fedwcm.core.types import State, Vec
 from fedwcm.engine.gradient import DenseGradient, Gradient
 from fedwcm.engine.network import Network
+from fedwcm.engine.precision import Pairs
 
 if TYPE_CHECKING:
     from fedwcm.engine.fast.ascent import AscendedModels
@@ -80,15 +81,10 @@ class SequentialForward(DenseAscent):
     def __call__(self, w: Vec, inputs: Tensor, track: bool) -> Outputs:
         self.network.point_parameters(w[0])
         saved = None if track or not len(self._buffers) else (self._buffers.clone(), self.network.counters())
-        logits, features = self.network(inputs[0])
+        logits, features = self.network.train_outputs(inputs[0])
         if saved is not None:
             self._buffers.copy_(saved[0])
             self.network.set_counters(saved[1])
-
-        def head(other: Tensor) -> Tensor:
-            assert self.network.head is not None
-            logits: Tensor = self.network.head(other[0])
-            return logits[None]
 
         def at(x: Vec) -> Outputs:
             with torch.no_grad():
@@ -97,12 +93,12 @@ class SequentialForward(DenseAscent):
             self.network.point_parameters(w[0])
             return outputs
 
-        return Outputs(logits[None], features[None], head, at)
+        return Outputs(logits[None], features[None], lambda other: self.network.apply_head(other[0])[None], at)
 
     def backward(self, *pairs: tuple[Tensor, Tensor]) -> Gradient:
         parameters = [p for _, p in self.network.parameters]
-        gradients = slopes(pairs, parameters)
-        return DenseGradient(self.network.layout.flatten(gradients)[None])
+        flatten, precision = self.network.layout.flatten, self.network.precision
+        return DenseGradient(precision.differentiate(pairs, lambda each: flatten(slopes(each, parameters))[None]))
 
     def buffers(self) -> Tensor:
         return self._buffers.clone()[None]
@@ -118,7 +114,7 @@ class VmapForward(DenseAscent):
         if network.stochastic:
             raise ValueError("clients cannot be stacked with a model that has dropout: its draws are per client")
         self.network = network
-        self._run = torch.vmap(lambda parameters, inputs: network(inputs, parameters))
+        self._run = torch.vmap(lambda parameters, inputs: network.train_outputs(inputs, parameters))
         self._leaf: Vec | None = None
 
     def start(self, x: Vec, buffers: Vec) -> None:
@@ -140,6 +136,10 @@ class VmapForward(DenseAscent):
         return Outputs(logits, features, lambda other: self._head(parameters, other), at)
 
     def _head(self, parameters: State, features: Tensor) -> Tensor:
+        with self.network.precision.autocast(features.device):
+            return self.network.precision.restored(self._apply_head(parameters, features))
+
+    def _apply_head(self, parameters: State, features: Tensor) -> Tensor:
         head = self.network.head
         if type(head) is not nn.Linear:
             assert head is not None
@@ -152,13 +152,14 @@ class VmapForward(DenseAscent):
 
     def backward(self, *pairs: tuple[Tensor, Tensor]) -> Gradient:
         assert self._leaf is not None
-        return DenseGradient(slopes(pairs, [self._leaf])[0])
+        leaf = self._leaf
+        return DenseGradient(self.network.precision.differentiate(pairs, lambda each: slopes(each, [leaf])[0]))
 
     def buffers(self) -> Tensor:
         raise AssertionError("stacked clients have no buffers")
 
 
-def slopes(pairs: Sequence[tuple[Tensor, Tensor]], of: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def slopes(pairs: Pairs, of: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return the gradients of these tensors, given pairs of a value and the gradient with respect to it.
 
     A value that depends on no parameter, such as features that are the inputs, contributes nothing.

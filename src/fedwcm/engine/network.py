@@ -12,6 +12,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from fedwcm.core.layout import Layout
 from fedwcm.core.types import State, Vec
+from fedwcm.engine.precision import Precision
 from fedwcm.models.pointwise import subsample_strided_pointwise
 
 
@@ -22,8 +23,11 @@ class Network:
     on features, and methods that treat the classifier separately, need it.
     """
 
-    def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, module: nn.Module, device: torch.device | str = "cpu", precision: Precision | None = None
+    ) -> None:
         self.module = module.to(device)
+        self.precision = precision or Precision()
         if torch.device(device).type == "cpu":
             subsample_strided_pointwise(module)
         self.parameters = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
@@ -53,6 +57,19 @@ class Network:
             logits = self.module(inputs)
         features, self._head_input = self._head_input, None
         return logits, logits.new_zeros(0) if features is None else features
+
+    def train_outputs(self, inputs: Tensor, parameters: State | None = None) -> tuple[Tensor, Tensor]:
+        """Return the same, computed in the precision of local training."""
+        with self.precision.autocast(inputs.device):
+            logits, features = self(inputs, parameters)
+        return self.precision.restored(logits), self.precision.restored(features)
+
+    def apply_head(self, features: Tensor) -> Tensor:
+        """Return the head's logits for these features, computed in the precision of local training."""
+        assert self.head is not None
+        with self.precision.autocast(features.device):
+            logits: Tensor = self.head(features)
+        return self.precision.restored(logits)
 
     def _capture(self, _: nn.Module, arguments: tuple[Tensor, ...]) -> None:
         self._head_input = arguments[0]

@@ -9,6 +9,7 @@ from flwr.clientapp import ClientApp
 
 from fedwcm import __version__
 from fedwcm.config.components import Components
+from fedwcm.config.device import chosen_precision
 from fedwcm.core.types import Ints, Population
 from fedwcm.engine.client import ClientTrainer, Task
 from fedwcm.engine.evaluate import evaluate
@@ -110,7 +111,8 @@ class Client:
         self._shard = shard(samples, self._classes, *numbers)
 
     def info(self, mods: Sequence[Mod] = ()) -> ClientInfo:
-        """The client's number and the form of its data; an error if the method does not permit its mods."""
+        """The client's number and the form of its data; an error if it cannot train as the run asks."""
+        chosen_precision(self.config.run.precision, self._network.device)
         require_possible(mods, self._components.method, self.config, self._network.initial()[0])
         shape, dtype = tuple(self._like.shape[1:]), str(self._like.dtype).removeprefix("torch.")
         model = tuple(architecture(self._network))

@@ -9,6 +9,7 @@ from fedwcm.config.device import chosen_device
 from fedwcm.config.schema import Config
 from fedwcm.core.rng import model_seed
 from fedwcm.engine.network import Network
+from fedwcm.engine.precision import Precision
 
 ModelFactory = Callable[..., nn.Module]
 """Makes the model, the same layers every time; it may take the run's config as `run_config`."""
@@ -21,7 +22,8 @@ def network(model: ModelFactory, config: Config, device: str | None = None) -> N
         module = model()
     if not isinstance(module, nn.Module):
         raise ValueError(f"the model function gives a {type(module).__name__}: it must be a torch.nn.Module")
-    return Network(module, chosen_device(device or config.run.device))
+    # The server, which trains nothing, may have a device that could not train in it.
+    return Network(module, chosen_device(device or config.run.device), Precision(config.run.precision))
 
 
 def architecture(network: Network) -> list[str]:

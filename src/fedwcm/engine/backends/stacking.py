@@ -14,6 +14,8 @@ SLOW = "There is a performance drop because we have not yet implemented the batc
 """How torch's warning begins that it runs an operation for one model after the other."""
 
 TOLERANCE = 1e-3
+ROUNDINGS = 8
+"""Steps of a 16-bit format by which gradients may differ instead, if training is in such a format."""
 
 
 def stacked_forward(network: Network) -> Forward:
@@ -42,7 +44,8 @@ def stacking_problem(network: Network, inputs: Tensor) -> str | None:
     finally:
         SequentialForward(network).start(x, buffers)  # the module holds the initial model again
     difference = float((together - torch.cat(alone)).abs().max())
-    close = difference <= TOLERANCE * (1.0 + float(together.abs().max()))
+    tolerance = max(TOLERANCE, ROUNDINGS * torch.finfo(network.precision.dtype).eps)
+    close = difference <= tolerance * (1.0 + float(together.abs().max()))
     return None if close else f"gradients of stacked models differ by {difference:.2g}"
 
 

@@ -35,7 +35,12 @@ class LinearLayer:
 
 
 def linear_layers(network: Network) -> list[LinearLayer] | None:
-    """Return the model as a list of linear layers, the head last; None if it has any other structure."""
+    """Return the model as a list of linear layers, the head last; None if it has any other structure.
+
+    The hand-written passes over such a list are in float32, so there is none for a network in another precision.
+    """
+    if network.precision.is_reduced:
+        return None
     slices = {part.name: part for part in network.layout.slices}
     layers: list[LinearLayer] = []
     for name, module in _in_order("", network.module):

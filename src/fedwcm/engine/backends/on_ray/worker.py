@@ -8,7 +8,6 @@ import numpy as np
 import ray
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from fedwcm.core.types import Floats, Ints, State
 from fedwcm.engine.backends.in_process import InProcess
@@ -27,11 +26,11 @@ LARGEST, NORM = "upload/largest/", "upload/norm/"
 
 @dataclass(frozen=True, eq=False)
 class WorkerSetup:
-    """What a worker needs besides the data: how clients train, and how its own model is made."""
+    """What a worker needs besides the data: how clients train, and how its network is made."""
 
     trainer: Mapping[str, Any]
     """The fields of the trainer without its forward pass, which belongs to a process."""
-    make_module: Callable[[], nn.Module]
+    make_network: Callable[[], Network]
     plan: ExecutionPlan
     device: str
     reject_nonfinite: bool
@@ -46,8 +45,7 @@ class WorkerSetup:
 
     def in_process(self, federation: Federation, store: "ShippedState") -> InProcess:
         """Return the engine of a worker."""
-        network = Network(self.make_module(), self.device)
-        trainer = ClientTrainer(**self.trainer, forward=self.plan.forward(network))
+        trainer = ClientTrainer(**self.trainer, forward=self.plan.forward(self.make_network()))
         return InProcess(trainer, federation, store, 1, self.reject_nonfinite)
 
 
