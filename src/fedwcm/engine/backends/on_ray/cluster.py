@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from types import TracebackType
+from typing import Any
 
 from fedwcm.core.checks import require
 
@@ -30,7 +31,7 @@ class Cluster:
         if not self._opened:
             return
         chosen = address or os.environ.get("RAY_ADDRESS") or LOCAL
-        local = {"num_cpus": cores or None, "include_dashboard": False} if chosen == LOCAL else {}
+        local: dict[str, Any] = {"num_cpus": cores or None, "include_dashboard": False} if chosen == LOCAL else {}
         for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):  # both speak up otherwise
             os.environ.setdefault(name, "0")
         with _SignalHandlers():
@@ -60,7 +61,8 @@ class Cluster:
 
 def room_for(gpus: float) -> int:
     """Return how many workers the cluster has room for: one per core or, with a share of a GPU, per share."""
-    resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]
+    resources = [node["Resources"] for node in nodes if node["Alive"]]
     if gpus:
         return sum(_shares(each.get("GPU", 0.0), gpus) for each in resources)
     return sum(int(each.get("CPU", 0.0)) for each in resources)

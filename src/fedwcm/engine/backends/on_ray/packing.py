@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from ray import cloudpickle
 from torch import Tensor
 
 Packed = tuple[bytes, list[NDArray[np.uint8]]]
@@ -27,7 +27,8 @@ _DEVICE: ContextVar[torch.device] = ContextVar("device")
 def pack(value: object) -> Packed:
     """Return the value as bytes, with the memory of its arrays and tensors beside, not copied."""
     file, buffers = io.BytesIO(), list[pickle.PickleBuffer]()
-    _Pickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
+    pickler: Any = _Pickler
+    pickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
     return file.getvalue(), [np.frombuffer(buffer.raw(), dtype=np.uint8) for buffer in buffers]
 
 
@@ -38,13 +39,13 @@ def unpack(packed: Packed, device: torch.device) -> Any:
         return pickle.loads(data, buffers=buffers)
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _Pickler(cloudpickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is Tensor and obj.dtype != torch.bfloat16:
             return _tensor, (obj.detach().cpu().numpy(),)
         if isinstance(obj, torch.device):
             return _device, ()
-        return super().reducer_override(obj)
+        return super().reducer_override(obj)  # type: ignore[no-untyped-call]
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:

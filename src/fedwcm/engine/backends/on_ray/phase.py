@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedwcm.core.types import Floats, Ints, State
 from fedwcm.engine.backends.errors import WorkerError
+from fedwcm.engine.backends.in_process import StateStore
 from fedwcm.engine.backends.on_ray.fixed_point import in_units_of_one, unit
 from fedwcm.engine.backends.on_ray.packing import pack, unpack
 from fedwcm.engine.backends.on_ray.pool import ATTEMPTS, Member, WorkerPool
@@ -20,7 +21,6 @@ from fedwcm.engine.backends.on_ray.worker import BlockAnswer
 from fedwcm.engine.backends.processes import WorkerDiedWarning
 from fedwcm.engine.backends.worker import clients
 from fedwcm.engine.client import Broadcast, Task
-from fedwcm.engine.store import ClientStore
 
 CPU = torch.device("cpu")
 
@@ -39,7 +39,7 @@ class Phase:
         task: Task,
         sent: Broadcast,
         pool: WorkerPool,
-        store: ClientStore,
+        store: StateStore,
         put: Callable[[BlockAnswer], None],
     ) -> None:
         self._number, self._task, self._round = number, task, sent.round
@@ -59,14 +59,14 @@ class Phase:
                 if answer not in running:
                     self._pool.started(answer)
                     continue
-                member, block = running.pop(answer)
+                member, block = running[answer]
                 try:
                     self._receive(member, block, answer)
+                    del running[answer]
                 except RayTaskError as error:
                     where = f"round {self._round + 1}, {clients(block)}"
                     raise WorkerError(f"{where}: a worker failed:\n{error}") from None
                 except RayError as error:
-                    running[answer] = member, block
                     waiting.extendleft(reversed(self._lost(member, str(error), running)))
 
     def sum(self, key: str, ids: Ints, weights: Floats, bound: float, dtype: torch.dtype) -> Tensor:

@@ -38,8 +38,8 @@ class WorkerPool:
 
     def __init__(self, size: int, gpus: float, setup: WorkerSetup, federation: Federation) -> None:
         self._size, self._gpus = size, gpus
-        self._setup = ray.put(pack(setup))
-        self._federation = None if setup.read is not None else ray.put(pack(federation))
+        self._setup: Any = ray.put(pack(setup))
+        self._federation: Any = None if setup.read is not None else ray.put(pack(federation))
         self._starting: dict[Any, Any] = {}
         self._failures = 0
         self.members: list[Member] = []
@@ -51,9 +51,8 @@ class WorkerPool:
 
     def fill(self) -> None:
         """Start the workers that are missing; they are used as soon as they are ready."""
-        kind = ray.remote(RayWorker).options(
-            num_cpus=0 if self._gpus else 1, num_gpus=self._gpus or None, max_restarts=0
-        )
+        kind: Any = ray.remote(RayWorker)
+        kind = kind.options(num_cpus=0 if self._gpus else 1, num_gpus=self._gpus or None, max_restarts=0)
         for _ in range(self.wanted - len(self.members) - len(self._starting)):
             actor = kind.remote(self._setup, self._federation)
             self._starting[actor.ready.remote()] = actor
@@ -82,9 +81,10 @@ class WorkerPool:
             ready, _ = ray.wait(self.starting, num_returns=1, timeout=PATIENCE)
             if not ready:
                 each = f"{self._gpus} of a GPU" if self._gpus else "a core"
+                left = ray.available_resources()  # type: ignore[no-untyped-call]
                 raise WorkerError(
                     f"no worker could start within {PATIENCE:.0f} s: each needs {each}, and the cluster has "
-                    f"{ray.available_resources()} left. Change run.workers or run.worker_gpus, or add nodes"
+                    f"{left} left. Change run.workers or run.worker_gpus, or add nodes"
                 )
             self.started(ready[0])
 
