@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedwcm.config.class_totals import claimed_counts, class_totals
 from fedwcm.config.components import Components
-from fedwcm.config.device import chosen_device, chosen_precision
+from fedwcm.config.device import choose_kernels, chosen_device, chosen_precision
 from fedwcm.config.model_facts import model_facts
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
@@ -216,6 +216,7 @@ def assemble(
         trusted=trusted,
     )
     config = replace(components.resolved(config), model=model, run=replace(config.run, device=str(device)))
+    choose_kernels(device)
     network = Network(module, device, chosen_precision(config.run.precision, device))
     x, buffers = network.initial()
     network.point_parameters(x)  # otherwise the module would hold a second copy of the model
