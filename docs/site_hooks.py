@@ -15,10 +15,10 @@ ROOT = Path(__file__).parent.parent
 
 REFERENCE = {
     "functions": (
-        *("fedwcm.run", "fedwcm.compare", "fedwcm.evaluate", "fedwcm.personalize"),
+        *("fedwcm.run", "fedwcm.compare", "fedwcm.open", "fedwcm.evaluate", "fedwcm.personalize"),
         *("fedwcm.predict", "fedwcm.export"),
         *("fedwcm.partition", "fedwcm.partitions"),
-        *("fedwcm.report", "fedwcm.load", "fedwcm.normalizer", "fedwcm.Result"),
+        *("fedwcm.report", "fedwcm.load", "fedwcm.normalizer", "fedwcm.Result", "fedwcm.Comparison"),
     ),
     "method": ("fedwcm.core.method", "fedwcm.core.mixins", "fedwcm.core.optimizer_rule", "fedwcm.core.types"),
     "loss": ("fedwcm.core.loss", "fedwcm.core.batch"),

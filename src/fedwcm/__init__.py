@@ -3,7 +3,7 @@
 import fedwcm
 
 result = fedwcm.run("fedwcm", dataset="digits", clients=20, rounds=30)
-result.summary.final_accuracy, result.history, result.model
+result  # prints in five lines; result.summary.few, result.history, result.model, result.plot()
 """
 
 from importlib import import_module
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fedwcm.api import (
+        Comparison,
         Result,
         compare,
         evaluate,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         predict,
         run,
     )
+    from fedwcm.api import open as open
     from fedwcm.core.loss import Loss
     from fedwcm.core.method import Method
     from fedwcm.core.sampler import Sampler
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Comparison",
     "Dataset",
     "Loss",
     "Method",
@@ -61,13 +64,16 @@ _HOMES = {
 }
 """Where what is not in `fedwcm.api` is defined."""
 
+_NOT_STARRED = ("open",)
+"""Public names that `from fedwcm import *` leaves alone: they would hide Python's own."""
+
 
 def __getattr__(name: str) -> object:
     """The public names, imported at first use: `fedwcm.balance` alone needs no torch."""
-    if name not in __all__:
+    if name not in (*__all__, *_NOT_STARRED):
         raise AttributeError(f"module 'fedwcm' has no attribute {name!r}")
     return getattr(import_module(_HOMES.get(name, "fedwcm.api")), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), *__all__, *_NOT_STARRED])

@@ -325,7 +325,7 @@ def test_compare_mixes_names_and_objects(tmp_path: Path) -> None:
     uneven: dict[str, Any] = {**SMALL, "partition": "fedgrab", "beta": 0.5}
     comparison = fedwcm.compare(methods, [0], tmp_path, dataset=digits(), loss=Margin(), **uneven)
     assert list(comparison.runs) == ["fedavg", "Tilted", "Tilted[power=2.0]", "InACell[power=2.0]"]
-    finals = {label: folders[0].summary().test_loss for label, folders in comparison.runs.items()}
+    finals = {label: results[0].summary.test_loss for label, results in comparison.runs.items()}
     assert finals["fedavg"] == finals["Tilted"]
     assert finals["Tilted"] != finals["Tilted[power=2.0]"] == finals["InACell[power=2.0]"]
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.jsonl")}

@@ -80,6 +80,6 @@ def test_test_data_that_are_nobodys_are_measured_by_class_if_asked_for(tmp_path:
     options = {"dataset": "digits", "clients": 5, **SMALL, "rounds": 1}
     assert fedwcm.run("fedavg", **options).summary.client_mean is None
     found = fedwcm.compare(["fedavg"], [0], tmp_path, diagnostics=["clients"], report=False, **options)
-    [[folder]] = found.runs.values()
-    assert list(folder.summary().client_accuracy or {}) == ["0", "1", "2", "3", "4"]
-    assert "worst decile" in found.table
+    [[result]] = found.runs.values()
+    assert list(result.summary.client_accuracy or {}) == ["0", "1", "2", "3", "4"]
+    assert "worst decile" in found.markdown

@@ -135,14 +135,14 @@ def test_a_run_out_of_patience_stops_there_and_says_so(
 def test_a_comparison_carries_what_to_choose_by(tmp_path: Path) -> None:
     short = {**UNSTEADY, "rounds": 4}
     found = fedwcm.compare(["fedavg"], [0], tmp_path, grid={"local.lr": [0.01, 0.5]}, report=False, **short)
-    summaries = {folder.path.name: folder.summary() for runs in found.runs.values() for folder in runs}
+    summaries = {result.folder.name: result.summary for runs in found.runs.values() for result in runs}
     outcomes = json.loads((tmp_path / "comparison.json").read_text())["outcomes"]
     assert {name: values["val_accuracy"] for name, values in outcomes.items()} == {
         name: summary.val_accuracy for name, summary in summaries.items()
     }
     assert {row.label: row.values["selected_accuracy"].mean for row in found.rows} == {
-        label: folder.summary().selected_accuracy for label, (folder,) in found.runs.items()
+        label: result.summary.selected_accuracy for label, (result,) in found.runs.items()
     }
-    assert " selected " in found.table
+    assert " selected " in found.markdown
     without = [row for row in found.rows if row.values.update(selected_accuracy=None, val_accuracy=None) is None]
     assert "selected_accuracy" not in columns_of(without)

@@ -1,13 +1,16 @@
 """The public functions, one file each. Each command of the command line is a thin wrapper of one of them."""
 
-from fedwcm.api.comparison import Comparison, compare
+from fedwcm.api.comparison import compare
+from fedwcm.api.comparison_result import Comparison
 from fedwcm.api.division import Division, partition, partitions
 from fedwcm.api.evaluation import evaluate
 from fedwcm.api.exporting import export
+from fedwcm.api.opening import open
 from fedwcm.api.personalization import personalize
 from fedwcm.api.prediction import Predictions, predict
+from fedwcm.api.result import Result
 from fedwcm.api.trained import load, normalizer
-from fedwcm.api.training import Result, run
+from fedwcm.api.training import run
 
 __all__ = [
     "Comparison",
@@ -19,6 +22,7 @@ __all__ = [
     "export",
     "load",
     "normalizer",
+    "open",
     "partition",
     "partitions",
     "personalize",

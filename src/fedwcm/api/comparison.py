@@ -1,12 +1,13 @@
 """`fedwcm.compare`: every method × seed × grid point as a run of its own, then one table and one report."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from fedwcm.api.comparison_result import Comparison
 from fedwcm.api.execution import run_cells
-from fedwcm.api.plan import Cell, check, plan
+from fedwcm.api.plan import check, plan
 from fedwcm.api.request import flags_in, request
 from fedwcm.api.types import (
     ClientsLike,
@@ -20,39 +21,13 @@ from fedwcm.api.types import (
 )
 from fedwcm.config.schema import Diagnostic
 from fedwcm.core.checks import require
-from fedwcm.reports.load import load_runs
-from fedwcm.reports.table import Row, rows_of
-from fedwcm.reports.table_files import csv_table, latex_table, markdown_table
-from fedwcm.reports.verdicts import comparison_headline, verdict_records
+from fedwcm.reports.table_files import csv_table, latex_table
+from fedwcm.reports.verdicts import verdict_records
 from fedwcm.reports.write import report_or_warn
 from fedwcm.runs.comparison_folder import ComparisonFolder
-from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.lock import locked
-from fedwcm.runs.progress import Progress, Silent
+from fedwcm.runs.progress import Progress, progress_maker
 from fedwcm.runs.records import ComparisonIndex
-
-
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """All runs of a comparison by label, the table and what it says, and the page; None if none was asked for."""
-
-    runs: dict[str, list[RunFolder]]
-    rows: list[Row]
-    headline: list[str]
-    report: Path | None
-
-    @property
-    def table(self) -> str:
-        """Mean ± standard deviation over the seeds, as Markdown."""
-        return markdown_table(self.rows)
-
-    def to_json(self) -> dict[str, object]:
-        """The headline, and a row per method and setting with the numbers of the table, for scripts."""
-        return {
-            "headline": self.headline,
-            "rows": [asdict(row) | {"best": sorted(row.best)} for row in self.rows],
-            "report": None if self.report is None else str(self.report),
-        }
 
 
 def compare(
@@ -66,7 +41,7 @@ def compare(
     report: bool = True,
     config: ConfigLike | None = None,
     settings: Mapping[str, object] | None = None,
-    progress: Callable[[], Progress] = Silent,
+    progress: Callable[[], Progress] | bool | None = None,
     dataset: DataLike | None = None,
     data_dir: str | Path | None = None,
     label: str | None = None,
@@ -118,7 +93,8 @@ def compare(
         report: write `report.html`, one for all runs, into `out`.
         config: a TOML file or a `Config` to start from.
         settings: dotted options, such as `{"method.q": "off"}`.
-        progress: makes what is told of each run's rounds.
+        progress: whether to show how far the runs are, by default in a notebook only; or what makes what is told
+            of each run's rounds.
         dataset: a named data set, a file, a folder of images or `hub:ID`; or data: `(x, y)`,
             `(x_train, y_train, x_test, y_test)` or a dict of arrays or tensors, a list of each client's `(x, y)`,
             a pandas DataFrame, a `torch.utils.data.Dataset`, a Hugging Face `Dataset`, a `fedwcm.Dataset`.
@@ -168,22 +144,17 @@ def compare(
         most_jobs = max(jobs, folder.index().jobs or 1)  # some of the runs may be there from then
         index = ComparisonIndex(labels=labels, jobs=most_jobs, grid=tuple(grid or {}))
         folder.write_index(index)
-        run_cells(cells, jobs, progress)
-        return collect(cells, index, Path(out), report)
+        run_cells(cells, jobs, progress_maker(progress))
+        return collect(index, Path(out), report)
 
 
-def collect(cells: Sequence[Cell], index: ComparisonIndex, out: Path, report: bool) -> Comparison:
+def collect(index: ComparisonIndex, out: Path, report: bool) -> Comparison:
     """Tabulate the finished runs, judge them, and write the report."""
-    runs: dict[str, list[RunFolder]] = {}
-    for cell in cells:
-        runs.setdefault(cell.label, []).append(RunFolder(cell.folder))
-    groups = load_runs([out])
-    rows, headline = rows_of(groups), comparison_headline(groups)
-    folder = ComparisonFolder(out)
-    folder.write_index(
-        replace(index, outcomes=folder.outcomes(index.labels), verdicts=tuple(verdict_records(groups)))
-    )
-    joined = "\n\n".join(headline)
-    text = f"# Comparison\n\n{joined}\n\n{markdown_table(rows)}\n"
-    folder.write_tables(csv_table(rows), latex_table(rows), text)
-    return Comparison(runs, rows, headline, report_or_warn(out) if report else None)
+    comparison = Comparison(out)
+    folder, verdicts = ComparisonFolder(out), verdict_records(comparison.groups)
+    folder.write_index(replace(index, outcomes=folder.outcomes(index.labels), verdicts=tuple(verdicts)))
+    joined = "\n\n".join(comparison.headline)
+    text = f"# Comparison\n\n{joined}\n\n{comparison.markdown}\n"
+    folder.write_tables(csv_table(comparison.rows), latex_table(comparison.rows), text)
+    comparison.report = report_or_warn(out) if report else None
+    return comparison

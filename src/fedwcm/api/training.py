@@ -1,15 +1,12 @@
 """`fedwcm.run`: train one method on one division of a data set."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from torch import nn
-
 from fedwcm.api.continuation import is_finished, refuse_another
 from fedwcm.api.request import Request, flags_in, request, resumed
-from fedwcm.api.trained import load
+from fedwcm.api.result import Result, read_result
 from fedwcm.api.types import (
     ClientsLike,
     ConfigLike,
@@ -21,26 +18,15 @@ from fedwcm.api.types import (
     SamplerLike,
 )
 from fedwcm.config.build import Experiment, build
-from fedwcm.config.schema import Config, Diagnostic
+from fedwcm.config.schema import Diagnostic
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.reports.write import report_or_warn
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.lock import locked
-from fedwcm.runs.progress import Progress, Silent
-from fedwcm.runs.records import RoundRecord, SplitRecord, Summary
+from fedwcm.runs.progress import Progress, Silent, chosen_progress
+from fedwcm.runs.records import SplitRecord
 from fedwcm.runs.runner import Runner, RunResult
 from fedwcm.runs.trackers.tracking import check_trackers
-
-
-@dataclass(frozen=True, eq=False)
-class Result:
-    """A finished run: what was run, how it went, and the trained model."""
-
-    config: Config
-    history: list[RoundRecord]
-    summary: Summary
-    model: nn.Module
-    folder: Path | None
 
 
 def run(
@@ -52,7 +38,7 @@ def run(
     report: bool = True,
     config: ConfigLike | None = None,
     settings: Mapping[str, object] | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     dataset: DataLike | None = None,
     data_dir: str | Path | None = None,
     label: str | None = None,
@@ -105,7 +91,8 @@ def run(
         report: write `report.html` into `out` at the end.
         config: a TOML file or a `Config` to start from.
         settings: dotted options, such as `{"method.q": "off"}`.
-        progress: told of every round.
+        progress: whether to show how far the run is, by default in a notebook only; or what is told of every
+            round.
         dataset: a named data set, a file, a folder of images or `hub:ID`; or data: `(x, y)`,
             `(x_train, y_train, x_test, y_test)` or a dict of arrays or tensors, a list of each client's `(x, y)`,
             a pandas DataFrame, a `torch.utils.data.Dataset`, a Hugging Face `Dataset`, a `fedwcm.Dataset`.
@@ -149,7 +136,7 @@ def run(
     asked = request(method, config, settings, flags_in(locals()), trust=trust)
     if resume and out is not None and RunFolder(Path(out)).holds_run:
         asked = resumed(asked, RunFolder(Path(out)), trust)
-    return start(asked, out=out, resume=resume, report=report, progress=progress)
+    return start(asked, out=out, resume=resume, report=report, progress=chosen_progress(progress))
 
 
 def start(
@@ -170,7 +157,7 @@ def _start(asked: Request, folder: RunFolder | None, resume: bool, report: bool,
     check_trackers(config.run.track, None if folder is None else folder.path)
     experiment = build(config, asked.objects, trusted=asked.trusted)
     if held is not None and _nothing_left(held, experiment):
-        return _read_result(held, asked)
+        return _finished(held, asked)
     finished = _played(experiment, folder, progress, report)
     module = experiment.network.module.eval()
     return Result(
@@ -204,9 +191,8 @@ def _played(experiment: Experiment, folder: RunFolder | None, progress: Progress
             report_or_warn(folder.path)
 
 
-def _read_result(folder: RunFolder, asked: Request) -> Result:
-    summary = folder.summary()
-    if summary.diverged:
-        raise DivergedError(summary.diverged)
-    model = load(folder.path, model=asked.objects.model, trust=asked.trusted)
-    return Result(folder.config(), folder.metrics(), summary, model, folder.path)
+def _finished(folder: RunFolder, asked: Request) -> Result:
+    result = read_result(folder, asked.objects.model, asked.trusted)
+    if result.summary.diverged:
+        raise DivergedError(result.summary.diverged)
+    return result

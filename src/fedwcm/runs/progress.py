@@ -2,9 +2,9 @@
 
 import sys
 import time
+import warnings
+from collections.abc import Callable
 from typing import Protocol
-
-from tqdm import tqdm
 
 from fedwcm.runs.records import RoundRecord
 
@@ -33,9 +33,12 @@ class Silent:
 
 
 class Bar:
-    """A progress bar with the latest accuracy and the time left."""
+    """A progress bar with the latest accuracy and the time left: a widget in a notebook, a line elsewhere."""
 
     def start(self, title: str, rounds: int, done: int) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a notebook without ipywidgets: its bar is a line of text
+            from tqdm.auto import tqdm
         self._bar = tqdm(total=rounds, initial=done, desc=title, unit="round", file=sys.stderr, leave=True)
 
     def round(self, number: int, record: RoundRecord) -> None:
@@ -71,7 +74,29 @@ class Lines:
 
 
 def progress_for(quiet: bool) -> Progress:
-    """The progress that suits standard error: a bar on a terminal, lines elsewhere."""
+    """The progress that suits standard error: a bar on a terminal and in a notebook, lines elsewhere."""
     if quiet:
         return Silent()
-    return Bar() if sys.stderr.isatty() else Lines()
+    return Bar() if in_notebook() or sys.stderr.isatty() else Lines()
+
+
+def chosen_progress(progress: Progress | bool | None) -> Progress:
+    """What a caller chose: an object, whether to show anything, or None: in a notebook only."""
+    if progress is None or isinstance(progress, bool):
+        return progress_maker(progress)()
+    return progress
+
+
+def progress_maker(progress: Callable[[], Progress] | bool | None) -> Callable[[], Progress]:
+    """The same for several runs, each with a progress of its own."""
+    shown = in_notebook() if progress is None else progress
+    if isinstance(shown, bool):
+        return (lambda: progress_for(False)) if shown else Silent
+    return shown
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook, such as Jupyter's."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return shell is not None and "IPKernelApp" in shell.config

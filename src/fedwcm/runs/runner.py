@@ -80,8 +80,10 @@ class Runner:
         try:
             return self._run()
         finally:
-            self.tracking.close()
-            self.experiment.rounds.backend.close()
+            try:
+                self.tracking.close()
+            finally:
+                self.experiment.rounds.backend.close()
 
     def _run(self) -> RunResult:
         experiment, last = self.experiment, self.experiment.config.run.rounds

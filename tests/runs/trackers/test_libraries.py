@@ -1,5 +1,6 @@
 """The real libraries, writing to a run's folder: what they hold afterwards is what the run recorded."""
 
+import io
 import json
 import struct
 from collections.abc import Iterator
@@ -7,11 +8,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import fedwcm
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.runs.records import RoundRecord
+from fedwcm.runs.trackers.confusion_image import DARK, MOST_LABELLED, confusion_image
+from fedwcm.runs.trackers.tensorboard import tag_of
 
 NAMES = [name for name in ("tensorboard", "mlflow", "wandb") if find_spec(name) is not None]
 SMALL = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 1, "batch_size": 10, "rounds": 5}
@@ -68,14 +73,43 @@ def test_tensorboard_holds_every_round_once_and_the_options(tracked: fedwcm.Resu
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(folder / "tensorboard")).Reload()
-    for key in ("test_accuracy", "few", "gain", "concentration"):
-        assert [(event.step, event.value) for event in events.Scalars(key)] == expected(tracked, key)
+    grouped = {"test_accuracy": "accuracy", "few": "accuracy", "gain": "momentum", "test_loss": "loss"}
+    grouped |= {"bytes_up": "costs", "weights_entropy": "clients", "concentration": "diagnostics"}
+    for key, group in grouped.items():
+        logged = [(event.step, event.value) for event in events.Scalars(f"{group}/{key}")]
+        assert logged == expected(tracked, key)
+    assert all("/" in tag for tag in events.Tags()["scalars"])
     last = tracked.history[-1].per_class_accuracy
     assert last is not None
     assert events.Scalars("per_class_accuracy/9")[-1].value == pytest.approx(last[9])
     texts = {tag: events.Tensors(tag)[0].tensor_proto.string_val[0].decode() for tag in events.Tags()["tensors"]}
     assert 'method.name = "fedwcm"' in texts["config/text_summary"]
     assert "final_accuracy" in texts["summary/text_summary"]
+
+
+def test_tensorboard_has_the_options_as_hyperparameters_and_the_confusion_matrix(tracked: fedwcm.Result) -> None:
+    folder = folder_of(tracked, "tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams import metadata
+    from tensorboard.plugins.hparams.api_pb2 import Status
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+    events = EventAccumulator(str(folder / "tensorboard")).Reload()
+    stored = {
+        tag: HParamsPluginData.FromString(content) for tag, content in events.PluginTagToContent("hparams").items()
+    }
+    options = stored[metadata.SESSION_START_INFO_TAG].session_start_info.hparams
+    assert options["method.name"].string_value == "fedwcm"
+    assert options["run.rounds"].number_value == 5
+    metrics = {metric.name.tag for metric in stored[metadata.EXPERIMENT_TAG].experiment.metric_infos}
+    assert {"accuracy/test_accuracy", "accuracy/few"} <= metrics <= set(events.Tags()["scalars"])
+    ended = stored[metadata.SESSION_END_INFO_TAG].session_end_info
+    assert ended.status == Status.Value("STATUS_SUCCESS")
+    (image,) = events.Images("confusion matrix")
+    pixels = np.asarray(Image.open(io.BytesIO(image.encoded_image_string)))
+    assert tracked.summary.confusion is not None
+    drawn = confusion_image(tracked.summary.confusion, tuple("0123456789"))
+    assert np.array_equal(pixels, drawn)
 
 
 def mlflow_client(folder: Path) -> tuple[Any, str]:
@@ -162,3 +196,24 @@ def test_runs_of_a_comparison_in_several_processes_are_tracked_each_in_its_folde
     fedwcm.compare(["fedavg", "fedwcm"], [0], tmp_path, jobs=2, track="tensorboard", report=False, **SMALL)
     for name in ("fedavg-seed0", "fedwcm-seed0"):
         assert list((tmp_path / "runs" / name / "tensorboard").glob("events.*"))
+
+
+@pytest.mark.parametrize("classes", [3, MOST_LABELLED + 1])
+def test_a_confusion_matrix_is_darkest_where_all_of_a_class_went(classes: int) -> None:
+    confusion = np.zeros((classes, classes), dtype=int)
+    confusion[:, 0] = 7  # the first class swallows the others
+    confusion[2] = 0  # of this one there was no test sample
+    image = confusion_image(confusion.tolist(), [f"a long name of {i}" for i in range(classes)])
+    side = -(-480 // classes)
+    left = image.shape[1] - side * classes
+    assert (left > 0) == (classes <= MOST_LABELLED)
+    corner = image[side // 8, left + side // 8]
+    assert tuple(corner) == DARK
+    assert (image[side : 2 * side, left + side :] == 255).all()
+    assert (image[2 * side : 3 * side, left : left + side] == 255).all()
+
+
+def test_a_scalar_is_shown_in_a_group() -> None:
+    keys = ("val_loss", "train_set_accuracy", "alpha", "per_class_accuracy/3", "tail_classes")
+    tags = ["loss/val_loss", "accuracy/train_set_accuracy", "momentum/alpha", "per_class_accuracy/3"]
+    assert [tag_of(key) for key in keys] == [*tags, "diagnostics/tail_classes"]

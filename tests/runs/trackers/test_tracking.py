@@ -1,6 +1,8 @@
 """Trackers of a run: what they are told, and that their failures are their own."""
 
 import json
+import threading
+import time
 import warnings
 from collections.abc import Mapping
 from importlib.machinery import ModuleSpec
@@ -13,9 +15,10 @@ import fedwcm
 from fedwcm.cli import main
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.runs.records import RoundRecord, Summary
-from fedwcm.runs.trackers import TRACKERS, tracking
-from fedwcm.runs.trackers.protocol import TrackedRun, Tracker, remembered, scalars_of
-from fedwcm.runs.trackers.tracking import TrackerWarning
+from fedwcm.runs.scalars import scalars_of
+from fedwcm.runs.trackers import TRACKERS, tracking, worker
+from fedwcm.runs.trackers.protocol import TrackedRun, Tracker, remembered
+from fedwcm.runs.trackers.worker import TrackerWarning
 from tests.records import timeless
 
 SMALL = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 1, "batch_size": 10, "rounds": 3}
@@ -27,6 +30,8 @@ class Diary(Tracker):
     name = "diary"
     heard: ClassVar[list[tuple[object, ...]]] = []
     fails_at: ClassVar[str] = ""
+    hangs_at: ClassVar[str] = ""
+    seconds: ClassVar[float] = 0.0
 
     def start(self, run: TrackedRun) -> None:
         self._hear("start", run.name, run.settings["method.name"], run.done)
@@ -42,6 +47,9 @@ class Diary(Tracker):
 
     def _hear(self, what: str, *details: object) -> None:
         self.heard.append((what, *details))
+        time.sleep(self.seconds)
+        if what == self.hangs_at:
+            threading.Event().wait()  # for ever
         if what == self.fails_at:
             raise OSError("no space left")
 
@@ -51,7 +59,8 @@ class Other(Diary):
 
     name = "other"
     heard: ClassVar[list[tuple[object, ...]]] = []
-    fails_at = ""
+    fails_at = hangs_at = ""
+    seconds = 0.0
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +121,41 @@ def test_a_tracker_that_fails_is_named_once_and_switched_off_and_the_run_goes_on
     assert (tmp_path / "run" / "model.safetensors").exists()
     assert sum(entry[0] == moment for entry in Diary.heard) <= 2  # closed once more if it failed in closing
     assert [entry[0] for entry in Other.heard] == ["start", "log", "log", "log", "finish", "close"]
+
+
+@pytest.mark.parametrize("moment", ["start", "log", "finish", "close"])
+def test_a_tracker_that_hangs_is_named_once_and_switched_off_and_the_run_goes_on(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Diary, "hangs_at", moment)
+    monkeypatch.setattr(worker, "PATIENCE", 0.1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = fedwcm.run("fedwcm", out=tmp_path / "run", track="diary,other", **SMALL)
+    (said,) = [str(w.message) for w in caught if issubclass(w.category, TrackerWarning)]
+    assert said.startswith("the tracker 'diary' hangs: it has not answered for 0.1 s. It is switched off")
+    assert len(result.history) == SMALL["rounds"]
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert Diary.heard[-1][0] == moment
+    assert [entry[0] for entry in Other.heard] == ["start", "log", "log", "log", "finish", "close"]
+
+
+def test_a_slow_tracker_hears_of_every_round_though_few_may_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "MOST_WAITING", 1)
+    monkeypatch.setattr(worker, "POLL", 0.001)
+    monkeypatch.setattr(Diary, "seconds", 0.05)
+    fedwcm.run("fedwcm", out=tmp_path / "run", track="diary", **SMALL)
+    assert [entry[0] for entry in Diary.heard] == ["start", "log", "log", "log", "finish", "close"]
+
+
+def test_the_threads_of_trackers_end_with_the_run(tmp_path: Path) -> None:
+    fedwcm.run("fedwcm", out=tmp_path / "run", track="other", **SMALL)
+    left = [thread for thread in threading.enumerate() if thread.name == "tracker other"]
+    for thread in left:
+        thread.join(5)
+    assert not any(thread.is_alive() for thread in left)
 
 
 def test_an_unknown_tracker_a_missing_package_or_no_folder_is_said_before_anything_is_loaded(

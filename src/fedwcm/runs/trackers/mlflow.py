@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fedwcm.runs.records import Summary
-from fedwcm.runs.trackers.protocol import TrackedRun, Tracker, remembered, scalars_of
+from fedwcm.runs.scalars import scalars_of
+from fedwcm.runs.trackers.protocol import TrackedRun, Tracker, remembered
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

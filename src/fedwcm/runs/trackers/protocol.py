@@ -1,4 +1,4 @@
-"""The interface of a tracker. A tracker may fail: see `fedwcm.runs.trackers.tracking`."""
+"""The interface of a tracker. A tracker may fail or hang: see `fedwcm.runs.trackers.worker`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from fedwcm.config.schema import Settings
-from fedwcm.core.json_record import Json, is_number
 from fedwcm.runs.records import Summary
 
 
@@ -28,7 +27,8 @@ class Tracker(ABC):
     """An adapter to an experiment-tracking library.
 
     It writes into the run's folder unless the library is configured otherwise, and continues the same entry when
-    the run is resumed. Libraries are imported in `start`, so that users need to install only those they use.
+    the run is resumed. Libraries are imported in `start`, so that users need to install only those they use. All
+    methods but `view` are called on a thread of the tracker's own.
     """
 
     name: ClassVar[str]
@@ -51,23 +51,9 @@ class Tracker(ABC):
     def close(self) -> None:
         """Called last, however the run ended."""
 
-
-def scalars_of(values: Mapping[str, Json]) -> dict[str, float]:
-    """The numbers of a record under flat names: `few`, `per_class_accuracy/3`, `concentration_layers/body.1`.
-
-    A list is flattened if it is per class; others, such as the clients of a round, mean something else each time.
-    """
-    flat: dict[str, float] = {}
-    for key, value in values.items():
-        nested: Mapping[str, Json] = {}
-        if isinstance(value, Mapping):
-            nested = value
-        elif isinstance(value, list | tuple) and key.startswith("per_class"):
-            nested = {str(number): item for number, item in enumerate(value)}
-        elif is_number(value):
-            flat[key] = float(value)
-        flat |= {f"{key}/{name}": float(item) for name, item in nested.items() if is_number(item)}
-    return flat
+    def view(self, folder: Path) -> str | None:
+        """How to look at the run in a folder: a command, or an address; None if there is nothing to say."""
+        return None
 
 
 def remembered(path: Path, make: Callable[[], str]) -> tuple[str, bool]:

@@ -1,19 +1,15 @@
-"""All trackers of a run behind one object. A tracker that fails never ends a run."""
+"""All trackers of a run behind one object. A tracker that fails or hangs never ends a run."""
 
-import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from fedwcm.config.schema import Settings
 from fedwcm.runs.records import RoundRecord, Summary
+from fedwcm.runs.scalars import scalars_of
 from fedwcm.runs.trackers import TRACKERS
-from fedwcm.runs.trackers.protocol import TrackedRun, Tracker, scalars_of
-
-
-class TrackerWarning(UserWarning):
-    """A tracker failed and is switched off; the run continues."""
+from fedwcm.runs.trackers.protocol import TrackedRun
+from fedwcm.runs.trackers.worker import TrackerThread
 
 
 def check_trackers(names: Sequence[str], folder: Path | None) -> None:
@@ -26,34 +22,37 @@ def check_trackers(names: Sequence[str], folder: Path | None) -> None:
             raise ValueError(f"run.track = {name!r} needs a folder to write to: name one (out)")
 
 
+def views(names: Sequence[str], folder: Path) -> dict[str, str]:
+    """How to look at what each tracker has of the run in a folder, where it says so."""
+    said = {name: TRACKERS[name]().view(folder) for name in names}
+    return {name: text for name, text in said.items() if text is not None}
+
+
 class Tracking:
-    """Calls all trackers of a run; one that raises is reported in a warning and switched off."""
+    """Calls all trackers of a run, each on a thread of its own."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._trackers = [TRACKERS[name]() for name in names]
+        self._names = names
+        self._threads: list[TrackerThread] = []
 
     def start(self, folder: Path, settings: Settings, done: int) -> None:
-        self._call(lambda tracker: tracker.start(TrackedRun(folder, settings, done)))
+        """Start the trackers, one after the other: libraries imported at once may disturb each other."""
+        run = TrackedRun(folder, settings, done)
+        for name in self._names:
+            self._threads.append(TrackerThread(TRACKERS[name]()))
+            self._threads[-1].ask(lambda tracker: tracker.start(run))
 
     def log(self, record: RoundRecord) -> None:
         """Log an evaluated round."""
         scalars = scalars_of({key: value for key, value in record.to_json().items() if key != "round"})
-        self._call(lambda tracker: tracker.log(record.round, scalars))
+        for thread in self._threads:
+            thread.tell(lambda tracker: tracker.log(record.round, scalars))
 
     def finish(self, summary: Summary) -> None:
-        self._call(lambda tracker: tracker.finish(summary))
+        for thread in self._threads:
+            thread.tell(lambda tracker: tracker.finish(summary))
 
     def close(self) -> None:
-        self._call(lambda tracker: tracker.close())
-
-    def _call(self, action: Callable[[Tracker], None]) -> None:
-        for tracker in list(self._trackers):
-            try:
-                action(tracker)
-            except Exception as error:
-                self._trackers.remove(tracker)
-                why = f"{type(error).__name__}: {error}"
-                message = f"the tracker {tracker.name!r} failed and is switched off, the run continues: {why}"
-                warnings.warn(message, TrackerWarning, stacklevel=3)
-                with suppress(Exception):
-                    tracker.close()
+        """Wait until the trackers have written everything, as long as they do not hang, and close them."""
+        for thread in self._threads:
+            thread.close()

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Literal, cast
 from uuid import uuid4
 
 from fedwcm.runs.records import Summary
-from fedwcm.runs.trackers.protocol import TrackedRun, Tracker, remembered, scalars_of
+from fedwcm.runs.scalars import scalars_of
+from fedwcm.runs.trackers.protocol import TrackedRun, Tracker, remembered
 
 if TYPE_CHECKING:
     from wandb import Run

@@ -1,0 +1,132 @@
+"""What `fedwcm.compare` returns: all runs, the table and what it says, with a view for notebooks."""
+
+import io
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedwcm.api.inline_view import facts_text, figure, table_html
+from fedwcm.api.result import SHOWN_METRICS, Result, read_result
+from fedwcm.api.tables import EXTRA, flat_metric, known_metric, plot_curves
+from fedwcm.api.types import ModelLike
+from fedwcm.core.extras import optional_module
+from fedwcm.reports.figures import Curve
+from fedwcm.reports.load import load_runs
+from fedwcm.reports.series import curves
+from fedwcm.reports.table import FIRST, Row, columns_of, rows_of
+from fedwcm.reports.table_files import cell_text, csv_table, markdown_table, name_of, swept_keys
+from fedwcm.reports.text import dataset_name
+from fedwcm.reports.verdicts import comparison_headline
+from fedwcm.runs.comparison_folder import ComparisonFolder
+from fedwcm.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+CURVE_POINTS = 200
+SHOWN_COLUMNS = (*FIRST, "few", "medium", "many", "client_mean", "client_worst_decile")
+"""Of the view in a notebook; `markdown` and `table()` have all."""
+
+SHOWN_ROWS = 3
+"""Methods whose accuracy a line has room for."""
+
+
+class Comparison:
+    """The runs of a comparison by label, the table and what it says.
+
+    Args:
+        folder: the comparison's folder.
+        report: the page; None if there is none.
+        model: what takes the trained weights of runs that were given an object.
+        trust: import the factory that a run's folder names.
+    """
+
+    def __init__(
+        self, folder: Path, report: Path | None = None, model: ModelLike | None = None, trust: bool = False
+    ) -> None:
+        self.folder, self.report = folder, report
+        self.groups = load_runs([folder])
+        self.rows: list[Row] = rows_of(self.groups)
+        self.headline = comparison_headline(self.groups)
+        self.runs: dict[str, list[Result]] = {}
+        files = ComparisonFolder(folder)
+        for name, label in files.index().labels.items():
+            run = RunFolder(files.runs / name)
+            if run.holds_run:
+                self.runs.setdefault(label, []).append(read_result(run, model, trust))
+
+    @property
+    def markdown(self) -> str:
+        """The table as Markdown: mean ± standard deviation over the seeds, the best in bold."""
+        return markdown_table(self.rows)
+
+    def table(self) -> "pd.DataFrame":
+        """The table as a pandas DataFrame, with the columns of `table.csv`: `final_accuracy_mean`, `_std`, `_n`, …
+
+        Needs pandas: `pip install 'fedwcm[notebook]'`. Without it, `rows` has the same numbers.
+        """
+        pandas = optional_module("pandas", EXTRA, "table()")
+        text = io.StringIO(csv_table(self.rows))
+        frame: pd.DataFrame = pandas.read_csv(text, keep_default_na=False, na_values=[""])
+        return frame
+
+    def plot(self, metric: str = "test_accuracy", ax: "Axes | None" = None, **style: Any) -> "Axes":
+        """Draw the mean of a number over the rounds for each method, with its standard deviation over the seeds.
+
+        Needs matplotlib: `pip install 'fedwcm[notebook]'`.
+
+        Args:
+            metric: a column of a run's `history_frame()`.
+            ax: the axes to draw on; by default new ones.
+            style: options of matplotlib's `plot`.
+        """
+        known_metric(metric, [record for group in self.groups for run in group.runs for record in run.history])
+        return plot_curves(self._curves(metric), metric, ax, **style)
+
+    def to_json(self) -> dict[str, object]:
+        """The headline, and a row per method and setting with the numbers of the table, for scripts."""
+        return {
+            "headline": self.headline,
+            "rows": [asdict(row) | {"best": sorted(row.best)} for row in self.rows],
+            "report": None if self.report is None else str(self.report),
+        }
+
+    def __repr__(self) -> str:
+        seeds = {str(run.seed) for group in self.groups for run in group.runs}
+        runs = sum(len(group.runs) for group in self.groups)
+        rounds = max(run.outcome.rounds for group in self.groups for run in group.runs)
+        sets = dict.fromkeys(dataset_name(group.settings) for group in self.groups)
+        methods = dict.fromkeys(row.method for row in sorted(self.rows, key=lambda row: row.position))
+        facts = {
+            "compared": f"{', '.join(methods)} on {', '.join(sets)}",
+            "runs": f"{runs} of {rounds} rounds, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}",
+            "accuracy": self._accuracies(),
+            "verdict": self.headline[0] if self.headline else "none",
+            "saved in": str(self.folder),
+        }
+        return facts_text(facts)
+
+    def _accuracies(self) -> str:
+        shown = [
+            f"{row.label} {cell_text(next((row.values[key] for key in FIRST if row.values[key]), None))}"
+            for row in self.rows[:SHOWN_ROWS]
+        ]
+        return ", ".join(shown) + (", …" if len(self.rows) > SHOWN_ROWS else "")
+
+    def _repr_html_(self) -> str:
+        columns = {key: name for key, name in columns_of(self.rows).items() if key in SHOWN_COLUMNS}
+        swept = swept_keys(self.rows)
+        cells = [
+            [name_of(row), *row.options.values(), *(cell_text(row.values[key]) for key in columns), row.verdict]
+            for row in self.rows
+        ]
+        bold = [
+            [False, *(False for _ in swept), *(key in row.best for key in columns), False] for row in self.rows
+        ]
+        heads = ["method", *swept, *columns.values(), "against the best"]
+        drawn = (figure(self._curves(metric), metric) for metric in SHOWN_METRICS)
+        return table_html(heads, cells, bold) + next(filter(None, drawn), "")
+
+    def _curves(self, metric: str) -> list[Curve]:
+        return curves(self.groups, flat_metric(metric), CURVE_POINTS)

@@ -1,0 +1,40 @@
+"""`fedwcm.open`: a past run or comparison, from its folder."""
+
+from pathlib import Path
+
+from fedwcm.api.comparison_result import Comparison
+from fedwcm.api.result import Result, read_result
+from fedwcm.api.types import ModelLike
+from fedwcm.runs.comparison_folder import ComparisonFolder
+from fedwcm.runs.discovery import find_runs
+from fedwcm.runs.folder import RunFolder
+
+LISTED = 5
+"""Runs of other folders that the error names."""
+
+
+def open(folder: str | Path, *, model: ModelLike | None = None, trust: bool = False) -> Result | Comparison:
+    """A past run or comparison: what `fedwcm.run`, or `fedwcm.compare`, returned.
+
+    A run that is going on, or was stopped, has its history so far. Its model is loaded when it is asked for.
+
+    Args:
+        folder: folder of a run or a comparison.
+        model: what takes the trained weights, if the run was given an object: see `fedwcm.load`.
+        trust: import the factory that the folder names as `package.module:factory`.
+    """
+    path = Path(folder)
+    if RunFolder(path).holds_run and RunFolder(path).metrics_file.exists():
+        return read_result(RunFolder(path), model, trust)
+    comparison = ComparisonFolder(path)
+    if comparison.index_file.exists():
+        page = comparison.report_file
+        return Comparison(path, page if page.exists() else None, model, trust)
+    if not path.is_dir():
+        raise FileNotFoundError(f"{path} is not a folder")
+    below = [str(found) for found in find_runs(path) if found != path]
+    hint = f"; there are runs below it: {', '.join(below[:LISTED])}" + (", …" if len(below) > LISTED else "")
+    raise FileNotFoundError(
+        f"{path} holds neither a run (config.toml and metrics.jsonl) nor a comparison (comparison.json)"
+        + (hint if below else "")
+    )

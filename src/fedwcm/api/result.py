@@ -1,0 +1,150 @@
+"""What `fedwcm.run` returns: a run, how it went, and its model, with a view for the terminal and for notebooks."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from fedwcm.api.inline_view import facts_html, facts_text, figure
+from fedwcm.api.tables import history_curve, history_frame, known_metric, plot_curves
+from fedwcm.api.trained import load
+from fedwcm.api.types import ModelLike
+from fedwcm.config.schema import Config
+from fedwcm.reports.figures import Curve
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.records import Outcome, RoundRecord, Summary, outcome_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+SHOWN_METRICS = ("test_accuracy", "train_accuracy")
+"""The curve of a view: the first of these that was measured."""
+
+
+class Result:
+    """A run: what was run, how it went, and the trained model.
+
+    Args:
+        config: all options of the run.
+        history: a record per evaluated round.
+        summary: how it ended; None if it has not.
+        model: the trained model, or what loads it when it is first asked for.
+        folder: where the run is saved; None if nowhere.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        history: list[RoundRecord],
+        summary: Summary | None,
+        model: nn.Module | Callable[[], nn.Module],
+        folder: Path | None,
+    ) -> None:
+        self.config, self.history, self.folder = config, history, folder
+        self._summary, self._model = summary, model
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended, at its last round or before; a stopped one can be resumed."""
+        return self._summary is not None
+
+    @property
+    def summary(self) -> Summary:
+        """How the run ended: `summary.final_accuracy`, `summary.few`, …"""
+        if self._summary is None:
+            raise ValueError(
+                f"{self.folder} is not a finished run: outcome has its numbers so far. To go on with it: "
+                f"fedwcm.run(out={str(self.folder)!r}, resume=True)"
+            )
+        return self._summary
+
+    @property
+    def outcome(self) -> Outcome:
+        """The headline numbers; of a run that is not finished, those so far."""
+        return self._summary or outcome_of(self.history, self.config.run.select_by)
+
+    @property
+    def model(self) -> nn.Module:
+        """The trained model, in evaluation mode."""
+        if not isinstance(self._model, nn.Module):
+            self._model = self._model()
+        return self._model
+
+    def history_frame(self) -> "pd.DataFrame":
+        """The history as a pandas DataFrame: a row per evaluated round, a column per number.
+
+        Numbers of classes are named `per_class_accuracy/3`. Needs pandas: `pip install 'fedwcm[notebook]'`.
+        """
+        return history_frame(self.history)
+
+    def plot(self, metric: str = "test_accuracy", ax: "Axes | None" = None, **style: Any) -> "Axes":
+        """Draw a number over the rounds, and return the axes.
+
+        Needs matplotlib: `pip install 'fedwcm[notebook]'`.
+
+        Args:
+            metric: a column of `history_frame()`.
+            ax: the axes to draw on; by default new ones.
+            style: options of matplotlib's `plot`.
+        """
+        known_metric(metric, self.history)
+        return plot_curves([self.curve(metric)], metric, ax, **style)
+
+    def curve(self, metric: str) -> Curve:
+        """A number over the rounds, under the run's name."""
+        return history_curve(self.config.title, self.history, metric)
+
+    def __repr__(self) -> str:
+        return facts_text(self._facts())
+
+    def _repr_html_(self) -> str:
+        for metric in SHOWN_METRICS:
+            curve = self.curve(metric)
+            if curve.x:
+                return facts_html(self._facts()) + figure([curve], metric)
+        return facts_html(self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        return {
+            "method": f"{self.config.title}, seed {self.config.run.seed}",
+            "data": self._data(),
+            "rounds": self._rounds(),
+            "accuracy": _accuracy(self.outcome),
+            "saved in": str(self.folder or "memory only"),
+        }
+
+    def _data(self) -> str:
+        partition = self.config.partition
+        division = ", ".join([partition.name, *(f"{key} {value}" for key, value in partition.options.items())])
+        counts = self._summary.train_counts if self._summary else ()
+        size = f": {sum(counts):,} training samples of {len(counts)} classes" if counts else ""
+        return f"{self.config.data.title}{size}; division: {division}"
+
+    def _rounds(self) -> str:
+        played, planned = self.outcome.rounds, self.config.run.rounds
+        if self._summary is None:
+            return f"{played} of {planned}, not finished"
+        if self._summary.diverged:
+            return f"{played} of {planned}, diverged: {self._summary.diverged}"
+        return f"{played} of {planned}, stopped {self._summary.stopped}" if self._summary.stopped else str(played)
+
+
+def _accuracy(outcome: Outcome) -> str:
+    if outcome.final_accuracy is None:
+        return "not measured"
+    said = [f"{outcome.final_accuracy:.3f} after the last round", f"best {outcome.best_accuracy:.3f}"]
+    if outcome.selected_accuracy is not None:
+        said.insert(0, f"{outcome.selected_accuracy:.3f} of the selected round {outcome.selected_round}")
+    groups = {"many": outcome.many, "medium": outcome.medium, "few": outcome.few}
+    shots = [f"{name} {value:.3f}" for name, value in groups.items() if value is not None]
+    return ", ".join(said) + (f"; {', '.join(shots)}" if shots else "")
+
+
+def read_result(folder: RunFolder, model: ModelLike | None = None, trust: bool = False) -> Result:
+    """The run in a folder; its model is loaded when it is asked for."""
+    summary = folder.summary() if folder.finished else None
+    loading = partial(load, folder.path, model=model, trust=trust)
+    return Result(folder.config(), folder.metrics(), summary, loading, folder.path)
