@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedwcm.config.class_totals import claimed_counts, class_totals
 from fedwcm.config.components import Components
 from fedwcm.config.data_options import DataOptions
-from fedwcm.config.device import chosen_device, chosen_precision
+from fedwcm.config.device import choose_kernels, chosen_device, chosen_precision
 from fedwcm.config.model_facts import model_facts
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
@@ -216,7 +216,7 @@ def assemble(
     )
     module, model = make_model()
     config = _on_device(replace(components.resolved(config), model=model), str(device))
-    network = Network(module, device, chosen_precision(config.run.precision, device))
+    network = _network(module, config)
     x, buffers = network.initial()
     network.point_parameters(x)  # otherwise the module would hold a second copy of the model
     federation = source.federation
@@ -234,7 +234,7 @@ def assemble(
         LOG.info(note)
     keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
     elsewhere = Elsewhere(
-        lambda place: Network(make_model()[0], place, chosen_precision(config.run.precision, torch.device(place))),
+        lambda place: _network(make_model()[0], _on_device(config, place)),
         lambda place: run_data(_on_device(asked, place), objects, trusted=trusted).federation,
         asked.run.device,
     )
@@ -254,6 +254,13 @@ def assemble(
         client_names=source.client_names,
         test_clients=None if source.dataset is None else source.dataset.test_clients,
     )
+
+
+def _network(module: nn.Module, config: Config) -> Network:
+    """Return the module on the device that the configuration names, ready to compute there."""
+    device = torch.device(config.run.device)
+    choose_kernels(device)
+    return Network(module, device, chosen_precision(config.run.precision, device))
 
 
 def _on_device(config: Config, device: str) -> Config:
