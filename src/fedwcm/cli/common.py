@@ -1,7 +1,7 @@
 """Flags that several commands share."""
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,14 @@ def print_personalized(folder: "str | Path", text: str, **given: Any) -> None:
     )
     for key, value in record.after.items():
         print(f"{key.replace('_', ' '):>20}  {record.before[key]:.4f} -> {value:.4f}")
+
+
+def print_views(trackers: Sequence[str], folder: Path) -> None:
+    """Print how to look at what the trackers of a run, or a comparison, have written."""
+    from fedwcm.runs.trackers.tracking import views
+
+    for name, text in views(trackers, folder).items():
+        print(f"{name}: {text}")
 
 
 def names_in(text: str | None) -> tuple[str, ...]:

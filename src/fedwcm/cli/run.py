@@ -15,6 +15,7 @@ from fedwcm.cli.common import (
     chosen_flags,
     chosen_settings,
     print_personalized,
+    print_views,
 )
 from fedwcm.config.flags import config_from
 
@@ -97,6 +98,7 @@ def do(arguments: argparse.Namespace) -> int:
         print(json.dumps({"folder": str(out), **result.summary.to_json()}))
     elif not arguments.quiet:
         _print_summary(result.summary, RunFolder(out).report_file)
+        print_views(result.config.run.track, out)
     if arguments.personalize is not None:
         print_personalized(out, arguments.personalize, trust=True, write=True)
     return 0
