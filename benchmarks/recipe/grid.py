@@ -225,5 +225,6 @@ def _judged(tails: tuple[str, ...], mixed: tuple[str, ...]) -> list[Block]:
         ((digits,), ("creff",), seeds),
         (cells, twins, seeds),
         *(((cell,), (*arms, *twins), seeds) for cell in mixed),
-        (("cifar10-cnn 0.1 0.1",), ("fedavg", "fedwcm", "fedwcm+", "ldam"), seeds[:3]),
+        (("cifar10-cnn 0.1 0.1",), (*arms, *twins), seeds),
+        *(((cell,), ("creff",), seeds) for cell in cells),
     ]

@@ -1,7 +1,8 @@
 """Run the grid, or go on with it: `python -m benchmarks.recipe.run choose|judge --part 0/2`.
 
-Each part is a process that appends a line per finished run to `runs/recipe/PHASE-PART.jsonl`; a run that any part
-has finished is not repeated. `python -m benchmarks.recipe.run collect` writes `results/recipe/PHASE.jsonl.gz`.
+Each part is a process that appends a line per finished run to `runs/recipe/PHASE-PART.jsonl`; a run that is
+there, or in `results/recipe/PHASE.jsonl.gz`, is not repeated. `python -m benchmarks.recipe.run collect` adds the
+first to the second.
 """
 
 import argparse
@@ -36,7 +37,9 @@ def jobs(phase: str) -> list[tuple[str, str, int]]:
 
 def finished(phase: str) -> dict[tuple[str, str, int], dict[str, Any]]:
     """Return the runs that are done."""
-    lines = [line for path in sorted(RUNS.glob(f"{phase}-*.jsonl")) for line in path.read_text().splitlines()]
+    collected = RESULTS / f"{phase}.jsonl.gz"
+    lines = gzip.decompress(collected.read_bytes()).decode().splitlines() if collected.exists() else []
+    lines += [line for path in sorted(RUNS.glob(f"{phase}-*.jsonl")) for line in path.read_text().splitlines()]
     records = [json.loads(line) for line in lines if line.endswith("}")]
     return {(r["cell"], r["arm"], r["seed"]): r for r in records}
 

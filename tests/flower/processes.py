@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,11 @@ class Site:
         arguments += ["--auth-supernode-private-key", str(self.folder / name), "--node-config", node_config]
         return self._start(arguments, name)
 
+    def client_node(self, client: int, clients: int) -> Program:
+        """Start the SuperNode `node{client}`, which trains one part of the app's data."""
+        config = f'partition-id={client} num-partitions={clients} state-dir="{self.folder / "state"}"'
+        return self.supernode(f"node{client}", config)
+
     def register(self, name: str) -> None:
         """Let the node with the key of this name in."""
         write_node_key(self.folder / name)
@@ -247,3 +253,14 @@ class Site:
     def _listening(self) -> bool:
         with socket.socket() as probe:
             return probe.connect_ex((HOST, self.port)) == 0
+
+
+@contextmanager
+def running_site(folder: Path, secure: bool = True) -> Iterator[Site]:
+    """A site whose logs are shown and whose programs end with the test."""
+    site = Site(folder, secure)
+    try:
+        yield site
+    finally:
+        print(site.logs())
+        site.close()

@@ -11,7 +11,7 @@ import pytest
 from fedwcm.flower.init import write_app
 from fedwcm.runs.folder import RunFolder
 
-from .processes import Program, Site, wait_until
+from .processes import Program, Site, running_site, wait_until
 from .template import assert_model_of, cohorts_of, in_simulator
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ class Churn(threading.Thread):
                     node.kill()
                     self.deaths += 1
                 elif not node.running:  # killed, or refused because its old heartbeat still counts
-                    self._nodes[client] = start_node(self._site, client)
+                    self._nodes[client] = self._site.client_node(client, CLIENTS)
 
     def finish(self) -> None:
         self._stop_asked.set()
@@ -46,18 +46,9 @@ class Churn(threading.Thread):
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    made = Site(tmp_path)
-    try:
-        write_app(tmp_path / "app")
-        yield made
-    finally:
-        print(made.logs())
-        made.close()
-
-
-def start_node(site: Site, client: int) -> Program:
-    config = f'partition-id={client} num-partitions={CLIENTS} state-dir="{site.folder / "state"}"'
-    return site.supernode(f"node{client}", config)
+    write_app(tmp_path / "app")
+    with running_site(tmp_path) as site:
+        yield site
 
 
 def test_clients_that_die_and_come_back_lose_no_round_and_count_no_update_twice(site: Site) -> None:
@@ -65,7 +56,7 @@ def test_clients_that_die_and_come_back_lose_no_round_and_count_no_update_twice(
     site.superlink()
     for client in range(CLIENTS):
         site.register(f"node{client}")
-    nodes = {client: start_node(site, client) for client in range(CLIENTS)}
+    nodes = {client: site.client_node(client, CLIENTS) for client in range(CLIENTS)}
     out = site.folder / "out"
     options = f'method.name="scaffold" run.rounds={ROUNDS} flower.clients={CLIENTS} flower.min_clients=1'
     options += f" flower.timeout={TIMEOUT} flower.enough={CLIENTS // 2} flower.grace=30.0 flower.patience=240.0"

@@ -9,7 +9,7 @@ import pytest
 from fedwcm.flower.init import write_app
 from fedwcm.runs.folder import RunFolder
 
-from .processes import Program, Site, wait_until, write_node_key
+from .processes import Program, Site, running_site, wait_until, write_node_key
 from .template import CLIENTS, assert_model_of, cohorts_of, in_simulator
 
 pytestmark = pytest.mark.slow
@@ -21,22 +21,13 @@ PHASE = 240.0
 @pytest.fixture
 def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     """A SuperLink, and a folder with the app; everything is stopped at the end."""
-    made = Site(tmp_path)
-    try:
-        write_app(tmp_path / "app")
-        yield made
-    finally:
-        print(made.logs())
-        made.close()
+    write_app(tmp_path / "app")
+    with running_site(tmp_path) as site:
+        yield site
 
 
 def start_nodes(site: Site) -> dict[int, Program]:
-    return {client: start_node(site, client) for client in range(CLIENTS)}
-
-
-def start_node(site: Site, client: int) -> Program:
-    config = f'partition-id={client} num-partitions={CLIENTS} state-dir="{site.folder / "state"}"'
-    return site.supernode(f"node{client}", config)
+    return {client: site.client_node(client, CLIENTS) for client in range(CLIENTS)}
 
 
 def restart_node(site: Site, client: int, old: Program) -> Program:
@@ -44,7 +35,7 @@ def restart_node(site: Site, client: int, old: Program) -> Program:
     old.kill()
     deadline = time.monotonic() + 180
     while time.monotonic() < deadline:
-        node = start_node(site, client)
+        node = site.client_node(client, CLIENTS)
         wait_until(lambda: node.joined or not node.running, "the node joins, or is refused", 60)  # noqa: B023
         if node.running:
             return node

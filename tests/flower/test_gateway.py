@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .processes import HOST, Program, Site, free_port, wait_until
+from .processes import HOST, Program, Site, free_port, running_site, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -46,12 +46,8 @@ def gateway(superlink: int) -> ThreadingHTTPServer:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    made = Site(tmp_path, secure=False)
-    try:
-        yield made
-    finally:
-        print(made.logs())
-        made.close()
+    with running_site(tmp_path, secure=False) as site:
+        yield site
 
 
 def test_nodes_pass_the_gateway_and_commands_do_not(site: Site) -> None:

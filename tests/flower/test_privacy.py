@@ -1,6 +1,7 @@
 """Privacy on Flower: the run is the simulator's, and messages hold no counts nor what gives them away."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from torch import nn
 
 from fedwcm.core.disclosure import SAMPLES_PER_LEVEL, Disclosure
-from fedwcm.flower import client_app
+from fedwcm.flower import client_app, counting
 from fedwcm.flower.server import serve
 from fedwcm.privacy.options import PrivacyOptions
 from fedwcm.runs.folder import RunFolder
@@ -135,14 +136,23 @@ def test_a_secret_key_is_gone_once_it_has_answered() -> None:
     ],
 )
 def test_a_client_that_is_not_counted_is_named_with_the_reason(
-    bad: RecordDict | None, said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    bad: RecordDict | None,
+    said: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Also if it was asked for a key first, here by the order of the candidates."""
+    server = partial(counting.Server, rng=np.random.default_rng(0))
+    monkeypatch.setattr(counting, "Server", server)
+
     def garbled(client: int, request: Message, reply: Message) -> Message | None:
         if client != 2 or request.metadata.message_type != "query.encrypted":
             return reply
         return None if bad is None else Message(bad, reply_to=request)
 
-    finished, _ = play(garbled, **SEALED, **{"flower.out": str(tmp_path), "run.rounds": 1})
+    finished, nodes = play(garbled, **SEALED, **{"flower.out": str(tmp_path), "run.rounds": 1})
+    assert next(client for client, kind, _ in nodes.log if kind == "query.encrypted") == 2
     assert list(finished.summary.train_counts) == counts_without(2)
     facts = json.loads(RunFolder(tmp_path).federation_file.read_text())
     assert set(facts["not_counted"]) == {"2"}

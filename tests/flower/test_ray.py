@@ -8,7 +8,7 @@ import pytest
 from fedwcm.flower.init import write_app
 from fedwcm.runs.folder import RunFolder
 
-from .processes import Site, wait_until
+from .processes import Site, running_site, wait_until
 from .template import CLIENTS, assert_model_of, cohorts_of, in_simulator
 
 pytestmark = pytest.mark.slow
@@ -19,13 +19,9 @@ ROUNDS = 2
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    made = Site(tmp_path, secure=False)
-    try:
-        write_app(tmp_path / "app")
-        yield made
-    finally:
-        print(made.logs())
-        made.close()
+    write_app(tmp_path / "app")
+    with running_site(tmp_path, secure=False) as site:
+        yield site
 
 
 def play(site: Site, method: str) -> Path:

@@ -1,5 +1,6 @@
 """Run folders as runs leave them, made up in no time."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,16 @@ def write_comparison(
     return out
 
 
+def write_diverging_losses(path: Path) -> None:
+    """Let the test and training loss of a run grow to 3e31, from its fourth round on."""
+    folder = RunFolder(path)
+    history = folder.metrics()
+    records = zip(history, [1.0, 1.0, 1.0, *np.geomspace(50, 1e32, len(history) - 3)], strict=True)
+    folder.write_metrics(
+        [replace(r, test_loss=by * 2 / r.round, train_loss=by * 1.5 / r.round) for r, by in records]
+    )
+
+
 def configured(method: str, seed: int, rounds: int, clients: int, settings: dict[str, object]) -> Config:
     """The configuration of a made-up run; options are given with `__` for the dot."""
     base = {"run.seed": seed, "run.rounds": rounds, "partition.name": "equal", "partition.clients": clients}
@@ -111,7 +122,7 @@ def _record(
     record |= {"participants": len(cohort), "bytes_down": 1000 * len(cohort), "bytes_up": 500 * len(cohort)}
     record |= {"train_loss": 1.5 / number, "train_accuracy": 1 - 0.5**number, "weights_entropy": 1.0}
     if momentum:
-        record |= {"alpha": 0.5, "gain": 0.5}
+        record |= {"alpha": 0.1 + 0.3 / number, "gain": 0.9 - 0.3 / number}
     return record | {"clients": cohort, "weights": weights.tolist(), "seconds": 0.1 * number}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import fedwcm
 from tests.reports.browser import DESKTOP, PHONE, browser, complaints, look_at, requests, require_browser, wait
-from tests.reports.folders import write_comparison, write_run
+from tests.reports.folders import write_comparison, write_diverging_losses, write_run
 
 EVIL = "</script><script>alert(1)"
 METHODS = ("fedavg", "fedcm", "fedwcm")
@@ -27,6 +27,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("pages")
     many = tuple(f"fedcm[alpha=0.{number}]" for number in range(11, 35))
+    diverging = write_comparison(root / "diverging", METHODS)
+    write_diverging_losses(diverging / "runs" / "m1-seed0")
     return {
         "run": fedwcm.report(write_run(root / "run", diagnosed=True)),
         "evil": fedwcm.report(write_run(root / "evil", classes=(EVIL, "<b>", "$", '"'))),
@@ -36,10 +38,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "going on": fedwcm.report(write_run(root / "going-on", finished=False)),
         "comparison": fedwcm.report(write_comparison(root / "comparison", METHODS, diagnosed=True)),
         "many": fedwcm.report(write_comparison(root / "many", many, seeds=1)),
+        "diverging": fedwcm.report(diverging),
     }
 
 
-NAMES = ("run", "evil", "untested", "one round", "at once", "going on", "comparison", "many")
+NAMES = ("run", "evil", "untested", "one round", "at once", "going on", "comparison", "many", "diverging")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -247,3 +250,74 @@ def test_a_choice_shows_another_matrix(driver: Any, pages: dict[str, Path]) -> N
         "s.dispatchEvent(new Event('change'));"
     )
     assert driver.execute_script(script) != before
+
+
+def option(driver: Any, plot: str) -> dict[str, Any]:
+    """The option of a plot, as far as JSON tells it."""
+    chart = "echarts.getInstanceByDom(document.getElementById(arguments[0]))"
+    script = f"return JSON.parse(JSON.stringify({chart}.getOption()))"
+    read: dict[str, Any] = driver.execute_script(script, plot)
+    return read
+
+
+def test_a_diverged_run_leaves_the_scale_and_not_the_others(driver: Any, pages: dict[str, Path]) -> None:
+    look_at(driver, pages["diverging"])
+    for plot in ("test-loss", "train-loss"):
+        drawn = option(driver, f"plot-{plot}")
+        assert drawn["yAxis"][0]["max"] <= 3  # the others begin at 2
+        (mark,) = [series for series in drawn["series"] if series["type"] == "scatter"]
+        assert mark["name"] == "fedcm"
+        assert mark["data"] == [[4, drawn["yAxis"][0]["max"]]]
+        assert "fedcm (up to" in driver.execute_script(
+            f"return document.querySelector('#{plot} figcaption').innerText"
+        )
+    tip = "{type: 'showTip', seriesIndex: 0, dataIndex: 9}"
+    chart = "echarts.getInstanceByDom(document.getElementById('plot-test-loss'))"
+    driver.execute_script(f"document.getElementById('test-loss').scrollIntoView(); {chart}.dispatchAction({tip})")
+    wait(driver, "return document.querySelector('#test-loss .tip')?.innerText.includes('×10') ?? false")
+    driver.execute_script("document.querySelector('.methods input[value=fedcm]').click()")
+    assert option(driver, "plot-test-loss")["yAxis"][0]["max"] <= 3
+
+
+def looks(driver: Any, plot: str) -> dict[str, Any]:
+    """How each series that is shown looks."""
+    drawn = option(driver, plot)
+    shown = drawn["legend"][0]["selected"]
+    return {
+        series["name"]: (series["itemStyle"], series.get("lineStyle"), series.get("symbol"))
+        for series in drawn["series"]
+        if series["type"] in ("line", "bar") and shown[series["name"]]
+    }
+
+
+@pytest.mark.parametrize("plot", ["plot-test-accuracy", "plot-classes"])
+def test_a_method_keeps_its_looks_when_others_are_switched_off(
+    driver: Any, pages: dict[str, Path], plot: str
+) -> None:
+    look_at(driver, pages["many"])
+    driver.execute_script("document.querySelector('[data-choose=all]').click()")
+    before = looks(driver, plot)
+    assert len({str(look) for look in before.values()}) == len(before) == 24
+    for name in list(before)[::2]:
+        driver.execute_script("document.querySelector(`.methods input[value='${arguments[0]}']`).click()", name)
+    after = looks(driver, plot)
+    assert after == {name: look for name, look in before.items() if name in after}
+    assert len(after) == 12
+
+
+def test_no_legend_has_pages_and_the_list_beside_the_plots_is_one(driver: Any, pages: dict[str, Path]) -> None:
+    for size in (DESKTOP, PHONE):
+        look_at(driver, pages["many"], size)
+        driver.execute_script("document.querySelector('[data-choose=all]').click()")
+        legend = option(driver, "plot-test-loss")["legend"][0]
+        assert legend["type"] == "plain"
+        assert legend["show"] == (size == PHONE)
+    top = option(driver, "plot-test-loss")["grid"][0]["top"]
+    texts = (
+        "[...document.querySelectorAll('#plot-test-loss svg text')].filter(t => t.textContent.startsWith('fedcm'))"
+    )
+    plot = "document.getElementById('plot-test-loss').getBoundingClientRect().top"
+    lowest = driver.execute_script(
+        f"return Math.max(...{texts}.map(t => t.getBoundingClientRect().bottom)) - {plot}"
+    )
+    assert lowest <= top + 20  # the padding of the plot

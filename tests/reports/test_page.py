@@ -8,6 +8,7 @@ import sys
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,7 +131,7 @@ def test_a_page_is_made_of_its_folders_only(tmp_path: Path) -> None:
     assert fedwcm.report(out).read_bytes() == fedwcm.report(out, tmp_path / "x" / "again.html").read_bytes()
 
 
-def test_figures_are_drawn_as_png_and_svg_the_same_ones_as_on_the_page(
+def test_figures_are_drawn_in_three_formats_the_same_ones_as_on_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib")
@@ -141,13 +142,32 @@ def test_figures_are_drawn_as_png_and_svg_the_same_ones_as_on_the_page(
     ):
         drawn = tmp_path / f"{name}-figures"
         page = fedwcm.report(folder, figures=drawn)
-        keys = {figure["key"] for figure in report_in(page)["figures"]}  # type: ignore[attr-defined]
-        files = {f"{key}.{kind}" for key in keys for kind in ("png", "svg")}
+        keys = {key for figure in report_in(page)["figures"] for key in file_keys(figure)}  # type: ignore[attr-defined]
+        files = {f"{key}.{kind}" for key in keys for kind in ("pdf", "png", "svg")}
         assert {path.name for path in drawn.iterdir()} == files
         for path in drawn.glob("*.svg"):
-            assert ET.parse(path).getroot().tag.endswith("svg")
+            assert "".join(ET.parse(path).getroot().itertext()).strip(), "the text of a figure is text"
+        for path in drawn.glob("*.pdf"):
+            assert path.read_bytes().startswith(b"%PDF")
         for path in drawn.glob("*.png"):
             assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def file_keys(figure: dict[str, Any]) -> list[str]:
+    """The names of a figure's files: its key, or one for each of several matrices."""
+    names = [matrix["name"] for matrix in figure.get("matrices", ())]
+    return [f"{figure['key']}-{name.replace(' ', '-')}" for name in names] if len(names) > 1 else [figure["key"]]
+
+
+def test_every_method_has_a_confusion_matrix_that_says_whose_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setitem(paper.STYLE, "savefig.dpi", 40)
+    monkeypatch.setattr(paper, "FORMATS", {"svg": {"Date": None}})
+    fedwcm.report(write_comparison(tmp_path / "c", ("fedavg", "fedwcm"), seeds=1), figures=tmp_path)
+    for name in ("fedavg", "fedwcm"):
+        assert name in "".join(ET.parse(tmp_path / f"confusion-{name}.svg").getroot().itertext())
 
 
 def test_the_page_needs_no_matplotlib(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_what_a_run_does_not_have_is_not_drawn(
 ) -> None:
     drawn = set(figures(told(write_run(tmp_path / "run", **options))))  # type: ignore[arg-type]
     assert not drawn & absent
-    assert {"accuracy", "loss", "bytes", "seconds"} <= drawn
+    assert {"accuracy", "loss", "seconds"} <= drawn
 
 
 def test_diagnostics_are_drawn_when_measured(tmp_path: Path) -> None:
@@ -134,11 +134,28 @@ def test_a_run_that_diverged_at_once_is_told_without_curves(tmp_path: Path) -> N
 def test_warnings_name_what_is_unfinished_and_what_grows(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", finished=False)
     assert "not finished, 6 of 12 rounds" in told(path).warnings[0]
+    grow(path)
+    assert "1 or more in 6 of 6" in told(path).warnings[1]
+
+
+def grow(path: Path) -> None:
     records = RunFolder(path).metrics()
     RunFolder(path).write_metrics(
         [replace(record, extra={"gain": 1.0 + 0.1 * i}) for i, record in enumerate(records)]
     )
-    assert "1 or more in 6 of 6" in told(path).warnings[1]
+
+
+def test_a_warning_is_given_once_for_all_seeds_with_its_cure(tmp_path: Path) -> None:
+    out = write_comparison(tmp_path / "c", ("fedavg", "fedcm[momentum_norm=nominal]"), seeds=3)
+    for seed in range(3):
+        grow(out / "runs" / f"m1-seed{seed}")
+    for seed in (0, 2):
+        write_run(out / "runs" / f"m0-seed{seed}", "fedavg", seed, diverged=f"the model has a NaN in round {seed}")
+    diverged, growing = told(out).warnings
+    assert diverged.startswith("fedavg, seeds 0 and 2 of 3: diverged, the model has a NaN")
+    assert "--lr" in diverged
+    assert growing.startswith("fedcm[momentum_norm=nominal], all 3 seeds: the gain of the momentum")
+    assert "method.momentum_norm=exact" in growing
 
 
 def test_seeds_become_mean_and_standard_deviation(tmp_path: Path) -> None:

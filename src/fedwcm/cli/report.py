@@ -14,7 +14,9 @@ def add(commands: SubParsers) -> None:
     )
     parser.add_argument("folders", nargs="+", metavar="DIR", help="folder of a run or of a comparison")
     parser.add_argument("--out", metavar="FILE", help="the page (default: report.html in DIR, here for several)")
-    parser.add_argument("--figures", metavar="DIR", help="folder for the figures as PNG and SVG (fedwcm[report])")
+    parser.add_argument(
+        "--figures", metavar="DIR", help="folder for the figures as PDF, SVG and PNG (fedwcm[report])"
+    )
     parser.add_argument(
         "--target",
         type=float,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from fedwcm.core.checks import unknown
+from fedwcm.core.checks import field_types, unknown
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ def parse_value(text: str) -> object:
 
 def make(cls: type[T], values: Mapping[str, object], where: str) -> T:
     """Build a dataclass from plain values; an error names the option as `where.field`."""
-    fields = typing.get_type_hints(cls)
+    fields = field_types(cls)
     known = (
         [field.name for field in dataclasses.fields(cls) if field.init] if dataclasses.is_dataclass(cls) else []
     )

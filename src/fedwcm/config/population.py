@@ -2,15 +2,16 @@
 
 from fedwcm.config.schema import Config
 from fedwcm.core.types import Ints, Population
-from fedwcm.engine.federation import Federation
 
 
-def population_of(config: Config, federation: Federation, totals: Ints, smallest: int) -> Population:
+def population_of(
+    config: Config, totals: Ints, clients: int, mean_samples: float, smallest_batch: int = 1
+) -> Population:
     """Return what server and clients know about the federation before the first round."""
     return Population(
-        clients=len(federation.samples),
+        clients=clients,
         classes=len(totals),
-        mean_samples=float(federation.samples.mean()),
+        mean_samples=mean_samples,
         prior=totals / totals.sum(),
         rounds=config.run.rounds,
         epochs=config.local.epochs,
@@ -18,7 +19,7 @@ def population_of(config: Config, federation: Federation, totals: Ints, smallest
         steps=config.local.steps,
         momentum=config.local.momentum,
         nesterov=config.local.nesterov,
-        smallest_batch=smallest,
+        smallest_batch=smallest_batch,
         target=config.run.target_shares,
     )
 

@@ -2,7 +2,14 @@
 
 import difflib
 from collections.abc import Iterable
-from typing import Literal, get_args, get_origin, get_type_hints
+from functools import cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+
+@cache
+def field_types(cls: type) -> dict[str, Any]:
+    """Return the types of a class's fields, evaluated once: it takes longer than all else in reading options."""
+    return get_type_hints(cls)
 
 
 def require(holds: bool, field: str, value: object, allowed: str) -> None:
@@ -13,7 +20,7 @@ def require(holds: bool, field: str, value: object, allowed: str) -> None:
 
 def require_choices(options: object) -> None:
     """Raise a ValueError if a field of a dataclass has a value that its `Literal` type does not list."""
-    for field, kind in get_type_hints(type(options)).items():
+    for field, kind in field_types(type(options)).items():
         if get_origin(kind) is Literal:
             value = getattr(options, field)
             require(value in get_args(kind), field, value, " or ".join(map(repr, get_args(kind))))

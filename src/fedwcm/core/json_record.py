@@ -4,8 +4,9 @@ import math
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
-from functools import lru_cache
-from typing import Any, Self, TypeAlias, TypeGuard, get_args, get_origin, get_type_hints
+from typing import Any, Self, TypeAlias, TypeGuard, get_args, get_origin
+
+from fedwcm.core.checks import field_types
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
@@ -48,7 +49,7 @@ class JsonRecord:
         """
         if not isinstance(values, Mapping):
             raise RecordError(f"{where}: {_shown(values)} is not an object")
-        kinds = _field_types(cls)  # type: ignore[arg-type]  # classes are hashable, whatever their instances
+        kinds = field_types(cls)  # type: ignore[arg-type]  # classes are hashable, whatever their instances
         read: dict[str, Any] = {}
         for f in fields(cls):
             if f.name in values and f.name != "extra":
@@ -85,11 +86,6 @@ def is_number(value: object) -> TypeGuard[int | float]:
 def finite(values: Mapping[str, object]) -> dict[str, object]:
     """Replace floats that JSON cannot hold (NaN and the infinities) by None."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
-
-
-@lru_cache
-def _field_types(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls)
 
 
 def _checked(value: object, kind: Any, where: str) -> Any:

@@ -75,7 +75,7 @@ def _encrypted_counting(directory: ClientDirectory, classes: int, privacy: Priva
             replies[client] = _encrypted(content)
 
         for fault in directory.ask("query.encrypted", contents, receive):
-            reasons[str(fault.client)] = fault.reason
+            reasons.setdefault(str(fault.client), fault.reason)  # the first: who is late is not asked again
         for client, data in sorted(replies.items()):
             yield str(client), data
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from flwr.app import RecordDict
 
+from fedwcm.config.population import population_of
 from fedwcm.config.schema import Config
 from fedwcm.core.method import Method
 from fedwcm.core.mixins import ClientStatistics
@@ -41,19 +42,7 @@ class FederationSetup:
 
     def population(self, config: Config) -> Population:
         """The public facts about the federation."""
-        return Population(
-            clients=self.clients,
-            classes=len(self.totals),
-            mean_samples=self.mean_samples,
-            prior=self.totals / self.totals.sum(),
-            rounds=config.run.rounds,
-            epochs=config.local.epochs,
-            batch_size=config.local.batch_size,
-            steps=config.local.steps,
-            momentum=config.local.momentum,
-            nesterov=config.local.nesterov,
-            target=config.run.target_shares,
-        )
+        return population_of(config, self.totals, self.clients, self.mean_samples)
 
     def write(self, folder: Path) -> None:
         """Write `federation.json` into a run's folder."""

@@ -59,14 +59,15 @@ def split(runs: Sequence[LoadedRun]) -> Heatmap | None:
 
 
 def weights(run: LoadedRun) -> Heatmap | None:
-    """Clients × rounds, coloured by the client's weight relative to an even share."""
+    """Clients × rounds, coloured by the client's weight relative to an even share; None if all are even."""
     listed = [
         (record.round, dict(zip(record.clients, even_shares(record.weights), strict=True)))
         for record in run.history
         if record.clients and record.weights
     ]
     clients = sorted({client for _, shares in listed for client in shares})
-    if not listed or len(clients) * FEWEST_ROUNDS > MATRIX_CELLS:
+    even = all(np.isclose(share, 1.0) for _, shares in listed for share in shares.values())
+    if not listed or even or len(clients) * FEWEST_ROUNDS > MATRIX_CELLS:
         return None
     listed = [listed[i] for i in thinned(len(listed), MATRIX_CELLS // len(clients))]
     rows: list[list[Number]] = [[shares.get(client) for _, shares in listed] for client in clients]

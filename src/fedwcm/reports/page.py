@@ -7,10 +7,12 @@ from importlib.resources import files
 from string import Template
 
 from fedwcm import __version__
-from fedwcm.reports.figures import Figure, Heatmap
+from fedwcm.reports.axes import off_scale, upper_limit
+from fedwcm.reports.figures import Curves, Figure, Heatmap
 from fedwcm.reports.page_sweep import sweep_section
 from fedwcm.reports.page_table import results
 from fedwcm.reports.report import ReportContent
+from fedwcm.reports.styles import page_styles
 
 
 def page(content: ReportContent) -> str:
@@ -43,12 +45,18 @@ def _json(content: ReportContent) -> str:
         "best": content.best,
         "shown": content.best,
         "styles": content.styles,
-        "figures": [figure.data() for figure in content.figures],
+        "looks": page_styles(),
+        "figures": [_data(figure) for figure in content.figures],
         "milestones": content.table.milestones if content.table else [],
         "target": content.table.target if content.table else None,
     }
     # Inside a script element only "</" would end it; without "<" nothing can.
     return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _data(figure: Figure) -> dict[str, object]:
+    limit = {"limit": upper_limit(figure)} if isinstance(figure, Curves) else {}
+    return {**figure.data(), **limit}
 
 
 def _sidebar(content: ReportContent) -> str:
@@ -68,7 +76,8 @@ def _switches(content: ReportContent) -> str:
     boxes = "".join(
         f'<label><input type="checkbox" value="{escape(name)}" checked>'
         f'<svg data-swatch="{escape(name)}" width="34" height="10" aria-hidden="true">'
-        '<line x1="1" y1="5" x2="33" y2="5" stroke-width="3"/></svg>'
+        '<line x1="1" y1="5" x2="33" y2="5" stroke-width="2"/>'
+        '<path transform="translate(12.5 0.5) scale(0.9)"/></svg>'
         f"<span>{escape(name)}</span></label>"
         for name in content.methods
     )
@@ -144,8 +153,16 @@ def _figure(figure: Figure, wide: bool) -> str:
     return f"""<figure id="{key}"{' class="wide"' if wide else ""}>
 <header><h3>{title}</h3><div class="tools"><button type="button" data-csv="{key}"
 aria-label="Download the data of “{title}” as CSV">CSV</button></div></header>
-<figcaption>{escape(figure.caption)}</figcaption>{choice}
+<figcaption>{escape(figure.caption)}{escape(_beyond(figure))}</figcaption>{choice}
 <div class="plot{square}" id="plot-{key}" data-figure="{key}" role="img" aria-label="{title}"></div></figure>"""
+
+
+def _beyond(figure: Figure) -> str:
+    """What leaves the scale, and how far."""
+    if not isinstance(figure, Curves) or not (left := off_scale(figure)):
+        return ""
+    named = ", ".join(f"{name} (up to {value:.2g})" for name, value in left.items())
+    return f" Off scale, from the triangles on: {named}."
 
 
 def _options(content: ReportContent) -> str:

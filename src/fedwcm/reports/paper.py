@@ -1,19 +1,25 @@
-"""The figures of a report as files for a paper: PNG and SVG, legible in black and white."""
+"""The figures of a report as files for a paper: PDF, SVG and PNG, legible in black and white."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from fedwcm.reports.figures import Bars, Curves, Figure, Heatmap, Scatter
+from fedwcm.reports.axes import highest, off_scale, upper_limit, visible_top
+from fedwcm.reports.figures import Bars, Curve, Curves, Figure, Heatmap, Scatter
 from fedwcm.reports.report import ReportContent
+from fedwcm.reports.styles import DASHES, HATCHES, LIGHT, MARKERS
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b0508a", "#e69f00", "#56b4e9", "#1b1f24")
-"""Okabe and Ito's palette, which colour-blind readers can tell apart, in the order of the page."""
-DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)), (0, (3, 1.5, 3, 3)))
-MARKERS = ("o", "s", "^", "D", "v", "P")
-HATCHES = ("", "///", "...", "\\\\\\", "---")
+FORMATS: dict[str, dict[str, None]] = {
+    "pdf": {"CreationDate": None},
+    "svg": {"Date": None},
+    "png": {"Software": None},
+}
+"""What is written of each figure, and the metadata that would make two files of the same figure differ."""
 
 STYLE: dict[str, Any] = {
     "font.family": "sans-serif",
@@ -29,22 +35,29 @@ STYLE: dict[str, Any] = {
     "hatch.color": "white",
     "savefig.dpi": 300,
     "svg.hashsalt": "fedwcm",
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
 }
-"""Letters large enough for one column; the salt makes the SVG reproducible."""
+"""Letters large enough for one column, and text that stays text; the salt makes the SVG reproducible."""
 
 NARROW, WIDE, HEIGHT = 4.2, 7.0, 2.9
 """Inches: a little more than a column of a two-column paper, the width of its page, and a height for both."""
 
 MARKERS_ON_A_CURVE = 8
 MOST_TICKS = 25
-FEW_LABELS, SHORT_LABEL = 5, 24
-"""Names, and letters in a name, up to which the legend fits among the curves."""
-LETTERS_PER_INCH, ROW_HEIGHT = 16, 0.18
-"""Of a legend."""
+LETTERS_PER_INCH, LETTERS_BESIDE, ROW_HEIGHT = 16, 12, 0.18
+"""Of a legend: its letters, the room for a line and a gap beside each name, and the height of a row in inches."""
+FEW_VALUES = 8
+"""Values of an option up to which each has a tick."""
+FAINTEST = 0.15
+"""Where the colours of cells begin, of 1: the smallest value is not white, as an empty cell is."""
 
 
 def draw_figures(content: ReportContent, folder: Path) -> list[Path]:
-    """Draw every figure of a report as `KEY.png` and `KEY.svg`, with the methods that the page shows at first."""
+    """Draw every figure of a report in all `FORMATS`, with the methods that the page shows at first.
+
+    A figure of several matrices becomes as many files, each named after its matrix.
+    """
     try:
         import matplotlib as mpl
     except ImportError as error:
@@ -52,13 +65,26 @@ def draw_figures(content: ReportContent, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     with mpl.rc_context(cast(Any, STYLE)):
-        for figure in content.figures:
-            drawn = _drawn(figure, content)
-            for suffix, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
-                paths.append(folder / f"{figure.key}.{suffix}")
+        for single in chain.from_iterable(map(_singles, content.figures)):
+            drawn = _drawn(single, content)
+            for suffix, metadata in FORMATS.items():
+                paths.append(folder / f"{single.key}.{suffix}")
                 drawn.savefig(paths[-1], metadata=metadata)
-                drawn.set_layout_engine("none")  # the second file keeps the layout of the first
+                drawn.set_layout_engine("none")  # the other files keep the layout of the first
     return paths
+
+
+def _singles(figure: Figure) -> Iterator[Figure]:
+    """The figure; one of several matrices as a figure for each."""
+    if not isinstance(figure, Heatmap) or len(figure.matrices) == 1:
+        yield figure
+        return
+    names: dict[str, int] = {}
+    for matrix in figure.matrices:
+        name = re.sub(r"[^\w.=]+", "-", matrix.name).strip("-")
+        names[name] = names.get(name, 0) + 1
+        number = f"-{names[name]}" if names[name] > 1 else ""
+        yield replace(figure, key=f"{figure.key}-{name}{number}", matrices=[matrix])
 
 
 def _drawn(figure: Figure, content: ReportContent) -> Any:
@@ -86,27 +112,12 @@ def _shown(figure: Figure, content: ReportContent, names: Sequence[str]) -> list
 
 def _curves(axes: Any, figure: Curves, content: ReportContent) -> None:
     right = axes.twinx() if figure.right_label else None
-    for position, style in _shown(figure, content, [curve.name for curve in figure.curves]):
+    shown = _shown(figure, content, [curve.name for curve in figure.curves])
+    for position, style in shown:
         curve = figure.curves[position]
-        x, y = np.array(curve.x), np.array(curve.y, dtype=float)
-        target = right if curve.right and right is not None else axes
-        step = max(1, -(-len(x) // MARKERS_ON_A_CURVE))
-        (line,) = target.plot(
-            x,
-            y,
-            label=_plain(curve.name),
-            color=COLOURS[style % len(COLOURS)],
-            linestyle=DASHES[style % len(DASHES)],
-            marker=MARKERS[style % len(MARKERS)],
-            markevery=(style % step, step) if len(x) > 1 else None,
-            markersize=4,
-            linewidth=1.4,
-        )
-        if curve.spread is not None:
-            band = np.array(curve.spread, dtype=float)
-            low, high = _within(figure.bounds, y - band), _within(figure.bounds, y + band)
-            target.fill_between(x, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+        _curve(right if curve.right and right is not None else axes, figure, curve, style)
     axes.set(xlabel=figure.x_label, ylabel=figure.y_label, xscale="log" if figure.log_x else "linear")
+    _ticks(axes, figure)
     if right is not None:
         right.set_ylabel(figure.right_label)
         right.spines["right"].set_visible(True)
@@ -115,27 +126,63 @@ def _curves(axes: Any, figure: Curves, content: ReportContent) -> None:
         axes.axhline(figure.mark, color="black", linewidth=0.8)
     if figure.bounds is not None and figure.bounds[1] is None:
         axes.set_ylim(bottom=figure.bounds[0])
+    if upper_limit(figure) is not None:
+        axes.set_ylim(top=1.05 * visible_top(figure, [figure.curves[position] for position, _ in shown]))
     _legend(axes, right)
+
+
+def _ticks(axes: Any, figure: Curves) -> None:
+    """Whole rounds, and the values of an option where they are few."""
+    values = sorted({x for curve in figure.curves for x in curve.x})
+    if figure.x_label == "round":
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    elif len(values) <= FEW_VALUES:
+        axes.set_xticks(values, [f"{value:g}" for value in values])
+        axes.set_xticks([], minor=True)
+
+
+def _curve(axes: Any, figure: Curves, curve: Curve, style: int) -> None:
+    limit = upper_limit(figure)
+    beyond = np.inf if limit is None else 2 * limit  # as much as it takes to leave the axes
+    x, y = np.array(curve.x), np.minimum(np.array(curve.y, dtype=float), beyond)
+    dash, step = DASHES[style % len(DASHES)], max(1, -(-len(x) // MARKERS_ON_A_CURVE))
+    colour = LIGHT[style % len(LIGHT)]
+    left = off_scale(figure).get(curve.name)
+    axes.plot(
+        x,
+        y,
+        label=_plain(curve.name if left is None else f"{curve.name} (off scale: up to {left:.1g})"),
+        color=colour,
+        linestyle=(0, [length / 2 for length in dash]) if dash else "-",
+        marker=list(MARKERS)[style % len(MARKERS)],
+        markevery=(style % step, step) if len(x) > 1 else None,
+        markersize=4,
+        linewidth=1.4,
+    )
+    if curve.spread is not None:
+        band = np.where(y < beyond, np.minimum(np.array(curve.spread, dtype=float), beyond), np.nan)
+        low, high = _within(figure.bounds, y - band), _within(figure.bounds, y + band)
+        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+    if limit is not None and highest(curve) > limit:
+        first = next(number for number, value in zip(curve.x, curve.y, strict=True) if (value or 0.0) > limit)
+        upwards: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "clip_on": False, "zorder": 5}
+        axes.plot([first], [1.0], "^", color=colour, markersize=6, label="_off scale", **upwards)
 
 
 def _within(bounds: tuple[float, float | None] | None, values: Any) -> Any:
     return values if bounds is None else np.clip(values, *bounds)
 
 
-def _legend(axes: Any, right: Any = None, *, inside: bool = True) -> None:
-    """Put a short legend among the curves, a long one below them, where it makes the figure taller."""
+def _legend(axes: Any, right: Any = None) -> None:
+    """Put the legend below the axes, where it hides nothing, and make the figure taller by it."""
     handles, labels = axes.get_legend_handles_labels()
     if right is not None:
         more = right.get_legend_handles_labels()
         handles, labels = handles + more[0], labels + more[1]
-    if len(labels) < 2:
-        return
-    longest = max(map(len, labels))
-    if inside and len(labels) <= FEW_LABELS and longest <= SHORT_LABEL:
-        axes.legend(handles, labels, loc="best", handlelength=3)
+    if len(labels) < 2 and not any("off scale" in label for label in labels):
         return
     canvas = axes.figure
-    columns = max(1, int(canvas.get_figwidth() * LETTERS_PER_INCH / (longest + 8)))
+    columns = max(1, int(canvas.get_figwidth() * LETTERS_PER_INCH / (max(map(len, labels)) + LETTERS_BESIDE)))
     rows = -(-len(labels) // columns)
     canvas.set_figheight(HEIGHT + ROW_HEIGHT * rows)
     canvas.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=3)
@@ -152,7 +199,7 @@ def _bars(axes: Any, figure: Bars, content: ReportContent) -> None:
             width,
             yerr=None if bar.spread is None else np.array(bar.spread, dtype=float),
             label=_plain(bar.name),
-            color=COLOURS[style % len(COLOURS)],
+            color=LIGHT[style % len(LIGHT)],
             hatch=HATCHES[style % len(HATCHES)],
             edgecolor="white",
             linewidth=0.3,
@@ -166,14 +213,15 @@ def _bars(axes: Any, figure: Bars, content: ReportContent) -> None:
     axes.tick_params(axis="x", length=0)
     if figure.bounds is not None:
         axes.set_ylim(figure.bounds)
-    _legend(axes, inside=False)
+    _legend(axes)
 
 
 def _scatter(axes: Any, figure: Scatter) -> None:
     from matplotlib.ticker import LogLocator, NullLocator
 
     for order, series in enumerate(figure.series):
-        axes.scatter(series.x, series.y, 28, color=COLOURS[order], marker=MARKERS[order], label=series.name)
+        marker = list(MARKERS)[order]
+        axes.scatter(series.x, series.y, 28, color=LIGHT[order], marker=marker, label=series.name)
         if len(series.labels) <= 15:
             for x, y, label in zip(series.x, series.y, series.labels, strict=True):
                 place = {"xytext": (0, 5), "textcoords": "offset points", "ha": "center"}
@@ -190,22 +238,27 @@ def _scatter(axes: Any, figure: Scatter) -> None:
 
 
 def _heatmap(axes: Any, figure: Heatmap) -> None:
-    """Draw the first matrix, as high as it needs."""
-    from matplotlib.colors import LogNorm
+    """Draw the first matrix under its name, as high as it needs."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap, LogNorm
 
     cells = np.array([[np.nan if v is None else v for v in row] for row in figure.matrices[0].rows], dtype=float)
     bounds = figure.bounds or (None, None)
     scale = {"norm": LogNorm()} if figure.log else {"vmin": bounds[0], "vmax": bounds[1]}
-    image = axes.imshow(cells, cmap="Blues", aspect="equal" if figure.square else "auto", **scale)
+    blues = ListedColormap(colormaps["Blues"](np.linspace(FAINTEST, 1, 256)))
+    image = axes.imshow(
+        cells, cmap=blues, aspect="equal" if figure.square else "auto", interpolation="nearest", **scale
+    )
     canvas = axes.figure
-    canvas.colorbar(image, ax=axes, label=figure.value_label, pad=0.02)
+    canvas.colorbar(image, ax=axes, label=figure.value_label, pad=0.02, format="{x:g}")
     axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
+    axes.set_title(_plain(figure.matrices[0].name), fontsize=9)
     axes.grid(False)
     for names, ticks in ((figure.column_labels, axes.set_xticks), (figure.row_labels, axes.set_yticks)):
         step = -(-len(names) // MOST_TICKS)
         ticks(range(0, len(names), step), [_plain(name) for name in names[::step]], fontsize=7)
-    if figure.square:
-        axes.tick_params(axis="x", labelrotation=90 if max(map(len, figure.column_labels)) > 2 else 0)
+    if max(map(len, figure.column_labels)) > (2 if figure.square else 4):
+        axes.tick_params(axis="x", labelrotation=90)
     canvas.set_figheight(NARROW * 0.85 if figure.square else min(6.0, 1.4 + 0.16 * len(figure.row_labels)))
 
 

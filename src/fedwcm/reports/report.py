@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fedwcm.reports import text
 from fedwcm.reports.comparison_figures import comparison_figures
+from fedwcm.reports.constant import constant_note, is_constant
 from fedwcm.reports.figures import Figure
 from fedwcm.reports.load import MethodRuns, differing
 from fedwcm.reports.run_figures import run_figures
@@ -13,6 +14,7 @@ from fedwcm.reports.series import milestones
 from fedwcm.reports.sweep import Sweep, sweep_figures, sweep_of
 from fedwcm.reports.table import Row, columns_of, rows_of
 from fedwcm.reports.verdicts import comparison_headline
+from fedwcm.reports.warnings import warnings
 
 SHOWN = 10
 """Methods that are switched on at first: all if there are no more, otherwise the best."""
@@ -63,20 +65,21 @@ def report_content(groups: Sequence[MethodRuns], limit: int, target: float | Non
     keys = differing(groups)
     settings = runs[0].settings
     alone, best = len(runs) == 1, _best(groups)
+    figures = (
+        run_figures(runs[0], limit) if alone else [*sweep_figures(groups), *comparison_figures(groups, limit)]
+    )
     return ReportContent(
         title=text.run_title(runs[0]) if alone else text.comparison_title(groups),
         headline=[" ".join(text.run_headline(runs[0]))] if alone else comparison_headline(groups),
         facts=text.run_setup(runs[0]) if alone else text.comparison_setup(groups),
-        warnings=text.warnings(groups),
-        notes=_notes(groups, limit),
+        warnings=warnings(groups),
+        notes=[*_notes(groups, limit), *filter(None, [constant_note([f for f in figures if is_constant(f)])])],
         tiles=text.tiles(runs[0]) if alone else [],
         methods=[group.label for group in groups],
         best=best,
         styles=[*best, *(group.label for group in groups if group.label not in best)],
         table=None if alone else _table(groups, target),
-        figures=run_figures(runs[0], limit)
-        if alone
-        else [*sweep_figures(groups), *comparison_figures(groups, limit)],
+        figures=[figure for figure in figures if not is_constant(figure)],
         options={
             key: str(value)
             for key, value in sorted(settings.items())

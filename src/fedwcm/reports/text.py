@@ -6,9 +6,7 @@ from pathlib import PurePath
 from fedwcm.config.schema import Settings
 from fedwcm.core.json_record import is_number
 from fedwcm.reports.load import LoadedRun, MethodRuns, differing
-from fedwcm.reports.series import megabytes, metric
-
-MOST_WARNINGS = 8
+from fedwcm.reports.series import megabytes
 
 METHOD_SECTIONS = ("method", "loss", "sampler")
 """Sections of the options that together define a method."""
@@ -20,7 +18,7 @@ def run_title(run: LoadedRun) -> str:
 
 def comparison_title(groups: Sequence[MethodRuns]) -> str:
     sets = list(dict.fromkeys(dataset_name(group.settings) for group in groups))
-    return f"{_number(len(groups), _kind(groups))} compared on {listed(sets)}"
+    return f"{counted(len(groups), _kind(groups))} compared on {listed(sets)}"
 
 
 def _kind(groups: Sequence[MethodRuns]) -> str:
@@ -44,10 +42,10 @@ def comparison_setup(groups: Sequence[MethodRuns]) -> list[str]:
     runs = [run for group in groups for run in group.runs]
     seeds = len({str(run.seed) for run in runs})
     kind = _kind(groups)
-    counted = f"{_number(len(groups), kind)}, {_number(seeds, 'seed')}, {_number(len(runs), 'run')}."
+    said = f"{counted(len(groups), kind)}, {counted(seeds, 'seed')}, {counted(len(runs), 'run')}."
     if kind == "setting":
-        counted += f" What follows holds for {runs[0].label}; the options that differ are listed below."
-    return [counted, *run_setup(runs[0], differing(groups))]
+        said += f" What follows holds for {runs[0].label}; the options that differ are listed below."
+    return [said, *run_setup(runs[0], differing(groups))]
 
 
 def run_headline(run: LoadedRun) -> list[str]:
@@ -79,13 +77,6 @@ def _selected(run: LoadedRun) -> list[str]:
         f"The model of round {outcome.selected_round} is kept, the best on the validation data "
         f"({outcome.val_accuracy:.3f}): it has a test accuracy of {outcome.selected_accuracy:.3f}."
     ]
-
-
-def warnings(groups: Sequence[MethodRuns]) -> list[str]:
-    """Runs that diverged or did not finish, and momentum that grows by itself."""
-    said = [warning for group in groups for run in group.runs for warning in _warnings(run)]
-    more = len(said) - MOST_WARNINGS
-    return said if more <= 0 else [*said[:MOST_WARNINGS], f"And {more} more of this kind."]
 
 
 def tiles(run: LoadedRun) -> list[tuple[str, str, str]]:
@@ -145,7 +136,7 @@ def _data(run: LoadedRun) -> str:
     counts = [count for count in run.train_counts if count]
     said = f"Data: {dataset_name(run.settings)}"
     if counts:
-        said += f", {sum(counts):,} training samples of {_number(len(run.train_counts), 'class', 'classes')}"
+        said += f", {sum(counts):,} training samples of {counted(len(run.train_counts), 'class', 'classes')}"
         said += f", the most frequent with {max(counts):,} samples and the rarest with {min(counts):,}"
         if (ratio := max(counts) / min(counts)) >= 1.5:
             said += f" (1 to {ratio:.3g})"
@@ -172,8 +163,8 @@ def _is_option(key: str) -> bool:
 def _training(settings: Settings, differing_keys: Sequence[str]) -> str:
     model, rounds, batch, rate = (settings.get(key, "?") for key in TRAINING)
     work = next((unit for unit in ("step", "epoch") if f"local.{unit}s" in settings), "epoch")
-    amount = _number(settings.get(f"local.{work}s", "?"), work)
-    said = f"Training: model {model}, {_number(rounds, 'round')}; a client takes {amount} "
+    amount = counted(settings.get(f"local.{work}s", "?"), work)
+    said = f"Training: model {model}, {counted(rounds, 'round')}; a client takes {amount} "
     said += f"in batches of {batch} at a learning rate of {rate}"
     for part, usual in (("loss", "cross_entropy"), ("sampler", "uniform")):
         name = settings.get(f"{part}.name", usual)
@@ -185,25 +176,7 @@ def _training(settings: Settings, differing_keys: Sequence[str]) -> str:
 TRAINING = ("model.name", "run.rounds", "local.batch_size", "local.lr")
 
 
-def _warnings(run: LoadedRun) -> list[str]:
-    who = f"{run.label}, seed {run.seed}"
-    said = []
-    if run.diverged:
-        said.append(f"{who}: diverged, {run.diverged}. Its numbers are those of the last evaluation before.")
-    elif not run.finished:
-        done = run.history[-1].round if run.history else 0
-        said.append(f"{who}: not finished, {done} of {run.settings.get('run.rounds', '?')} rounds so far.")
-    gains = [gain for record in run.history if (gain := metric("gain")(record)) is not None]
-    growing = sum(gain >= 1 for gain in gains)
-    if growing:
-        said.append(
-            f"{who}: the gain of the momentum is 1 or more in {growing} of {len(gains)} evaluated rounds: there "
-            "it grows by itself, whatever the data."
-        )
-    return said
-
-
-def _number(count: object, one: str, many: str | None = None) -> str:
+def counted(count: object, one: str, many: str | None = None) -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 

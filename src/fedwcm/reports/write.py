@@ -31,7 +31,7 @@ def report(
         folders: folders of runs or comparisons, or folders that hold several of either; runs that differ by their
             seed only become one line with a band.
         out: the file; by default `report.html` in the folder, or in the working directory for several.
-        figures: a folder for the same figures as PNG and SVG; needs the extra `fedwcm[report]`.
+        figures: a folder for the same figures as PDF, SVG and PNG; needs the extra `fedwcm[report]`.
         target: the accuracy for which a comparison shows the first round, until the reader chooses another.
     """
     require(target is None or 0 < target <= 1, "target", target, "in (0, 1]")

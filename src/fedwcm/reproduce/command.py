@@ -107,9 +107,7 @@ def _forecast(left: Sequence[Cell]) -> str:
 
 def _run(cell: Cell, work: Path, backend: str | None) -> Run:
     settings = cell.settings if backend is None else {**cell.settings, "run.backend": backend}
-    return Run(
-        f"{cell.label}, seed {cell.seed}", cell.seed, Request(settings, NO_OBJECTS), work / cell.fingerprint
-    )
+    return Run(cell.label, cell.seed, Request(settings, NO_OBJECTS), work / cell.fingerprint)
 
 
 def _harvest(cells: Iterable[Cell], store: ResultStore, work: Path) -> None:

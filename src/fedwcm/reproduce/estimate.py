@@ -1,7 +1,7 @@
 """How long runs will take: their arithmetic, over the rate that a few training steps reach on this machine."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 
 import torch
@@ -20,7 +20,9 @@ BACKWARD = 3
 """Forward and backward together cost about so many times the forward pass."""
 
 TEST_SAMPLES = 10_000
-CALIBRATION_SECONDS = 0.5
+CALIBRATION_SECONDS = 0.3
+CALIBRATION_STEP = 2e10
+"""Operations of a step of the calibration at most, so that it takes part of a second with a large model too."""
 
 GPU_RATE, GPU_STEP = 5e12, 0.01
 """An RTX 3090, the paper's card, by rule of thumb: operations a second, and seconds that a step takes at least."""
@@ -28,26 +30,38 @@ GPU_RATE, GPU_STEP = 5e12, 0.01
 
 def seconds_here(cells: Iterable[Cell]) -> float | None:
     """The time of these runs on this machine; None if one of the data sets or models is not known beforehand."""
-    total = 0.0
-    for cell in cells:
-        config = from_settings(cell.settings)
-        work = _operations(config)
-        if work is None:
-            return None
-        total += work / _rate(config.data.dataset, _model(config.model))
-    return total
+    return _total(cells, _seconds_here)
 
 
 def seconds_on_gpu(cells: Iterable[Cell]) -> float | None:
     """The time of these runs on one GPU, by rule of thumb."""
-    total = 0.0
+    return _total(cells, _seconds_on_gpu)
+
+
+def _total(cells: Iterable[Cell], seconds: Callable[[Config], float | None]) -> float | None:
+    """Runs that differ in the seed alone take equally long."""
+    alike: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
-        config = from_settings(cell.settings)
-        work, samples = _operations(config), _samples_a_round(config)
-        if work is None or samples is None:
+        alike.setdefault(tuple(cell.point.values()), []).append(cell)
+    total = 0.0
+    for group in alike.values():
+        one = seconds(from_settings(group[0].settings))
+        if one is None:
             return None
-        total += max(work / GPU_RATE, config.run.rounds * samples / config.local.batch_size * GPU_STEP)
+        total += len(group) * one
     return total
+
+
+def _seconds_here(config: Config) -> float | None:
+    work = _operations(config)
+    return None if work is None else work / _rate(config.data.dataset, _model(config.model))
+
+
+def _seconds_on_gpu(config: Config) -> float | None:
+    work, samples = _operations(config), _samples_a_round(config)
+    if work is None or samples is None:
+        return None
+    return max(work / GPU_RATE, config.run.rounds * samples / config.local.batch_size * GPU_STEP)
 
 
 def duration(seconds: float | None) -> str:
@@ -98,14 +112,16 @@ def _forward_operations(dataset: str, model: tuple[str, tuple[tuple[str, object]
 
 @cache
 def _rate(dataset: str, model: tuple[str, tuple[tuple[str, object], ...]]) -> float:
-    """Operations a second while a model of this kind trains on batches of 50, of the fastest of some steps."""
+    """Operations a second while a model of this kind trains, of the fastest of some steps."""
     entry, (name, options) = DATASETS[dataset], model
+    sample = BACKWARD * _forward_operations(dataset, model)
+    batch = max(2, min(50, int(CALIBRATION_STEP / sample)))
     module = build_model(name, entry.input_shape, entry.num_classes, 0, **dict(options)).train()
-    inputs, labels = torch.zeros(50, *entry.input_shape), torch.zeros(50, dtype=torch.int64)
+    inputs, labels = torch.zeros(batch, *entry.input_shape), torch.zeros(batch, dtype=torch.int64)
     seconds: list[float] = []
     while len(seconds) < 2 or sum(seconds) < CALIBRATION_SECONDS:
         began = time.process_time()  # not the clock, or other processes would count
         cross_entropy(module(inputs), labels).backward()  # type: ignore[no-untyped-call]
         seconds.append(time.process_time() - began)
     fastest = max(min(seconds), 1e-6) / torch.get_num_threads()  # the first warms up
-    return 50 * BACKWARD * _forward_operations(dataset, model) / fastest
+    return batch * sample / fastest

@@ -10,12 +10,14 @@
   const choices = new Map();
   const charts = new Map();
   const PRINT_WIDTH = 660;
+  let printing = false;
 
   const context = {
     shown: (name) => shown.has(name),
     index: (figure, name, position) => (figure.by_method ? report.styles.indexOf(name) : position),
     many: methods.length > report.best.length,
     choice: (figure) => choices.get(figure.key) ?? 0,
+    sidebar: () => !printing && matchMedia("(min-width: 1150px)").matches,
   };
 
   /* --- plots --- */
@@ -23,7 +25,8 @@
   function draw(figure, width) {
     const element = document.getElementById(`plot-${figure.key}`);
     const wide = width ?? element.clientWidth;
-    element.style.height = `${plots.height(figure, wide)}px`;
+    const theme = themes.theme(report.looks);
+    element.style.height = `${plots.height(figure, wide, theme, context)}px`;
     let chart = charts.get(figure.key);
     if (!chart) {
       chart = echarts.init(element, null, { renderer: plots.renderer(figure) });
@@ -32,7 +35,7 @@
         chart.on("legendselectchanged", (event) => choose(event.name, event.selected[event.name]));
     }
     chart.resize({ width: width ?? "auto", height: "auto" });
-    chart.setOption(plots.option(figure, themes.theme(), context, wide), { notMerge: true });
+    chart.setOption(plots.option(figure, theme, context, wide), { notMerge: true });
   }
 
   function drawAll(width) {
@@ -85,12 +88,15 @@
   }
 
   function paintSwatches() {
-    const theme = themes.theme();
+    const theme = themes.theme(report.looks);
     for (const swatch of document.querySelectorAll("[data-swatch]")) {
-      const { colour, dash } = themes.style(report.styles.indexOf(swatch.dataset.swatch), theme);
+      const { colour, dash, marker } = themes.style(report.styles.indexOf(swatch.dataset.swatch), theme);
       const line = swatch.querySelector("line");
       line.setAttribute("stroke", colour);
       line.setAttribute("stroke-dasharray", dash === "solid" ? "none" : dash.join(" "));
+      const symbol = swatch.querySelector("path");
+      symbol.setAttribute("d", marker);
+      symbol.setAttribute("fill", colour);
     }
   }
 
@@ -242,10 +248,14 @@
     addEventListener("beforeprint", () => {
       before = root.dataset.theme;
       root.dataset.theme = "light";
+      printing = true;
       for (const part of document.querySelectorAll("main details")) part.open = true;
       drawAll(PRINT_WIDTH);
     });
-    addEventListener("afterprint", () => setTheme(before));
+    addEventListener("afterprint", () => {
+      printing = false;
+      setTheme(before);
+    });
   }
 
   if (matchMedia("(max-width: 1149px)").matches) document.querySelector(".contents").open = false;

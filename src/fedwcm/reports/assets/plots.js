@@ -4,39 +4,44 @@
    bars, a scatter plot or a heatmap. */
 
 const plots = (() => {
-  const { axis, common, decals, least, legend, logTicks, markers, most, number, scale, style, tip, withSpread } =
-    themes;
+  const { axis, common, least, legend, legendRows, LEGEND_ROW, logTicks, most, number, scale, style, tip } = themes;
+  const { withSpread } = themes;
   const MARKERS_ON_A_CURVE = 8;
   const TOOLTIP_ROWS = 14;
   const CELLS_FOR_CANVAS = 2500;
 
-  function curves(figure, theme, context) {
+  function curves(figure, theme, context, width) {
     const names = figure.curves.map((curve) => curve.name);
-    const lines = figure.curves.map((curve, i) =>
-      line(figure, curve, context.index(figure, curve.name, i), theme),
-    );
-    const bands = figure.curves
-      .filter((curve) => curve.spread && curve.x.length > 1)
-      .map((curve) =>
-        shapes.band(
-          curve,
-          figure.bounds,
-          style(context.index(figure, curve.name, names.indexOf(curve.name)), theme).colour,
-        ),
-      );
-    if (figure.mark !== null) lines[0].markLine = shapes.markLine(figure.mark, theme);
     const visible = figure.curves.filter((curve) => !figure.by_method || context.shown(curve.name));
-    const left = axis(figure.y_label, theme, { type: "value", nameGap: 44, ...scaleOf(figure, visible, false) });
+    const limit = limitOf(figure, visible);
+    const span = scaleOf(figure, visible, false, limit);
+    const styles = figure.curves.map((curve, i) => style(context.index(figure, curve.name, i), theme));
+    const lines = figure.curves.map((curve, i) =>
+      line(curve, context.index(figure, curve.name, i), styles[i], limit, span),
+    );
+    const bands = figure.curves.flatMap((curve, i) =>
+      curve.spread && curve.x.length > 1 ? [shapes.band(curve, figure.bounds, styles[i].colour, limit)] : [],
+    );
+    const marks = figure.curves.flatMap((curve, i) => shapes.offScale(curve, limit, span.max, styles[i].colour));
+    if (figure.mark !== null) lines[0].markLine = shapes.markLine(figure.mark, theme);
+    const ticks = { axisLabel: { color: theme.faint, hideOverlap: true, formatter: number } };
+    const left = axis(figure.y_label, theme, { type: "value", nameGap: 44, ...ticks, ...span });
     const right = axis(figure.right_label, theme, {
       type: "value",
       nameGap: 44,
-      ...scaleOf(figure, visible, true),
+      ...ticks,
+      ...scaleOf(figure, visible, true, null),
       splitLine: { show: false },
     });
     return {
       ...common(figure, theme),
-      legend: legend(figure, names, theme, context),
-      grid: { left: 58, right: figure.right_label ? 58 : 18, top: 40, bottom: 44 },
+      legend: legend(figure, names, theme, context, width),
+      grid: {
+        left: 58,
+        right: figure.right_label ? 58 : 18,
+        top: 18 + LEGEND_ROW * legendRows(figure, names, theme, context, width),
+        bottom: 44,
+      },
       xAxis: axis(figure.x_label, theme, {
         type: figure.log_x ? "log" : "value",
         nameGap: 26,
@@ -52,18 +57,28 @@ const plots = (() => {
         trigger: "axis",
         formatter: (items) => curvesTip(figure, items),
       },
-      series: [...lines, ...bands], // lines first: the legend shows the first series of a name
+      series: [...lines, ...bands, ...marks], // lines first: the legend shows the first series of a name
     };
   }
 
-  function scaleOf(figure, lines, right) {
+  /* The value above which values are off scale; null if all are on it, or if nothing else is shown. */
+  function limitOf(figure, visible) {
+    if (figure.limit === null) return null;
+    const isOn = (y) => y !== null && y <= figure.limit;
+    return visible.some((curve) => curve.y.some(isOn)) ? figure.limit : null;
+  }
+
+  function scaleOf(figure, lines, right, limit) {
+    const top = limit ?? Infinity;
     const values = lines
       .filter((curve) => curve.right === right)
-      .flatMap((curve) =>
-        curve.y.flatMap((y, i) =>
-          y === null ? [] : [y - (curve.spread?.[i] ?? 0), y + (curve.spread?.[i] ?? 0)],
-        ),
-      );
+      .flatMap((curve) => {
+        const leaves = curve.y.some((y) => y > top);
+        return curve.y.flatMap((y, i) => {
+          const spread = leaves ? 0 : (curve.spread?.[i] ?? 0);
+          return y === null || y > top ? [] : [y - spread, Math.min(y + spread, top)];
+        });
+      });
     if (!right && figure.mark !== null) values.push(0, figure.mark * 1.1);
     if (!right && figure.bounds && figure.bounds[1] === null) values.push(figure.bounds[0]);
     if (!values.length) return {};
@@ -84,15 +99,17 @@ const plots = (() => {
     ];
   }
 
-  function line(figure, curve, index, theme) {
-    const { colour, dash, marker } = style(index, theme);
+  /* A line leaves the plot where its values are off scale. */
+  function line(curve, index, { colour, dash, marker }, limit, span) {
     const step = Math.max(1, Math.ceil(curve.x.length / MARKERS_ON_A_CURVE));
+    const isOff = (y) => limit !== null && y !== null && y > limit;
+    const data = curve.x.map((x, i) => [x, isOff(curve.y[i]) ? 2 * span.max - span.min : curve.y[i]]);
     return {
       type: "line",
       name: curve.name,
       yAxisIndex: curve.right ? 1 : 0,
-      data: curve.x.map((x, i) => [x, curve.y[i]]),
-      symbol: marker,
+      data,
+      symbol: `path://${marker}`,
       symbolSize: (_, item) => ((item.dataIndex + index) % step === 0 ? 7 : 0),
       showAllSymbol: true,
       itemStyle: { color: colour },
@@ -103,11 +120,12 @@ const plots = (() => {
   }
 
   function curvesTip(figure, items) {
-    const spreads = new Map(figure.curves.map((curve) => [curve.name, curve.spread]));
+    const found = new Map(figure.curves.map((curve) => [curve.name, curve]));
     const rows = items
       .filter((item) => item.seriesType === "line" && item.value[1] !== null)
-      .sort((a, b) => b.value[1] - a.value[1])
-      .map((item) => [item.seriesName, withSpread(item.value[1], spreads.get(item.seriesName)?.[item.dataIndex])]);
+      .map((item) => [found.get(item.seriesName), item.dataIndex])
+      .sort(([one, i], [other, j]) => other.y[j] - one.y[i])
+      .map(([curve, i]) => [curve.name, withSpread(curve.y[i], curve.spread?.[i])]);
     const more = rows.length - TOOLTIP_ROWS;
     if (more > 0) rows.splice(TOOLTIP_ROWS, more, [`and ${more} below`, ""]);
     return tip(items.length ? `${figure.x_label} ${number(items[0].value[0])}` : "", rows);
@@ -124,14 +142,16 @@ const plots = (() => {
       nameGap: 44,
       min: figure.bounds ? figure.bounds[0] : 0,
       max: figure.bounds ? figure.bounds[1] : null,
+      axisLabel: { color: theme.faint, hideOverlap: true, formatter: number },
     });
     const slot = (width - 76) / Math.min(figure.categories.length, fitting);
     const tilted = longest(figure.categories) * 7 > slot;
+    const rows = legendRows(figure, names, theme, context, width);
     return {
       ...common(figure, theme),
-      aria: { enabled: true, label: { enabled: false }, decal: { show: names.length > 1, decals: decals(theme) } },
-      legend: { ...legend(figure, names, theme, context), itemWidth: 20, itemHeight: 12 },
-      grid: { left: 58, right: 18, top: 40, bottom: (tilted ? 112 : 48) + (crowded ? 34 : 0) },
+      aria: { enabled: true, label: { enabled: false }, decal: { show: names.length > 1 } },
+      legend: { ...legend(figure, names, theme, context, width), itemWidth: 34, itemHeight: 12 },
+      grid: { left: 58, right: 18, top: 18 + LEGEND_ROW * rows, bottom: (tilted ? 112 : 48) + (crowded ? 34 : 0) },
       xAxis: axis(figure.x_label, theme, {
         type: "category",
         data: figure.categories,
@@ -172,7 +192,7 @@ const plots = (() => {
           data: bar.values,
           barGap: "8%",
           barCategoryGap: "22%",
-          itemStyle: { color: style(indices[i], theme).colour },
+          itemStyle: { color: style(indices[i], theme).colour, decal: style(indices[i], theme).decal },
           emphasis: { disabled: true },
         })),
         ...figure.bars.map((bar, i) => shapes.whiskers(bar, i, names.length, theme)).filter(Boolean),
@@ -193,7 +213,7 @@ const plots = (() => {
     return tip(drawn.length ? drawn[0].name : "", rows);
   }
 
-  function scatter(figure, theme, context) {
+  function scatter(figure, theme, context, width) {
     const shares = figure.series.flatMap((series) => series.x);
     const [low, high] = [Math.min(...shares) * 0.75, Math.min(100, Math.max(...shares) * 1.35)];
     const ticks = { customValues: logTicks(low, high) };
@@ -201,7 +221,7 @@ const plots = (() => {
     const total = figure.series.reduce((sum, series) => sum + series.x.length, 0);
     return {
       ...common(figure, theme),
-      legend: { ...legend(figure, names, theme, context), itemWidth: 14 },
+      legend: { ...legend(figure, names, theme, context, width), itemWidth: 14 },
       grid: { left: 58, right: 30, top: 56, bottom: 48 },
       xAxis: axis(figure.x_label, theme, {
         type: "log",
@@ -231,9 +251,9 @@ const plots = (() => {
       series: figure.series.map((series, i) => ({
         type: "scatter",
         name: series.name,
-        symbol: markers[i],
+        symbol: `path://${style(i, theme).marker}`,
         symbolSize: 11,
-        itemStyle: { color: theme.series[i] },
+        itemStyle: { color: style(i, theme).colour },
         data: series.x.map((x, j) => ({ value: [x, series.y[j]], label_: series.labels[j] })),
         label: { show: total <= 30, position: "top", color: theme.ink, formatter: (item) => item.data.label_ },
         labelLayout: { hideOverlap: true, moveOverlap: "shiftY" },
@@ -255,7 +275,7 @@ const plots = (() => {
     const cellWidth = (width - left - 20) / figure.column_labels.length;
     const tilted = figure.square && longest(figure.column_labels) * 7 > cellWidth;
     const bottom = (tilted ? 84 : 46) + 40;
-    const cellHeight = (height(figure, width) - bottom - 8) / figure.row_labels.length;
+    const cellHeight = (height(figure, width, theme, context) - bottom - 8) / figure.row_labels.length;
     const names = { color: theme.faint, overflow: "truncate", hideOverlap: true };
     return {
       ...common(figure, theme),
@@ -335,11 +355,12 @@ const plots = (() => {
     return MAKERS[figure.kind](figure, theme, context, width);
   }
 
-  function height(figure, width) {
+  function height(figure, width, theme, context) {
     if (figure.kind === "heatmap" && figure.square) return Math.round(Math.min(720, Math.max(340, width * 0.75)));
     if (figure.kind === "heatmap") return Math.min(640, Math.max(240, 110 + figure.row_labels.length * 16));
-    if (figure.kind === "bars") return 380;
-    return 340;
+    const names = (figure.curves ?? figure.bars ?? []).map((series) => series.name);
+    const more = Math.max(0, legendRows(figure, names, theme, context, width) - 1) * LEGEND_ROW;
+    return (figure.kind === "bars" ? 380 : 340) + more;
   }
 
   function renderer(figure) {

@@ -1,36 +1,48 @@
 "use strict";
 
-/* What the library has no series of its own for: bands, error bars, a line at a value. */
+/* What the library has no series of its own for: bands, error bars, a line at a value, a mark at the edge. */
 
 const shapes = (() => {
-  /* One polygon: up along mean + spread, back along mean − spread. */
-  function band(curve, bounds, colour) {
-    const known = curve.x.map((x, i) => [x, curve.y[i], curve.spread[i]]).filter((p) => p[1] !== null);
-    const edges = known.map(([x, y, s]) => [
-      x,
-      Math.max(y - s, bounds?.[0] ?? -Infinity),
-      Math.min(y + s, bounds?.[1] ?? Infinity),
-    ]);
+  /* A polygon for every stretch on scale: up along mean + spread, back along mean − spread. */
+  function band(curve, bounds, colour, limit) {
+    const [low, high] = [bounds?.[0] ?? -Infinity, bounds?.[1] ?? Infinity];
+    const reach = limit === null ? Infinity : 2 * limit; // enough to leave the plot, and no more than can be drawn
+    const edges = curve.x.map((x, i) => {
+      const [y, spread] = [curve.y[i], Math.min(curve.spread[i] ?? 0, reach)];
+      const isOn = y !== null && !(limit !== null && y > limit);
+      return isOn ? [x, Math.max(y - spread, low), Math.min(y + spread, high)] : null;
+    });
+    const stretches = split(edges);
     return {
       type: "custom",
       name: curve.name,
       silent: true,
       clip: true,
       itemStyle: { color: colour },
-      data: edges,
+      data: stretches.flat(),
       encode: { x: 0, y: [1, 2] },
       z: 1,
       renderItem: (params, api) => {
         if (params.dataIndex !== 0) return null;
-        const upper = edges.map(([x, , high]) => api.coord([x, high]));
-        const lower = edges.map(([x, low]) => api.coord([x, low])).reverse();
-        return {
-          type: "polygon",
-          shape: { points: [...upper, ...lower] },
-          style: { fill: colour, opacity: 0.16 },
-        };
+        return { type: "group", children: stretches.map((stretch) => polygon(stretch, api, colour)) };
       },
     };
+  }
+
+  function polygon(stretch, api, colour) {
+    const upper = stretch.map(([x, , high]) => api.coord([x, high]));
+    const lower = stretch.map(([x, low]) => api.coord([x, low])).reverse();
+    return { type: "polygon", shape: { points: [...upper, ...lower] }, style: { fill: colour, opacity: 0.16 } };
+  }
+
+  /* The stretches between gaps. */
+  function split(points) {
+    const stretches = [[]];
+    for (const point of points) {
+      if (point === null) stretches.push([]);
+      else stretches.at(-1).push(point);
+    }
+    return stretches.filter((stretch) => stretch.length);
   }
 
   /* Error bars, in the place that the bar has among those that are switched on. */
@@ -84,5 +96,25 @@ const shapes = (() => {
     };
   }
 
-  return { band, markLine, whiskers };
+  /* A triangle at the upper edge where a curve first leaves the scale; none if it does not. */
+  function offScale(curve, limit, top, colour) {
+    const left = limit === null ? -1 : curve.y.findIndex((y) => y !== null && y > limit);
+    if (left < 0) return [];
+    return [
+      {
+        type: "scatter",
+        name: curve.name,
+        silent: true,
+        clip: false,
+        symbol: "triangle",
+        symbolSize: 11,
+        symbolOffset: [0, -6],
+        itemStyle: { color: colour },
+        data: [[curve.x[left], top]],
+        z: 5,
+      },
+    ];
+  }
+
+  return { band, markLine, offScale, whiskers };
 })();

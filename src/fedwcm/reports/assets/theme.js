@@ -1,23 +1,25 @@
 "use strict";
 
-/* How plots look: series, axes, legends, tooltips. Series differ by colour, dash, marker and pattern, so that they
-   can be told apart in print and by colour-blind readers. */
+/* How plots look: series, axes, legends, tooltips. */
 
 const themes = (() => {
-  const DASHES = ["solid", [7, 4], [2, 3], [10, 3, 2, 3], [4, 2, 4, 6]];
-  const MARKERS = ["circle", "rect", "triangle", "diamond", "emptyCircle", "emptyRect"];
-  const COLOURS = 7;
+  const LEGEND_ROW = 22;
+  const LEGEND_TEXT = 210;
 
-  /* Seven colours, five dashes and six markers have no common factor: neighbours differ in all three. */
+  /* Of a series by its place in the order of styles, which it keeps whatever else is shown. */
   function style(index, theme) {
+    const { dashes, markers } = theme.looks;
+    const dash = dashes[index % dashes.length];
+    const patterns = decals(theme);
     return {
-      colour: theme.series[index % COLOURS],
-      dash: DASHES[index % DASHES.length],
-      marker: MARKERS[index % MARKERS.length],
+      colour: theme.series[index % theme.series.length],
+      dash: dash.length ? dash : "solid",
+      marker: markers[index % markers.length],
+      decal: patterns[index % patterns.length],
     };
   }
 
-  function theme() {
+  function theme(looks) {
     const css = getComputedStyle(document.documentElement);
     const read = (name) => css.getPropertyValue(name).trim();
     return {
@@ -25,7 +27,8 @@ const themes = (() => {
       faint: read("--faint"),
       line: read("--line"),
       card: read("--card"),
-      series: Array.from({ length: COLOURS }, (_, i) => read(`--s${i}`)),
+      series: document.documentElement.dataset.theme === "dark" ? looks.dark : looks.light,
+      looks,
       cells: [0, 1, 2].map((i) => read(`--cell-${i}`)),
       font: css.fontFamily,
     };
@@ -35,7 +38,14 @@ const themes = (() => {
     if (value === null || value === undefined) return "–";
     const size = Math.abs(value);
     if (Number.isInteger(value) && size < 1e7) return String(value);
-    return size >= 0.001 && size < 1e5 ? String(Number(value.toPrecision(4))) : value.toExponential(2);
+    return size >= 0.001 && size < 1e5 ? String(Number(value.toPrecision(4))) : power(value);
+  }
+
+  /* 3.2×10³¹ */
+  function power(value) {
+    const [digits, exponent] = value.toExponential(2).split("e");
+    const raised = exponent.replace("+", "").replace("-", "⁻").replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]);
+    return `${Number(digits)}×10${raised}`;
   }
 
   function withSpread(value, spread) {
@@ -71,24 +81,38 @@ const themes = (() => {
   }
 
   /* Of many methods the legend lists those that are switched on; the others are in the list beside the plots. */
-  function legend(figure, names, theme, context) {
+  function legend(figure, names, theme, context, width) {
     const on = (name) => !figure.by_method || context.shown(name);
+    const rows = legendRows(figure, names, theme, context, width);
     return {
-      type: "scroll",
+      show: rows > 0,
+      type: "plain",
       top: 0,
       left: 0,
-      right: 0,
+      itemGap: 8,
       data: context.many ? names.filter(on) : names,
       selected: Object.fromEntries(names.map((name) => [name, on(name)])),
-      textStyle: { color: theme.ink, width: 210, overflow: "truncate" },
+      textStyle: { color: theme.ink, width: LEGEND_TEXT, overflow: "truncate" },
       inactiveColor: theme.line,
-      pageTextStyle: { color: theme.ink },
-      pageIconColor: theme.ink,
-      pageIconInactiveColor: theme.line,
       itemWidth: 34,
       itemHeight: 9,
       tooltip: { show: true },
     };
+  }
+
+  /* Lines that the legend takes. Where the list of methods is beside the plots, it is the legend of all that would
+     take more than two; elsewhere all names stand above the plot. */
+  function legendRows(figure, names, theme, context, width) {
+    const listed = figure.by_method && context.many ? names.filter(context.shown) : names;
+    const pen = document.createElement("canvas").getContext("2d");
+    pen.font = `12px ${theme.font}`;
+    let [rows, used] = [listed.length ? 1 : 0, 0];
+    for (const name of listed) {
+      const item = 34 + 5 + Math.min(LEGEND_TEXT, pen.measureText(name).width) + 10;
+      if (used && used + item > width) [rows, used] = [rows + 1, 0];
+      used += item;
+    }
+    return figure.by_method && context.sidebar() && rows > 2 ? 0 : rows;
   }
 
   function axis(name, theme, more) {
@@ -129,34 +153,32 @@ const themes = (() => {
     return powers.flatMap((power) => [power, 2 * power, 5 * power]).filter((tick) => tick >= low && tick <= high);
   }
 
+  /* The patterns of bars, in the order of fedwcm.reports.styles. What is left out here, ECharts would fill in from a
+     palette of its own, which moves on with every series that is shown. */
   function decals(theme) {
-    const base = { color: theme.card === "#ffffff" ? "rgba(255,255,255,0.75)" : "rgba(0,0,0,0.55)" };
+    const color = theme.card === "#ffffff" ? "rgba(255,255,255,0.75)" : "rgba(0,0,0,0.55)";
+    const lines = { color, symbol: "rect", dashArrayX: [1, 0], dashArrayY: [2, 5], rotation: 0, symbolSize: 1 };
+    const rows = [
+      [6, 6],
+      [0, 6, 6, 0],
+    ];
     return [
-      { ...base, symbol: "none" },
-      { ...base, symbol: "rect", dashArrayX: [1, 0], dashArrayY: [2, 5], rotation: Math.PI / 4 },
-      {
-        ...base,
-        symbol: "circle",
-        dashArrayX: [
-          [6, 6],
-          [0, 6, 6, 0],
-        ],
-        dashArrayY: [5, 0],
-        symbolSize: 0.7,
-      },
-      { ...base, symbol: "rect", dashArrayX: [1, 0], dashArrayY: [2, 5], rotation: -Math.PI / 4 },
-      { ...base, symbol: "rect", dashArrayX: [1, 0], dashArrayY: [2, 4] },
+      { ...lines, symbol: "none" },
+      { ...lines, rotation: -Math.PI / 4 },
+      { ...lines, symbol: "circle", dashArrayX: rows, dashArrayY: [5, 0], symbolSize: 0.7 },
+      { ...lines, rotation: Math.PI / 4 },
+      { ...lines, dashArrayY: [2, 4] },
     ];
   }
 
   return {
     axis,
     common,
-    decals,
     least,
     legend,
+    legendRows,
+    LEGEND_ROW,
     logTicks,
-    markers: MARKERS,
     most,
     number,
     scale,

@@ -1,0 +1,32 @@
+"""How the series of a figure look: the same on the page and in the files for a paper.
+
+Series differ by colour, dash and marker, bars by colour and hatch, so that they can be told apart in print and by
+colour-blind readers. Seven colours, five dashes and six markers have no common factor: 210 series differ.
+"""
+
+LIGHT = ("#0072b2", "#d55e00", "#009e73", "#b0508a", "#e69f00", "#56b4e9", "#1b1f24")
+"""Okabe and Ito's palette, which colour-blind readers can tell apart."""
+
+DARK = ("#4aa8e0", "#ff8a3d", "#2fc79a", "#e29ac6", "#f2b632", "#9ad6ff", "#e8ecf0")
+"""The same on a dark ground."""
+
+DASHES: tuple[tuple[float, ...], ...] = ((), (7, 4), (2, 3), (10, 3, 2, 3), (4, 2, 4, 6))
+"""Lengths of strokes and gaps of a line that is 2 wide."""
+
+MARKERS = {
+    "o": "M5,0A5,5,0,1,1,5,10A5,5,0,1,1,5,0Z",
+    "s": "M0,0H10V10H0Z",
+    "^": "M5,0L10,10H0Z",
+    "D": "M5,0L10,5L5,10L0,5Z",
+    "v": "M0,0H10L5,10Z",
+    "P": "M3,0H7V3H10V7H7V10H3V7H0V3H3Z",
+}
+"""Markers by their names in matplotlib, as paths in a square of 10."""
+
+HATCHES = ("", "///", "...", "\\\\\\", "---")
+"""Patterns of bars by their names in matplotlib; the page has its own for each."""
+
+
+def page_styles() -> dict[str, object]:
+    """What the page's scripts need to know."""
+    return {"light": LIGHT, "dark": DARK, "dashes": DASHES, "markers": list(MARKERS.values())}

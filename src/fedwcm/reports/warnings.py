@@ -1,0 +1,78 @@
+"""What a reader should know before believing the numbers, once for all seeds of a method, and what helps."""
+
+from collections.abc import Sequence
+
+from fedwcm.reports.load import LoadedRun, MethodRuns
+from fedwcm.reports.series import metric
+from fedwcm.reports.text import counted, listed
+
+MOST_WARNINGS = 8
+
+SMALLER_STEPS = "A smaller learning rate helps: --lr."
+EXACT_NORM = "To avoid it: --set method.momentum_norm=exact."
+
+
+def warnings(groups: Sequence[MethodRuns]) -> list[str]:
+    """Runs that diverged or did not finish, and momentum that grows by itself; one warning for all seeds."""
+    said = [text for group in groups for kind in (_diverged, _unfinished, _growing) for text in kind(group)]
+    more = len(said) - MOST_WARNINGS
+    return said if more <= 0 else [*said[:MOST_WARNINGS], f"And {more} more of this kind."]
+
+
+def _diverged(group: MethodRuns) -> list[str]:
+    runs = [run for run in group.runs if run.diverged]
+    if not runs:
+        return []
+    reasons = list(dict.fromkeys(run.diverged for run in runs if run.diverged))
+    more = " (the others similarly)" if len(reasons) > 1 else ""
+    told = f"{_who(group, runs)}: diverged, {reasons[0]}{more}"
+    growing = any(map(_growing_rounds, runs))
+    cure = f"Its momentum grew by itself. {EXACT_NORM}" if growing and _is_nominal(group) else SMALLER_STEPS
+    return [f"{told}. The numbers are those of the last evaluation before. {cure}"]
+
+
+def _unfinished(group: MethodRuns) -> list[str]:
+    runs = [run for run in group.runs if not run.finished]
+    if not runs:
+        return []
+    done = _range([run.history[-1].round if run.history else 0 for run in runs])
+    rounds = runs[0].settings.get("run.rounds", "?")
+    return [
+        f"{_who(group, runs)}: not finished, {done} of {rounds} rounds so far. If nobody is at it any more, the "
+        "command that began it goes on with it (run: with --resume)."
+    ]
+
+
+def _growing(group: MethodRuns) -> list[str]:
+    rounds = {run: number for run in group.runs if (number := _growing_rounds(run))}
+    runs = [run for run in rounds if not run.diverged]
+    if not runs:
+        return []
+    where = f"{_range([rounds[run] for run in runs])} of {_range([len(run.history) for run in runs])}"
+    return [
+        f"{_who(group, runs)}: the gain of the momentum is 1 or more in {where} evaluated rounds: "
+        "there it grows by itself, whatever the data." + (f" {EXACT_NORM}" if _is_nominal(group) else "")
+    ]
+
+
+def _growing_rounds(run: LoadedRun) -> int:
+    return sum((metric("gain")(record) or 0.0) >= 1 for record in run.history)
+
+
+def _is_nominal(group: MethodRuns) -> bool:
+    """Whether the momentum is divided by the nominal number of steps, which lets its gain exceed 1."""
+    return group.settings.get("method.momentum_norm") == "nominal"
+
+
+def _who(group: MethodRuns, runs: Sequence[LoadedRun]) -> str:
+    if len(group.runs) == 1:
+        return f"{group.label}, seed {runs[0].seed}"
+    if len(runs) == len(group.runs):
+        return f"{group.label}, all {counted(len(runs), 'seed')}"
+    seeds = listed([str(run.seed) for run in runs])
+    return f"{group.label}, seed{'s' if len(runs) > 1 else ''} {seeds} of {len(group.runs)}"
+
+
+def _range(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"
