@@ -90,6 +90,15 @@ def test_the_commands_say_before_and_after(folder: Path, capsys: pytest.CaptureF
     given = ["run", "--config", str(folder / "config.toml"), "--no-report", "--personalize", "epochs=1"]
     assert main([*given, "--out", str(out)]) == 0
     assert set(json.loads((out / "personalized.json").read_text())["client_accuracy"]) == set(DATA["client"])
+    capsys.readouterr()
+    assert main(["evaluate", str(folder), "--personalize", "epochs=2,layers=head", "--json"]) == 0
+    as_json = json.loads(capsys.readouterr().out)  # one object, nothing else
+    assert f"{as_json['personalized']['after']['client_mean']:.4f}" in said
+    assert as_json["samples"] == fedwcm.evaluate(folder).samples
+    assert main([*given, "--out", str(folder.parent / "as-json"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["personalized"] == json.loads(
+        (folder.parent / "as-json" / "personalized.json").read_text()
+    )
     assert main(["evaluate", str(folder), "--personalize", "epochs=1,layers=neck"]) == 2
     assert "personalize.layers" in capsys.readouterr().err
 

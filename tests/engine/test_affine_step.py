@@ -52,7 +52,8 @@ def test_a_step_goes_along_its_direction(
     lr = torch.tensor(rates, dtype=torch.float64)[:, None]
     v = by_hand(direction, g, w)[:active]
     torch.testing.assert_close(BlockDirection.of(direction)(g[:active].clone(), w[:active]), v, **EXACT)
-    step, moved = AffineStep.along(direction, lr, decay).first(active), w[:active].clone()
+    common = rates[0] if len(set(rates)) == 1 else None
+    step, moved = AffineStep.along(direction, lr, common, decay).first(active), w[:active].clone()
     step(moved, DenseGradient(g[:active] * step.rate))
     torch.testing.assert_close(moved, w[:active] - lr[:active] * (v + decay * w[:active]), **EXACT)
 
@@ -60,7 +61,8 @@ def test_a_step_goes_along_its_direction(
 def test_terms_that_all_share_stay_one_vector_if_their_rates_are_the_same() -> None:
     direction = DIRECTIONS["shifted"]
     same, different = (torch.tensor(rates)[:, None] for rates in ([0.1, 0.1], [0.1, 0.2]))
-    shared, own = (AffineStep.along(direction, lr, 0.0).offset for lr in (same, different))
+    shared = AffineStep.along(direction, same, 0.1, 0.0).offset
+    own = AffineStep.along(direction, different, None, 0.0).offset
     assert shared is not None
     assert own is not None
     assert (shared.shape, own.shape) == ((P,), (2, P))

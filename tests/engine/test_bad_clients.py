@@ -12,7 +12,7 @@ from fedwcm.core.method import Method
 from fedwcm.core.types import Cohort, Context, Report, State, Uploads, Vec
 from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.rounds import DivergedError, Rounds, ServerState
-from fedwcm.engine.uploads import RobustRows, UploadRows, receive
+from fedwcm.engine.uploads import RobustUploads, ScaledIncrements, UploadRows, receive
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.scaffold import SCAFFOLD
 
@@ -123,15 +123,17 @@ ROWS = torch.from_numpy(np.random.default_rng(0).normal(size=(7, 5)))
 
 def test_the_median_and_the_trimmed_mean_are_numpys() -> None:
     weights = np.full(7, 1 / 7)
-    np.testing.assert_allclose(RobustRows({"delta": ROWS}, 0.5).sum("delta", weights), np.median(ROWS, axis=0))
+    np.testing.assert_allclose(
+        RobustUploads(UploadRows({"delta": ROWS}), 0.5).sum("delta", weights), np.median(ROWS, axis=0)
+    )
     even = ROWS[:6]
     np.testing.assert_allclose(
-        RobustRows({"delta": even}, 0.5).sum("delta", np.ones(6)), 6 * np.median(even, axis=0)
+        RobustUploads(UploadRows({"delta": even}), 0.5).sum("delta", np.ones(6)), 6 * np.median(even, axis=0)
     )
     trimmed = np.sort(ROWS.numpy(), axis=0)[1:-1].mean(axis=0)
-    np.testing.assert_allclose(RobustRows({"delta": ROWS}, 0.2).sum("delta", weights), trimmed)
+    np.testing.assert_allclose(RobustUploads(UploadRows({"delta": ROWS}), 0.2).sum("delta", weights), trimmed)
     table = np.stack([weights, -3 * weights])
-    two = RobustRows({"delta": ROWS}, 0.2).sum("delta", table)
+    two = RobustUploads(UploadRows({"delta": ROWS}), 0.2).sum("delta", table)
     np.testing.assert_allclose(two, np.stack([trimmed, -3 * trimmed]))
 
 
@@ -139,20 +141,25 @@ def test_a_robust_sum_of_equal_uploads_is_the_plain_one() -> None:
     rows, weights = ROWS[:1].repeat(4, 1), np.array([0.1, 0.2, 0.3, 0.4])
     for trim in (0.1, 0.3, 0.5):
         plain = UploadRows({"delta": rows}).sum("delta", weights)
-        torch.testing.assert_close(RobustRows({"delta": rows}, trim).sum("delta", weights), plain)
+        torch.testing.assert_close(RobustUploads(UploadRows({"delta": rows}), trim).sum("delta", weights), plain)
 
 
 def test_increments_beyond_the_bound_are_scaled_down_to_it_and_counted() -> None:
     bound = float(ROWS.norm(dim=1).median())
-    uploads, clipped = receive(Aggregation(max_norm=bound), {"delta": ROWS})
-    assert isinstance(uploads, UploadRows)
+    uploads, clipped = receive(Aggregation(max_norm=bound), UploadRows({"delta": ROWS, "buffers": ROWS}))
+    assert isinstance(uploads, ScaledIncrements)
+    np.testing.assert_allclose(uploads.norms("delta"), uploads.table("delta").norm(dim=1))
+    weights = np.arange(7.0)
+    scaled = torch.from_numpy(weights) @ uploads.table("delta")
+    torch.testing.assert_close(uploads.sum("delta", weights), scaled)
+    assert torch.equal(uploads.table("buffers"), ROWS)
     assert clipped == 3
-    norms = uploads.rows["delta"].norm(dim=1)
+    norms = uploads.table("delta").norm(dim=1)
     assert norms.max() <= bound * (1 + 1e-12)
     short = ROWS.norm(dim=1) <= bound
-    assert torch.equal(uploads.rows["delta"][short], ROWS[short])
+    assert torch.equal(uploads.table("delta")[short], ROWS[short])
     torch.testing.assert_close(
-        torch.cosine_similarity(uploads.rows["delta"], ROWS), torch.ones(7, dtype=torch.float64)
+        torch.cosine_similarity(uploads.table("delta"), ROWS), torch.ones(7, dtype=torch.float64)
     )
 
 

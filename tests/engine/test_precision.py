@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedwcm.config.build import build
+from fedwcm.config.device import choose_kernels
 from fedwcm.config.schema import from_settings
 from fedwcm.core.batch import Outputs
 from fedwcm.engine.evaluate import evaluate
@@ -185,3 +186,14 @@ def test_float16_is_refused_on_a_cpu_with_the_reason() -> None:
         build(from_settings(settings(run__precision="fp16")))
     with pytest.raises(ValueError, match=r"precision.*'tf32'.*fp32.*bf16.*fp16"):
         from_settings({"run.precision": "tf32"})
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cuda", (False, True, False)), ("cpu", (True, False, True))])
+def test_a_gpu_convolves_in_float32_and_in_the_same_way_every_time(
+    device: str, expected: tuple[bool, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags, cudnn = ("allow_tf32", "deterministic", "benchmark"), torch.backends.cudnn
+    for flag, value in zip(flags, (True, False, True), strict=True):
+        monkeypatch.setattr(cudnn, flag, value)
+    choose_kernels(torch.device(device))
+    assert tuple(getattr(cudnn, flag) for flag in flags) == expected

@@ -76,7 +76,7 @@ def compare(
     privacy: Literal["none", "he"] | None = None,
     diagnostics: Sequence[Diagnostic] | None = None,
     track: Sequence[str] | None = None,
-    backend: Literal["auto", "sequential", "vectorized", "parallel"] | None = None,
+    backend: Literal["auto", "sequential", "vectorized", "parallel", "ray"] | None = None,
 ) -> Comparison:
     """Run every method with every seed, and tabulate. Runs that are in `out` already are not repeated.
 
@@ -132,7 +132,7 @@ def compare(
         privacy: `none`, or `he`: gather the class distribution under homomorphic encryption.
         diagnostics: what else to measure at every evaluation: `concentration`, `train_set`, `clients`.
         track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
-        backend: `auto`, `sequential`, `vectorized` or `parallel`.
+        backend: `auto`, `sequential`, `vectorized`, `parallel` or `ray`.
     """
     require(jobs >= 1, "jobs", jobs, "at least 1")
     common = request(None, config, settings, flags_in(locals()), trust=trust)

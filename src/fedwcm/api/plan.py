@@ -91,6 +91,8 @@ def _check_on(data: RunData, cell: Cell, components: Components) -> None:
     """Raise if the run cannot be built on this data, or its folder holds another one."""
     asked = cell.request
     alone = replace(asked.config, run=replace(asked.config.run, workers=1))
+    if alone.run.backend == "ray":
+        alone = replace(alone, run=replace(alone.run, backend="sequential"))
     experiment = assemble(alone, components, data, asked.objects, trusted=asked.trusted)
     experiment.rounds.backend.close()
     folder = RunFolder(cell.folder)

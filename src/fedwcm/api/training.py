@@ -74,7 +74,7 @@ def run(
     privacy: Literal["none", "he"] | None = None,
     diagnostics: Sequence[Diagnostic] | None = None,
     track: Sequence[str] | None = None,
-    backend: Literal["auto", "sequential", "vectorized", "parallel"] | None = None,
+    backend: Literal["auto", "sequential", "vectorized", "parallel", "ray"] | None = None,
 ) -> Result:
     """Train one method on one division of a data set.
 
@@ -131,7 +131,7 @@ def run(
         privacy: `none`, or `he`: gather the class distribution under homomorphic encryption.
         diagnostics: what else to measure at every evaluation: `concentration`, `train_set`, `clients`.
         track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
-        backend: `auto`, `sequential`, `vectorized` or `parallel`.
+        backend: `auto`, `sequential`, `vectorized`, `parallel` or `ray`.
     """
     asked = request(method, config, settings, flags_in(locals()), trust=trust)
     if resume and out is not None and RunFolder(Path(out)).holds_run:

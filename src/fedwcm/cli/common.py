@@ -1,15 +1,18 @@
 """Flags that several commands share."""
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedwcm.config.fine_tuning import FineTuning
 from fedwcm.config.flags import FLAGS, Flag
 from fedwcm.config.option_docs import default_of, kind_of
 from fedwcm.config.options import parse_value
 from fedwcm.config.schema import Settings, parse_assignment, split_list
+
+if TYPE_CHECKING:
+    from fedwcm.runs.records import PersonalizationRecord
 
 SubParsers = Any
 """The type of argparse's sub-parsers is private."""
@@ -95,18 +98,30 @@ def add_personalize(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def print_personalized(folder: "str | Path", text: str, **given: Any) -> None:
-    """Fine-tune as `--personalize` says, and print how the clients did before and after."""
+def personalized(folder: "str | Path", text: str, **given: Any) -> "PersonalizationRecord":
+    """Fine-tune as `--personalize` says."""
     from dataclasses import asdict
 
     from fedwcm.api import personalize
 
-    record = personalize(folder, **asdict(FineTuning.parse(text)), **given)
+    return personalize(folder, **asdict(FineTuning.parse(text)), **given)
+
+
+def print_personalized(record: "PersonalizationRecord") -> None:
+    """Print how the clients did before and after they fine-tuned the model."""
     print(
         f"fine-tuned by {len(record.client_accuracy)} clients ({record.epochs} epochs, layers: {record.layers}):"
     )
     for key, value in record.after.items():
         print(f"{key.replace('_', ' '):>20}  {record.before[key]:.4f} -> {value:.4f}")
+
+
+def print_views(trackers: Sequence[str], folder: Path) -> None:
+    """Print how to look at what the trackers of a run, or a comparison, have written."""
+    from fedwcm.runs.trackers.tracking import views
+
+    for name, text in views(trackers, folder).items():
+        print(f"{name}: {text}")
 
 
 def names_in(text: str | None) -> tuple[str, ...]:

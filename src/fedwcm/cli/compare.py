@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings, seeds_in
+from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings, print_views, seeds_in
 from fedwcm.config.flags import COMPARE_FLAGS, FLAGS
 from fedwcm.config.options import parse_value
 from fedwcm.config.schema import parse_assignment, split_list
@@ -97,6 +97,8 @@ def do(arguments: argparse.Namespace) -> int:
     print("\n" + "\n".join(comparison.headline))
     if comparison.report is not None:
         print(f"\nreport: {comparison.report}")
+    tracked = {name: None for runs in comparison.runs.values() for run in runs for name in run.config.run.track}
+    print_views(list(tracked), out)
     return 0
 
 

@@ -1,6 +1,7 @@
 """`fedwcm evaluate`: test a trained model."""
 
 import argparse
+import json
 from collections.abc import Mapping
 
 from fedwcm.cli.common import (
@@ -9,9 +10,11 @@ from fedwcm.cli.common import (
     add_personalize,
     chosen_flags,
     names_in,
+    personalized,
     print_personalized,
 )
 from fedwcm.config.flags import FLAGS
+from fedwcm.core.json_record import finite
 
 NAMES = ("data_dir", "label", "client", "split", "drop", "encoding", "test_fraction")
 TESTED = {
@@ -40,11 +43,12 @@ def add(commands: SubParsers) -> None:
         text = "share to draw and test; by default all rows" if name == "test_fraction" else FLAGS[name].help
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="X", help=text)
     add_personalize(parser)
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object, for scripts")
     parser.set_defaults(do=do)
 
 
 def do(arguments: argparse.Namespace) -> int:
-    """Print what was tested, and every metric, one per line."""
+    """Print what was tested, and every metric, one per line or as JSON."""
     from fedwcm.api import evaluate
 
     options = chosen_flags(arguments, NAMES)
@@ -57,13 +61,20 @@ def do(arguments: argparse.Namespace) -> int:
         adjust=arguments.adjust,
         **options,
     ).to_json()
+    fine_tuned = None
+    if arguments.personalize is not None:
+        given = {"dataset": arguments.dataset, "model": arguments.model, "trust": arguments.trust}
+        fine_tuned = personalized(arguments.folder, arguments.personalize, **given)
+    if arguments.json:
+        more = {} if fine_tuned is None else {"personalized": fine_tuned.to_json()}
+        print(json.dumps(finite({"folder": arguments.folder, **measured, **more}), allow_nan=False))
+        return 0
     samples = measured.pop("samples")
     print(f"tested on {TESTED[str(measured.pop('rows'))].format(samples)}")
     for name, value in measured.items():
         print(f"{name.replace('_', ' '):>20}  {_shown(value)}")
-    if arguments.personalize is not None:
-        given = {"dataset": arguments.dataset, "model": arguments.model, "trust": arguments.trust}
-        print_personalized(arguments.folder, arguments.personalize, **given)
+    if fine_tuned is not None:
+        print_personalized(fine_tuned)
     return 0
 
 

@@ -14,11 +14,15 @@ from fedwcm.cli.common import (
     add_personalize,
     chosen_flags,
     chosen_settings,
+    personalized,
     print_personalized,
+    print_views,
 )
 from fedwcm.config.flags import config_from
 
 if TYPE_CHECKING:
+    from fedwcm.api import Result
+    from fedwcm.runs.folder import RunFolder
     from fedwcm.runs.records import Summary
 
 
@@ -66,7 +70,6 @@ def do(arguments: argparse.Namespace) -> int:
     # Imported late: torch takes seconds to import, and a mistyped option should fail at once.
     from fedwcm.api import run
     from fedwcm.engine.rounds import DivergedError
-    from fedwcm.reports.write import report_or_warn
     from fedwcm.runs.folder import RunFolder
     from fedwcm.runs.interrupts import StoppedError, exit_status
     from fedwcm.runs.progress import progress_for
@@ -94,15 +97,27 @@ def do(arguments: argparse.Namespace) -> int:
         return exit_status()
     if before == result.summary.rounds:
         print(f"{out} is finished already: nothing to resume", file=sys.stderr)
-    if arguments.json:
-        print(json.dumps({"folder": str(out), **result.summary.to_json()}))
-    elif not arguments.quiet:
-        _print_summary(result.summary, RunFolder(out).report_file)
-    if arguments.personalize is not None:
-        print_personalized(out, arguments.personalize, trust=True, write=True)
-        if not arguments.no_report:
-            report_or_warn(out)
+    _print_result(arguments, result, RunFolder(out))
     return 0
+
+
+def _print_result(arguments: argparse.Namespace, result: "Result", folder: "RunFolder") -> None:
+    """Print the summary, or everything as JSON; fine-tune before, if that was asked for."""
+    fine_tuned = None
+    if arguments.personalize is not None:
+        from fedwcm.reports.write import report_or_warn
+
+        fine_tuned = personalized(folder.path, arguments.personalize, trust=True, write=True)
+        if not arguments.no_report:
+            report_or_warn(folder.path)  # again: it shows the fine-tuned clients
+    if arguments.json:
+        more = {} if fine_tuned is None else {"personalized": fine_tuned.to_json()}
+        print(json.dumps({"folder": str(folder.path), **result.summary.to_json(), **more}))
+    elif not arguments.quiet:
+        _print_summary(result.summary, folder.report_file)
+        print_views(result.config.run.track, folder.path)
+    if fine_tuned is not None and not arguments.json:
+        print_personalized(fine_tuned)
 
 
 def _print_summary(summary: "Summary", page: Path) -> None:

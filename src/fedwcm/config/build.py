@@ -3,22 +3,25 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedwcm.config.class_totals import claimed_counts, class_totals
 from fedwcm.config.components import Components
-from fedwcm.config.device import chosen_device, chosen_precision
+from fedwcm.config.data_options import DataOptions
+from fedwcm.config.device import choose_kernels, chosen_device, chosen_precision
 from fedwcm.config.model_facts import model_facts
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
 from fedwcm.config.population import largest_cohort, population_of
 from fedwcm.config.resolve import OBJECT, needed
-from fedwcm.config.schema import PARTITION_DEFAULTS, Component, Config, DataOptions
+from fedwcm.config.rounds import Elsewhere, make_rounds
+from fedwcm.config.schema import PARTITION_DEFAULTS, Component, Config
 from fedwcm.core.batch import Inputs, LazyInputs
 from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator, model_seed
@@ -30,17 +33,12 @@ from fedwcm.data.longtail import long_tail
 from fedwcm.data.normalize import Normalizer, choose_normalizer
 from fedwcm.data.partition import PARTITIONS, Natural, Partition, make_partition
 from fedwcm.data.split import stratified_split
-from fedwcm.engine.backends.in_process import Backend, InProcess
 from fedwcm.engine.backends.plan import ExecutionPlan, choose
-from fedwcm.engine.backends.processes import Processes
-from fedwcm.engine.client import LOSS, ClientTrainer
 from fedwcm.engine.federation import Federation, InMemoryFederation
 from fedwcm.engine.memory import keep_freed_memory
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.smallest_batch import require_trainable, smallest_batch
-from fedwcm.engine.store import ClientStore
-from fedwcm.engine.uploads import require_possible
 from fedwcm.models import has_embedding
 from fedwcm.models.facts import ModelFacts
 
@@ -207,9 +205,10 @@ def assemble(
     config: Config, components: Components, source: RunData, objects: Objects = NO_OBJECTS, *, trusted: bool = True
 ) -> Experiment:
     """Return a run of this configuration on samples that are there already, divided as it says."""
-    device = chosen_device(config.run.device)
+    asked, device = config, chosen_device(config.run.device)
     config = replace(config, data=source.config.data, partition=source.config.partition)
-    module, model = chosen_model(
+    make_model = partial(
+        chosen_model,
         config.model,
         objects.model,
         source.input_shape,
@@ -217,8 +216,9 @@ def assemble(
         model_seed(config.run.seed),
         trusted=trusted,
     )
-    config = replace(components.resolved(config), model=model, run=replace(config.run, device=str(device)))
-    network = Network(module, device, chosen_precision(config.run.precision, device))
+    module, model = make_model()
+    config = _on_device(replace(components.resolved(config), model=model), str(device))
+    network = _network(module, config)
     x, buffers = network.initial()
     network.point_parameters(x)  # otherwise the module would hold a second copy of the model
     federation = source.federation
@@ -235,9 +235,14 @@ def assemble(
     for note in filter(None, (source.normalization, choice.note, network.precision.note)):
         LOG.info(note)
     keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
+    elsewhere = Elsewhere(
+        lambda place: _network(make_model()[0], _on_device(config, place)),
+        lambda place: run_data(_on_device(asked, place), objects, trusted=trusted).federation,
+        asked.run.device,
+    )
     return Experiment(
         config=config,
-        rounds=_rounds(config, trainer, federation, choice),
+        rounds=make_rounds(config, trainer, federation, choice, elsewhere),
         network=network,
         x=x,
         buffers=buffers,
@@ -252,6 +257,17 @@ def assemble(
         test_clients=None if source.dataset is None else source.dataset.test_clients,
         encryption=encryption,
     )
+
+
+def _network(module: nn.Module, config: Config) -> Network:
+    """Return the module on the device that the configuration names, ready to compute there."""
+    device = torch.device(config.run.device)
+    choose_kernels(device)
+    return Network(module, device, chosen_precision(config.run.precision, device))
+
+
+def _on_device(config: Config, device: str) -> Config:
+    return replace(config, run=replace(config.run, device=device))
 
 
 def resolved_data(options: DataOptions) -> DataOptions:
@@ -348,26 +364,6 @@ def _generated(config: Config, device: torch.device) -> RunData:
         LabelledTensors(torch.from_numpy(inputs).to(device), torch.from_numpy(labels).to(device)),
         None,
         None,
-    )
-
-
-def _rounds(config: Config, trainer: ClientTrainer, federation: Federation, choice: ExecutionPlan) -> Rounds:
-    first = np.array([0])
-    network = trainer.forward.network
-    template = trainer.initial_state(trainer.clients(first, [federation.shard(0)]), network.initial()[0])
-    require_possible(config.aggregation, trainer.method, any(not key.startswith(LOSS) for key in template))
-    store = ClientStore(trainer.population.clients, template)
-    inner = InProcess(trainer, federation, store, choice.block, config.run.reject_nonfinite)
-    backend: Backend = Processes(inner, choice.workers) if choice.workers > 1 else inner
-    return Rounds(
-        trainer=trainer,
-        federation=federation,
-        participation=config.participation,
-        backend=backend,
-        store=store,
-        learning_rate=config.local,
-        aggregation=config.aggregation,
-        server=config.server,
     )
 
 

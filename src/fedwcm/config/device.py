@@ -14,6 +14,18 @@ def chosen_device(name: str) -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
+def choose_kernels(device: torch.device) -> None:
+    """Make a GPU convolve in float32 where float32 is asked for, and in the same way every time.
+
+    By default, cuDNN rounds the factors of float32 convolutions to 10 bits (TF32), and may choose algorithms whose
+    sums depend on the order in which threads finish. Does nothing for other devices.
+    """
+    if device.type == "cuda":
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.benchmark = False
+
+
 def chosen_precision(name: PrecisionName, device: torch.device) -> Precision:
     """Return the precision of this name; an error says why the device cannot train in it."""
     precision = Precision(name)

@@ -64,7 +64,7 @@ FLAGS: dict[str, Flag] = {
         "run.diagnostics", "more measurements at every evaluation: concentration, train_set, clients"
     ),
     "track": Flag("run.track", "experiment trackers to log to: tensorboard, mlflow, wandb"),
-    "backend": Flag("run.backend", "auto, sequential, vectorized or parallel"),
+    "backend": Flag("run.backend", "auto, sequential, vectorized, parallel, or ray: the workers of a cluster"),
 }
 
 

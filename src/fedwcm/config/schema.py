@@ -14,10 +14,12 @@ import numpy as np
 import tomli_w
 from numpy.typing import NDArray
 
+from fedwcm.config.data_options import DataOptions
 from fedwcm.config.options import make, parse_value, plain
 from fedwcm.config.recipes import RECIPES
 from fedwcm.core.checks import require, unknown
 from fedwcm.engine.aggregation import Aggregation
+from fedwcm.engine.cluster_options import ClusterOptions
 from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.optimizer import Optimizer
 from fedwcm.engine.participation import Participation
@@ -29,74 +31,6 @@ Settings = dict[str, object]
 
 Diagnostic = Literal["concentration", "train_set", "clients"]
 SelectBy = Literal["accuracy", "balanced_accuracy"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataOptions:
-    """Which samples to train and test on.
-
-    Args:
-        dataset: a name (`fedwcm list datasets`), a table (`.csv`, `.tsv`, `.jsonl`, `.parquet`), a `.npz` file, a
-            folder of images or of `.npy` files, or `hub:ID`.
-        data_dir: folder to search first for named data sets.
-        label: label column of a table.
-        client: column with the client of each row, which defines the natural partition; for a folder of images,
-            `folder` (CLIENT/CLASS/*) or a table with the columns `file` and `client`.
-        split: column that contains `train`, `val` or `test`.
-        features: names or patterns (`pixel_*`) of the columns to use; by default all.
-        drop: names or patterns of columns to leave out.
-        impute: `median` fills in missing values, which are an error otherwise (`none`).
-        encoding: encoding of a text file, such as `latin-1`; by default utf-8.
-        image_size: side of the square that images are resized to; `none` for unchanged images, all of one size.
-        normalize: `standard` (by mean and standard deviation of the training samples), `none`, `[mean, std]`, or
-            `auto`: integers stay unchanged for a model with an embedding, everything else is `standard`.
-        test_fraction: share of each class held out for testing if the data has no test set.
-        test_clients: hold out whole clients for testing instead: their share, or their names. For data with
-            clients of its own and no test set.
-        val_fraction: share of each class of the training data held out for validation (to select a round or a
-            learning rate) if the data has no validation set.
-        imbalance: size of the rarest class over that of the most frequent, obtained by dropping samples; `none`
-            keeps the data as it is. `auto` is 0.1 for named data sets and `none` for your own.
-        profile: `exponential` or `step` decay of the class sizes.
-        n_max: samples of the most frequent class; by default as many as the data allow.
-        augment: flip and crop images at random.
-        crop_padding: pixels that `augment` adds on every side before it crops.
-    """
-
-    dataset: str = "digits"
-    data_dir: str | None = None
-    label: str | None = None
-    client: str | None = None
-    split: str | None = None
-    features: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
-    impute: Literal["median"] | None = None
-    encoding: str | None = None
-    image_size: int | None = None
-    normalize: Literal["auto", "standard", "none"] | tuple[float, ...] | tuple[tuple[float, ...], ...] = "auto"
-    test_fraction: float = 0.2
-    test_clients: float | tuple[str, ...] | tuple[int, ...] | None = None
-    val_fraction: float = 0.0
-    imbalance: float | Literal["auto", "none"] = "auto"
-    profile: Literal["exponential", "step"] = "exponential"
-    n_max: int | None = None
-    augment: bool = False
-    crop_padding: int = 4
-
-    def __post_init__(self) -> None:
-        require(0 <= self.val_fraction < 1, "val_fraction", self.val_fraction, "in [0, 1)")
-        require(self.crop_padding >= 0, "crop_padding", self.crop_padding, "non-negative")
-        require(
-            isinstance(self.imbalance, str) or 0 < self.imbalance <= 1,
-            "imbalance",
-            self.imbalance,
-            "in (0, 1], auto or none",
-        )
-
-    @property
-    def title(self) -> str:
-        """The name of the data: for an object, its name without the digest."""
-        return self.dataset.removeprefix("object:").partition("#")[0]
 
 
 DEFAULT_EPOCHS = 5
@@ -135,8 +69,8 @@ class LocalOptions(LearningRate, Optimizer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """Length, seed, hardware and output of a run.
+class RunOptions(ClusterOptions):
+    """Length, seed, hardware and output of a run. The options of `ClusterOptions` are described there.
 
     Args:
         name: name of the run: the method or recipe as it was typed; by default the method's name.
@@ -151,8 +85,8 @@ class RunOptions:
         device: `auto` (a GPU if there is one), `cpu`, `cuda`, `mps`, …
         precision: number format of the clients' forward and backward passes: `fp32`, `bf16`, or `fp16` on a GPU;
             models and all state stay in float32.
-        backend: `auto`, `sequential`, `vectorized` (stacked clients) or `parallel` (processes).
-        workers: processes of the parallel backend; 0 for one per core.
+        backend: `auto`, `sequential`, `vectorized` (stacked clients), `parallel` (processes) or `ray`.
+        workers: processes of the parallel backend, workers of `ray`; 0 for one per core (`ray`: of the cluster).
         shot_groups: which classes have many, medium and few samples: by the `range` of class sizes, cut in three
             on a logarithmic scale, or by cumulative `share` of the samples (75 and 95 %).
         diagnostics: additional measurements at every evaluation: `concentration`, `train_set`, `clients`: their
@@ -173,7 +107,7 @@ class RunOptions:
     checkpoint_every: int = 10
     device: str = "auto"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    backend: Literal["auto", "sequential", "vectorized", "parallel"] = "auto"
+    backend: Literal["auto", "sequential", "vectorized", "parallel", "ray"] = "auto"
     workers: int = 0
     shot_groups: Literal["range", "share"] = "range"
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -188,6 +122,7 @@ class RunOptions:
         return None if self.target is None else np.array(self.target, dtype=np.float64)
 
     def __post_init__(self) -> None:
+        ClusterOptions.__post_init__(self)
         require(self.rounds >= 1, "rounds", self.rounds, "at least 1")
         require(0 <= self.seed < 2**63, "seed", self.seed, "a non-negative whole number")
         require(self.eval_every >= 1, "eval_every", self.eval_every, "at least 1")
@@ -242,10 +177,13 @@ PARTITION_DEFAULTS: dict[str, object] = {"clients": 100, "beta": 0.1}
 
 INCIDENTAL = (
     "data.data_dir",
+    "data.shared",
     "run.name",
     "run.device",
     "run.backend",
     "run.workers",
+    "run.worker_gpus",
+    "run.ray_address",
     "run.checkpoint_every",
     "run.track",
     "run.profile",

@@ -5,6 +5,7 @@ client, and what all clients share, such as `x`, is `(P,)` and broadcasts. Code 
 reads as if written for one client and handles any number of them; an engine may choose K = 1.
 """
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol, Self
@@ -174,13 +175,35 @@ class Context:
         """Local learning rates, `(K, 1)`."""
         return self._column(self.learning_rates)
 
+    @property
+    def common_lr(self) -> float | None:
+        """The learning rate of all of these clients, as `lr` has it; None if they differ."""
+        rates = torch.as_tensor(self.learning_rates, dtype=self.x.dtype)
+        return float(rates[0]) if bool((rates == rates[0]).all()) else None
+
     @cached_property
     def path(self) -> Tensor:
         """Lengths of the clients' paths, `(K, 1)`: an increment divided by it is a mean of negative directions."""
         return self._column(self.learning_rates * self.population.path(self.clients.steps))
 
+    def constant(self, key: Hashable, make: Callable[[], NDArray[np.generic]]) -> Tensor:
+        """Return numbers that stay the same while these clients train, on their device; made at the first call.
+
+        A loss that made them at every step would make the device wait for the host at every step.
+        """
+        if key not in self._constants:
+            self._constants[key] = self._tensor(make())
+        return self._constants[key]
+
+    @cached_property
+    def _constants(self) -> dict[Hashable, Tensor]:
+        return {}
+
     def _column(self, values: NDArray[np.generic]) -> Tensor:
-        return torch.as_tensor(values, dtype=self.x.dtype, device=self.x.device)[:, None]
+        return self._tensor(values)[:, None]
+
+    def _tensor(self, values: NDArray[np.generic]) -> Tensor:
+        return torch.as_tensor(values, dtype=self.x.dtype, device=self.x.device)
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,7 +59,9 @@ class Schedule:
                 filled[: len(order)] = rows[k][order]
                 padded[step : step + steps, k] = filled.reshape(steps, width)
                 step += steps
+        # All on the device before the first step: a copy at a step would make the device wait for the host.
         self._rows = torch.from_numpy(padded).to(self._store.inputs.device)
+        self._lengths = torch.from_numpy(self._sizes.T.copy()).to(self._rows.device)
         self._steps = [(int(np.count_nonzero(sizes)), int(sizes.max())) for sizes in self._sizes.T]
         self._augmentation = augmentation
         if augmentation is not None:
@@ -75,7 +77,8 @@ class Schedule:
 
     def _batch(self, active: int, width: int, step: int) -> Batch:
         rows = self._rows[step, :active, :width]
-        batch = gather(self._store, rows, self._sizes[:active, step])
+        padded = bool(self._sizes[:active, step].min() < width)
+        batch = gather(self._store, rows, self._lengths[step, :active] if padded else None)
         if self._augmentation is None:
             return batch
         inputs = self._augmentation.apply(batch.inputs, self._draws[step, :active, :width])
@@ -92,18 +95,18 @@ def whole(shards: Sequence[Shard], chunk: int) -> Iterator[Batch]:
         padded = np.zeros((len(pieces), sizes.max()), dtype=np.int64)
         for k, piece in enumerate(pieces):
             padded[k, : len(piece)] = piece
-        yield gather(store, torch.from_numpy(padded).to(store.inputs.device), sizes)
+        lengths = torch.from_numpy(sizes).to(store.inputs.device) if sizes.min() < sizes.max() else None
+        yield gather(store, torch.from_numpy(padded).to(store.inputs.device), lengths)
 
 
-def gather(store: SampleStore, rows: Tensor, sizes: Ints) -> Batch:
-    """Return the batch at these rows `(K, b)`; only the first `sizes[k]` of client k count."""
+def gather(store: SampleStore, rows: Tensor, lengths: Tensor | None) -> Batch:
+    """Return the batch at these rows `(K, b)`; only the first `lengths[k]` of client k count, or else all."""
     flat = rows.reshape(-1)  # index_select is several times faster than indexing with a matrix
     inputs = store.inputs.index_select(0, flat)
     inputs = inputs.view(*rows.shape, *inputs.shape[1:])
     weight = None
-    if sizes.min() < rows.shape[1]:
-        lengths = torch.from_numpy(np.asarray(sizes)).to(rows.device)[:, None]
-        weight = (torch.arange(rows.shape[1], device=rows.device) < lengths).to(inputs.dtype)
+    if lengths is not None:
+        weight = (torch.arange(rows.shape[1], device=rows.device) < lengths[:, None]).to(inputs.dtype)
     return Batch(inputs, store.labels.index_select(0, flat).view(rows.shape), weight, rows, store)
 
 

@@ -144,8 +144,10 @@ class ClientTrainer:
     ) -> tuple[State, State]:
         """Take all local steps, updating `w` in place; return the final state of the method and of the loss."""
         step = local_step(self.method, c, ctx, self.optimizer)
+        active_ctx = ctx
         for active, batch in schedule:
-            active_ctx = ctx.first(active)
+            if active < len(active_ctx.clients):
+                active_ctx = ctx.first(active)
             grad = MiniBatchOracle(self.forward, self.loss, batch, _rows(o, active), active_ctx, metrics)
             c = _replace_rows(c, step(w[:active], grad, _rows(c, active), active_ctx))
             o = _replace_rows(o, grad.state)

@@ -33,16 +33,15 @@ def evaluate(network: Network, x: Vec, buffers: Vec, inputs: Inputs, labels: Ten
     network.point_parameters(x)
     network.point_buffers(buffers.clone())
     network.module.eval()
-    cells = torch.zeros(classes * classes, dtype=torch.int64, device=labels.device)
-    total = torch.zeros((), dtype=torch.float64)
-    correct = torch.zeros(len(labels), dtype=torch.bool, device=labels.device)
+    predicted = torch.zeros_like(labels)
+    losses = []
     with torch.no_grad():
         for start in range(0, len(labels), CHUNK):
-            y = labels[start : start + CHUNK]
-            logits, _ = network(inputs[start : start + CHUNK])
-            predicted = logits.argmax(dim=-1)
-            correct[start : start + CHUNK] = predicted == y
-            cells += torch.bincount(y * classes + predicted, minlength=classes * classes)
-            total += cross_entropy(logits, y, reduction="sum").cpu().double()
-    confusion: Ints = cells.reshape(classes, classes).cpu().numpy()
-    return Evaluation(confusion, float(total) / len(labels), correct.cpu().numpy())
+            chunk = slice(start, start + CHUNK)
+            logits, _ = network(inputs[chunk])
+            predicted[chunk] = logits.argmax(dim=-1)
+            losses.append(cross_entropy(logits, labels[chunk], reduction="sum"))
+    # All is read at the end: after every chunk, the device would have to finish its work first.
+    confusion = torch.bincount(labels * classes + predicted, minlength=classes * classes).reshape(classes, classes)
+    total: float = sum(torch.stack(losses).tolist())
+    return Evaluation(confusion.cpu().numpy(), total / len(labels), (predicted == labels).cpu().numpy())

@@ -10,8 +10,9 @@ from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Cohort, Floats, Ints, Report, State, Vec, bytes_of
 from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.backends.in_process import NOT_FINITE, Backend
-from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
+from fedwcm.engine.client import Broadcast, ClientTrainer, Task
 from fedwcm.engine.clock import Clock
+from fedwcm.engine.cohort_updates import CohortUpdates
 from fedwcm.engine.federation import Federation
 from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.moving_average import moving_average
@@ -19,7 +20,7 @@ from fedwcm.engine.participation import Participation
 from fedwcm.engine.server import RoundResult, update
 from fedwcm.engine.server_options import ServerOptions
 from fedwcm.engine.store import ClientStore
-from fedwcm.engine.uploads import UploadRows, receive
+from fedwcm.engine.uploads import receive
 
 LISTED_CLIENTS = 200
 """Clients of a round up to which each one's weight is recorded."""
@@ -86,7 +87,7 @@ class Rounds:
             return self._averaged(replace(before, round=r + 1)), {"participants": 0, **exchange.record()}
         cohort = self._cohort(r, result)
         with self.clock.phase("server"):
-            uploads, clipped = receive(self.aggregation, result.upload)
+            uploads, clipped = receive(self.aggregation, result.uploads)
             after = update(method, before.x, before.buffers, s, uploads, cohort)
         _require_finite({"model": after.x, "model's buffers": after.buffers, **after.state}, r)
         self.store.commit(r + 1, result.ids)
@@ -115,11 +116,11 @@ class Rounds:
         result = self._ask("probe", before, method.probe_broadcast(before.method), asked, exchange)
         if result is None or not len(result.ids):
             return None
-        return method.after_probe(before.method, UploadRows(result.upload), self._cohort(before.round, result))
+        return method.after_probe(before.method, result.uploads, self._cohort(before.round, result))
 
     def _ask(
         self, task: Task, before: ServerState, message: State, asked: Ints, exchange: "Exchange"
-    ) -> ClientUpdates | None:
+    ) -> CohortUpdates | None:
         """Send the model and a message to the sampled clients, and let those that answer do their task."""
         sent = Broadcast(before.round, before.x, before.buffers, message, self._lr(before.round))
         exchange.sent(sent)
@@ -133,7 +134,7 @@ class Rounds:
     def _lr(self, r: int) -> float:
         return self.learning_rate.at(r, self.trainer.population.rounds)
 
-    def _cohort(self, r: int, result: ClientUpdates) -> Cohort:
+    def _cohort(self, r: int, result: CohortUpdates) -> Cohort:
         samples = self.federation.samples[result.ids]
         return Cohort(
             round=r,
@@ -160,9 +161,9 @@ class Exchange:
         """Count what every sampled client is sent."""
         self._down += self._sampled * (bytes_of({"x": sent.x, "buffers": sent.buffers}) + bytes_of(sent.message))
 
-    def answered(self, result: ClientUpdates) -> None:
+    def answered(self, result: CohortUpdates) -> None:
         """Count what those that answered sent back; a number of the report takes 8 bytes."""
-        self._up += bytes_of(result.upload) + 8 * len(result.ids) * len(result.report)
+        self._up += result.uploads.bytes + 8 * len(result.ids) * len(result.report)
         self._left_out |= result.left_out
 
     def record(self) -> dict[str, object]:
@@ -170,7 +171,7 @@ class Exchange:
         return {"bytes_down": self._down, "bytes_up": self._up, **(left_out if self._left_out else {})}
 
 
-def _require_mostly_finite(result: ClientUpdates | None, r: int) -> None:
+def _require_mostly_finite(result: CohortUpdates | None, r: int) -> None:
     """Raise if at least half of the updates are not finite: that is no faulty client, training has diverged."""
     if result is None:
         return
@@ -192,7 +193,7 @@ def _finite(x: Vec) -> bool:
     return not x.is_floating_point() or bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())
 
 
-def _measures(result: ClientUpdates, after: RoundResult) -> dict[str, object]:
+def _measures(result: CohortUpdates, after: RoundResult) -> dict[str, object]:
     return {
         "train_loss": float(np.mean(result.loss)),
         "train_accuracy": float(np.mean(result.accuracy)),
@@ -201,7 +202,7 @@ def _measures(result: ClientUpdates, after: RoundResult) -> dict[str, object]:
     }
 
 
-def _listed(result: ClientUpdates, after: RoundResult) -> dict[str, object]:
+def _listed(result: CohortUpdates, after: RoundResult) -> dict[str, object]:
     """Who took part and how much each counted, to six digits; nothing of a large cohort."""
     if len(result.ids) > LISTED_CLIENTS:
         return {}

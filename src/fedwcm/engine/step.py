@@ -27,7 +27,8 @@ def local_step(method: Method, c: State, ctx: Context, optimizer: Optimizer) -> 
     """Return the implementation of this round's steps."""
     affine = trace_direction(method, c, ctx)
     if affine is not None and optimizer.plain:
-        return partial(_fused_step, affine, AffineStep.along(affine, ctx.lr, optimizer.weight_decay))
+        step = AffineStep.along(affine, ctx.lr, ctx.common_lr, optimizer.weight_decay)
+        return partial(_fused_step, affine, step)
     direction: Direction = method.direction
     if affine is not None:
         direction = partial(_affine_direction, affine, BlockDirection.of(affine))

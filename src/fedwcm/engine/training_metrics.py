@@ -7,6 +7,7 @@ layer.
 from itertools import groupby
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,11 +28,11 @@ class Step(NamedTuple):
 
 
 class TrainingMetrics:
-    """Sums over steps; the active clients of a step are the first of the block."""
+    """Sums over steps, on the device; the active clients of a step are the first of the block."""
 
     def __init__(self, clients: int) -> None:
-        self._loss = torch.zeros(clients, dtype=torch.float64)
-        self._accuracy = torch.zeros(clients, dtype=torch.float64)
+        self._clients = clients
+        self._sums: list[Tensor] = []
         self._waiting: list[Step] = []
         self._held = 0
 
@@ -43,9 +44,17 @@ class TrainingMetrics:
             self._count()
 
     def means(self, steps: Ints) -> tuple[Floats, Floats]:
-        """Return the mean loss and accuracy of each client over its number of steps."""
+        """Return the mean loss and accuracy of each client over its number of steps.
+
+        The device is read here, once: at every step it would have to finish its work first.
+        """
         self._count()
-        return self._loss.numpy() / steps, self._accuracy.numpy() / steps
+        totals = np.zeros((2, self._clients))
+        if self._sums:
+            widths = np.cumsum([sums.shape[1] for sums in self._sums])
+            for sums in np.split(torch.cat(self._sums, dim=1).cpu().double().numpy(), widths[:-1], axis=1):
+                totals[:, : sums.shape[1]] += sums
+        return totals[0] / steps, totals[1] / steps
 
     def _count(self) -> None:
         for _, group in groupby(self._waiting, lambda step: (step.logits.shape, step.weight is None)):
@@ -53,6 +62,6 @@ class TrainingMetrics:
             weight = None if weights[0] is None else torch.stack(weights)
             loss = torch.stack(losses)
             hits = torch.stack(logits).argmax(dim=-1) == torch.stack(labels)
-            self._loss[: loss.shape[1]] += loss.sum(dim=0).cpu()
-            self._accuracy[: loss.shape[1]] += mean_over(hits.to(loss.dtype), weight).sum(dim=0).cpu()
+            accuracy = mean_over(hits.to(loss.dtype), weight)
+            self._sums.append(torch.stack([loss.sum(dim=0), accuracy.sum(dim=0)]))
         self._waiting, self._held = [], 0

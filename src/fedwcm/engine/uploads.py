@@ -1,6 +1,7 @@
 """Sums over the clients' uploads: with the method's weights, or robust against faulty clients."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -8,8 +9,25 @@ from torch import Tensor
 
 from fedwcm.core.method import Method
 from fedwcm.core.mixins import ClientStatistics, TwoPhase
-from fedwcm.core.types import Clients, Floats, Ints, State, Uploads, Vec
+from fedwcm.core.types import Clients, Floats, Ints, State, Uploads, Vec, bytes_of
 from fedwcm.engine.aggregation import Aggregation
+
+
+class ClientUploads(Uploads, Protocol):
+    """The uploads of a phase, in the order of the clients' ids, wherever they are held."""
+
+    @property
+    def bytes(self) -> int:
+        """What the clients have sent."""
+        ...
+
+    def norms(self, key: str) -> Floats:
+        """Return the norm of each client's upload."""
+        ...
+
+    def table(self, key: str) -> Tensor:
+        """Return all uploads, a row for each client: what a sum does not need, and a median does."""
+        ...
 
 
 def keeps_client_state(method: Method, x: Vec) -> bool:
@@ -35,20 +53,17 @@ def require_possible(aggregation: Aggregation, method: Method, keeps_client_stat
         raise ValueError(f"{option} is not possible with the method {method.name}: {reason}")
 
 
-def receive(aggregation: Aggregation, rows: State) -> tuple[Uploads, int]:
+def receive(aggregation: Aggregation, uploads: ClientUploads) -> tuple[Uploads, int]:
     """Return the uploads of a round, and the number of increments that were scaled down."""
     clipped = 0
     if aggregation.max_norm is not None:
-        norms = torch.linalg.vector_norm(rows["delta"], dim=-1, keepdim=True)
+        norms = uploads.norms("delta")
         clipped = int((norms > aggregation.max_norm).sum())
         if clipped:
-            rows = {
-                **rows,
-                "delta": rows["delta"] * (aggregation.max_norm / norms.clamp(min=aggregation.max_norm)),
-            }
+            uploads = ScaledIncrements(uploads, aggregation.max_norm / np.maximum(norms, aggregation.max_norm))
     if aggregation.rule == "mean":
-        return UploadRows(rows), clipped
-    return RobustRows(rows, 0.5 if aggregation.rule == "median" else aggregation.trim), clipped
+        return uploads, clipped
+    return RobustUploads(uploads, 0.5 if aggregation.rule == "median" else aggregation.trim), clipped
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +72,16 @@ class UploadRows:
 
     rows: State
 
+    @property
+    def bytes(self) -> int:
+        return bytes_of(self.rows)
+
+    def norms(self, key: str) -> Floats:
+        return row_norms(self.rows[key])
+
+    def table(self, key: str) -> Tensor:
+        return self.rows[key]
+
     def sum(self, key: str, weights: Floats) -> Tensor:
         rows = self.rows[key]
         table = torch.as_tensor(weights, dtype=rows.dtype, device=rows.device)
@@ -64,16 +89,48 @@ class UploadRows:
 
 
 @dataclass(frozen=True, eq=False)
-class RobustRows:
+class ScaledIncrements:
+    """Uploads whose increments are scaled by a factor of each client's own."""
+
+    uploads: ClientUploads
+    factors: Floats
+
+    @property
+    def bytes(self) -> int:
+        return self.uploads.bytes
+
+    def norms(self, key: str) -> Floats:
+        return self.uploads.norms(key) * self._factors(key)
+
+    def table(self, key: str) -> Tensor:
+        rows = self.uploads.table(key)
+        factors = torch.as_tensor(self._factors(key), dtype=rows.dtype, device=rows.device)
+        return rows * factors.view(-1, *[1] * (rows.dim() - 1))
+
+    def sum(self, key: str, weights: Floats) -> Tensor:
+        return self.uploads.sum(key, weights * self._factors(key))
+
+    def _factors(self, key: str) -> Floats:
+        return self.factors if key == "delta" else np.ones_like(self.factors)
+
+
+@dataclass(frozen=True, eq=False)
+class RobustUploads:
     """Uploads whose weighted mean is replaced by a trimmed mean; a trim of one half is the median."""
 
-    rows: State
+    uploads: ClientUploads
     trim: float
 
     def sum(self, key: str, weights: Floats) -> Tensor:
-        rows = self.rows[key]
+        rows = self.uploads.table(key)
         clients = len(rows)
         drop = min(int(self.trim * clients), (clients - 1) // 2)
         centre = rows.sort(dim=0).values[drop : clients - drop].mean(dim=0)
         total = torch.as_tensor(weights.sum(axis=-1), dtype=rows.dtype, device=rows.device)
         return total.reshape(*total.shape, *[1] * centre.dim()) * centre
+
+
+def row_norms(rows: Tensor) -> Floats:
+    """Return the norm of each row."""
+    norms: Floats = torch.linalg.vector_norm(rows.reshape(len(rows), -1), dim=-1).double().cpu().numpy()
+    return norms

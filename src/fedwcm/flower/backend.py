@@ -14,6 +14,7 @@ from fedwcm.core.batch import Shard
 from fedwcm.core.types import Ints
 from fedwcm.engine.backends.in_process import nobody
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
+from fedwcm.engine.cohort_updates import CohortUpdates
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.engine.store import ClientStore
 from fedwcm.flower.answers import AnswerReader
@@ -48,7 +49,7 @@ class FlowerBackend:
         self._like: dict[Task, ClientUpdates] = {}
         self.store = ClientStore(trainer.population.clients, {"last_used": torch.zeros(1, dtype=torch.int64)})
 
-    def run(self, task: Task, ids: Ints, sent: Broadcast) -> ClientUpdates:
+    def run(self, task: Task, ids: Ints, sent: Broadcast) -> CohortUpdates:
         """Let these clients work; those without a usable answer are left out, with the reason."""
         directory, like = self._directory, self._example(task, sent)
         round_, reader, table = (
@@ -70,7 +71,8 @@ class FlowerBackend:
             LOG.warning("round %d: client %d is left out: %s", round_, client, reason)
         result = table.result()
         _require_some_finite(result, left_out, round_)
-        return replace(self._kept(task, round_, result), left_out={**left_out, **outliers})
+        kept = self._kept(task, round_, result)
+        return CohortUpdates.of(replace(kept, left_out={**left_out, **outliers}))
 
     def close(self) -> None:
         pass

@@ -12,8 +12,9 @@ from flwr.serverapp import Grid
 from fedwcm import __version__
 from fedwcm.config.build import Experiment
 from fedwcm.config.components import Components
+from fedwcm.config.data_options import DataOptions
 from fedwcm.config.model_facts import model_facts
-from fedwcm.config.schema import Component, Config, DataOptions, differences
+from fedwcm.config.schema import Component, Config, differences
 from fedwcm.core.types import Population, State
 from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.client import ClientTrainer

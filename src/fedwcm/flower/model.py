@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from fedwcm.config.device import chosen_device
+from fedwcm.config.device import choose_kernels, chosen_device
 from fedwcm.config.schema import Config
 from fedwcm.core.rng import model_seed
 from fedwcm.engine.network import Network
@@ -22,8 +22,10 @@ def network(model: ModelFactory, config: Config, device: str | None = None) -> N
         module = model()
     if not isinstance(module, nn.Module):
         raise ValueError(f"the model function gives a {type(module).__name__}: it must be a torch.nn.Module")
-    # The server, which trains nothing, may have a device that could not train in it.
-    return Network(module, chosen_device(device or config.run.device), Precision(config.run.precision))
+    place = chosen_device(device or config.run.device)
+    choose_kernels(place)
+    # The precision is not checked: the server, which trains nothing, may have a device that could not train in it.
+    return Network(module, place, Precision(config.run.precision))
 
 
 def architecture(network: Network) -> list[str]:

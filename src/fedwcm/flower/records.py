@@ -36,8 +36,9 @@ def to_arrays(state: State) -> ArrayRecord:
 
 
 def to_tensors(record: ArrayRecord, device: torch.device) -> State:
-    """A record as named tensors."""
-    return {key: torch.from_numpy(array.numpy()).to(device) for key, array in record.items()}
+    """A record as named tensors; single numbers stay on the host, which reads them at every step."""
+    tensors = {key: torch.from_numpy(array.numpy()) for key, array in record.items()}
+    return {key: value.to(device) if value.dim() else value for key, value in tensors.items()}
 
 
 def population_record(population: Population) -> ConfigRecord:

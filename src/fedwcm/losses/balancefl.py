@@ -97,7 +97,7 @@ class BalanceFL(Loss):
         noise, chance = ctx.prepared["noise"], ctx.prepared["chance"]
         ring = (o["position"][:, None] + torch.arange(batch.labels.shape[1], device=noise.device)) % self.draws
         vectors = noise.gather(1, ring[..., None].expand(-1, -1, noise.shape[-1]))
-        counts = torch.as_tensor(ctx.clients.counts, dtype=noise.dtype, device=noise.device)
+        counts = ctx.constant("counts", lambda: ctx.clients.counts)
         share = (counts / counts.amax(dim=1, keepdim=True)).gather(1, batch.labels)
         used = chance.gather(1, ring) < 1.0 - share
         position = (o["position"] + batch.sizes.long()) % self.draws

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -57,8 +56,8 @@ class ClassWeights(Loss):
 
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         losses = cross_entropy(outputs.logits.mT, batch.labels, reduction="none")
-        weights = balancing_weights(class_counts(self.prior, ctx), self.scheme, self.beta)
-        return batch.mean(of_labels(weights, batch.labels, ctx) * losses), o
+        weights = class_weights(self.prior, self.scheme, self.beta, ctx)
+        return batch.mean(of_labels(weights, batch.labels) * losses), o
 
 
 def class_counts(source: CountsOf, ctx: Context) -> Floats:
@@ -79,7 +78,13 @@ def balancing_weights(counts: Floats, scheme: Scheme, beta: float) -> Floats:
     return rows
 
 
-def of_labels(table: Floats, labels: Tensor, ctx: Context) -> Tensor:
+def class_weights(prior: CountsOf, scheme: Scheme, beta: float, ctx: Context) -> Tensor:
+    """Return the weight of each class: one row per client, or a single row for all clients."""
+    return ctx.constant(
+        ("class weights", prior, scheme, beta), lambda: balancing_weights(class_counts(prior, ctx), scheme, beta)
+    )
+
+
+def of_labels(table: Tensor, labels: Tensor) -> Tensor:
     """Return the entries of a table (one column per class) for the labels `(K, b)`."""
-    rows = torch.as_tensor(table, dtype=ctx.x.dtype, device=ctx.x.device)
-    return rows.expand(len(labels), -1).gather(1, labels)
+    return table.expand(len(labels), -1).gather(1, labels)

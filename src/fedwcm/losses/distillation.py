@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
@@ -64,11 +65,21 @@ class Distillation(CrossEntropy):
         loss, o = super().__call__(outputs, batch, o, ctx)
         if not self.alpha:
             return loss, o
-        teacher_logits = self._loaded_teacher.logits[batch.sample_ids.cpu()].to(outputs.logits)
+        teacher_logits = self._logits_like(outputs.logits)[batch.sample_ids]
         teacher = log_softmax(teacher_logits / self.temperature, dim=-1)
         student = log_softmax(outputs.logits / self.temperature, dim=-1)
         divergence = (teacher.exp() * (teacher - student)).sum(dim=-1)
         return loss + self.alpha * self.temperature**2 * batch.mean(divergence), o
+
+    def _logits_like(self, like: Tensor) -> Tensor:
+        """Return the teacher's logits where the model's are: to look them up elsewhere, every step would wait."""
+        if like.device not in self._copies:
+            self._copies[like.device] = self._loaded_teacher.logits.to(like)
+        return self._copies[like.device]
+
+    @cached_property
+    def _copies(self) -> dict[torch.device, Tensor]:
+        return {}
 
     @cached_property
     def _loaded_teacher(self) -> Teacher:

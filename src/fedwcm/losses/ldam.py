@@ -30,7 +30,7 @@ from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.checks import require
 from fedwcm.core.loss import Loss
 from fedwcm.core.types import Context, Floats, State
-from fedwcm.losses.class_weights import CountsOf, balancing_weights, class_counts, of_labels
+from fedwcm.losses.class_weights import CountsOf, class_counts, class_weights, of_labels
 from fedwcm.losses.feature_norm import inverse_feature_norm
 
 
@@ -71,16 +71,18 @@ class LDAM(Loss):
         return True
 
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
-        counts = class_counts(self.prior, ctx)
         logits = outputs.logits
         if self.normalize:
             logits = logits * inverse_feature_norm(outputs.features, self.name)
-        margin = of_labels(margins(counts, self.max_margin), batch.labels, ctx)
+        table = ctx.constant(
+            ("margins", self.prior, self.max_margin),
+            lambda: margins(class_counts(self.prior, ctx), self.max_margin),
+        )
+        margin = of_labels(table, batch.labels)
         logits = logits - margin[..., None] * one_hot(batch.labels, logits.shape[-1])
         losses = cross_entropy(self.scale * logits.mT, batch.labels, reduction="none")
         if ctx.round >= self.drw * ctx.population.rounds:
-            weights = balancing_weights(counts, "effective", self.beta)
-            losses = of_labels(weights, batch.labels, ctx) * losses
+            losses = of_labels(class_weights(self.prior, "effective", self.beta, ctx), batch.labels) * losses
         return batch.mean(losses), o
 
 

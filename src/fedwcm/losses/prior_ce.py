@@ -24,7 +24,6 @@ number: the predicted class does not depend on `normalize`. Departures: none.
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from fedwcm.balance import ABSENT, prior_shift
@@ -76,5 +75,7 @@ class PriorCE(ExplicitLoss):
     def _shift(self, ctx: Context) -> Tensor:
         """Return what is added to the logits, `(K, 1, C)`, or `(1, 1, C)` for all clients."""
         absent = ABSENT if self.prior == "global" else 0.0
-        shift = prior_shift(class_counts(self.prior, ctx), ctx.population.target, self.tau, absent)
-        return torch.as_tensor(shift[:, None], dtype=ctx.x.dtype, device=ctx.x.device)
+        return ctx.constant(
+            ("prior shift", self.prior, self.tau),
+            lambda: prior_shift(class_counts(self.prior, ctx), ctx.population.target, self.tau, absent)[:, None],
+        )

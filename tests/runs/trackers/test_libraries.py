@@ -17,6 +17,7 @@ from fedwcm.engine.rounds import DivergedError
 from fedwcm.runs.records import RoundRecord
 from fedwcm.runs.trackers.confusion_image import DARK, MOST_LABELLED, confusion_image
 from fedwcm.runs.trackers.tensorboard import tag_of
+from fedwcm.runs.trackers.tracking import views
 
 NAMES = [name for name in ("tensorboard", "mlflow", "wandb") if find_spec(name) is not None]
 SMALL = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 1, "batch_size": 10, "rounds": 5}
@@ -122,9 +123,13 @@ def mlflow_client(folder: Path) -> tuple[Any, str]:
 @pytest.mark.slow
 def test_mlflow_holds_one_run_with_options_rounds_and_summary(in_mlflow: fedwcm.Result) -> None:
     folder = folder_of(in_mlflow, "mlflow")
-    client, _ = mlflow_client(folder)
-    experiment = client.get_experiment_by_name("fedwcm")
+    client, uri = mlflow_client(folder)
+    (experiment,) = client.search_experiments()  # no empty one beside it
+    assert experiment.name == "fedwcm"
     (run,) = client.search_runs([experiment.experiment_id])
+    (said,) = views(["mlflow"], folder).values()
+    assert f"--backend-store-uri '{uri}'" in said
+    assert f"#/experiments/{experiment.experiment_id}/runs/{run.info.run_id}/" in said
     assert (run.info.status, run.info.run_name) == ("FINISHED", "run")
     assert run.data.params["method.name"] == "fedwcm"
     assert run.data.params["run.rounds"] == "5"
@@ -142,12 +147,16 @@ def test_mlflow_writes_to_the_server_that_its_own_variable_names_and_says_that_a
 ) -> None:
     client, uri = mlflow_client(folder_of(in_mlflow, "mlflow"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
     out = tmp_path / "elsewhere"
     with pytest.raises(DivergedError):
         fedwcm.run("fedavg", track="mlflow", out=out, **{**SMALL, "rounds": 9, "lr": 1e18})
     run = client.get_run((out / "mlruns" / "run-id").read_text().strip())
     assert run.info.status == "FAILED"
     assert "NaN" in run.data.tags["diverged"]
+    assert client.get_experiment(run.info.experiment_id).name == "mine"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://host.example:5000/")
+    assert views(["mlflow"], out)["mlflow"].startswith("https://host.example:5000/#/experiments/")
     assert not (out / "mlruns" / "mlflow.db").exists()
 
 

@@ -18,6 +18,7 @@ from fedwcm.runs.records import RoundRecord, Summary
 from fedwcm.runs.scalars import scalars_of
 from fedwcm.runs.trackers import TRACKERS, tracking, worker
 from fedwcm.runs.trackers.protocol import TrackedRun, Tracker, remembered
+from fedwcm.runs.trackers.tracking import views
 from fedwcm.runs.trackers.worker import TrackerWarning
 from tests.records import timeless
 
@@ -182,6 +183,7 @@ def test_the_command_line_takes_several_and_lists_them(tmp_path: Path, capsys: p
     command = ["run", "--dataset", "digits", "--clients", "10", "--epochs", "1", "--rounds", "1", "--quiet"]
     assert main([*command, "--track", "diary,other", "--out", str(tmp_path / "run")]) == 0
     assert Diary.heard == Other.heard != []
+    assert views(["diary", "tensorboard"], tmp_path) == {"tensorboard": f"tensorboard --logdir {tmp_path}"}
     assert main(["list", "trackers"]) == 0
     assert {"mlflow", "tensorboard", "wandb"} <= {line.split()[0] for line in capsys.readouterr().out.splitlines()}
 

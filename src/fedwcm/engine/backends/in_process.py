@@ -12,16 +12,31 @@ from torch import Tensor
 from fedwcm.core.batch import Shard
 from fedwcm.core.types import Floats, Ints, State
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
+from fedwcm.engine.cohort_updates import CohortUpdates
 from fedwcm.engine.federation import Federation
-from fedwcm.engine.store import ClientStore
 
 
 class Backend(Protocol):
     """Runs clients that were asked; the result has a row for each that answered, by ascending id."""
 
-    def run(self, task: Task, ids: Ints, sent: Broadcast) -> ClientUpdates: ...
+    def run(self, task: Task, ids: Ints, sent: Broadcast) -> CohortUpdates: ...
 
     def close(self) -> None: ...
+
+
+class StateStore(Protocol):
+    """Where the state of clients is read before they train, and staged afterwards."""
+
+    @property
+    def keeps_anything(self) -> bool: ...
+
+    def has(self, ids: Ints) -> NDArray[np.bool_]: ...
+
+    def read(self, ids: Ints, device: torch.device) -> State: ...
+
+    def reserve(self, ids: Ints) -> None: ...
+
+    def stage(self, ids: Ints, state: State) -> None: ...
 
 
 NOT_FINITE = "its update has a NaN or an infinity"
@@ -39,19 +54,19 @@ class InProcess:
         self,
         trainer: ClientTrainer,
         federation: Federation,
-        store: ClientStore,
+        store: StateStore,
         block: int,
         reject_nonfinite: bool = True,
     ) -> None:
         self.trainer, self.federation, self.store, self.block = trainer, federation, store, block
         self.reject_nonfinite = reject_nonfinite
 
-    def run(self, task: Task, ids: Ints, sent: Broadcast) -> ClientUpdates:
+    def run(self, task: Task, ids: Ints, sent: Broadcast) -> CohortUpdates:
         collector = BlockCollector(ids)
         self.store.reserve(ids)
         for block in self.blocks(ids):
             collector.put(self.run_block(task, block, sent))
-        return collector.result()
+        return CohortUpdates.of(collector.result())
 
     def run_block(self, task: Task, block: Ints, sent: Broadcast) -> ClientUpdates:
         """Let one block of clients work, longest first, and stage their state."""

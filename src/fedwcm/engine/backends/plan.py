@@ -16,7 +16,7 @@ from fedwcm.engine.fast.linear_layers import linear_layers
 from fedwcm.engine.forward import Forward, SequentialForward
 from fedwcm.engine.network import Network
 
-BackendName = Literal["auto", "sequential", "vectorized", "parallel"]
+BackendName = Literal["auto", "sequential", "vectorized", "parallel", "ray"]
 
 STACK_BELOW = 2**16
 """Model size up to which stacked clients are faster than one at a time: calls then cost more than arithmetic.
@@ -50,6 +50,8 @@ class ExecutionPlan:
 
         With stacked clients or workers, more than one thread would only cause waiting.
         """
+        if self.name == "ray":  # training is elsewhere
+            return None
         return 1 if self.stacked or self.workers > 1 else None
 
     def forward(self, network: Network) -> Forward:
@@ -77,9 +79,11 @@ def choose(
     if name == "vectorized":
         allowed = f"auto, sequential or parallel: models of this network cannot be stacked ({problem})"
         require(not problem, "run.backend", name, allowed)
-        return ExecutionPlan(name, _block(network, cohort), 1, stacked=True)
+        return ExecutionPlan(name, stacked_block(network, cohort), 1, stacked=True)
+    if name == "ray":  # in blocks for as many workers as the cluster turns out to have
+        return ExecutionPlan(name, 1, 1, stacked, note)
     require(_forkable(network), "run.backend", name, "another backend: processes need fork and a CPU")
-    return ExecutionPlan(name, _block(network, -(-cohort // cores)) if stacked else 1, cores, stacked, note)
+    return ExecutionPlan(name, stacked_block(network, -(-cohort // cores)) if stacked else 1, cores, stacked, note)
 
 
 def _stacking(name: BackendName, network: Network, sample: Tensor | None) -> tuple[bool, str]:
@@ -104,7 +108,7 @@ def threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _block(network: Network, clients: int) -> int:
+def stacked_block(network: Network, clients: int) -> int:
     """Return the number of clients per block: blocks of equal size, small enough for the cache."""
     blocks = -(-clients // max(1, BLOCK_FLOATS // network.size))
     return -(-clients // blocks)

@@ -17,7 +17,8 @@ from fedwcm.engine.backends.errors import WorkerDiedError, WorkerError
 from fedwcm.engine.backends.in_process import BlockCollector, InProcess
 from fedwcm.engine.backends.shared_memory import Outbox
 from fedwcm.engine.backends.worker import MESSAGE, Announcement, Worker, clients
-from fedwcm.engine.client import Broadcast, ClientUpdates, Task
+from fedwcm.engine.client import Broadcast, Task
+from fedwcm.engine.cohort_updates import CohortUpdates
 
 ATTEMPTS = 3
 """Deaths of workers over one block of clients after which it is given up."""
@@ -39,7 +40,7 @@ class Processes:
         for _ in range(workers):
             self._workers.append(Worker(inner, self._workers))
 
-    def run(self, task: Task, ids: Ints, sent: Broadcast) -> ClientUpdates:
+    def run(self, task: Task, ids: Ints, sent: Broadcast) -> CohortUpdates:
         self._inner.store.reserve(ids)
         layout = self._outbox.write({"x": sent.x, "buffers": sent.buffers, **_prefixed(sent.message)})
         announcement = Announcement(sent.round, sent.base_lr, layout)
@@ -67,7 +68,7 @@ class Processes:
                 except WorkerDiedError as death:
                     idle.append(self._replaced(worker, death, block, sent.round, deaths))
                     waiting.appendleft(block)
-        return collector.result()
+        return CohortUpdates.of(collector.result())
 
     def _replaced(
         self, dead: Worker, death: WorkerDiedError, block: Ints, round_: int, deaths: Counter[tuple[int, ...]]

@@ -80,11 +80,13 @@ class AffineStep:
     offset: Tensor | None
 
     @classmethod
-    def along(cls, direction: AffineDirection, lr: Tensor, decay: float) -> Self:
-        """Return the step along a direction, at learning rates `(K, 1)` and with this weight decay."""
-        # If terms and rates are the same for all clients, one vector serves all and stays in the cache.
-        same = bool((lr == lr[0]).all())
-        offset = direction.shift(-float(lr[0]) if same else -lr)
+    def along(cls, direction: AffineDirection, lr: Tensor, common_lr: float | None, decay: float) -> Self:
+        """Return the step along a direction, at learning rates `(K, 1)` and with this weight decay.
+
+        If terms and rates are the same for all clients, one vector serves all and stays in the cache. `common_lr`
+        is that rate: to read it from `lr`, a device would have to finish its work first.
+        """
+        offset = direction.shift(-lr if common_lr is None else -common_lr)
         pull = direction.pull + decay
         no_pull = not isinstance(pull, Tensor) and not pull
         return cls(-lr * direction.scale, None if no_pull else 1.0 - lr * pull, offset)

@@ -5,6 +5,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedwcm.runs.records import Summary
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 EXPERIMENT = "fedwcm"
+"""The experiment of all runs of this package, unless MLFLOW_EXPERIMENT_NAME names another."""
+
+DEFAULT_ID, DEFAULT_NAME = "0", "Default"
+"""The experiment that MLflow makes in every new database."""
+
+PAGE = "#/experiments/{}/runs/{}/model-metrics?workflowType=machine_learning"
+"""A run's curves. By itself, MLflow opens on a page about language models, which is empty."""
+
 METRICS_AT_ONCE, PARAMETERS_AT_ONCE = 1000, 100
 """Limits of MLflow for one call."""
 
@@ -35,15 +44,18 @@ class MLflow(Tracker):
         from mlflow.entities import Param
 
         logging.getLogger("mlflow").setLevel(logging.WARNING)  # it logs every table of a new database
-        local = (run.folder / "mlruns").resolve()
+        local = _local(run.folder)
         local.mkdir(exist_ok=True)
-        client = MlflowClient(tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{local}/mlflow.db")
+        client = MlflowClient(tracking_uri=_server() or _database(run.folder))
 
         def create() -> str:
-            return str(client.create_run(_experiment(client), run_name=run.name).info.run_id)
+            experiment = _experiment(client, is_own=not _server())
+            return str(client.create_run(experiment, run_name=run.name).info.run_id)
 
         self._client = client
         self._run, new = remembered(local / "run-id", create)
+        experiment = client.get_run(self._run).info.experiment_id
+        (local / "page").write_text(f"{PAGE.format(experiment, self._run)}\n", encoding="utf-8")
         if not new:
             client.update_run(self._run, status="RUNNING")
             return
@@ -73,11 +85,51 @@ class MLflow(Tracker):
         if self._client is not None and self._run:
             self._client.set_terminated(self._run, status=self._ending)
 
+    def view(self, folder: Path) -> str | None:
+        file = _local(folder) / "page"
+        if not file.exists():
+            return None
+        page, server = file.read_text(encoding="utf-8").strip(), _server()
+        if server is not None and server.startswith("http"):
+            return f"{server.rstrip('/')}/{page}"
+        store = server or _database(folder)
+        return f"mlflow ui --backend-store-uri '{store}', then open 'http://127.0.0.1:5000/{page}'"
 
-def _experiment(client: "MlflowClient") -> str:
-    """The experiment that all runs of this package belong to."""
-    found = client.get_experiment_by_name(EXPERIMENT)
-    return str(found.experiment_id if found is not None else client.create_experiment(EXPERIMENT))
+
+def _local(folder: Path) -> Path:
+    return (folder / "mlruns").resolve()
+
+
+def _database(folder: Path) -> str:
+    return f"sqlite:///{_local(folder)}/mlflow.db"
+
+
+def _server() -> str | None:
+    """The store that the user names, if any."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or None
+
+
+def _experiment(client: "MlflowClient", *, is_own: bool) -> str:
+    """The experiment that runs belong to, made if need be.
+
+    In a run's own database it takes the place of MLflow's default, which would stay empty beside it.
+    """
+    from mlflow.exceptions import MlflowException
+
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
+    found = client.get_experiment_by_name(name)
+    if found is not None:
+        return str(found.experiment_id)
+    if is_own and client.get_experiment(DEFAULT_ID).name == DEFAULT_NAME:
+        client.rename_experiment(DEFAULT_ID, name)
+        return DEFAULT_ID
+    try:
+        return str(client.create_experiment(name))
+    except MlflowException:  # another run has just made it
+        found = client.get_experiment_by_name(name)
+        if found is None:
+            raise
+        return str(found.experiment_id)
 
 
 def _allowed(key: str) -> str:

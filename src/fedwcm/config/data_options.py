@@ -1,0 +1,76 @@
+"""Options of the data of a run. Nothing here imports torch."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedwcm.core.checks import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """Which samples to train and test on.
+
+    Args:
+        dataset: a name (`fedwcm list datasets`), a table (`.csv`, `.tsv`, `.jsonl`, `.parquet`), a `.npz` file, a
+            folder of images or of `.npy` files, or `hub:ID`.
+        data_dir: folder to search first for named data sets.
+        shared: workers of the `ray` backend read the data themselves, by the same path, instead of being sent it.
+        label: label column of a table.
+        client: column with the client of each row, which defines the natural partition; for a folder of images,
+            `folder` (CLIENT/CLASS/*) or a table with the columns `file` and `client`.
+        split: column that contains `train`, `val` or `test`.
+        features: names or patterns (`pixel_*`) of the columns to use; by default all.
+        drop: names or patterns of columns to leave out.
+        impute: `median` fills in missing values, which are an error otherwise (`none`).
+        encoding: encoding of a text file, such as `latin-1`; by default utf-8.
+        image_size: side of the square that images are resized to; `none` for unchanged images, all of one size.
+        normalize: `standard` (by mean and standard deviation of the training samples), `none`, `[mean, std]`, or
+            `auto`: integers stay unchanged for a model with an embedding, everything else is `standard`.
+        test_fraction: share of each class held out for testing if the data has no test set.
+        test_clients: hold out whole clients for testing instead: their share, or their names. For data with
+            clients of its own and no test set.
+        val_fraction: share of each class of the training data held out for validation (to select a round or a
+            learning rate) if the data has no validation set.
+        imbalance: size of the rarest class over that of the most frequent, obtained by dropping samples; `none`
+            keeps the data as it is. `auto` is 0.1 for named data sets and `none` for your own.
+        profile: `exponential` or `step` decay of the class sizes.
+        n_max: samples of the most frequent class; by default as many as the data allow.
+        augment: flip and crop images at random.
+        crop_padding: pixels that `augment` adds on every side before it crops.
+    """
+
+    dataset: str = "digits"
+    data_dir: str | None = None
+    shared: bool = False
+    label: str | None = None
+    client: str | None = None
+    split: str | None = None
+    features: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    impute: Literal["median"] | None = None
+    encoding: str | None = None
+    image_size: int | None = None
+    normalize: Literal["auto", "standard", "none"] | tuple[float, ...] | tuple[tuple[float, ...], ...] = "auto"
+    test_fraction: float = 0.2
+    test_clients: float | tuple[str, ...] | tuple[int, ...] | None = None
+    val_fraction: float = 0.0
+    imbalance: float | Literal["auto", "none"] = "auto"
+    profile: Literal["exponential", "step"] = "exponential"
+    n_max: int | None = None
+    augment: bool = False
+    crop_padding: int = 4
+
+    def __post_init__(self) -> None:
+        require(0 <= self.val_fraction < 1, "val_fraction", self.val_fraction, "in [0, 1)")
+        require(self.crop_padding >= 0, "crop_padding", self.crop_padding, "non-negative")
+        require(
+            isinstance(self.imbalance, str) or 0 < self.imbalance <= 1,
+            "imbalance",
+            self.imbalance,
+            "in (0, 1], auto or none",
+        )
+
+    @property
+    def title(self) -> str:
+        """The name of the data: for an object, its name without the digest."""
+        return self.dataset.removeprefix("object:").partition("#")[0]

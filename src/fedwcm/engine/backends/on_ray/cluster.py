@@ -1,0 +1,90 @@
+"""The connection to a Ray cluster: one that is there, or a local one that begins and ends with its use."""
+
+import logging
+import math
+import os
+import signal
+import threading
+from types import TracebackType
+from typing import Any
+
+from fedwcm.core.checks import require
+
+try:
+    import ray
+except ImportError:
+    raise ImportError("run.backend = 'ray' needs Ray: pip install 'fedwcm[ray]'") from None
+
+LOCAL = "local"
+
+
+class Cluster:
+    """The cluster of this process. Whoever opened the connection closes it; others use it meanwhile.
+
+    Args:
+        address: of a cluster; None for the one that `RAY_ADDRESS` names or, if it names none, a local one.
+        cores: of a local cluster; 0 for those of this machine.
+    """
+
+    def __init__(self, address: str | None, cores: int = 0) -> None:
+        self._opened = not ray.is_initialized()
+        if not self._opened:
+            return
+        chosen = address or os.environ.get("RAY_ADDRESS") or LOCAL
+        local: dict[str, Any] = {"num_cpus": cores or None, "include_dashboard": False} if chosen == LOCAL else {}
+        for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):  # both speak up otherwise
+            os.environ.setdefault(name, "0")
+        with _SignalHandlers():
+            try:
+                ray.init(
+                    chosen, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False, **local
+                )
+            except (ConnectionError, ValueError) as error:
+                allowed = f"the address of a Ray cluster, or none for a local one ({error})"
+                require(False, "run.ray_address", chosen, allowed)
+
+    def close(self) -> None:
+        """Close the connection if this object opened it; a local cluster ends."""
+        if self._opened:
+            self._opened = False
+            with _SignalHandlers():
+                ray.shutdown()
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def room_for(gpus: float) -> int:
+    """Return how many workers the cluster has room for: one per core or, with a share of a GPU, per share."""
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]
+    resources = [node["Resources"] for node in nodes if node["Alive"]]
+    if gpus:
+        return sum(_shares(each.get("GPU", 0.0), gpus) for each in resources)
+    return sum(int(each.get("CPU", 0.0)) for each in resources)
+
+
+def _shares(gpus: float, share: float) -> int:
+    """Return how many workers fit on a node's GPUs: a worker does not have parts of two."""
+    if share >= 1:
+        return int(gpus // share)
+    return int(gpus) * math.floor(1 / share + 1e-9)
+
+
+class _SignalHandlers:
+    """Puts the signal handlers back that Ray replaces."""
+
+    def __enter__(self) -> None:
+        main = threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGINT, signal.SIGTERM) if main else ()
+        self._before = {number: signal.getsignal(number) for number in numbers}
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

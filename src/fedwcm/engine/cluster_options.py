@@ -1,0 +1,23 @@
+"""Options of a cluster. Nothing here imports Ray or torch."""
+
+from dataclasses import dataclass
+
+from fedwcm.core.checks import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions:
+    """Where and how the `ray` backend runs.
+
+    Args:
+        ray_address: address of a Ray cluster; by default the one that `RAY_ADDRESS` names or, if it names none, a
+            local one that the command starts and stops.
+        worker_gpus: share of a GPU for each worker of the `ray` backend; 0 for a CPU core each.
+    """
+
+    ray_address: str | None = None
+    worker_gpus: float = 0.0
+
+    def __post_init__(self) -> None:
+        share = self.worker_gpus
+        require(0 <= share <= 1 or share == int(share), "worker_gpus", share, "in [0, 1], or a whole number")
