@@ -37,3 +37,8 @@ def test_several_clients_hold_keys_and_the_distribution_is_the_same(monkeypatch:
     clear = fedwcm.run(method, **RUN)  # type: ignore[arg-type]
     assert seen == [2]
     assert encrypted.history[-1].test_loss == clear.history[-1].test_loss
+    cost = encrypted.summary.encryption
+    assert cost is not None
+    assert cost["clients"] == sum(1 for _ in fedwcm.partition(config=encrypted.config).counts)
+    assert min(cost.values()) > 0
+    assert clear.summary.encryption is None

@@ -87,8 +87,10 @@ def test_the_commands_say_before_and_after(folder: Path, capsys: pytest.CaptureF
     assert f"fine-tuned by {PEOPLE} clients (2 epochs, layers: head)" in said
     assert "client worst decile" in said
     out = folder.parent / "again"
-    given = ["run", "--config", str(folder / "config.toml"), "--no-report", "--personalize", "epochs=1"]
+    given = ["run", "--config", str(folder / "config.toml"), "--personalize", "epochs=1"]
     assert main([*given, "--out", str(out)]) == 0
+    assert "Each client before and after fine-tuning" in (out / "report.html").read_text("utf-8")
+    given.append("--no-report")
     assert set(json.loads((out / "personalized.json").read_text())["client_accuracy"]) == set(DATA["client"])
     capsys.readouterr()
     assert main(["evaluate", str(folder), "--personalize", "epochs=2,layers=head", "--json"]) == 0

@@ -9,15 +9,18 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.console import Console
 
 import fedwcm
 from fedwcm.cli import main
+from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.live import MetricsFollower
-from fedwcm.runs.records import RoundRecord, Summary
+from fedwcm.runs.records import RoundRecord, SplitRecord, Summary
 from fedwcm.watch.follow import SILENCE, Snapshot, Watch, WatchedRun
 from fedwcm.watch.formatting import bar, duration, sparkline
 from fedwcm.watch.frame import frame, status
@@ -160,6 +163,19 @@ def test_few_runs_have_panels_with_classes_and_many_a_row_each() -> None:
     assert "accuracy by class" not in many
     assert many.count("4/10") == 9
     assert "9 runs: 9 running" in many
+
+
+def test_classes_are_called_by_their_names(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", rounds=4, done=2)
+    assert "0     0.900" in shown(Watch([folder]).look())
+    watch = Watch([folder])
+    assert watch.look().runs[0].classes == ()
+    names = ("a cat that has many words", "犬", "owl")
+    RunFolder(folder).write_split(SplitRecord.of(np.ones((2, 3), dtype=int), names))
+    text = shown(watch.look())
+    assert "a cat that ha…  0.900" in text
+    assert "owl             0.100" in text
+    assert all(cell_len(line) <= 100 for line in text.splitlines())
 
 
 def test_a_frame_fits_the_terminal() -> None:

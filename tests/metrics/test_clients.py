@@ -29,6 +29,8 @@ def test_own_samples_are_counted_for_their_owner() -> None:
 def test_by_classes_a_client_like_the_test_data_has_its_accuracy_and_one_of_a_class_that_of_the_class() -> None:
     like_all, per_class = np.bincount(TRUE), np.diag(TESTED.confusion) / TESTED.confusion.sum(axis=1)
     measured = ByOwnClasses(np.array([like_all, [0, 5, 0], [0, 0, 0]]))(TESTED)
+    assert ByOwnClasses(np.eye(2, 3, dtype=int)).names == ("0", "1")
+    assert ByOwnClasses(np.eye(2, 3, dtype=int), ("Anna", "Eve")).names == ("Anna", "Eve")
     assert measured[0] == pytest.approx((TRUE == PREDICTED).mean())
     assert measured[1] == pytest.approx(per_class[1])
     assert np.isnan(measured[2])
@@ -72,7 +74,9 @@ def test_a_run_names_its_clients_in_summary_table_and_report(held_out: list[str]
     assert measured.client_accuracy == summary.client_accuracy
     assert RunFolder(tmp_path).summary() == summary
     content = report_content(load_runs([tmp_path]), 100)
-    assert {"clients", "client-accuracy"} <= {figure.key for figure in content.figures}
+    drawn, constant = {figure.key for figure in content.figures}, " ".join(content.notes)
+    assert "client-accuracy" in drawn
+    assert ("clients" in drawn) != ("“Accuracy of the clients”" in constant)
     assert "worst decile" in {label for label, _, _ in content.tiles}
 
 

@@ -1,5 +1,6 @@
 """Axes, styles and figures without news: what a diverged run must not do to the others, and what is not drawn."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -39,6 +40,12 @@ def test_a_run_that_diverges_alone_shows_where_it_was_before() -> None:
     drawn = figure(DIVERGED, [1.5, 1.4, 3.0, 60.0, 1e4, 1e9, 1e19, 1e30], by_method=False)
     assert visible_top(drawn, drawn.curves) == 4.0
     assert set(off_scale(drawn)) == {"m0", "m1"}
+
+
+def test_one_loss_of_a_run_does_not_flatten_the_other() -> None:
+    training = [1e10, 9.0, 3e11, 8.0]
+    same = replace(figure([25.0, 12.0, 30.0, 12.0], training, by_method=False), comparable=True)
+    assert visible_top(same, same.curves) == 30.0
 
 
 def test_bands_of_a_method_with_one_diverged_seed_stay_within() -> None:

@@ -11,8 +11,8 @@ from fedwcm.reports.figures import Bars, Curves, Figure, Heatmap, Scatter, thinn
 from fedwcm.reports.load import load_runs
 from fedwcm.reports.report import ReportContent, report_content
 from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.records import SplitRecord
-from tests.reports.folders import CLASSES, write_comparison, write_run
+from fedwcm.runs.records import PersonalizationRecord, SplitRecord, Summary, outcome_of
+from tests.reports.folders import CLASSES, write_comparison, write_diverging_losses, write_run
 
 
 def told(*folders: Path, limit: int = 200) -> ReportContent:
@@ -279,3 +279,96 @@ def test_an_unbalanced_test_set_is_said_with_the_mean_over_its_classes(tmp_path:
     folder.write_summary(replace(summary, confusion=(tuple(5 * n for n in first), *others)))
     (said,) = [note for note in told(path).notes if "unbalanced" in note]
     assert f"{summary.balanced_accuracy:.3f}" in said
+
+
+def test_encryption_is_said_with_what_it_cost(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", privacy__mode="he")
+    (said,) = [fact for fact in told(path).facts if fact.startswith("Privacy")]
+    assert said == "Privacy: the class counts were added up under homomorphic encryption."
+    folder = RunFolder(path)
+    cost = {"clients": 6, "bytes_up": 600_000, "bytes_down": 1_200_000, "seconds": 0.25}
+    folder.write_summary(replace(folder.summary(), encryption=cost))
+    write_run(tmp_path / "plain", "fedavg")
+    (said,) = [fact for fact in told(path, tmp_path / "plain").facts if fact.startswith("Privacy")]
+    assert said.startswith("Privacy of fedwcm: ")
+    assert "6 clients sent 0.6 MB and received 1.2 MB, in 0.25 s" in said
+    assert not any("Privacy" in fact for fact in told(tmp_path / "plain").facts)
+
+
+def test_clients_are_called_by_their_names(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run")
+    folder = RunFolder(path)
+    split = folder.split()
+    assert split is not None
+    people = ("Anna", "Björn", "Chloé", "Dmitri", "Eve", "Faisal")
+    folder.write_split(replace(split, names=people))
+    drawn = figures(told(path))
+    divided, weighted = drawn["split"], drawn["weights"]
+    assert isinstance(divided, Heatmap)
+    assert isinstance(weighted, Heatmap)
+    assert divided.column_labels == list(people)
+    assert set(weighted.row_labels) <= set(people)
+    every_third = SplitRecord.of(np.ones((9_001, 2), dtype=int), ["a", "b"], [f"n{i}" for i in range(9_001)])
+    assert [every_third.client_name(i) for i in (0, 1, every_third.every)] == ["n0", "1", f"n{every_third.every}"]
+
+
+def test_fine_tuned_clients_have_a_figure_a_number_and_a_column(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run")
+    before, after = {"Anna": 0.7, "Eve": 0.5}, {"Anna": 0.8, "Eve": 0.9}
+    record = PersonalizationRecord(
+        epochs=1,
+        layers="head",
+        lr=0.1,
+        before={"client_mean": 0.6},
+        after={"client_mean": 0.85},
+        client_accuracy_before=before,
+        client_accuracy=after,
+    )
+    folder = RunFolder(path)
+    folder.personalized_file.write_text(json.dumps(record.to_json()))
+    content = told(path)
+    bars = figures(content)["fine-tuned"]
+    assert isinstance(bars, Bars)
+    assert [(bar.name, list(bar.values)) for bar in bars.bars] == [("before", [0.5, 0.7]), ("after", [0.9, 0.8])]
+    assert list(bars.categories) == ["Eve", "Anna"]
+    assert ("fine-tuned", "0.850") in [tile[:2] for tile in content.tiles]
+    write_run(tmp_path / "other", "fedavg")
+    table = told(path, tmp_path / "other").table
+    assert table is not None
+    assert [row.values["personalized"] and row.values["personalized"].mean for row in table.rows] in (
+        [0.85, None],
+        [None, 0.85],
+    )
+
+
+def test_accuracy_on_all_training_data_and_of_clients_is_compared(tmp_path: Path) -> None:
+    out = write_comparison(tmp_path / "c", ("fedavg", "fedwcm"))
+    for path in (out / "runs").iterdir():
+        folder = RunFolder(path)
+        records = [
+            replace(r, client_mean=0.01 * r.round, extra={"train_set_accuracy": 0.05 * r.round})
+            for r in folder.metrics()
+        ]
+        folder.write_metrics(records)
+        accuracy = {"Anna": 0.2, "Eve": 0.1}
+        folder.write_summary(
+            Summary(**{**vars(folder.summary()), **vars(outcome_of(records)), "client_accuracy": accuracy})
+        )
+    content = told(out)
+    drawn = figures(content)
+    assert curves(drawn["train-set-accuracy"])["fedavg"][1] == pytest.approx([0.05 * n for n in range(1, 13)])
+    assert set(curves(drawn["client-mean"])) == {"fedavg", "fedwcm"}
+    bars = drawn["client-accuracy"]
+    assert isinstance(bars, Bars)
+    assert (list(bars.categories), [bar.name for bar in bars.bars]) == (["Eve", "Anna"], ["fedavg", "fedwcm"])
+    assert content.table is not None
+    assert content.table.columns["train_set_accuracy"] == "training set"
+    assert [row.values["train_set_accuracy"].mean for row in content.table.rows] == pytest.approx([0.6, 0.6])  # type: ignore[union-attr]
+
+
+def test_a_loss_out_of_control_is_a_warning(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", "fedavg")
+    write_diverging_losses(path)
+    (said,) = told(path).warnings
+    assert "the test loss ends at 1.7e+31" in said
+    assert "--lr" in said

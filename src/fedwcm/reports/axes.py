@@ -12,13 +12,14 @@ FAR = 4.0
 def upper_limit(figure: Curves) -> float | None:
     """The value above which this figure's values are off scale; None if all are on it.
 
-    The usual value of a curve is its first one if it falls, as a loss does, else its lower quartile. Of compared
-    methods a quarter suffices to set the scale. The curves of one run differ by nature: the largest sets it.
+    The usual value of a curve is its first one if it falls, as a loss does, else its lower quartile. Where curves
+    measure the same, a quarter of them suffices to set the scale; elsewhere the largest sets it.
     """
     usual = sorted(value for curve in figure.curves if (value := _usual(curve)) > 0)
     if not usual or (figure.bounds is not None and figure.bounds[1] is not None):
         return None
-    limit = FAR * max(usual[(len(usual) - 1) // 4] if figure.by_method else usual[-1], figure.mark or 0.0)
+    alike = figure.by_method or figure.comparable
+    limit = FAR * max(usual[(len(usual) - 1) // 4 if alike else -1], figure.mark or 0.0)
     return limit if any(highest(curve) > limit for curve in figure.curves) else None
 
 

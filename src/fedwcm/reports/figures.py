@@ -50,6 +50,7 @@ class Curves(Figure):
         log_x: whether the horizontal axis is logarithmic.
         bounds: the range of possible values; None for no upper limit.
         mark: a reference value, drawn as a horizontal line.
+        comparable: whether the curves measure the same, as those of compared methods do.
     """
 
     kind: ClassVar[str] = "curves"
@@ -61,6 +62,7 @@ class Curves(Figure):
     right_label: str | None = None
     bounds: tuple[float, float | None] | None = None
     mark: float | None = None
+    comparable: bool = False
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,7 @@ OVER_ROUNDS: tuple[tuple[Curves, dict[str, Reader]], ...] = (
             caption="Training loss is the mean over the clients' local steps, before their models are merged.",
             y_label="loss",
             bounds=(0, None),
+            comparable=True,
         ),
         {
             "test": metric("test_loss"),

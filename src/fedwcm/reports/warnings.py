@@ -8,13 +8,17 @@ from fedwcm.reports.text import counted, listed
 
 MOST_WARNINGS = 8
 
+OUT_OF_CONTROL = 1000.0
+"""A test loss that no model has that learns: guessing among 1000 classes has a cross-entropy of 7."""
+
 SMALLER_STEPS = "A smaller learning rate helps: --lr."
 EXACT_NORM = "To avoid it: --set method.momentum_norm=exact."
 
 
 def warnings(groups: Sequence[MethodRuns]) -> list[str]:
-    """Runs that diverged or did not finish, and momentum that grows by itself; one warning for all seeds."""
-    said = [text for group in groups for kind in (_diverged, _unfinished, _growing) for text in kind(group)]
+    """Runs that diverged, exploded or did not finish, and momentum that grows by itself; one for all seeds."""
+    kinds = (_diverged, _unfinished, _growing, _exploded)
+    said = [text for group in groups for kind in kinds for text in kind(group)]
     more = len(said) - MOST_WARNINGS
     return said if more <= 0 else [*said[:MOST_WARNINGS], f"And {more} more of this kind."]
 
@@ -52,6 +56,17 @@ def _growing(group: MethodRuns) -> list[str]:
     return [
         f"{_who(group, runs)}: the gain of the momentum is 1 or more in {where} evaluated rounds: "
         "there it grows by itself, whatever the data." + (f" {EXACT_NORM}" if _is_nominal(group) else "")
+    ]
+
+
+def _exploded(group: MethodRuns) -> list[str]:
+    losses = {run: (run.history[-1].test_loss or 0.0) if run.history else 0.0 for run in group.runs}
+    runs = [run for run, loss in losses.items() if loss > OUT_OF_CONTROL and not run.diverged]
+    if not runs or any(map(_growing_rounds, runs)):  # which was told, with its cause
+        return []
+    largest = max(losses[run] for run in runs)
+    return [
+        f"{_who(group, runs)}: the test loss ends at {largest:.1e}: training is out of control. {SMALLER_STEPS}"
     ]
 
 

@@ -5,7 +5,7 @@
 
 const plots = (() => {
   const { axis, common, least, legend, legendRows, LEGEND_ROW, logTicks, most, number, scale, style, tip } = themes;
-  const { withSpread } = themes;
+  const { ticks, withSpread } = themes;
   const MARKERS_ON_A_CURVE = 8;
   const TOOLTIP_ROWS = 14;
   const CELLS_FOR_CANVAS = 2500;
@@ -24,13 +24,19 @@ const plots = (() => {
     );
     const marks = figure.curves.flatMap((curve, i) => shapes.offScale(curve, limit, span.max, styles[i].colour));
     if (figure.mark !== null) lines[0].markLine = shapes.markLine(figure.mark, theme);
-    const ticks = { axisLabel: { color: theme.faint, hideOverlap: true, formatter: number } };
-    const left = axis(figure.y_label, theme, { type: "value", nameGap: 44, ...ticks, ...span });
+    const labels = (interval) => ({ color: theme.faint, hideOverlap: true, formatter: ticks(interval) });
+    const left = axis(figure.y_label, theme, {
+      type: "value",
+      nameGap: 44,
+      axisLabel: labels(span.interval),
+      ...span,
+    });
+    const spanRight = scaleOf(figure, visible, true, null);
     const right = axis(figure.right_label, theme, {
       type: "value",
       nameGap: 44,
-      ...ticks,
-      ...scaleOf(figure, visible, true, null),
+      axisLabel: labels(spanRight.interval),
+      ...spanRight,
       splitLine: { show: false },
     });
     return {
@@ -254,8 +260,12 @@ const plots = (() => {
         symbol: `path://${style(i, theme).marker}`,
         symbolSize: 11,
         itemStyle: { color: style(i, theme).colour },
-        data: series.x.map((x, j) => ({ value: [x, series.y[j]], label_: series.labels[j] })),
-        label: { show: total <= 30, position: "top", color: theme.ink, formatter: (item) => item.data.label_ },
+        data: series.x.map((x, j) => ({
+          value: [x, series.y[j]],
+          label_: series.labels[j],
+          label: { position: (i + j) % 2 ? "bottom" : "top" }, // neighbours need not share a line
+        })),
+        label: { show: total <= 30, color: theme.ink, formatter: (item) => item.data.label_ },
         labelLayout: { hideOverlap: true, moveOverlap: "shiftY" },
         emphasis: { disabled: true },
       })),

@@ -41,6 +41,15 @@ const themes = (() => {
     return size >= 0.001 && size < 1e5 ? String(Number(value.toPrecision(4))) : power(value);
   }
 
+  /* The labels of an axis: as many digits as its steps need. */
+  function ticks(interval) {
+    const digits = interval ? Math.max(0, Math.ceil(-Math.log10(interval) - 1e-9)) : 4;
+    return (value) => {
+      const size = Math.abs(value);
+      return size >= 1e5 || (size && size < 1e-3) ? power(value) : String(Number(value.toFixed(digits)));
+    };
+  }
+
   /* 3.2×10³¹ */
   function power(value) {
     const [digits, exponent] = value.toExponential(2).split("e");
@@ -103,6 +112,7 @@ const themes = (() => {
   /* Lines that the legend takes. Where the list of methods is beside the plots, it is the legend of all that would
      take more than two; elsewhere all names stand above the plot. */
   function legendRows(figure, names, theme, context, width) {
+    if (!figure.by_method && names.length < 2) return 0; // the title says it
     const listed = figure.by_method && context.many ? names.filter(context.shown) : names;
     const pen = document.createElement("canvas").getContext("2d");
     pen.font = `12px ${theme.font}`;
@@ -184,6 +194,7 @@ const themes = (() => {
     scale,
     style,
     theme,
+    ticks,
     tip,
     withSpread,
   };
