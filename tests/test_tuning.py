@@ -19,9 +19,9 @@ from fedwcm.cli import main
 from fedwcm.config.flags import config_from
 from fedwcm.config.schema import method_settings
 from fedwcm.tuning.report import winner
-from fedwcm.tuning.space import space_from
+from fedwcm.tuning.space import ranges_in, space_from
 from fedwcm.tuning.study import MethodStudy
-from fedwcm.tuning.tune import tune
+from fedwcm.tuning.tune import search_options
 
 SMALL = {"dataset": "digits", "clients": 6, "epochs": 1, "rounds": 2, "participation": 0.5}
 FLAGS = [part for key, value in SMALL.items() for part in (f"--{key}", str(value))]
@@ -30,7 +30,7 @@ FLAGS = [part for key, value in SMALL.items() for part in (f"--{key}", str(value
 def test_a_space_is_read_from_texts_over_a_file(tmp_path: Path) -> None:
     file = tmp_path / "space.toml"
     file.write_text('[local]\nlr = "log:0.01:1"\nepochs = "int:1:4"\n[method]\nalpha = [0.1, 0.5]\n')
-    assert space_from(["lr=0.1:0.2", "loss.name=focal,cross_entropy"], file) == {
+    assert space_from(ranges_in(["lr=0.1:0.2", "loss.name=focal,cross_entropy"]), file) == {
         "local.lr": FloatDistribution(0.1, 0.2),
         "local.epochs": IntDistribution(1, 4),
         "method.alpha": CategoricalDistribution([0.1, 0.5]),
@@ -41,9 +41,9 @@ def test_a_space_is_read_from_texts_over_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["lr", "lr=log:0:1", "lr=1:0.1", "lr=lin:0.1:1", "lr=a:b"])
 def test_a_range_that_is_none_is_refused_with_what_is_allowed(text: str) -> None:
     with pytest.raises(ValueError, match="log:LOW:HIGH"):
-        space_from([text])
+        space_from(ranges_in([text]))
     with pytest.raises(ValueError, match="nothing to search"):
-        space_from([])
+        space_from(ranges_in([]))
 
 
 def test_every_method_gets_the_same_budget_and_only_its_own_options(
@@ -83,18 +83,20 @@ def test_what_could_not_run_is_refused_before_the_first_trial(
     methods: list[str], search: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        tune(methods, space_from([search]), [0], 1, tmp_path / "t", request(None, None, None, SMALL))
+        search_options(
+            methods, space_from(ranges_in([search])), [0], 1, tmp_path / "t", request(None, None, None, SMALL)
+        )
     assert not (tmp_path / "t").exists()
 
 
 def test_without_validation_data_there_is_nothing_to_choose_by(tmp_path: Path) -> None:
     asked = request(None, None, None, {**SMALL, "val_fraction": 0.0})
     with pytest.raises(ValueError, match="validation data"):
-        tune(["fedavg"], space_from(["lr=0.1:0.9"]), [0], 1, tmp_path, asked)
+        search_options(["fedavg"], space_from(ranges_in(["lr=0.1:0.9"])), [0], 1, tmp_path, asked)
 
 
 def study_in(folder: Path) -> MethodStudy:
-    return MethodStudy(folder, "fedavg", space_from(["lr=0.1:0.9"]), "asked", 0)
+    return MethodStudy(folder, "fedavg", space_from(ranges_in(["lr=0.1:0.9"])), "asked", 0)
 
 
 def test_trials_are_shared_and_those_of_a_dead_process_given_back(tmp_path: Path) -> None:
@@ -136,8 +138,8 @@ def test_a_setting_that_lags_behind_is_pruned_on_the_validation_data(tmp_path: P
         for step in (1, 2):
             trial.report(0.99, step)
         study.study.tell(trial, 0.99)
-    found = tune(["fedavg"], space, [0], 7, tmp_path, asked)["fedavg"]
-    assert [trial.state for trial in found.trials].count(TrialState.PRUNED) == 1
+    found = search_options(["fedavg"], space, [0], 7, tmp_path, asked).trials["fedavg"]
+    assert [trial.state for trial in found].count(TrialState.PRUNED) == 1
 
 
 def _asked(asked: Any, space: dict[str, Any]) -> str:
