@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from fedwcm.reports.figures import Curve
-from fedwcm.reports.paper import COLOURS
+from fedwcm.reports.styles import LIGHT
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 460, 200, 42, 34, 10
 """Pixels of a figure: its size, and the margins for ticks and labels."""
@@ -110,7 +110,7 @@ def _legend(number: int, name: str) -> str:
 
 
 def _stroke(number: int) -> str:
-    round_, colour = divmod(number, len(COLOURS) - 1)  # the last is almost black: not seen on a dark page
+    round_, colour = divmod(number, len(LIGHT) - 1)  # the last is almost black: not seen on a dark page
     dash = DASHES[round_ % len(DASHES)]
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
-    return f'fill="none" stroke="{COLOURS[colour]}" stroke-width="2"{dashed}'
+    return f'fill="none" stroke="{LIGHT[colour]}" stroke-width="2"{dashed}'
