@@ -1,4 +1,4 @@
-"""The search of `fedwcm tune`: the best options of each method by validation accuracy, all with the same budget."""
+"""The search of `fedwcm tune`: the best options of each method by validation accuracy, all with one budget."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
