@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 REFERENCE = {
     "functions": (
         *("fedwcm.run", "fedwcm.compare", "fedwcm.open", "fedwcm.evaluate", "fedwcm.personalize"),
-        *("fedwcm.predict", "fedwcm.export"),
+        *("fedwcm.predict", "fedwcm.export", "fedwcm.tune", "fedwcm.tuning.result.Tuning"),
         *("fedwcm.partition", "fedwcm.partitions"),
         *("fedwcm.report", "fedwcm.load", "fedwcm.normalizer", "fedwcm.Result", "fedwcm.Comparison"),
     ),

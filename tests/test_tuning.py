@@ -3,6 +3,7 @@
 import csv
 import multiprocessing
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,16 @@ import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
+import fedwcm
 from fedwcm.api.request import request
 from fedwcm.cli import main
 from fedwcm.config.flags import config_from
 from fedwcm.config.schema import method_settings
 from fedwcm.tuning.report import winner
-from fedwcm.tuning.space import space_from
+from fedwcm.tuning.result import Tuning
+from fedwcm.tuning.space import ranges_in, space_from
 from fedwcm.tuning.study import MethodStudy
-from fedwcm.tuning.tune import tune
+from fedwcm.tuning.tune import search_options
 
 SMALL = {"dataset": "digits", "clients": 6, "epochs": 1, "rounds": 2, "participation": 0.5}
 FLAGS = [part for key, value in SMALL.items() for part in (f"--{key}", str(value))]
@@ -30,7 +33,7 @@ FLAGS = [part for key, value in SMALL.items() for part in (f"--{key}", str(value
 def test_a_space_is_read_from_texts_over_a_file(tmp_path: Path) -> None:
     file = tmp_path / "space.toml"
     file.write_text('[local]\nlr = "log:0.01:1"\nepochs = "int:1:4"\n[method]\nalpha = [0.1, 0.5]\n')
-    assert space_from(["lr=0.1:0.2", "loss.name=focal,cross_entropy"], file) == {
+    assert space_from(ranges_in(["lr=0.1:0.2", "loss.name=focal,cross_entropy"]), file) == {
         "local.lr": FloatDistribution(0.1, 0.2),
         "local.epochs": IntDistribution(1, 4),
         "method.alpha": CategoricalDistribution([0.1, 0.5]),
@@ -41,9 +44,9 @@ def test_a_space_is_read_from_texts_over_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["lr", "lr=log:0:1", "lr=1:0.1", "lr=lin:0.1:1", "lr=a:b"])
 def test_a_range_that_is_none_is_refused_with_what_is_allowed(text: str) -> None:
     with pytest.raises(ValueError, match="log:LOW:HIGH"):
-        space_from([text])
+        space_from(ranges_in([text]))
     with pytest.raises(ValueError, match="nothing to search"):
-        space_from([])
+        space_from(ranges_in([]))
 
 
 def test_every_method_gets_the_same_budget_and_only_its_own_options(
@@ -83,18 +86,53 @@ def test_what_could_not_run_is_refused_before_the_first_trial(
     methods: list[str], search: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        tune(methods, space_from([search]), [0], 1, tmp_path / "t", request(None, None, None, SMALL))
+        fedwcm.tune(methods, ranges_in([search]), tmp_path / "t", trials=1, **SMALL)
     assert not (tmp_path / "t").exists()
 
 
 def test_without_validation_data_there_is_nothing_to_choose_by(tmp_path: Path) -> None:
-    asked = request(None, None, None, {**SMALL, "val_fraction": 0.0})
     with pytest.raises(ValueError, match="validation data"):
-        tune(["fedavg"], space_from(["lr=0.1:0.9"]), [0], 1, tmp_path, asked)
+        fedwcm.tune(["fedavg"], {"lr": "0.1:0.9"}, tmp_path, trials=1, **SMALL, val_fraction=0.0)
+
+
+def test_from_python_the_result_prints_and_its_winner_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    methods, search = ["fedavg", "fedcm[alpha=0.2]"], {"lr": [0.05, 0.1], "loss.name": ("focal", "cross_entropy")}
+    found = fedwcm.tune(methods, search, tmp_path, trials=1, progress=told.append, **SMALL)
+    assert [line.split(",")[0] for line in told] == methods
+    assert list(found.trials) == list(found.best) == methods
+    lines = repr(found).splitlines()
+    assert [line.startswith(name) for line, name in zip(lines, [*methods, "saved in"], strict=True)] == [True] * 3
+    (best,) = found.trials["fedcm[alpha=0.2]"]
+    assert f"validation {best.value:.4f}" in lines[1]
+    assert found._repr_html_().count("<tr>") == 3
+    config = config_from(found.best["fedcm[alpha=0.2]"], found.config)
+    assert config.method.options["alpha"] == 0.2
+    assert (config.local.lr, config.loss.name) == (best.params["local.lr"], best.params["loss.name"])
+    assert config.run.rounds == SMALL["rounds"]
+    again = fedwcm.tune(methods, search, tmp_path, trials=1, **SMALL)
+    assert repr(again) == repr(found)
+    assert shlex.split(found.command)[:2] == ["fedwcm", "compare"]
+    with pytest.raises(FileNotFoundError, match=r"holds a search: call fedwcm\.tune"):
+        fedwcm.open(tmp_path)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ImportError, match=r"needs optuna: pip install 'fedwcm\[tune\]'"):
+        fedwcm.tune(["fedavg"], search, tmp_path)
+
+
+def test_all_trials_are_a_data_frame(tmp_path: Path) -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed: it comes with fedwcm[notebook]")
+    distributions = {"local.lr": FloatDistribution(0, 1)}
+    trial = optuna.trial.create_trial(params={"local.lr": 0.1}, distributions=distributions, value=1.0)
+    frame = Tuning(tmp_path, [0], {"fedavg": [trial], "fedcm": []}).table()
+    assert list(frame["method"]) == ["fedavg"]
+    assert list(frame["local.lr"]) == [0.1]
 
 
 def study_in(folder: Path) -> MethodStudy:
-    return MethodStudy(folder, "fedavg", space_from(["lr=0.1:0.9"]), "asked", 0)
+    return MethodStudy(folder, "fedavg", space_from(ranges_in(["lr=0.1:0.9"])), "asked", 0)
 
 
 def test_trials_are_shared_and_those_of_a_dead_process_given_back(tmp_path: Path) -> None:
@@ -136,8 +174,8 @@ def test_a_setting_that_lags_behind_is_pruned_on_the_validation_data(tmp_path: P
         for step in (1, 2):
             trial.report(0.99, step)
         study.study.tell(trial, 0.99)
-    found = tune(["fedavg"], space, [0], 7, tmp_path, asked)["fedavg"]
-    assert [trial.state for trial in found.trials].count(TrialState.PRUNED) == 1
+    found = search_options(["fedavg"], space, [0], 7, tmp_path, asked).trials["fedavg"]
+    assert [trial.state for trial in found].count(TrialState.PRUNED) == 1
 
 
 def _asked(asked: Any, space: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         personalize,
         predict,
         run,
+        tune,
     )
     from fedwcm.api import open as open
     from fedwcm.core.loss import Loss
@@ -52,6 +53,7 @@ __all__ = [
     "predict",
     "report",
     "run",
+    "tune",
 ]
 
 _HOMES = {

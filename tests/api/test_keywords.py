@@ -19,6 +19,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., object], tuple[str, ...]]] = {
     "run": (fedwcm.run, tuple(FLAGS)),
     "compare": (fedwcm.compare, COMPARE_FLAGS),
     "partition": (fedwcm.partition, PARTITION_FLAGS),
+    "tune": (fedwcm.tune, COMPARE_FLAGS),
     "partitions": (fedwcm.partitions, tuple(name for name in PARTITION_FLAGS if name != "partition")),
 }
 OBJECTS = {
@@ -32,6 +33,7 @@ OBJECTS = {
 """Options that take objects beside the text, or the number, of their flag."""
 
 OTHERS = {"method", "methods", "seeds", "out", "grid", "jobs", "resume", "trust", "report", "config", "settings"}
+OTHERS |= {"search", "space", "trials"}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -46,7 +48,7 @@ def test_keywords_are_the_flags_in_their_order(name: str) -> None:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_type_of_a_keyword_is_that_of_its_option(name: str) -> None:
     function, flags = FUNCTIONS[name]
-    hints = typing.get_type_hints(function)
+    hints = typing.get_type_hints(function, localns={"Tuning": object})  # its module needs Optuna
     for flag in flags:
         assert members(hints[flag]) == members(expected(flag)) | {type(None)}, flag
 

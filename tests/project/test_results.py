@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from docs import measure_gain, measure_theory
+from docs import measure_gain, measure_readings, measure_theory
 from docs.generated import write_blocks
 
 from fedwcm.methods.fedwcm import FedWCM
+from fedwcm.reproduce.cells import Scope
 from fedwcm.reproduce.paper_numbers import rows_of_paper
 
 FASHION = [("fashion-mnist", factor) for factor in (1, 0.5, 0.1, 0.05, 0.01)]
@@ -46,3 +47,15 @@ def test_a_block_without_a_place_is_an_error(tmp_path) -> None:  # type: ignore[
     assert page.read_text() == "before\n<!-- a -->\n\nnew\n\n<!-- end of a -->\nafter\n"
     with pytest.raises(ValueError, match="'b'"):
         write_blocks(page, {"b": []})
+
+
+def test_a_reading_is_compared_with_the_default_at_the_same_place_and_seed() -> None:
+    places = [(("0.1", "0.6"), 10), (("0.1", "0.6"), 11), (("1.0", "0.1"), 10)]
+    default = dict(zip(places, (0.5, 0.7, 0.9), strict=True))
+    better = {place: value + 0.01 for place, value in default.items() if place[1] == 10}
+    text = measure_readings.lines(
+        Scope(datasets=["digits"], seeds=[10, 11]), {"default": default, "other": better}
+    )
+    assert text[-2] == "| default, accuracy | 0.900 | 0.600 |  |  |"
+    assert text[-1] == "| other | +1.0 | +1.0 | **+1.00 [+1.00, +1.00]** | 2 |"
+    assert measure_readings.lines(Scope(datasets=["digits"]), {}) == ["Not run yet."]

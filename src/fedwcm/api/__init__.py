@@ -11,6 +11,7 @@ from fedwcm.api.prediction import Predictions, predict
 from fedwcm.api.result import Result
 from fedwcm.api.trained import load, normalizer
 from fedwcm.api.training import run
+from fedwcm.api.tuning import tune
 
 __all__ = [
     "Comparison",
@@ -28,4 +29,5 @@ __all__ = [
     "personalize",
     "predict",
     "run",
+    "tune",
 ]

@@ -7,6 +7,7 @@ from pathlib import Path
 from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings, seeds_in
 from fedwcm.config.flags import COMPARE_FLAGS
 from fedwcm.config.schema import split_list
+from fedwcm.core.extras import optional_module
 
 
 def add(commands: SubParsers) -> None:
@@ -40,26 +41,24 @@ def add(commands: SubParsers) -> None:
 
 def do(arguments: argparse.Namespace) -> int:
     """Search, then print what was found and the command to run it."""
-    try:
-        import optuna  # noqa: F401
-    except ImportError:
-        raise ImportError("fedwcm tune needs Optuna: pip install 'fedwcm[tune]'") from None
-    from fedwcm.api.request import request
+    optional_module("optuna", "tune", "fedwcm tune")
+    from fedwcm.api import tune
     from fedwcm.runs.interrupts import exit_status
-    from fedwcm.tuning.space import space_from
-    from fedwcm.tuning.tune import tune
+    from fedwcm.tuning.space import ranges_in
 
-    flags, settings = chosen_flags(arguments, COMPARE_FLAGS), chosen_settings(arguments)
-    out, seeds = Path(arguments.out), seeds_in(arguments.seeds)
+    flags, out = chosen_flags(arguments, COMPARE_FLAGS), Path(arguments.out)
     try:
         tune(
             split_list(arguments.methods),
-            space_from(arguments.search, arguments.space),
-            seeds,
-            arguments.trials,
+            ranges_in(arguments.search),
             out,
-            request(None, arguments.config, settings, flags),
-            (lambda _: None) if arguments.quiet else (lambda text: print(text, file=sys.stderr)),
+            seeds=seeds_in(arguments.seeds),
+            trials=arguments.trials,
+            space=arguments.space,
+            config=arguments.config,
+            settings=chosen_settings(arguments),
+            progress=not arguments.quiet,
+            **flags,
         )
     except KeyboardInterrupt:
         print("stopped. To go on, repeat the same command", file=sys.stderr)

@@ -1,5 +1,6 @@
 """Progress of a run for the user: a bar on a terminal, plain lines elsewhere, or nothing."""
 
+import os
 import sys
 import time
 import warnings
@@ -39,7 +40,10 @@ class Bar:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a notebook without ipywidgets: its bar is a line of text
             from tqdm.auto import tqdm
-        self._bar = tqdm(total=rounds, initial=done, desc=title, unit="round", file=sys.stderr, leave=True)
+        disabled = os.environ.get("TQDM_DISABLE", "0") not in ("", "0")  # tqdm's own, not heeded by its widgets
+        self._bar = tqdm(
+            total=rounds, initial=done, desc=title, unit="round", file=sys.stderr, leave=True, disable=disabled
+        )
 
     def round(self, number: int, record: RoundRecord) -> None:
         if record.test_accuracy is not None:

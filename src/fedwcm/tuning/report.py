@@ -9,13 +9,14 @@ import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
 from fedwcm.runs.files import replace_file
-from fedwcm.tuning.study import MethodStudy
+
+HEADS = ("method", "trials", "pruned", "validation", "test", "best options")
+MEASURED = ("val_accuracy", "test_accuracy")
 
 
-def write_report(out: Path, studies: Mapping[str, MethodStudy], seeds: Sequence[int]) -> None:
+def write_report(out: Path, trials: Mapping[str, Sequence[FrozenTrial]], seeds: Sequence[int]) -> None:
     """Write both files; of a search that is going on, what has ended so far."""
-    trials = {name: study.trials for name, study in studies.items()}
-    replace_file(out / "trials.csv", _csv(trials))
+    replace_file(out / "trials.csv", csv_text(trials))
     replace_file(out / "tuning.md", "\n".join(_lines(trials, out, seeds)) + "\n")
 
 
@@ -29,7 +30,7 @@ def winner(name: str, trial: FrozenTrial) -> str:
 
 def compare_command(trials: Mapping[str, Sequence[FrozenTrial]], out: Path, seeds: Sequence[int]) -> str:
     """The command that runs the winners against each other."""
-    best = [winner(name, found[0]) for name, found in trials.items() if _best(found)]
+    best = [winner(name, found[0]) for name, found in trials.items() if best_trial(found)]
     listed = ",".join(str(seed) for seed in seeds)
     return (
         f"fedwcm compare --config {out}/config.toml --methods '{','.join(best)}' --seeds {listed} --out {out}/best"
@@ -43,23 +44,33 @@ def _lines(trials: Mapping[str, Sequence[FrozenTrial]], out: Path, seeds: Sequen
         f"Chosen by the mean validation accuracy over the seeds {', '.join(map(str, seeds))}.",
         "",
     ]
-    lines += ["| method | trials | pruned | validation | test | best options |", "|---|---|---|---|---|---|"]
-    for name, found in trials.items():
-        pruned = sum(trial.state == TrialState.PRUNED for trial in found)
-        best = _best(found)
-        numbers = [_mean(best, key) for key in ("val_accuracy", "test_accuracy")] if best else ["–", "–"]
-        options = ", ".join(f"{key}={_toml(value)}" for key, value in best.params.items()) if best else "–"
-        lines.append(f"| {name} | {len(found)} | {pruned} | {' | '.join(numbers)} | {options} |")
-    if any(_best(found) for found in trials.values()):
+    lines += [_markdown(HEADS), "|" + "---|" * len(HEADS), *map(_markdown, result_rows(trials))]
+    if any(best_trial(found) for found in trials.values()):
         lines += ["", "To run the winners against each other:", "", f"    {compare_command(trials, out, seeds)}"]
         for name, found in trials.items():
-            if best := _best(found):
+            if best := best_trial(found):
                 command = f"fedwcm run --config {out}/config.toml --method '{winner(name, best)}'"
                 lines += ["", f"To run {name} alone:", "", f"    {command}"]
     return lines
 
 
-def _best(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
+def result_rows(trials: Mapping[str, Sequence[FrozenTrial]]) -> list[list[str]]:
+    """For each method how many trials it had, and the accuracy and options of the best, under `HEADS`."""
+    rows = []
+    for name, found in trials.items():
+        pruned = sum(trial.state == TrialState.PRUNED for trial in found)
+        best = best_trial(found)
+        numbers = [_mean(best, key) if best else "–" for key in MEASURED]
+        options = ", ".join(f"{key}={_toml(value)}" for key, value in best.params.items()) if best else "–"
+        rows.append([name, str(len(found)), str(pruned), *numbers, options])
+    return rows
+
+
+def _markdown(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def best_trial(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
     """The first of ranked trials, if it came to its end."""
     return trials[0] if trials and trials[0].state == TrialState.COMPLETE else None
 
@@ -69,7 +80,8 @@ def _mean(trial: FrozenTrial, key: str) -> str:
     return f"{np.mean(values):.4f}" if values else "–"
 
 
-def _csv(trials: Mapping[str, Sequence[FrozenTrial]]) -> str:
+def csv_text(trials: Mapping[str, Sequence[FrozenTrial]]) -> str:
+    """Every trial, with the means over its seeds; an option that a method does not have is empty."""
     keys = list(dict.fromkeys(key for found in trials.values() for trial in found for key in trial.params))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -82,9 +94,6 @@ def _csv(trials: Mapping[str, Sequence[FrozenTrial]]) -> str:
                 [name, trial.number + 1, state, *measured, *(trial.params.get(key, "") for key in keys)]
             )
     return text.getvalue()
-
-
-MEASURED = ("val_accuracy", "test_accuracy")
 
 
 def _toml(value: object) -> str:

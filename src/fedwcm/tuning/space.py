@@ -15,25 +15,33 @@ Space = dict[str, BaseDistribution]
 """Dotted options, with the range or the values to search."""
 
 
-def space_from(texts: Iterable[str], file: str | Path | None = None) -> Space:
-    """The search space of `KEY=RANGE` texts, on top of that of a TOML file whose values are ranges or lists."""
+def space_from(ranges: Mapping[str, object], file: str | Path | None = None) -> Space:
+    """The search space of options, by flag or dotted name, on top of that of a TOML file: ranges, or lists."""
     found: Space = {}
     if file is not None:
         found = {key: distribution(value, key) for key, value in read_toml(Path(file)).items()}
+    for name, value in ranges.items():
+        key = FLAGS[name].key if name in FLAGS else name
+        found[key] = distribution(value, key)
+    if not found:
+        raise ValueError(f"there is nothing to search: name an option and its range, {ALLOWED}")
+    return found
+
+
+def ranges_in(texts: Iterable[str]) -> dict[str, str]:
+    """The ranges of `KEY=RANGE` texts."""
+    found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise ValueError(f"--search {text!r} is not allowed: it must be KEY=RANGE, with {ALLOWED}")
-        key = FLAGS[name.strip()].key if name.strip() in FLAGS else name.strip()
-        found[key] = distribution(value.strip(), key)
-    if not found:
-        raise ValueError(f"there is nothing to search: give --search KEY=RANGE, with {ALLOWED}, or --space FILE")
+        found[name.strip()] = value.strip()
     return found
 
 
 def distribution(value: object, key: str) -> BaseDistribution:
     """The range that a text says, or the values that a list has."""
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return CategoricalDistribution(value)
     parts = str(value).split(":")
     kind = parts[0] if len(parts) == 3 else ""

@@ -1,4 +1,4 @@
-"""`fedwcm tune`: the best options of each method by validation accuracy, each method with the same budget."""
+"""The search of `fedwcm tune`: the best options of each method by validation accuracy, all with one budget."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +18,7 @@ from fedwcm.core.checks import require, unknown
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.runs.records import RoundRecord
 from fedwcm.tuning.report import write_report
+from fedwcm.tuning.result import Tuning
 from fedwcm.tuning.space import Space, of_method
 from fedwcm.tuning.study import MethodStudy
 
@@ -40,7 +41,7 @@ class Plan:
         return overlay(overlay(self.request.settings, params), {"run.seed": seed, "run.name": self.name})
 
 
-def tune(
+def search_options(
     methods: Sequence[str],
     space: Space,
     seeds: Sequence[int],
@@ -48,7 +49,7 @@ def tune(
     out: Path,
     common: Request,
     say: Callable[[str], object] = lambda _: None,
-) -> dict[str, MethodStudy]:
+) -> Tuning:
     """Try so many settings of every method, several seeds each, and write what was found.
 
     The same call goes on with a search that was stopped; in another process it helps with one that is going on.
@@ -77,8 +78,9 @@ def tune(
         while (trial := study.next_trial(trials)) is not None:
             said = _played(plan, study, trial, seeds)
             say(f"{plan.name}, trial {trial.number + 1}: {_shown(trial.params)}: {said}")
-    write_report(out, studies, seeds)
-    return studies
+    found = Tuning(out, seeds, {name: study.trials for name, study in studies.items()})
+    write_report(out, found.trials, seeds)
+    return found
 
 
 def asked_text(plan: Plan, space: Space, seeds: Sequence[int]) -> str:

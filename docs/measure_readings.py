@@ -1,0 +1,93 @@
+"""Write the tables of docs/results/readings.md from the runs in `results`: each reading against the default.
+
+fedwcm reproduce readings --dataset fashion-mnist --fraction 0.4 --pages docs/results
+python -m docs.measure_readings --dataset fashion-mnist --fraction 0.4
+"""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from docs.generated import write_blocks
+
+from fedwcm.reports.statistics import paired_test
+from fedwcm.reproduce.cells import Scope, expand
+from fedwcm.reproduce.presets import load_preset
+from fedwcm.reproduce.store import ResultStore, read_run
+
+PAGE = Path(__file__).parent / "results" / "readings.md"
+DEFAULT = "default"
+Place = tuple[str, str]
+"""Imbalance and β."""
+Values = Mapping[str, Mapping[tuple[Place, int], float]]
+"""By reading: accuracy at each place with each seed."""
+
+
+def main() -> None:
+    """Write the table of a data set."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dataset", default="fashion-mnist")
+    parser.add_argument("--fraction", type=float, default=1.0)
+    parser.add_argument("--seeds", default="10,11,12")
+    parser.add_argument("--results", default="results")
+    given = parser.parse_args()
+    seeds = [int(seed) for seed in given.seeds.split(",")]
+    scope = Scope(datasets=[given.dataset], seeds=seeds, fraction=given.fraction)
+    write_blocks(PAGE, {given.dataset: lines(scope, measured(scope, Path(given.results)))})
+
+
+def measured(scope: Scope, results: Path) -> Values:
+    """Mean accuracy of the last ten evaluations of every run that is there."""
+    store, found = ResultStore(results), dict[str, dict[tuple[Place, int], float]]()
+    for cell in expand(load_preset("readings"), scope):
+        path = store.find(cell)
+        accuracy = None if path is None else read_run(path).summary.last_mean_accuracy
+        if accuracy is not None:
+            place = (cell.point["imbalance"], cell.point["beta"])
+            found.setdefault(cell.point["method"], {})[place, cell.seed] = accuracy
+    return found
+
+
+def lines(scope: Scope, values: Values) -> list[str]:
+    """The table: the default's accuracy, then every other reading's difference to it, in points."""
+    if DEFAULT not in values:
+        return ["Not run yet."]
+    default = values[DEFAULT]
+    places = sorted({place for place, _ in default}, key=lambda place: (-float(place[0]), place[1]))
+    head = ["reading", *(f"IF {imbalance}, β {beta}" for imbalance, beta in places), "all, paired", "pairs"]
+    table = [head, ["---"] * len(head)]
+    table.append([f"{DEFAULT}, accuracy", *(f"{_mean(default, place):.3f}" for place in places), "", ""])
+    for reading, own in values.items():
+        if reading != DEFAULT:
+            gains = {key: 100 * (own[key] - default[key]) for key in own if key in default}
+            each = [f"{_mean(gains, place):+.1f}" if _has(gains, place) else "–" for place in places]
+            table.append([reading, *each, _interval(list(gains.values())), str(len(gains))])
+    rounds = expand(load_preset("readings"), scope)[0].settings["run.rounds"]
+    seeds = ", ".join(map(str, scope.seeds))
+    about = (
+        f"{scope.datasets[0]}, {rounds} rounds, seeds {seeds}, mean of the last ten evaluations: the default's "
+        "accuracy, and below it how far each other reading is above it, in points. The last but one column is the "
+        "mean over all pairs of the same place and seed, with its 95 % interval; bold if that excludes zero."
+    )
+    return [about, "", *("| " + " | ".join(row) + " |" for row in table)]
+
+
+def _has(values: Mapping[tuple[Place, int], float], place: Place) -> bool:
+    return any(where == place for where, _ in values)
+
+
+def _mean(values: Mapping[tuple[Place, int], float], place: Place) -> float:
+    return float(np.mean([value for (where, _), value in values.items() if where == place]))
+
+
+def _interval(gains: list[float]) -> str:
+    test = paired_test(gains)
+    if test is None:
+        return "–"
+    text = f"{test.mean:+.2f} [{test.low:+.2f}, {test.high:+.2f}]"
+    return f"**{text}**" if test.low > 0 or test.high < 0 else text
+
+
+if __name__ == "__main__":
+    main()
