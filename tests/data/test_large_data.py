@@ -1,7 +1,9 @@
 """Data too large to be copied: read as they are stored, mapped from files, and prepared batch by batch."""
 
+import errno
 import json
 import mmap
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.lib.format import open_memmap
 from torch import Tensor, nn
 
 import fedwcm
@@ -17,8 +20,11 @@ from fedwcm.core.batch import LazyInputs
 from fedwcm.data import inputs as inputs_module
 from fedwcm.data import load_dataset
 from fedwcm.data.fingerprint import fingerprint
+from fedwcm.data.formats.npy_folder import read_npy_folder
+from fedwcm.data.formats.safety import reading
 from fedwcm.data.inputs import model_inputs
 from fedwcm.data.normalize import Normalizer
+from fedwcm.data.read_options import ReadOptions
 
 CPU = torch.device("cpu")
 rng = np.random.default_rng(0)
@@ -142,6 +148,17 @@ def test_a_folder_of_npy_files_is_mapped_and_trains_as_the_npz_file(tmp_path: Pa
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
+def test_files_larger_than_memory_are_mapped(tmp_path: Path) -> None:
+    """They are holes here, which take no room on the disk; a mapping that could be written to would be refused."""
+    width = 2 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 10
+    for part, rows in (("train", 10), ("test", 2)):
+        open_memmap(tmp_path / f"x_{part}.npy", mode="w+", dtype=np.uint8, shape=(rows, width))
+        np.save(tmp_path / f"y_{part}.npy", np.arange(rows) % 2)
+    parts = read_npy_folder(tmp_path, ReadOptions())
+    assert is_mapped(parts.train.x)
+    assert parts.train.x.shape == (10, width)
+
+
 @pytest.mark.parametrize("kind", ["npz", "folder"])
 def test_a_test_part_is_drawn_without_a_second_copy_and_is_the_same_as_ever(tmp_path: Path, kind: str) -> None:
     x, y = rng.integers(256, size=(2300, 3, 2)).astype(np.uint8), rng.integers(3, size=2300)
@@ -168,6 +185,13 @@ def test_a_bad_npy_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     (folder / "x_train.npy").unlink()
     with pytest.raises(ValueError, match="lacks x_train"):
         load_dataset(folder)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.ENOMEM, "Cannot allocate memory")])
+def test_data_that_do_not_fit_into_memory_are_not_called_damaged_alone(error: Exception) -> None:
+    said = r"set\.npz is damaged, or does not fit into memory: as a folder"
+    with pytest.raises(ValueError, match=said), reading("set.npz"):
+        raise error
 
 
 PEAK = """

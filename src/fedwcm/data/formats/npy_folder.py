@@ -33,6 +33,6 @@ def read_npy_folder(path: Path, options: ReadOptions) -> Parts:
 def _read(file: Path, mapped: bool) -> NDArray[Any]:
     with file.open("rb") as content:
         check_header(str(file), content, file.stat().st_size)
-    # Copy on write: torch wants arrays that it could write to, and the file must stay as it is.
-    values: NDArray[Any] = np.load(file, mmap_mode="c" if mapped else None, allow_pickle=False)
+    # Not copy on write ("c"): the system refuses such a mapping of a file that is larger than its memory.
+    values: NDArray[Any] = np.load(file, mmap_mode="r" if mapped else None, allow_pickle=False)
     return check_text(str(file), np.asarray(values))

@@ -1,5 +1,6 @@
 """What makes a bad file an error and nothing worse: bounds on unpacking, containment, one kind of exception."""
 
+import errno
 import gzip
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,6 +92,9 @@ def reading(path: Path | str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.filename is not None:
             raise
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+            cure = "as a folder of .npy files with a test part, large data are read from disk"
+            raise ValueError(f"{path} is damaged, or does not fit into memory: {cure}") from error
         text = shortened(repr(error))
         raise ValueError(f"{path} is damaged ({text}): remove it or put a good one in its place") from error
 
