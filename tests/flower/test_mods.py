@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, Context, Message
-from flwr.client.mod import secaggplus_mod
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
 
@@ -95,9 +94,8 @@ def test_methods_that_mods_do_not_protect_are_refused_by_name(
     assert method == "fedavg" or f"the method {method}" in lines[0]
 
 
-@pytest.mark.parametrize("mod", [secaggplus_mod, adaptiveclipping_mod])
-def test_a_mod_without_its_server_half_is_refused(mod: Any) -> None:
-    with pytest.raises(ValueError, match=f"{mod.__name__} is not possible"):
-        client_app(model=model, data=data, mods=[mod])
+def test_a_mod_without_its_server_half_is_refused() -> None:
+    with pytest.raises(ValueError, match="adaptiveclipping_mod is not possible"):
+        client_app(model=model, data=data, mods=[adaptiveclipping_mod])
     with pytest.raises(ValueError, match="is not possible"):
-        add_training(ClientApp(mods=[mod]), model=model, data=data)
+        add_training(ClientApp(mods=[adaptiveclipping_mod]), model=model, data=data)

@@ -2,10 +2,12 @@
 
 Mods such as Flower's own for differential privacy expect a message with one record of arrays, the model, and a
 reply with one record of the same arrays, the trained model. Ours hold more. So mods are shown a message of that
-form, and what they make of the trained model becomes the client's upload.
+form, and what they make of the trained model becomes the client's upload. The mod for secure aggregation has
+messages of its own instead (`kept_upload.py`).
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,13 +29,51 @@ CLIPPING_NORM = "clipping_norm"
 """The key under which Flower's clipping mods look for the norm."""
 
 
-def require_usable(mods: Sequence[Mod]) -> None:
-    """Raise ValueError for mods of Flower's that need a server half which this package's server does not have."""
-    for mod in mods:
-        name = getattr(mod, "__name__", type(mod).__name__)
-        if getattr(mod, "__module__", "").startswith("flwr.client.mod.secure_aggregation"):
-            half = "Flower's SecAggPlusWorkflow, which drives only strategies of its older interface"
-            raise ValueError(f"{name} is not possible: it would protect nothing, since its server half is {half}")
+@dataclass(frozen=True)
+class Mods:
+    """A client's mods: the one for secure aggregation, if there is one, and those around training."""
+
+    secure: Mod | None
+    training: tuple[Mod, ...]
+
+    @classmethod
+    def of(cls, mods: Sequence[Mod]) -> "Mods":
+        """Sort mods; raises ValueError if secure aggregation is not the last thing that happens to an upload."""
+        secure = [mod for mod in mods if _is_secure(mod)]
+        if secure and (len(secure) > 1 or mods[0] is not secure[0]):
+            raise ValueError(f"{name_of(secure[-1])} must be the first mod: it masks what the others have changed")
+        return cls(secure[0] if secure else None, tuple(mod for mod in mods if not _is_secure(mod)))
+
+    def require_as_asked(self, secure: bool) -> None:
+        """Raise ValueError unless client and server agree on whether uploads are summed securely."""
+        if secure and self.secure is None:
+            raise ValueError(
+                "the run has flower.secure_aggregation = true: this client's app must have mods=[secaggplus_mod]"
+            )
+        if self.secure is not None and not secure:
+            raise ValueError(
+                f"this client has {name_of(self.secure)} and sends no upload without it: the run must have "
+                "flower.secure_aggregation = true"
+            )
+
+
+def name_of(mod: Mod) -> str:
+    """A mod's name, for messages."""
+    return getattr(mod, "__name__", type(mod).__name__)
+
+
+def _is_secure(mod: Mod) -> bool:
+    return getattr(mod, "__module__", "").startswith("flwr.client.mod.secure_aggregation")
+
+
+def require_usable(mods: Sequence[Mod], around_app: Sequence[Mod]) -> None:
+    """Raise ValueError for mods of Flower's that would do nothing, or need a server half that is not here."""
+    for mod in around_app:
+        if _is_secure(mod):
+            name = name_of(mod)
+            raise ValueError(f"{name} is not possible around the app: give it to add_training(…, mods=[{name}])")
+    for mod in (*mods, *around_app):
+        name = name_of(mod)
         if name == "adaptiveclipping_mod":
             half = "a strategy of Flower's that adapts the norm to what clients answer"
             raise ValueError(
@@ -54,8 +94,7 @@ def require_possible(mods: Sequence[Mod], method: Method, config: Config, x: Vec
         reason = "its clients keep state that must agree with what they upload"
     if reason:
         raise ValueError(f"mods are not possible with the method {method.name}: {reason}")
-    names = [getattr(mod, "__name__", "") for mod in mods]
-    if "fixedclipping_mod" in names and config.aggregation.max_norm is None:
+    if "fixedclipping_mod" in map(name_of, mods) and config.aggregation.max_norm is None:
         raise ValueError("fixedclipping_mod needs the norm to which it clips: set aggregation.max_norm")
 
 
@@ -68,6 +107,8 @@ def through_mods(
 ) -> Message:
     """Return the answer to a request for training, with the upload that the mods leave."""
     received = message.content
+    if not mods:
+        return Message(train(received), reply_to=message)
     answers: list[RecordDict] = []
 
     def innermost(_: Message, __: Context) -> Message:

@@ -55,16 +55,24 @@ def read_population(record: ConfigRecord) -> Population:
     return Population(**{"epochs": None, **values, **arrays})
 
 
-def config_record(config: Config) -> ConfigRecord:
-    """The run's options that differ from the defaults: they go with every message, clients need no others."""
+def config_record(config: Config, secure: bool) -> ConfigRecord:
+    """The run's options that differ from the defaults: they go with every message, clients need no others.
+
+    `secure` says whether clients keep their uploads for secure aggregation.
+    """
     defaults = to_settings(Config())
     given = {key: value for key, value in to_settings(config).items() if defaults.get(key) != value}
-    return ConfigRecord({"settings": json.dumps(given)})
+    return ConfigRecord({"settings": json.dumps(given), "secure": secure})
 
 
 def read_config(content: RecordDict) -> Config:
     """The configuration of the run that a message belongs to."""
     return from_settings(json.loads(cast(str, content.config_records[RUN]["settings"])))
+
+
+def is_secure(content: RecordDict) -> bool:
+    """Whether the run that a message belongs to sums uploads by secure aggregation."""
+    return bool(content.config_records[RUN].get("secure"))
 
 
 def broadcast_records(sent: Broadcast, population: Population) -> RecordDict:
