@@ -8,6 +8,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.client.mod import secaggplus_mod
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
+from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
 from fedwcm.core.types import Floats
 from fedwcm.flower.checks import Fault, UnusableError
@@ -30,7 +31,7 @@ class Party:
         for context, vector in zip(self._contexts, self.vectors, strict=True):
             facts = ConfigRecord({"series": "s", "round": 1, "task": "train"})
             upload = ArrayRecord({"delta": Array(vector)})
-            keep_upload(RecordDict({"upload": upload, "answers": facts}), context, None)
+            keep_upload(RecordDict({"upload": upload, "answers": facts}), context)
 
     def ask(self, contents: Mapping[int, RecordDict], receive: Callable[[int, RecordDict], None]) -> list[Fault]:
         faults = []
@@ -132,6 +133,13 @@ def test_wrong_shares_spoil_the_sum_and_are_noticed() -> None:
 
     with pytest.raises(SecureSumError, match=r"cannot be put together|do not cancel"):
         Party(5, {(0, Stage.UNMASK): tampered}).summed(np.ones((1, 5)))
+
+
+def test_flower_s_masks_are_as_weak_as_the_documentation_says() -> None:
+    """If this fails, Flower's masks have become better, and docs/flower.md must say so."""
+    key, other = b"AAAA" * 11, b"BBBBBBBB" + b"AAAA" * 9
+    (mask,), (same) = pseudo_rand_gen(key, 2**32, [(4,)]), pseudo_rand_gen(other, 2**32, [(4,)])[0]
+    np.testing.assert_array_equal(mask, same)
 
 
 def test_proportional_rows_are_one_sum() -> None:

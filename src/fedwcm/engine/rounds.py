@@ -26,6 +26,8 @@ from fedwcm.engine.uploads import UploadsLostError, receive
 
 T = TypeVar("T")
 
+CLIPPED = "clipped"
+"""Entry of a report that says whether the client has scaled its increment down itself."""
 LISTED_CLIENTS = 200
 """Clients of a round up to which each one's weight is recorded."""
 
@@ -38,7 +40,8 @@ class DivergedError(RuntimeError):
 class ServerState:
     """All that a round needs from the one before, besides the clients' own state.
 
-    `average` is the moving average of the models after each round, if there is one.
+    `average` is the moving average of the models after each round, if there is one; `max_norm` is the bound on the
+    increments of the next round.
     """
 
     round: int
@@ -46,6 +49,7 @@ class ServerState:
     buffers: Vec
     method: State
     average: State = field(default_factory=dict)
+    max_norm: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +80,7 @@ class Rounds:
             if reported is None:
                 reported = self.trainer.statistics(np.arange(population.clients), self.federation.counts)
             s = method.with_statistics(s, reported)
-        return ServerState(0, x, buffers, s)
+        return ServerState(0, x, buffers, s, max_norm=self.aggregation.max_norm)
 
     def step(self, before: ServerState) -> tuple[ServerState, dict[str, object]]:
         """Run one round; return the state after it and what to record. Without answers, nothing changes."""
@@ -97,9 +101,10 @@ class Rounds:
         _require_finite({"model": after.x, "model's buffers": after.buffers, **after.state}, r)
         self.store.commit(r + 1, result.ids)
         record = {"participants": len(result.ids), **exchange.record(), **_measures(result, after)}
-        if self.aggregation.max_norm is not None:
-            record["clipped_clients"] = clipped
-        after_round = ServerState(r + 1, after.x, after.buffers, after.state, before.average)
+        if before.max_norm is not None:
+            record |= {"clipped_clients": clipped, "max_norm": before.max_norm}
+        bound = self.aggregation.next_bound(before.max_norm, clipped / len(result.ids))
+        after_round = ServerState(r + 1, after.x, after.buffers, after.state, before.average, bound)
         return self._averaged(after_round), {**record, **_listed(result, after)}
 
     def last_model(self, state: ServerState) -> tuple[Vec, Vec]:
@@ -132,7 +137,9 @@ class Rounds:
         self, before: ServerState, s: State, result: CohortUpdates, cohort: Cohort
     ) -> tuple[RoundResult, int]:
         """Return what the method makes of the uploads, and how many increments were scaled down."""
-        uploads, clipped = receive(self.aggregation, result.uploads)
+        uploads, clipped = receive(replace(self.aggregation, max_norm=before.max_norm), result.uploads)
+        if CLIPPED in result.report:
+            clipped = int(result.report[CLIPPED].sum())
         return update(self.trainer.method, before.x, before.buffers, s, uploads, cohort), clipped
 
     def _used(
@@ -157,7 +164,7 @@ class Rounds:
         self, task: Task, before: ServerState, message: State, asked: Ints, exchange: "Exchange"
     ) -> CohortUpdates | None:
         """Send the model and a message to the sampled clients, and let those that answer do their task."""
-        sent = Broadcast(before.round, before.x, before.buffers, message, self._lr(before.round))
+        sent = Broadcast(before.round, before.x, before.buffers, message, self._lr(before.round), before.max_norm)
         exchange.sent(sent)
         if not len(asked):
             return None

@@ -15,15 +15,15 @@ from fedwcm.core.types import Ints, State
 from fedwcm.engine.backends.in_process import nobody
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.cohort_updates import CohortUpdates
-from fedwcm.engine.rounds import DivergedError
+from fedwcm.engine.rounds import CLIPPED, DivergedError
 from fedwcm.engine.store import ClientStore
 from fedwcm.flower.answers import AnswerReader
 from fedwcm.flower.arrays import NOT_FINITE
 from fedwcm.flower.checks import Fault
 from fedwcm.flower.client_directory import ClientDirectory
 from fedwcm.flower.client_info import ClientInfo
-from fedwcm.flower.records import RequestId, broadcast_records, request
-from fedwcm.flower.run_config import FlowerOptions
+from fedwcm.flower.records import RequestId, bounds_itself, broadcast_records, request
+from fedwcm.flower.run_config import AppOptions
 from fedwcm.flower.samples import shard
 from fedwcm.flower.secure_sum import SecureSum
 from fedwcm.flower.secure_uploads import SecureUploads
@@ -45,11 +45,12 @@ class FlowerBackend:
         directory: ClientDirectory,
         trainer: ClientTrainer,
         series: str,
-        options: FlowerOptions,
+        options: AppOptions,
     ) -> None:
         self._directory, self._trainer = directory, trainer
-        self._series, self._options = series, options
-        self._folder = Path(options.out) if options.out else None
+        self._series, self._options = series, options.federation
+        self._bounded = bounds_itself(options.config, self._options.secure_aggregation)
+        self._folder = Path(self._options.out) if self._options.out else None
         self._like: dict[Task, ClientUpdates] = {}
         self.store = ClientStore(trainer.population.clients, {"last_used": torch.zeros(1, dtype=torch.int64)})
 
@@ -58,6 +59,8 @@ class FlowerBackend:
         directory, example, round_ = self._directory, self._example(task, sent), sent.round + 1
         secure = self._options.secure_aggregation
         like = replace(example, upload={}) if secure else example
+        if self._bounded and task == "train":
+            like = replace(like, report={**like.report, CLIPPED: np.zeros(1)})
         reader, table = AnswerReader(self._trainer, sent, like), UploadTable(ids, like, self._folder)
         asked = {int(client): RequestId(task, round_, int(client), self._series) for client in ids}
 
@@ -95,7 +98,7 @@ class FlowerBackend:
         last_used = self.store.read(np.array(list(asked)), torch.device("cpu"))["last_used"].tolist()
         shared = broadcast_records(sent, self._trainer.population)
         return {
-            client: request(shared, question, sent.base_lr, last)
+            client: request(shared, question, sent, last)
             for (client, question), last in zip(asked.items(), last_used, strict=True)
         }
 

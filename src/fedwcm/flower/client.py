@@ -15,6 +15,7 @@ from fedwcm.engine.client import ClientTrainer, Task
 from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.flower.app_functions import with_run_config
+from fedwcm.flower.bounded import bounded
 from fedwcm.flower.claimed_counts import kept_claim
 from fedwcm.flower.client_info import ClientInfo
 from fedwcm.flower.encrypted import reply as encrypted_reply
@@ -23,8 +24,10 @@ from fedwcm.flower.model import ModelFactory, architecture, class_scores, networ
 from fedwcm.flower.mods import Mod, Mods, require_possible, require_usable, through_mods
 from fedwcm.flower.records import (
     answer,
+    bounds_itself,
     from_bytes_record,
     is_secure,
+    max_norm,
     read_config,
     read_population,
     read_request,
@@ -68,7 +71,7 @@ def add_training(app: ClientApp, *, model: ModelFactory, data: DataLoader, mods:
 
     Its other functions, such as `@app.evaluate()`, stay as they are. The arguments are those of `client_app`.
     """
-    require_usable(mods, app._mods)
+    require_usable(app._mods)
     sorted_mods = Mods.of(mods)
     app.query("info")(_handler(model, data, lambda client, content: client.info(sorted_mods, content).records()))
     app.query("counts")(_handler(model, data, lambda client, _: client.plain_counts()))
@@ -96,9 +99,13 @@ def _working(
         mods.require_as_asked(secure)
         around = mods.training if task == "train" else ()
         reply = through_mods(around, message, context, client.config, lambda content: client.work(task, content))
-        if secure and not reply.has_error():
-            max_norm = client.config.aggregation.max_norm if task == "train" else None
-            reply.content = keep_upload(reply.content, context, max_norm)
+        if reply.has_error():
+            return reply
+        bound = max_norm(message.content) if task == "train" else None
+        if bound is not None and bounds_itself(client.config, secure):
+            reply.content = bounded(reply.content, bound)
+        if secure:
+            reply.content = keep_upload(reply.content, context)
         return reply
 
     return handle

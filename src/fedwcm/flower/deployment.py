@@ -125,7 +125,7 @@ class Deployment:
             raise ValueError(
                 f"{rule} is not possible with flower.secure_aggregation: it needs every single upload"
             )
-        backend = FlowerBackend(directory, trainer, setup.series, federation)
+        backend = FlowerBackend(directory, trainer, setup.series, self.options)
         classes = len(setup.totals)
         rounds = Rounds(
             trainer=trainer,

@@ -21,12 +21,9 @@ REQUEST = ("series", "round", "task")
 """What identifies the request that an upload answers."""
 
 
-def keep_upload(answer: RecordDict, context: Context, max_norm: float | None) -> RecordDict:
+def keep_upload(answer: RecordDict, context: Context) -> RecordDict:
     """Keep the upload in Flower's context, until the next one; return the answer without it."""
-    upload = answer.array_records["upload"]
-    if max_norm is not None and "delta" in upload:
-        upload["delta"] = Array(_scaled(upload["delta"].numpy(), max_norm))
-    context.state[KEPT] = upload
+    context.state[KEPT] = answer.array_records["upload"]
     context.state[KEPT_FOR] = ConfigRecord({name: answer.config_records["answers"][name] for name in REQUEST})
     return RecordDict({**answer, "upload": ArrayRecord()})
 
@@ -71,9 +68,3 @@ def _weighted(asked: ConfigRecord, context: Context) -> RecordDict:
             "fitres.status": ConfigRecord({"code": 0, "message": ""}),
         }
     )
-
-
-def _scaled(increment: Any, max_norm: float) -> Any:
-    """The increment, scaled to this norm if it is longer: the server cannot do it."""
-    norm = float(np.linalg.norm(increment.astype(np.float64)))
-    return increment if norm <= max_norm else (increment * (max_norm / norm)).astype(increment.dtype)

@@ -18,6 +18,7 @@ from fedwcm.core.method import Method
 from fedwcm.core.mixins import ClientStatistics, TwoPhase
 from fedwcm.core.types import Vec
 from fedwcm.engine.uploads import keeps_client_state
+from fedwcm.flower.records import max_norm, with_clipped
 
 App = Callable[[Message, Context], Message]
 """A client app, or what a mod takes for one."""
@@ -25,8 +26,10 @@ App = Callable[[Message, Context], Message]
 Mod = Callable[[Message, Context, App], Message]
 """What Flower calls a mod; where its own type is, depends on its version."""
 
-CLIPPING_NORM = "clipping_norm"
-"""The key under which Flower's clipping mods look for the norm."""
+CLIPPING_NORM, NORM_BIT = "clipping_norm", "norm_bit"
+"""The keys under which Flower's clipping mods look for the norm, and tell whether they have clipped."""
+CLIPPING = {"fixedclipping_mod": "aggregation.max_norm", "adaptiveclipping_mod": "aggregation.quantile"}
+"""Flower's clipping mods, and the option that each needs."""
 
 
 @dataclass(frozen=True)
@@ -66,19 +69,12 @@ def _is_secure(mod: Mod) -> bool:
     return getattr(mod, "__module__", "").startswith("flwr.client.mod.secure_aggregation")
 
 
-def require_usable(mods: Sequence[Mod], around_app: Sequence[Mod]) -> None:
-    """Raise ValueError for mods of Flower's that would do nothing, or need a server half that is not here."""
+def require_usable(around_app: Sequence[Mod]) -> None:
+    """Raise ValueError for mods of Flower's that would do nothing where they are: around the whole app."""
     for mod in around_app:
-        if _is_secure(mod):
-            name = name_of(mod)
-            raise ValueError(f"{name} is not possible around the app: give it to add_training(…, mods=[{name}])")
-    for mod in (*mods, *around_app):
         name = name_of(mod)
-        if name == "adaptiveclipping_mod":
-            half = "a strategy of Flower's that adapts the norm to what clients answer"
-            raise ValueError(
-                f"{name} is not possible: it needs {half}; use fixedclipping_mod and aggregation.max_norm"
-            )
+        if _is_secure(mod) or name in CLIPPING:
+            raise ValueError(f"{name} is not possible around the app: give it to add_training(…, mods=[{name}])")
 
 
 def require_possible(mods: Sequence[Mod], method: Method, config: Config, x: Vec) -> None:
@@ -94,8 +90,11 @@ def require_possible(mods: Sequence[Mod], method: Method, config: Config, x: Vec
         reason = "its clients keep state that must agree with what they upload"
     if reason:
         raise ValueError(f"mods are not possible with the method {method.name}: {reason}")
-    if "fixedclipping_mod" in map(name_of, mods) and config.aggregation.max_norm is None:
-        raise ValueError("fixedclipping_mod needs the norm to which it clips: set aggregation.max_norm")
+    aggregation = config.aggregation
+    given = {"aggregation.max_norm": aggregation.max_norm, "aggregation.quantile": aggregation.quantile}
+    for name in map(name_of, mods):
+        if name in CLIPPING and given[CLIPPING[name]] is None:
+            raise ValueError(f"{name} needs {CLIPPING[name]}: set it in the run's options")
 
 
 def through_mods(
@@ -118,7 +117,7 @@ def through_mods(
     call: App = innermost
     for mod in reversed(mods):
         call = _wrapped(mod, call)
-    message.content = _as_flower_sends(received, config)
+    message.content = _as_flower_sends(received)
     reply = call(message, context)
     message.content = received
     if reply.has_error():
@@ -126,16 +125,24 @@ def through_mods(
     if not answers:
         raise ValueError("a mod answered without training")
     upload = _upload(received, reply.content, answers[0])
-    return Message(RecordDict({**answers[0], "upload": upload}), reply_to=message)
+    return Message(
+        RecordDict({**answers[0], **_clipped(reply.content, answers[0]), "upload": upload}), reply_to=message
+    )
 
 
 def _wrapped(mod: Mod, inner: App) -> App:
     return lambda message, context: mod(message, context, inner)
 
 
-def _as_flower_sends(received: RecordDict, config: Config) -> RecordDict:
+def _clipped(reply: RecordDict, answer: RecordDict) -> dict[str, MetricRecord]:
+    """The numbers of an answer, with what a mod says about clipping."""
+    told = [record[NORM_BIT] for record in reply.metric_records.values() if NORM_BIT in record]
+    return {"numbers": with_clipped(answer, bool(told[0]))} if told else {}
+
+
+def _as_flower_sends(received: RecordDict) -> RecordDict:
     """The model alone, and a config."""
-    norm = config.aggregation.max_norm
+    norm = max_norm(received)
     options: dict[str, Any] = {} if norm is None else {CLIPPING_NORM: norm}
     return RecordDict({"arrays": _model(received), "config": ConfigRecord(options)})
 
