@@ -6,10 +6,12 @@ from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
-@cache
 def field_types(cls: type) -> dict[str, Any]:
     """Return the types of a class's fields, evaluated once: it takes longer than all else in reading options."""
-    return get_type_hints(cls)
+    return _field_types(cls)
+
+
+_field_types = cache(get_type_hints)
 
 
 def require(holds: bool, field: str, value: object, allowed: str) -> None:

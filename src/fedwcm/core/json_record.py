@@ -49,7 +49,7 @@ class JsonRecord:
         """
         if not isinstance(values, Mapping):
             raise RecordError(f"{where}: {_shown(values)} is not an object")
-        kinds = field_types(cls)  # type: ignore[arg-type]  # classes are hashable, whatever their instances
+        kinds = field_types(cls)
         read: dict[str, Any] = {}
         for f in fields(cls):
             if f.name in values and f.name != "extra":
