@@ -202,7 +202,7 @@ class Site:
         else:
             arguments += ["--insecure"]
         started = self._start(arguments, "superlink")
-        wait_until(lambda: self._listening() or not started.running, "the SuperLink listens", 60)
+        wait_until(lambda: self._listening() or not started.running, "the SuperLink listens", 240)
         assert started.running, started.log.read_text()
         return started
 

@@ -94,7 +94,7 @@ def measured(clients: int) -> tuple[int, int]:
 
 def main() -> None:
     print("clients  MB more than before the run, and in uploads")
-    for clients in (5, 20, 80, 160):
+    for clients in (5, 20, 80, 160, 320):
         command = [sys.executable, "-m", "tests.flower.server_memory", str(clients)]
         told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
         more = int(told[-1]) - int(told[-2])
