@@ -10,9 +10,10 @@ from typing import Any, cast
 import numpy as np
 
 from fedwcm.reports.axes import highest, off_scale, upper_limit, visible_top
-from fedwcm.reports.figures import Bars, Curve, Curves, Figure, Heatmap, Scatter
+from fedwcm.reports.figures import Bar, Bars, Curve, Curves, Figure, Heatmap, Scatter
 from fedwcm.reports.report import ReportContent
 from fedwcm.reports.styles import DASHES, HATCHES, LIGHT, MARKERS
+from fedwcm.reports.text import plain_number
 
 FORMATS: dict[str, dict[str, None]] = {
     "pdf": {"CreationDate": None},
@@ -103,16 +104,16 @@ def _drawn(figure: Figure, content: ReportContent) -> Any:
     return canvas
 
 
-def _shown(figure: Figure, content: ReportContent, names: Sequence[str]) -> list[tuple[int, int]]:
+def _shown(figure: Figure, content: ReportContent, series: Sequence[Curve | Bar]) -> list[tuple[int, int]]:
     """Which series to draw: their positions in the figure, and in the order of styles."""
     if not figure.by_method:
-        return [(i, i) for i in range(len(names))]
-    return [(i, content.styles.index(name)) for i, name in enumerate(names) if name in content.best]
+        return [(i, i if one.style is None else one.style) for i, one in enumerate(series)]
+    return [(i, content.styles[one.name]) for i, one in enumerate(series) if one.name in content.best]
 
 
 def _curves(axes: Any, figure: Curves, content: ReportContent) -> None:
     right = axes.twinx() if figure.right_label else None
-    shown = _shown(figure, content, [curve.name for curve in figure.curves])
+    shown = _shown(figure, content, figure.curves)
     for position, style in shown:
         curve = figure.curves[position]
         _curve(right if curve.right and right is not None else axes, figure, curve, style)
@@ -151,7 +152,7 @@ def _curve(axes: Any, figure: Curves, curve: Curve, style: int) -> None:
     axes.plot(
         x,
         y,
-        label=_plain(curve.name if left is None else f"{curve.name} (off scale: up to {left:.1g})"),
+        label=_plain(curve.name if left is None else f"{curve.name} (off scale: up to {plain_number(left)})"),
         color=colour,
         linestyle=(0, [length / 2 for length in dash]) if dash else "-",
         marker=list(MARKERS)[style % len(MARKERS)],
@@ -189,7 +190,7 @@ def _legend(axes: Any, right: Any = None) -> None:
 
 
 def _bars(axes: Any, figure: Bars, content: ReportContent) -> None:
-    shown = _shown(figure, content, [bar.name for bar in figure.bars])
+    shown = _shown(figure, content, figure.bars)
     places, width = np.arange(len(figure.categories)), 0.8 / max(1, len(shown))
     for order, (position, style) in enumerate(shown):
         bar = figure.bars[position]
