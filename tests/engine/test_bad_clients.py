@@ -1,6 +1,7 @@
 """Faulty clients: updates that are not finite, far too long, or far from all others."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -190,9 +191,17 @@ def test_methods_whose_sums_do_not_permit_it_are_refused_by_name(method: str, se
 
 
 def test_options_out_of_range_are_refused_by_name() -> None:
-    for options, name in (({"trim": 0.5}, "trim"), ({"max_norm": 0.0}, "max_norm"), ({"rule": "krum"}, "rule")):
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"trim": 0.5}, "trim"),
+        ({"max_norm": 0.0}, "max_norm"),
+        ({"rule": "krum"}, "rule"),
+        ({"max_norm": 1.0, "quantile": 1.0}, "quantile"),
+        ({"max_norm": 1.0, "norm_lr": 0.0}, "norm_lr"),
+        ({"quantile": 0.5}, "set max_norm"),
+    ]
+    for options, name in wrong:
         with pytest.raises(ValueError, match=name):
-            Aggregation(**options)  # type: ignore[arg-type]
+            Aggregation(**options)
 
 
 @pytest.mark.parametrize("settings", [{"aggregation.rule": "median"}, {"aggregation.max_norm": 0.5}])
@@ -202,3 +211,27 @@ def test_a_run_with_robust_sums_learns_and_says_how_many_were_clipped(settings: 
     assert records[-1].test_accuracy > 0.4
     if "aggregation.max_norm" in settings:
         assert all(0 <= record.extra["clipped_clients"] <= 5 for record in records)
+
+
+@pytest.mark.parametrize("quantile", [0.2, 0.8])
+def test_a_bound_that_adapts_leaves_the_wished_share_as_it_is(quantile: float) -> None:
+    """Also from a start that is far off, for lengths that do not change."""
+    lengths = np.random.default_rng(0).lognormal(size=1000)
+    aggregation, bound = Aggregation(max_norm=100.0, quantile=quantile), 100.0
+    for _ in range(200):
+        bound = aggregation.next_bound(bound, float((lengths > bound).mean())) or 0.0
+    assert (lengths <= bound).mean() == pytest.approx(quantile, abs=0.02)
+
+
+def test_a_run_that_was_stopped_goes_on_with_the_bound_that_it_had(tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "dataset": "digits",
+        "clients": 5,
+        "settings": {"aggregation.max_norm": 0.01, "aggregation.quantile": 0.5, "run.checkpoint_every": 1},
+    }
+    whole = fedwcm.run("fedavg", rounds=4, **options)
+    fedwcm.run("fedavg", rounds=2, out=tmp_path / "run", **options)
+    rest = fedwcm.run("fedavg", rounds=4, out=tmp_path / "run", resume=True, **options)
+    bounds = [record.extra["max_norm"] for record in whole.history]
+    assert len(set(bounds)) == 4
+    assert [record.extra["max_norm"] for record in rest.history] == bounds

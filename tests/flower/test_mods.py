@@ -25,7 +25,8 @@ def play(method: str, mods: list[Any], **changes: Any) -> tuple[RunResult, list[
     norms: list[float] = []
 
     def watch(client: int, request: Message, reply: Message) -> Message:
-        if request.metadata.message_type == "train.train" and not reply.has_error():
+        answered = request.metadata.message_type == "train.train" and not reply.has_error()
+        if answered and "delta" in reply.content.array_records["upload"]:
             norms.append(float(np.linalg.norm(reply.content.array_records["upload"]["delta"].numpy())))
         return reply
 
@@ -82,7 +83,7 @@ def test_mods_wrap_each_other_as_in_flower() -> None:
         ("fedwcm", "its weights depend on what clients report"),
         ("scaffold", "its clients keep state"),
         ("mimelite", "its clients also answer in a first phase"),
-        ("fedavg", "fixedclipping_mod needs the norm"),
+        ("fedavg", "fixedclipping_mod needs aggregation.max_norm"),
     ],
 )
 def test_methods_that_mods_do_not_protect_are_refused_by_name(
@@ -95,9 +96,23 @@ def test_methods_that_mods_do_not_protect_are_refused_by_name(
     assert method == "fedavg" or f"the method {method}" in lines[0]
 
 
-@pytest.mark.parametrize("mod", [secaggplus_mod, adaptiveclipping_mod])
-def test_a_mod_without_its_server_half_is_refused(mod: Any) -> None:
-    with pytest.raises(ValueError, match=f"{mod.__name__} is not possible"):
-        client_app(model=model, data=data, mods=[mod])
-    with pytest.raises(ValueError, match="is not possible"):
-        add_training(ClientApp(mods=[mod]), model=model, data=data)
+@pytest.mark.parametrize("mods", [[adaptiveclipping_mod], []], ids=["mod", "no mod"])
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_bound_that_adapts_is_the_simulator_s(mods: list[Any], secure: bool) -> None:
+    """It is too short for all at first, and grows until half of the increments are within it."""
+    options = {"aggregation.max_norm": 0.02, "aggregation.quantile": 0.5, "aggregation.norm_lr": 2.0}
+    rounds = {"run.rounds": 3, "participation.fraction": 1.0}
+    around = [secaggplus_mod, *mods] if secure else mods
+    finished, _ = play("fedavg", around, **options, **rounds, **{"flower.secure_aggregation": secure})
+    simulated = in_simulator("fedavg", **rounds, **options)
+    bounds = [record.extra["max_norm"] for record in finished.history]
+    assert bounds == pytest.approx([record.extra["max_norm"] for record in simulated.history])
+    assert bounds[:2] == pytest.approx([0.02, 0.02 * np.e])
+    assert_close(simulated, finished)
+
+
+def test_clipping_around_the_app_is_refused() -> None:
+    """It would act on messages of its own server alone."""
+    for mod in (fixedclipping_mod, adaptiveclipping_mod):
+        with pytest.raises(ValueError, match="not possible around the app"):
+            add_training(ClientApp(mods=[mod]), model=model, data=data)

@@ -1,5 +1,6 @@
 """Options of the server's aggregation. Nothing here imports torch."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,13 +16,28 @@ class Aggregation:
             coordinate-wise median, or by the mean without the largest and smallest values of each coordinate.
         trim: share of the clients dropped at either end of a coordinate; only for `trimmed`.
         max_norm: bound on the norm of a client's increment, to which longer ones are scaled; `none` for no bound.
+        quantile: share of the increments that the bound is to leave as they are: it starts at `max_norm` and
+            follows that share from round to round (Andrew et al., 2021); `none` for a bound that stays.
+        norm_lr: how fast the bound follows.
     """
 
     rule: Literal["mean", "median", "trimmed"] = "mean"
     trim: float = 0.1
     max_norm: float | None = None
+    quantile: float | None = None
+    norm_lr: float = 0.2
 
     def __post_init__(self) -> None:
         require_choices(self)
         require(0 < self.trim < 0.5, "trim", self.trim, "in (0, 0.5)")
         require(self.max_norm is None or self.max_norm > 0, "max_norm", self.max_norm, "positive or none")
+        require(self.quantile is None or 0 < self.quantile < 1, "quantile", self.quantile, "in (0, 1) or none")
+        require(self.norm_lr > 0, "norm_lr", self.norm_lr, "positive")
+        if self.quantile is not None and self.max_norm is None:
+            raise ValueError(f"quantile = {self.quantile} needs a bound to start from: set max_norm")
+
+    def next_bound(self, bound: float | None, clipped: float) -> float | None:
+        """Return the bound of the next round, given the share of the increments that were longer than this one."""
+        if bound is None or self.quantile is None:
+            return bound
+        return bound * math.exp(self.norm_lr * (clipped - (1.0 - self.quantile)))

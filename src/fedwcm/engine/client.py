@@ -39,6 +39,8 @@ class Broadcast:
     buffers: Vec
     message: State
     base_lr: float
+    max_norm: float | None = None
+    """Bound on the norm of an increment, for clients that apply it themselves."""
 
 
 @dataclass(frozen=True, eq=False)

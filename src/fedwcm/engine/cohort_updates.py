@@ -1,11 +1,13 @@
 """What a phase of a round brings the server: the numbers of those that answered, and sums over their uploads."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from fedwcm.core.types import Floats, Ints, Report
 from fedwcm.engine.client import ClientUpdates
-from fedwcm.engine.uploads import ClientUploads, UploadRows
+from fedwcm.engine.uploads import ClientUploads, UploadRows, UploadsLostError
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,4 +33,18 @@ class CohortUpdates:
             updates.loss,
             updates.accuracy,
             updates.left_out,
+        )
+
+    def without(self, lost: UploadsLostError) -> "CohortUpdates":
+        """Return the updates of those whose uploads remain."""
+        kept = ~np.isin(self.ids, list(lost.clients))
+        return replace(
+            self,
+            ids=self.ids[kept],
+            uploads=lost.remaining,
+            report={key: values[kept] for key, values in self.report.items()},
+            learning_rates=self.learning_rates[kept],
+            loss=self.loss[kept],
+            accuracy=self.accuracy[kept],
+            left_out={**self.left_out, **lost.clients},
         )

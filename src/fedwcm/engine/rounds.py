@@ -1,6 +1,8 @@
 """The round loop: the only one in the package."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -20,8 +22,12 @@ from fedwcm.engine.participation import Participation
 from fedwcm.engine.server import RoundResult, update
 from fedwcm.engine.server_options import ServerOptions
 from fedwcm.engine.store import ClientStore
-from fedwcm.engine.uploads import receive
+from fedwcm.engine.uploads import UploadsLostError, receive
 
+T = TypeVar("T")
+
+CLIPPED = "clipped"
+"""Entry of a report that says whether the client has scaled its increment down itself."""
 LISTED_CLIENTS = 200
 """Clients of a round up to which each one's weight is recorded."""
 
@@ -34,7 +40,8 @@ class DivergedError(RuntimeError):
 class ServerState:
     """All that a round needs from the one before, besides the clients' own state.
 
-    `average` is the moving average of the models after each round, if there is one.
+    `average` is the moving average of the models after each round, if there is one; `max_norm` is the bound on the
+    increments of the next round.
     """
 
     round: int
@@ -42,6 +49,7 @@ class ServerState:
     buffers: Vec
     method: State
     average: State = field(default_factory=dict)
+    max_norm: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +80,7 @@ class Rounds:
             if reported is None:
                 reported = self.trainer.statistics(np.arange(population.clients), self.federation.counts)
             s = method.with_statistics(s, reported)
-        return ServerState(0, x, buffers, s)
+        return ServerState(0, x, buffers, s, max_norm=self.aggregation.max_norm)
 
     def step(self, before: ServerState) -> tuple[ServerState, dict[str, object]]:
         """Run one round; return the state after it and what to record. Without answers, nothing changes."""
@@ -83,18 +91,20 @@ class Rounds:
         s = self._probe(before, asked, exchange) if isinstance(method, TwoPhase) else before.method
         result = None if s is None else self._ask("train", before, method.broadcast(s), asked, exchange)
         _require_mostly_finite(result, r)
-        if s is None or result is None or not len(result.ids):
+        used = None
+        if s is not None and result is not None:
+            with self.clock.phase("server"):
+                used = self._used(r, result, exchange, lambda kept, cohort: self._update(before, s, kept, cohort))
+        if used is None:
             return self._averaged(replace(before, round=r + 1)), {"participants": 0, **exchange.record()}
-        cohort = self._cohort(r, result)
-        with self.clock.phase("server"):
-            uploads, clipped = receive(self.aggregation, result.uploads)
-            after = update(method, before.x, before.buffers, s, uploads, cohort)
+        result, (after, clipped) = used
         _require_finite({"model": after.x, "model's buffers": after.buffers, **after.state}, r)
         self.store.commit(r + 1, result.ids)
-        record = {"participants": len(cohort), **exchange.record(), **_measures(result, after)}
-        if self.aggregation.max_norm is not None:
-            record["clipped_clients"] = clipped
-        after_round = ServerState(r + 1, after.x, after.buffers, after.state, before.average)
+        record = {"participants": len(result.ids), **exchange.record(), **_measures(result, after)}
+        if before.max_norm is not None:
+            record |= {"clipped_clients": clipped, "max_norm": before.max_norm}
+        bound = self.aggregation.next_bound(before.max_norm, clipped / len(result.ids))
+        after_round = ServerState(r + 1, after.x, after.buffers, after.state, before.average, bound)
         return self._averaged(after_round), {**record, **_listed(result, after)}
 
     def last_model(self, state: ServerState) -> tuple[Vec, Vec]:
@@ -114,15 +124,47 @@ class Rounds:
         method = self.trainer.method
         assert isinstance(method, TwoPhase)
         result = self._ask("probe", before, method.probe_broadcast(before.method), asked, exchange)
-        if result is None or not len(result.ids):
+        if result is None:
             return None
-        return method.after_probe(before.method, result.uploads, self._cohort(before.round, result))
+
+        def after(kept: CohortUpdates, cohort: Cohort) -> State:
+            return method.after_probe(before.method, kept.uploads, cohort)
+
+        used = self._used(before.round, result, exchange, after)
+        return None if used is None else used[1]
+
+    def _update(
+        self, before: ServerState, s: State, result: CohortUpdates, cohort: Cohort
+    ) -> tuple[RoundResult, int]:
+        """Return what the method makes of the uploads, and how many increments were scaled down."""
+        uploads, clipped = receive(replace(self.aggregation, max_norm=before.max_norm), result.uploads)
+        if CLIPPED in result.report:
+            clipped = int(result.report[CLIPPED].sum())
+        return update(self.trainer.method, before.x, before.buffers, s, uploads, cohort), clipped
+
+    def _used(
+        self, r: int, result: CohortUpdates, exchange: "Exchange", use: Callable[[CohortUpdates, Cohort], T]
+    ) -> tuple[CohortUpdates, T] | None:
+        """Return what `use` makes of the uploads, and whose they were; None if there are none.
+
+        Clients whose uploads are lost while they are summed are left out, and the others used once more.
+        """
+        while len(result.ids):
+            try:
+                made = use(result, self._cohort(r, result))
+            except UploadsLostError as lost:
+                exchange.uploaded(result.uploads.bytes, lost.clients)
+                result = result.without(lost)
+                continue
+            exchange.uploaded(result.uploads.bytes, {})
+            return result, made
+        return None
 
     def _ask(
         self, task: Task, before: ServerState, message: State, asked: Ints, exchange: "Exchange"
     ) -> CohortUpdates | None:
         """Send the model and a message to the sampled clients, and let those that answer do their task."""
-        sent = Broadcast(before.round, before.x, before.buffers, message, self._lr(before.round))
+        sent = Broadcast(before.round, before.x, before.buffers, message, self._lr(before.round), before.max_norm)
         exchange.sent(sent)
         if not len(asked):
             return None
@@ -162,9 +204,14 @@ class Exchange:
         self._down += self._sampled * (bytes_of({"x": sent.x, "buffers": sent.buffers}) + bytes_of(sent.message))
 
     def answered(self, result: CohortUpdates) -> None:
-        """Count what those that answered sent back; a number of the report takes 8 bytes."""
-        self._up += result.uploads.bytes + 8 * len(result.ids) * len(result.report)
+        """Count the reports of those that answered; a number takes 8 bytes."""
+        self._up += 8 * len(result.ids) * len(result.report)
         self._left_out |= result.left_out
+
+    def uploaded(self, size: int, lost: Mapping[int, str]) -> None:
+        """Count the bytes that their sums took, and note the clients whose uploads were lost."""
+        self._up += size
+        self._left_out |= lost
 
     def record(self) -> dict[str, object]:
         left_out = {"left_out": {str(client): why for client, why in self._left_out.items()}}

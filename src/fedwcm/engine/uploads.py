@@ -1,5 +1,6 @@
 """Sums over the clients' uploads: with the method's weights, or robust against faulty clients."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,6 +29,19 @@ class ClientUploads(Uploads, Protocol):
     def table(self, key: str) -> Tensor:
         """Return all uploads, a row for each client: what a sum does not need, and a median does."""
         ...
+
+
+class UploadsLostError(RuntimeError):
+    """Clients that had answered are gone before their uploads were summed: the sums of the others remain.
+
+    Args:
+        clients: the clients that are gone, with the reason.
+        remaining: the uploads of the others.
+    """
+
+    def __init__(self, clients: Mapping[int, str], remaining: ClientUploads) -> None:
+        super().__init__(f"the uploads of clients {sorted(clients)} are lost")
+        self.clients, self.remaining = clients, remaining
 
 
 def keeps_client_state(method: Method, x: Vec) -> bool:

@@ -9,6 +9,7 @@ from flwr.app import RecordDict
 from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Clients, Ints, Report, State
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates
+from fedwcm.engine.rounds import CLIPPED
 from fedwcm.flower.arrays import tensor_like
 from fedwcm.flower.checks import UnusableError, real, require_names, shown, whole
 from fedwcm.flower.records import REPORT, RequestId
@@ -67,7 +68,9 @@ class AnswerReader:
     def _report(self, numbers: Mapping[str, object]) -> Report:
         """The method's report; what the client also told before round 1 has the same bounds as there."""
         method, population = self.trainer.method, self.trainer.population
-        bounds = method.statistics_range(population) if isinstance(method, ClientStatistics) else {}
+        bounds = {CLIPPED: (0.0, 1.0)}
+        if isinstance(method, ClientStatistics):
+            bounds |= method.statistics_range(population)
         report = {
             key: real(numbers, REPORT + key, *widened(*bounds[key])) for key in self.like.report if key in bounds
         }

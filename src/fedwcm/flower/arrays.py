@@ -21,14 +21,14 @@ def tensor_like(name: str, array: Array, like: Tensor) -> Tensor:
         raise UnusableError(
             f"its upload {name!r} is {array.dtype} of shape {tuple(array.shape)}, not {dtype} of shape {shape}"
         )
-    values = _unpacked(name, array.data, np.dtype(dtype), shape)
+    values = unpacked(name, array.data, np.dtype(dtype), shape)
     tensor = torch.from_numpy(values)
     if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
         raise UnusableError(f"its upload {name!r} {NOT_FINITE}")
     return tensor
 
 
-def _unpacked(name: str, data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def unpacked(name: str, data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Read NumPy's format without trusting its header: neither pickles nor archives, nor more than there is."""
     stream = io.BytesIO(data)
     try:

@@ -1,7 +1,7 @@
 """Real clients as one more backend: it sends requests and returns the usable answers as rows."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,18 +11,22 @@ from flwr.app import RecordDict
 
 from fedwcm.config.build import LabelledTensors
 from fedwcm.core.batch import Shard
-from fedwcm.core.types import Ints
+from fedwcm.core.types import Ints, State
 from fedwcm.engine.backends.in_process import nobody
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.cohort_updates import CohortUpdates
-from fedwcm.engine.rounds import DivergedError
+from fedwcm.engine.rounds import CLIPPED, DivergedError
 from fedwcm.engine.store import ClientStore
 from fedwcm.flower.answers import AnswerReader
 from fedwcm.flower.arrays import NOT_FINITE
+from fedwcm.flower.checks import Fault
 from fedwcm.flower.client_directory import ClientDirectory
 from fedwcm.flower.client_info import ClientInfo
-from fedwcm.flower.records import RequestId, broadcast_records, request
+from fedwcm.flower.records import RequestId, bounds_itself, broadcast_records, request
+from fedwcm.flower.run_config import AppOptions
 from fedwcm.flower.samples import shard
+from fedwcm.flower.secure_sum import SecureSum
+from fedwcm.flower.secure_uploads import SecureUploads
 from fedwcm.flower.upload_table import UploadTable
 from fedwcm.losses.cross_entropy import CrossEntropy
 
@@ -41,22 +45,23 @@ class FlowerBackend:
         directory: ClientDirectory,
         trainer: ClientTrainer,
         series: str,
-        min_clients: int,
-        folder: Path | None = None,
+        options: AppOptions,
     ) -> None:
         self._directory, self._trainer = directory, trainer
-        self._series, self._min_clients, self._folder = series, min_clients, folder
+        self._series, self._options = series, options.federation
+        self._bounded = bounds_itself(options.config, self._options.secure_aggregation)
+        self._folder = Path(self._options.out) if self._options.out else None
         self._like: dict[Task, ClientUpdates] = {}
         self.store = ClientStore(trainer.population.clients, {"last_used": torch.zeros(1, dtype=torch.int64)})
 
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> CohortUpdates:
         """Let these clients work; those without a usable answer are left out, with the reason."""
-        directory, like = self._directory, self._example(task, sent)
-        round_, reader, table = (
-            sent.round + 1,
-            AnswerReader(self._trainer, sent, like),
-            UploadTable(ids, like, self._folder),
-        )
+        directory, example, round_ = self._directory, self._example(task, sent), sent.round + 1
+        secure = self._options.secure_aggregation
+        like = replace(example, upload={}) if secure else example
+        if self._bounded and task == "train":
+            like = replace(like, report={**like.report, CLIPPED: np.zeros(1)})
+        reader, table = AnswerReader(self._trainer, sent, like), UploadTable(ids, like, self._folder)
         asked = {int(client): RequestId(task, round_, int(client), self._series) for client in ids}
 
         def receive(client: int, content: RecordDict) -> None:
@@ -71,24 +76,37 @@ class FlowerBackend:
             LOG.warning("round %d: client %d is left out: %s", round_, client, reason)
         result = table.result()
         _require_some_finite(result, left_out, round_)
-        kept = self._kept(task, round_, result)
-        return CohortUpdates.of(replace(kept, left_out={**left_out, **outliers}))
+        kept = replace(self._kept(task, round_, result), left_out={**left_out, **outliers})
+        uploads = self._kept_uploads(RequestId(task, round_, 0, self._series), example.upload, kept.ids)
+        return CohortUpdates.of(kept, uploads if secure else None)
 
     def close(self) -> None:
         pass
+
+    def _kept_uploads(self, asked: RequestId, like: State, ids: Ints) -> SecureUploads:
+        """The uploads of clients that keep them for secure aggregation."""
+
+        def ask(contents: Mapping[int, RecordDict], receive: Callable[[int, RecordDict], None]) -> list[Fault]:
+            return self._directory.ask("train.secure", contents, receive, asked.round, all_needed=True)
+
+        limit = self._options.secure_range
+        return SecureUploads(
+            lambda clients: SecureSum(ask, clients, limit), asked, like, ids, self._options.min_clients
+        )
 
     def _requests(self, asked: dict[int, RequestId], sent: Broadcast) -> dict[int, RecordDict]:
         last_used = self.store.read(np.array(list(asked)), torch.device("cpu"))["last_used"].tolist()
         shared = broadcast_records(sent, self._trainer.population)
         return {
-            client: request(shared, question, sent.base_lr, last)
+            client: request(shared, question, sent, last)
             for (client, question), last in zip(asked.items(), last_used, strict=True)
         }
 
     def _kept(self, task: Task, round_: int, result: ClientUpdates) -> ClientUpdates:
         """The result if there are answers enough, with a note for each client that this answer was used."""
-        if len(result.ids) < self._min_clients:
-            LOG.warning("round %d: %d answers, %d are needed: no step", round_, len(result.ids), self._min_clients)
+        needed = self._options.min_clients
+        if len(result.ids) < needed:
+            LOG.warning("round %d: %d answers, %d are needed: no step", round_, len(result.ids), needed)
             return nobody({})
         if task == "train":
             self.store.reserve(result.ids)
@@ -111,7 +129,7 @@ class FlowerBackend:
 
 def _require_some_finite(result: ClientUpdates, left_out: Mapping[int, str], round_: int) -> None:
     """Raise if the updates of several clients, and of all that answered, are not finite: training has diverged."""
-    broken = sum(reason.endswith(NOT_FINITE) for reason in left_out.values())
+    broken = sum(NOT_FINITE in reason for reason in left_out.values())
     if broken > 1 and not len(result.ids):
         raise DivergedError(f"all {broken} updates have a NaN or an infinity in round {round_}")
 

@@ -15,14 +15,19 @@ from fedwcm.engine.client import ClientTrainer, Task
 from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.flower.app_functions import with_run_config
+from fedwcm.flower.bounded import bounded
 from fedwcm.flower.claimed_counts import kept_claim
 from fedwcm.flower.client_info import ClientInfo
 from fedwcm.flower.encrypted import reply as encrypted_reply
+from fedwcm.flower.kept_upload import answer_stage, keep_upload
 from fedwcm.flower.model import ModelFactory, architecture, class_scores, network
-from fedwcm.flower.mods import Mod, require_possible, require_usable, through_mods
+from fedwcm.flower.mods import Mod, Mods, require_possible, require_usable, through_mods
 from fedwcm.flower.records import (
     answer,
+    bounds_itself,
     from_bytes_record,
+    is_secure,
+    max_norm,
     read_config,
     read_population,
     read_request,
@@ -66,13 +71,16 @@ def add_training(app: ClientApp, *, model: ModelFactory, data: DataLoader, mods:
 
     Its other functions, such as `@app.evaluate()`, stay as they are. The arguments are those of `client_app`.
     """
-    require_usable([*app._mods, *mods])
-    app.query("info")(_handler(model, data, lambda client, _: client.info(mods).records()))
+    require_usable(app._mods)
+    sorted_mods = Mods.of(mods)
+    app.query("info")(_handler(model, data, lambda client, content: client.info(sorted_mods, content).records()))
     app.query("counts")(_handler(model, data, lambda client, _: client.plain_counts()))
     app.query("encrypted")(_handler(model, data, Client.encrypted_counts))
     app.query("statistics")(_handler(model, data, Client.statistics))
-    app.train("probe")(_handler(model, data, lambda client, content: client.work("probe", content)))
-    app.train("train")(_training(model, data, mods))
+    app.train("probe")(_working("probe", model, data, sorted_mods))
+    app.train("train")(_working("train", model, data, sorted_mods))
+    if sorted_mods.secure is not None:
+        app.train("secure")(_secure_stage(sorted_mods.secure))
     return app
 
 
@@ -83,14 +91,32 @@ def _handler(model: ModelFactory, data: DataLoader, work: Work) -> Callable[[Mes
     return handle
 
 
-def _training(model: ModelFactory, data: DataLoader, mods: Sequence[Mod]) -> Callable[[Message, Context], Message]:
-    plain = _handler(model, data, lambda client, content: client.work("train", content))
-
+def _working(
+    task: Task, model: ModelFactory, data: DataLoader, mods: Mods
+) -> Callable[[Message, Context], Message]:
     def handle(message: Message, context: Context) -> Message:
-        client = Client(model, data, context, message.content)
-        return through_mods(mods, message, context, client.config, lambda content: client.work("train", content))
+        client, secure = Client(model, data, context, message.content), is_secure(message.content)
+        mods.require_as_asked(secure)
+        around = mods.training if task == "train" else ()
+        reply = through_mods(around, message, context, client.config, lambda content: client.work(task, content))
+        if reply.has_error():
+            return reply
+        bound = max_norm(message.content) if task == "train" else None
+        if bound is not None and bounds_itself(client.config, secure):
+            reply.content = bounded(reply.content, bound)
+        if secure:
+            reply.content = keep_upload(reply.content, context)
+        return reply
 
-    return handle if mods else plain
+    return handle
+
+
+def _secure_stage(mod: Mod) -> Callable[[Message, Context], Message]:
+    def handle(message: Message, context: Context) -> Message:
+        client = client_id(context.node_config)
+        return Message(answer_stage(mod, message, context, client), reply_to=message)
+
+    return handle
 
 
 class Client:
@@ -110,10 +136,11 @@ class Client:
         self._classes = class_scores(self._network, self._like).shape[-1]
         self._shard = shard(samples, self._classes, *numbers)
 
-    def info(self, mods: Sequence[Mod] = ()) -> ClientInfo:
+    def info(self, mods: Mods, content: RecordDict) -> ClientInfo:
         """The client's number and the form of its data; an error if it cannot train as the run asks."""
         chosen_precision(self.config.run.precision, self._network.device)
-        require_possible(mods, self._components.method, self.config, self._network.initial()[0])
+        mods.require_as_asked(is_secure(content))
+        require_possible(mods.training, self._components.method, self.config, self._network.initial()[0])
         shape, dtype = tuple(self._like.shape[1:]), str(self._like.dtype).removeprefix("torch.")
         model = tuple(architecture(self._network))
         return ClientInfo(self.id, len(self._shard), self._classes, shape, dtype, model, __version__)

@@ -41,7 +41,7 @@ class ClientDirectory:
     def __init__(self, grid: Grid, options: AppOptions, admission: Admission, pairs: NodePairs) -> None:
         self._exchange, self._options = NodeExchange(grid), options.federation
         self._admission, self._pairs = admission, pairs
-        self._run = RecordDict({RUN: config_record(options.config)})
+        self._run = RecordDict({RUN: config_record(options.config, self._options.secure_aggregation)})
         self._limit = self._options.clients or MOST_CLIENTS
         self._nodes: dict[int, int] = {}
         self._misses: Counter[int] = Counter()
@@ -81,6 +81,8 @@ class ClientDirectory:
         contents: Mapping[int, RecordDict],
         receive: Callable[[int, RecordDict], None],
         round_: int = 0,
+        *,
+        all_needed: bool = False,
     ) -> list[Fault]:
         """Send each client its question and hand on the answers as they arrive; return the clients without one.
 
@@ -89,6 +91,7 @@ class ClientDirectory:
             contents: the question for each client.
             receive: takes a client's answer; an UnusableError leaves the client out.
             round_: the round, 0 before the first.
+            all_needed: wait for all of them, even if `flower.enough` have answered.
         """
         online = self._exchange.online()
         self._identify(online, min(self._options.timeout, INFO_TIMEOUT))
@@ -97,7 +100,8 @@ class ClientDirectory:
         faults = [Fault(client, "it is not connected") for client in contents if client not in nodes.values()]
         faults += [Fault(client, busy[node]) for node, client in nodes.items() if node in busy]
         asked = {n: RecordDict({**contents[c], **self._run}) for n, c in nodes.items() if n not in busy}
-        wait = Wait(self._options.timeout, self._options.enough if round_ else 0, self._options.grace)
+        enough = 0 if all_needed or not round_ else self._options.enough
+        wait = Wait(self._options.timeout, enough, self._options.grace)
         missing = self._exchange.ask(kind, asked, lambda n, content: receive(nodes[n], content), wait, round_)
         faults += [Fault(nodes[node], reason) for node, reason in missing.items()]
         for fault in faults:

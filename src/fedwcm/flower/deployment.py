@@ -120,8 +120,12 @@ class Deployment:
         assert directory.info is not None, "clients have sent their info before"
         federation, made = self.options.federation, trainer.forward.network
         require_possible(config.aggregation, trainer.method, keeps_client_state(trainer.method, made.initial()[0]))
-        folder = Path(federation.out) if federation.out else None
-        backend = FlowerBackend(directory, trainer, setup.series, federation.min_clients, folder)
+        if federation.secure_aggregation and config.aggregation.rule != "mean":
+            rule = f"aggregation.rule = {config.aggregation.rule!r}"
+            raise ValueError(
+                f"{rule} is not possible with flower.secure_aggregation: it needs every single upload"
+            )
+        backend = FlowerBackend(directory, trainer, setup.series, self.options)
         classes = len(setup.totals)
         rounds = Rounds(
             trainer=trainer,

@@ -2,10 +2,12 @@
 
 Mods such as Flower's own for differential privacy expect a message with one record of arrays, the model, and a
 reply with one record of the same arrays, the trained model. Ours hold more. So mods are shown a message of that
-form, and what they make of the trained model becomes the client's upload.
+form, and what they make of the trained model becomes the client's upload. The mod for secure aggregation has
+messages of its own instead (`kept_upload.py`).
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from fedwcm.core.method import Method
 from fedwcm.core.mixins import ClientStatistics, TwoPhase
 from fedwcm.core.types import Vec
 from fedwcm.engine.uploads import keeps_client_state
+from fedwcm.flower.records import max_norm, with_clipped
 
 App = Callable[[Message, Context], Message]
 """A client app, or what a mod takes for one."""
@@ -23,22 +26,55 @@ App = Callable[[Message, Context], Message]
 Mod = Callable[[Message, Context, App], Message]
 """What Flower calls a mod; where its own type is, depends on its version."""
 
-CLIPPING_NORM = "clipping_norm"
-"""The key under which Flower's clipping mods look for the norm."""
+CLIPPING_NORM, NORM_BIT = "clipping_norm", "norm_bit"
+"""The keys under which Flower's clipping mods look for the norm, and tell whether they have clipped."""
+CLIPPING = {"fixedclipping_mod": "aggregation.max_norm", "adaptiveclipping_mod": "aggregation.quantile"}
+"""Flower's clipping mods, and the option that each needs."""
 
 
-def require_usable(mods: Sequence[Mod]) -> None:
-    """Raise ValueError for mods of Flower's that need a server half which this package's server does not have."""
-    for mod in mods:
-        name = getattr(mod, "__name__", type(mod).__name__)
-        if getattr(mod, "__module__", "").startswith("flwr.client.mod.secure_aggregation"):
-            half = "Flower's SecAggPlusWorkflow, which drives only strategies of its older interface"
-            raise ValueError(f"{name} is not possible: it would protect nothing, since its server half is {half}")
-        if name == "adaptiveclipping_mod":
-            half = "a strategy of Flower's that adapts the norm to what clients answer"
+@dataclass(frozen=True)
+class Mods:
+    """A client's mods: the one for secure aggregation, if there is one, and those around training."""
+
+    secure: Mod | None
+    training: tuple[Mod, ...]
+
+    @classmethod
+    def of(cls, mods: Sequence[Mod]) -> "Mods":
+        """Sort mods; raises ValueError if secure aggregation is not the last thing that happens to an upload."""
+        secure = [mod for mod in mods if _is_secure(mod)]
+        if secure and (len(secure) > 1 or mods[0] is not secure[0]):
+            raise ValueError(f"{name_of(secure[-1])} must be the first mod: it masks what the others have changed")
+        return cls(secure[0] if secure else None, tuple(mod for mod in mods if not _is_secure(mod)))
+
+    def require_as_asked(self, secure: bool) -> None:
+        """Raise ValueError unless client and server agree on whether uploads are summed securely."""
+        if secure and self.secure is None:
             raise ValueError(
-                f"{name} is not possible: it needs {half}; use fixedclipping_mod and aggregation.max_norm"
+                "the run has flower.secure_aggregation = true: this client's app must have mods=[secaggplus_mod]"
             )
+        if self.secure is not None and not secure:
+            raise ValueError(
+                f"this client has {name_of(self.secure)} and sends no upload without it: the run must have "
+                "flower.secure_aggregation = true"
+            )
+
+
+def name_of(mod: Mod) -> str:
+    """A mod's name, for messages."""
+    return getattr(mod, "__name__", type(mod).__name__)
+
+
+def _is_secure(mod: Mod) -> bool:
+    return getattr(mod, "__module__", "").startswith("flwr.client.mod.secure_aggregation")
+
+
+def require_usable(around_app: Sequence[Mod]) -> None:
+    """Raise ValueError for mods of Flower's that would do nothing where they are: around the whole app."""
+    for mod in around_app:
+        name = name_of(mod)
+        if _is_secure(mod) or name in CLIPPING:
+            raise ValueError(f"{name} is not possible around the app: give it to add_training(…, mods=[{name}])")
 
 
 def require_possible(mods: Sequence[Mod], method: Method, config: Config, x: Vec) -> None:
@@ -54,9 +90,11 @@ def require_possible(mods: Sequence[Mod], method: Method, config: Config, x: Vec
         reason = "its clients keep state that must agree with what they upload"
     if reason:
         raise ValueError(f"mods are not possible with the method {method.name}: {reason}")
-    names = [getattr(mod, "__name__", "") for mod in mods]
-    if "fixedclipping_mod" in names and config.aggregation.max_norm is None:
-        raise ValueError("fixedclipping_mod needs the norm to which it clips: set aggregation.max_norm")
+    aggregation = config.aggregation
+    given = {"aggregation.max_norm": aggregation.max_norm, "aggregation.quantile": aggregation.quantile}
+    for name in map(name_of, mods):
+        if name in CLIPPING and given[CLIPPING[name]] is None:
+            raise ValueError(f"{name} needs {CLIPPING[name]}: set it in the run's options")
 
 
 def through_mods(
@@ -68,6 +106,8 @@ def through_mods(
 ) -> Message:
     """Return the answer to a request for training, with the upload that the mods leave."""
     received = message.content
+    if not mods:
+        return Message(train(received), reply_to=message)
     answers: list[RecordDict] = []
 
     def innermost(_: Message, __: Context) -> Message:
@@ -77,7 +117,7 @@ def through_mods(
     call: App = innermost
     for mod in reversed(mods):
         call = _wrapped(mod, call)
-    message.content = _as_flower_sends(received, config)
+    message.content = _as_flower_sends(received)
     reply = call(message, context)
     message.content = received
     if reply.has_error():
@@ -85,16 +125,24 @@ def through_mods(
     if not answers:
         raise ValueError("a mod answered without training")
     upload = _upload(received, reply.content, answers[0])
-    return Message(RecordDict({**answers[0], "upload": upload}), reply_to=message)
+    return Message(
+        RecordDict({**answers[0], **_clipped(reply.content, answers[0]), "upload": upload}), reply_to=message
+    )
 
 
 def _wrapped(mod: Mod, inner: App) -> App:
     return lambda message, context: mod(message, context, inner)
 
 
-def _as_flower_sends(received: RecordDict, config: Config) -> RecordDict:
+def _clipped(reply: RecordDict, answer: RecordDict) -> dict[str, MetricRecord]:
+    """The numbers of an answer, with what a mod says about clipping."""
+    told = [record[NORM_BIT] for record in reply.metric_records.values() if NORM_BIT in record]
+    return {"numbers": with_clipped(answer, bool(told[0]))} if told else {}
+
+
+def _as_flower_sends(received: RecordDict) -> RecordDict:
     """The model alone, and a config."""
-    norm = config.aggregation.max_norm
+    norm = max_norm(received)
     options: dict[str, Any] = {} if norm is None else {CLIPPING_NORM: norm}
     return RecordDict({"arrays": _model(received), "config": ConfigRecord(options)})
 

@@ -11,6 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from fedwcm.config.schema import Config, from_settings, to_settings
 from fedwcm.core.types import Population, Report, State
 from fedwcm.engine.client import Broadcast, ClientUpdates, Task
+from fedwcm.engine.rounds import CLIPPED
 
 RUN = "run"
 """Name of the record with the run's configuration."""
@@ -55,16 +56,29 @@ def read_population(record: ConfigRecord) -> Population:
     return Population(**{"epochs": None, **values, **arrays})
 
 
-def config_record(config: Config) -> ConfigRecord:
-    """The run's options that differ from the defaults: they go with every message, clients need no others."""
+def config_record(config: Config, secure: bool) -> ConfigRecord:
+    """The run's options that differ from the defaults: they go with every message, clients need no others.
+
+    `secure` says whether clients keep their uploads for secure aggregation.
+    """
     defaults = to_settings(Config())
     given = {key: value for key, value in to_settings(config).items() if defaults.get(key) != value}
-    return ConfigRecord({"settings": json.dumps(given)})
+    return ConfigRecord({"settings": json.dumps(given), "secure": secure})
 
 
 def read_config(content: RecordDict) -> Config:
     """The configuration of the run that a message belongs to."""
     return from_settings(json.loads(cast(str, content.config_records[RUN]["settings"])))
+
+
+def is_secure(content: RecordDict) -> bool:
+    """Whether the run that a message belongs to sums uploads by secure aggregation."""
+    return bool(content.config_records[RUN].get("secure"))
+
+
+def bounds_itself(config: Config, secure: bool) -> bool:
+    """Whether clients scale their increments themselves, and say so: uploads are secret, or the bound adapts."""
+    return config.aggregation.max_norm is not None and (secure or config.aggregation.quantile is not None)
 
 
 def broadcast_records(sent: Broadcast, population: Population) -> RecordDict:
@@ -78,10 +92,17 @@ def broadcast_records(sent: Broadcast, population: Population) -> RecordDict:
     )
 
 
-def request(shared: RecordDict, asked: RequestId, lr: float, last_used: int) -> RecordDict:
+def request(shared: RecordDict, asked: RequestId, sent: Broadcast, last_used: int) -> RecordDict:
     """A request to one client. `last_used` is the last round for which its answer was used, 0 if none was."""
     facts = {"task": asked.task, "round": asked.round, "client": asked.client, "series": asked.series}
-    return RecordDict({**shared, "asked": ConfigRecord({**facts, "lr": lr, "last_used": last_used})})
+    bound = {} if sent.max_norm is None else {"max_norm": sent.max_norm}
+    asking = ConfigRecord({**facts, **bound, "lr": sent.base_lr, "last_used": last_used})
+    return RecordDict({**shared, "asked": asking})
+
+
+def max_norm(content: RecordDict) -> float | None:
+    """The bound on the norm of an increment in a request, None if there is none."""
+    return cast(float | None, content.config_records["asked"].get("max_norm"))
 
 
 def read_request(content: RecordDict, device: torch.device) -> tuple[RequestId, Broadcast, Population, int]:
@@ -90,7 +111,7 @@ def read_request(content: RecordDict, device: torch.device) -> tuple[RequestId, 
     asked = RequestId(facts["task"], facts["round"], facts["client"], facts["series"])
     model = to_tensors(content.array_records["model"], device)
     message = to_tensors(content.array_records["message"], device)
-    sent = Broadcast(asked.round - 1, model["x"], model["buffers"], message, facts["lr"])
+    sent = Broadcast(asked.round - 1, model["x"], model["buffers"], message, facts["lr"], max_norm(content))
     return asked, sent, read_population(content.config_records["population"]), facts["last_used"]
 
 
@@ -106,6 +127,11 @@ def answer(asked: RequestId, samples: int, result: ClientUpdates) -> RecordDict:
             "answers": ConfigRecord({**facts, "samples": samples}),
         }
     )
+
+
+def with_clipped(content: RecordDict, clipped: bool) -> MetricRecord:
+    """The numbers of an answer, and whether the client has scaled its increment down to the bound."""
+    return MetricRecord({**content.metric_records["numbers"], REPORT + CLIPPED: float(clipped)})
 
 
 def report_record(report: Report) -> MetricRecord:

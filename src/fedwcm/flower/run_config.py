@@ -30,6 +30,9 @@ class FlowerOptions:
         fraction_evaluate: share of the clients that test the model on their own data, at every evaluation.
         bind_nodes: a client's number belongs to the first Flower node that has it, for the whole run. It needs
             node authentication, under which a node keeps its id as long as its key.
+        secure_aggregation: clients keep their uploads, and the server learns sums of them alone, by SecAgg+. Their
+            apps must have Flower's `secaggplus_mod`.
+        secure_range: largest entry of an upload, by magnitude, that can be summed securely.
         max_samples: the number of samples beyond which a client is not believed.
         out: folder on the server for metrics, checkpoints and the model; a run found there is continued.
     """
@@ -42,6 +45,8 @@ class FlowerOptions:
     patience: float = 300.0
     fraction_evaluate: float = 0.0
     bind_nodes: bool = False
+    secure_aggregation: bool = False
+    secure_range: float = 8.0
     max_samples: int = 10**9
     out: str = ""
 
@@ -55,6 +60,7 @@ class FlowerOptions:
         )
         require(0 <= self.fraction_evaluate <= 1, "fraction_evaluate", self.fraction_evaluate, "in [0, 1]")
         require(self.grace >= 0, "grace", self.grace, "non-negative")
+        require(self.secure_range > 0, "secure_range", self.secure_range, "positive")
         require(self.max_samples >= 1, "max_samples", self.max_samples, "at least 1")
         require(self.patience >= 0, "patience", self.patience, "non-negative")
 

@@ -47,6 +47,7 @@ def save(folder: Path, saved: Checkpoint, store: ClientStore) -> None:
         {
             "round": saved.server.round,
             "seconds": saved.seconds,
+            "max_norm": saved.server.max_norm,
             "selected_round": None if saved.selected is None else saved.selected.round,
             "history": [record.to_json() for record in saved.history],
         }
@@ -87,7 +88,7 @@ def load(folder: Path, store: ClientStore, like: ServerState) -> tuple[Checkpoin
         method = {key: value.to(device) if value.dim() else value for key, value in _part(tensors, SERVER).items()}
         average = {key: value.to(device) for key, value in _part(tensors, AVERAGE).items()}
         x, buffers = tensors["x"].to(device), tensors["buffers"].to(device)
-        server = ServerState(facts["round"], x, buffers, method, average)
+        server = ServerState(facts["round"], x, buffers, method, average, facts.get("max_norm", like.max_norm))
         selected = None
         if facts["selected_round"] is not None:
             x, buffers = (tensors[SELECTED + key].to(device) for key in ("x", "buffers"))

@@ -1,0 +1,122 @@
+"""Uploads that stay with the clients: the server asks for sums, and each is made by secure aggregation."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedwcm.core.types import Floats, Ints, State
+from fedwcm.engine.uploads import UploadsLostError
+from fedwcm.flower.records import RequestId
+from fedwcm.flower.secure_sum import SecureSum, SecureSumError
+
+LOG = logging.getLogger("flwr.fedwcm")
+
+HIDING = 2
+"""Clients that a round must have beyond the sums that are made of them: with as many sums, all would be known."""
+
+
+@dataclass(frozen=True, eq=False)
+class Collected:
+    """Masked uploads of which some are missing: their sum can be had for the same weights of the others."""
+
+    key: str
+    weights: Floats
+    clients: list[int]
+    masked: SecureSum
+
+    def total(self, key: str, weights: Floats, clients: list[int]) -> Floats | None:
+        """Return these sums over these clients; None if other weights were collected."""
+        if key != self.key or set(clients) != self.masked.contributors:
+            return None
+        kept, tops, places = directions(self.weights[:, np.isin(self.clients, clients)])
+        if kept.shape != weights.shape or not np.allclose(kept, weights, rtol=1e-9, atol=0):
+            return None
+        total = self.masked.unmask()
+        return np.stack([total[place] / tops[place] for place in map(list(places).index, range(len(kept)))])
+
+
+@dataclass(eq=False)
+class SecureUploads:
+    """The uploads of a phase, each on its own node.
+
+    Args:
+        start: begins a run of the protocol over these clients.
+        asked: what the clients answered, for any client.
+        like: an example of an upload.
+        ids: the clients, ascending.
+        needed: clients without whom a round changes nothing.
+    """
+
+    start: Callable[[list[int]], SecureSum]
+    asked: RequestId
+    like: State
+    ids: Ints
+    needed: int
+    before: Collected | None = None
+    bytes: int = field(default=0, init=False)
+    _revealed: bool = field(default=False, init=False)
+
+    def sum(self, key: str, weights: Floats) -> Tensor:
+        like = self.like[key][0]
+        distinct, tops, places = directions(np.atleast_2d(weights))
+        total = self._total(key, distinct)
+        self._revealed = True
+        sums = tops[:, None] * total[places]
+        return torch.as_tensor(
+            sums.reshape(*weights.shape[:-1], *like.shape), dtype=like.dtype, device=like.device
+        )
+
+    def norms(self, key: str) -> Floats:
+        """Nothing: clients scale their increments themselves, before they mask them."""
+        return np.zeros(len(self.ids))
+
+    def table(self, key: str) -> Tensor:
+        raise ValueError("the uploads of single clients are not known under secure aggregation")
+
+    def _total(self, key: str, weights: Floats) -> Floats:
+        """The sums with these weights, one row each."""
+        clients = self.ids.tolist()
+        if len(clients) < max(self.needed, len(weights) + HIDING):
+            raise self._all_lost(f"{len(clients)} clients are too few to hide each other")
+        try:
+            before = self.before.total(key, weights, clients) if self.before else None
+            return self._collected(key, weights, clients) if before is None else before
+        except SecureSumError as error:
+            raise self._all_lost(str(error)) from None
+
+    def _collected(self, key: str, weights: Floats, clients: list[int]) -> Floats:
+        facts = {"series": self.asked.series, "round": self.asked.round, "task": self.asked.task, "key": key}
+        questions = {
+            client: {**facts, "weights": column.tolist()}
+            for client, column in zip(clients, weights.T, strict=True)
+        }
+        masked, size = self.start(clients), self.like[key][0].numel()
+        masked.collect(questions, (len(weights), size))
+        self.bytes += len(masked.contributors) * 8 * (1 + len(weights) * size)
+        lost = {client: masked.lost[client] for client in clients if client not in masked.contributors}
+        if not lost:
+            return masked.unmask()
+        if self._revealed:  # the same sum without these clients would tell what they had sent
+            raise self._all_lost(f"clients {sorted(lost)} are gone between two sums")
+        raise UploadsLostError(lost, self._without(lost, Collected(key, weights, clients, masked)))
+
+    def _without(self, lost: dict[int, str], before: Collected | None) -> "SecureUploads":
+        kept = self.ids[~np.isin(self.ids, list(lost))]
+        return SecureUploads(self.start, self.asked, self.like, kept, self.needed, before)
+
+    def _all_lost(self, reason: str) -> UploadsLostError:
+        LOG.warning("round %d: no sum by secure aggregation: %s", self.asked.round, reason)
+        lost = dict.fromkeys(self.ids.tolist(), f"no sum by secure aggregation: {reason}")
+        return UploadsLostError(lost, self._without(lost, None))
+
+
+def directions(rows: Floats) -> tuple[Floats, Floats, Ints]:
+    """Return the distinct directions of rows, scaled to a largest entry of 1, and each row's length and place."""
+    tops = rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)]
+    tops = np.where(tops == 0, 1.0, tops)
+    distinct, places = np.unique((rows / tops[:, None]).round(12), axis=0, return_inverse=True)
+    return distinct, tops, places.reshape(-1)

@@ -1,0 +1,165 @@
+"""Secure aggregation: Flower's own mod on the clients, our server, and sums that are those of plain uploads."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Message
+from flwr.client.mod import secaggplus_mod
+from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import fixedclipping_mod
+from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
+
+from fedwcm.flower import add_training, client_app
+from fedwcm.flower.server import serve
+from fedwcm.runs.progress import Silent
+from fedwcm.runs.runner import Runner, RunResult
+
+from ..factories import Scripted
+from .federation import CLIENTS, data, in_simulator, model, run_config, simulated, test_data
+from .wire import Mischief, WireGrid, honest
+
+ALL = {"participation.fraction": 1.0, "run.rounds": 2}
+SECURE = {"flower.secure_aggregation": True, **ALL}
+
+
+def play(method: str, mischief: Mischief = honest, mods: Any = (secaggplus_mod,), **changes: Any) -> RunResult:
+    config = run_config(method, **{**SECURE, **changes})
+    nodes = WireGrid(client_app(model=model, data=data, mods=list(mods)), config, CLIENTS)
+    nodes.mischief = mischief
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    return finished
+
+
+def stage_of(request: Message) -> str | None:
+    """The stage of the protocol that a message belongs to; the mod takes its name out of the message."""
+    if request.metadata.message_type != "train.secure":
+        return None
+    keys = request.content.config_records[RECORD_KEY_CONFIGS]
+    signs = {
+        Key.THRESHOLD: Stage.SETUP,
+        Key.SOURCE_LIST: Stage.COLLECT_MASKED_VECTORS,
+        Key.ACTIVE_NODE_ID_LIST: Stage.UNMASK,
+    }
+    return next((stage for sign, stage in signs.items() if sign in keys), Stage.SHARE_KEYS)
+
+
+def silent(stage: str, clients: set[int], round_: int) -> Mischief:
+    """These clients drop out at one stage of one round."""
+
+    def mischief(client: int, request: Message, reply: Message) -> Message | None:
+        hit = client in clients and request.metadata.group_id == str(round_) and stage_of(request) == stage
+        return None if hit else reply
+
+    return mischief
+
+
+def assert_close(finished: RunResult, expected: RunResult) -> None:
+    for name, tensor in expected.model.items():
+        torch.testing.assert_close(finished.model[name], tensor, rtol=1e-4, atol=1e-6)
+
+
+def in_simulator_with(method: str, cohorts: list[list[int]]) -> RunResult:
+    experiment = simulated(method, **{**ALL, "run.rounds": len(cohorts)})
+    rounds = replace(experiment.rounds, participation=Scripted(cohorts))  # type: ignore[arg-type]
+    return Runner(replace(experiment, rounds=rounds), None, Silent()).run()
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedcm", "mime", "fedwcm"])
+def test_the_model_is_that_of_plain_sums(method: str) -> None:
+    """One sum or two of them, a first phase, weights that clients report: all are linear."""
+    assert_close(play(method), in_simulator(method, **ALL))
+
+
+def test_no_upload_leaves_a_client_but_masked() -> None:
+    """Without the masks the increments of these clients would be in a thousandth of the numbers' range."""
+    seen: list[Any] = []
+
+    def watch(client: int, request: Message, reply: Message) -> Message:
+        assert not any(reply.content.array_records.values())
+        if stage_of(request) == Stage.COLLECT_MASKED_VECTORS:
+            masked = reply.content.config_records[RECORD_KEY_CONFIGS][Key.MASKED_PARAMETERS]
+            seen.append(np.frombuffer(masked[1][-8 * 600 :], dtype=np.int64))  # type: ignore[index]
+        return reply
+
+    finished = play("fedavg", watch)
+    numbers = np.concatenate(seen) / 2**32
+    assert len(seen) == CLIENTS * 2
+    np.testing.assert_allclose(np.quantile(numbers, [0.25, 0.5, 0.75]), [0.25, 0.5, 0.75], atol=0.03)
+    assert (
+        finished.history[0].bytes_up
+        == sum(
+            8 * (1 + tensor.numel()) for tensor in [torch.cat([t.reshape(-1) for t in finished.model.values()])]
+        )
+        * CLIENTS
+    )
+
+
+@pytest.mark.parametrize("stage", [Stage.SETUP, Stage.COLLECT_MASKED_VECTORS])
+def test_a_client_that_drops_out_is_left_out_of_sum_and_state(stage: str) -> None:
+    """SCAFFOLD's later rounds agree only if server and client agree that this answer was not used."""
+    finished = play("scaffold", silent(stage, {1}, 1), **{"run.rounds": 4, "flower.timeout": 1.0})
+    assert finished.history[0].left_out == {"1": "no answer within 1 s"}
+    assert finished.history[0].clients == (0, 2, 3, 4)
+    assert finished.history[-1].clients == (0, 1, 2, 3, 4)
+    assert_close(finished, in_simulator_with("scaffold", [list(r.clients or ()) for r in finished.history]))
+
+
+def test_a_client_that_has_sent_its_vector_may_drop_out() -> None:
+    finished = play("fedcm", silent(Stage.UNMASK, {3}, 2))
+    assert finished.history[1].left_out is None
+    assert_close(finished, in_simulator("fedcm", **ALL))
+
+
+def test_with_too_few_shares_the_round_changes_nothing() -> None:
+    finished = play("fedavg", silent(Stage.UNMASK, {0, 3}, 2))
+    reason = "no sum by secure aggregation: 3 of 4 shares of the secret of client 0 are there"
+    assert finished.history[1].left_out == dict.fromkeys("01234", reason)
+    assert_close(finished, in_simulator_with("fedavg", [[0, 1, 2, 3, 4], []]))
+
+
+def test_clients_that_could_not_hide_each_other_are_not_summed() -> None:
+    """Two sums over three clients would leave one unknown."""
+    finished = play("fedcm", **{"participation.fraction": 0.6})
+    assert finished.history[0].participants == 0
+    assert "too few to hide" in next(iter((finished.history[0].left_out or {}).values()))
+
+
+def test_increments_are_bounded_on_the_clients() -> None:
+    bound = {"aggregation.max_norm": 0.02}
+    expected = in_simulator("fedavg", **ALL, **bound)
+    assert_close(play("fedavg", **bound), expected)
+    assert_close(play("fedavg", mods=[secaggplus_mod, fixedclipping_mod], **bound), expected)
+
+
+def test_an_entry_beyond_the_range_is_not_cut_off_silently() -> None:
+    finished = play("fedavg", **{"flower.secure_range": 1e-5})
+    reasons = set((finished.history[0].left_out or {}).values())
+    assert any("flower.secure_range = 1e-05 is the largest" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    ("mods", "secure", "reason"),
+    [
+        ((), True, "this client's app must have mods=[secaggplus_mod]"),
+        ((secaggplus_mod,), False, "sends no upload without it"),
+    ],
+)
+def test_client_and_server_must_agree(
+    mods: Any, secure: bool, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(RuntimeError, match="0 clients connected"):
+        play("fedavg", mods=mods, **{"flower.secure_aggregation": secure})
+    assert any(reason in line for line in caplog.messages)
+
+
+def test_what_could_protect_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="secaggplus_mod must be the first mod"):
+        client_app(model=model, data=data, mods=[fixedclipping_mod, secaggplus_mod])
+    with pytest.raises(ValueError, match="not possible around the app"):
+        add_training(ClientApp(mods=[secaggplus_mod]), model=model, data=data)
+    with pytest.raises(ValueError, match="it needs every single upload"):
+        play("fedavg", **{"aggregation.rule": "median"})

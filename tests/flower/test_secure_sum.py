@@ -1,0 +1,149 @@
+"""The protocol of secure aggregation, message by message: Flower's mods on one side, our server on the other."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.client.mod import secaggplus_mod
+from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
+from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
+
+from fedwcm.core.types import Floats
+from fedwcm.flower.checks import Fault, UnusableError
+from fedwcm.flower.kept_upload import answer_stage, keep_upload
+from fedwcm.flower.secure_sum import SecureSum, SecureSumError
+from fedwcm.flower.secure_uploads import directions
+
+SIZE = 7
+Answer = Callable[[ConfigRecord], ConfigRecord | None]
+"""What a client makes of its answer to a stage; None is silence."""
+
+
+class Party:
+    """Clients with a vector each, some of which drop out or lie at a stage."""
+
+    def __init__(self, clients: int, lies: Mapping[tuple[int, str], Answer] | None = None) -> None:
+        self.vectors = np.random.default_rng(0).normal(size=(clients, SIZE))
+        self._lies = lies or {}
+        self._contexts = [Context(1, 1, {}, RecordDict(), {}) for _ in range(clients)]
+        for context, vector in zip(self._contexts, self.vectors, strict=True):
+            facts = ConfigRecord({"series": "s", "round": 1, "task": "train"})
+            upload = ArrayRecord({"delta": Array(vector)})
+            keep_upload(RecordDict({"upload": upload, "answers": facts}), context)
+
+    def ask(self, contents: Mapping[int, RecordDict], receive: Callable[[int, RecordDict], None]) -> list[Fault]:
+        faults = []
+        for client, content in contents.items():
+            stage = str(content.config_records[RECORD_KEY_CONFIGS][Key.STAGE])
+            message = Message(content, dst_node_id=10**18 + client, message_type="train.secure")
+            answer = answer_stage(secaggplus_mod, message, self._contexts[client], client)
+            told = self._lies.get((client, stage), lambda record: record)(
+                answer.config_records[RECORD_KEY_CONFIGS]
+            )
+            try:
+                if told is None:
+                    raise UnusableError("silence")
+                receive(client, RecordDict({RECORD_KEY_CONFIGS: told}))
+            except UnusableError as error:
+                faults.append(Fault(client, str(error)))
+        return faults
+
+    def summed(self, weights: Floats) -> tuple[SecureSum, Floats]:
+        protocol = SecureSum(self.ask, range(len(self.vectors)), 8.0)
+        facts = {"series": "s", "round": 1, "task": "train", "key": "delta"}
+        questions = {client: {**facts, "weights": column.tolist()} for client, column in enumerate(weights.T)}
+        protocol.collect(questions, (len(weights), SIZE))
+        return protocol, protocol.unmask()
+
+
+def gone(_: ConfigRecord) -> None:
+    return None
+
+
+def said(**facts: Any) -> Answer:
+    return lambda record: ConfigRecord({**record, **facts})
+
+
+@pytest.mark.parametrize("clients", [3, 4, 9])
+def test_the_sum_is_that_of_the_vectors(clients: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of nine clients, each shares its secrets with four others."""
+    monkeypatch.setattr("fedwcm.flower.secure_sum.MOST_SHARES", 5)
+    weights = np.random.default_rng(1).uniform(-1, 1, (2, clients))
+    party = Party(clients)
+    protocol, total = party.summed(weights)
+    assert protocol.contributors == set(range(clients))
+    np.testing.assert_allclose(total, weights @ party.vectors, atol=16 * clients / 2**24)
+
+
+@pytest.mark.parametrize(
+    ("stage", "dropped", "summed"),
+    [
+        (Stage.SETUP, {1, 4}, {0, 2, 3, 5}),
+        (Stage.SHARE_KEYS, {1, 4}, {0, 2, 3, 5}),
+        (Stage.COLLECT_MASKED_VECTORS, {1, 4}, {0, 2, 3, 5}),
+        (Stage.UNMASK, {1, 4}, {0, 1, 2, 3, 4, 5}),
+    ],
+)
+def test_clients_may_drop_out_at_every_stage(stage: str, dropped: set[int], summed: set[int]) -> None:
+    party = Party(6, {(client, stage): gone for client in dropped})
+    protocol, total = party.summed(np.ones((1, 6)))
+    assert protocol.contributors == summed
+    assert protocol.lost == dict.fromkeys(dropped, "silence")
+    np.testing.assert_allclose(total[0], party.vectors[sorted(summed)].sum(axis=0), atol=1e-5)
+
+
+@pytest.mark.parametrize("stage", Stage.all())
+def test_too_few_clients_reveal_nothing(stage: str) -> None:
+    """Four of six are needed; three are there."""
+    with pytest.raises(SecureSumError, match=r"3 of 4"):
+        Party(6, {(client, stage): gone for client in (0, 2, 5)}).summed(np.ones((1, 6)))
+
+
+@pytest.mark.parametrize(
+    ("stage", "lie"),
+    [
+        (Stage.SETUP, said(pk1=b"no key")),
+        (Stage.SETUP, said(pk2=7)),
+        (Stage.SETUP, said(more=1)),
+        (Stage.SHARE_KEYS, said(dsts=[0, 0, 2, 3])),
+        (Stage.SHARE_KEYS, said(dsts=[1, 2, 3, 10**9])),
+        (Stage.SHARE_KEYS, said(ctxts=["text"])),
+        (Stage.COLLECT_MASKED_VECTORS, said(masked_params=[])),
+        (Stage.COLLECT_MASKED_VECTORS, said(masked_params=[b"", b"PK\x03\x04"])),
+        (Stage.COLLECT_MASKED_VECTORS, said(masked_params=3.5)),
+        (Stage.UNMASK, said(nids=[7])),
+        (Stage.UNMASK, said(shares=[1, 2])),
+    ],
+)
+def test_who_answers_nonsense_is_left_out(stage: str, lie: Answer) -> None:
+    party = Party(5, {(4, stage): lie})
+    protocol, total = party.summed(np.ones((1, 5)))
+    assert set(protocol.lost) == {4}
+    np.testing.assert_allclose(total[0], party.vectors[sorted(protocol.contributors)].sum(axis=0), atol=1e-5)
+
+
+def test_wrong_shares_spoil_the_sum_and_are_noticed() -> None:
+    """A share that was tampered with cannot be told from a right one; what comes out of it can."""
+
+    def tampered(record: ConfigRecord) -> ConfigRecord:
+        shares: Any = record[Key.SHARE_LIST]
+        return ConfigRecord({**record, Key.SHARE_LIST: [share[:-1] + bytes([share[-1] ^ 1]) for share in shares]})
+
+    with pytest.raises(SecureSumError, match=r"cannot be put together|do not cancel"):
+        Party(5, {(0, Stage.UNMASK): tampered}).summed(np.ones((1, 5)))
+
+
+def test_flower_s_masks_are_as_weak_as_the_documentation_says() -> None:
+    """If this fails, Flower's masks have become better, and docs/flower.md must say so."""
+    key, other = b"AAAA" * 11, b"BBBBBBBB" + b"AAAA" * 9
+    (mask,), (same) = pseudo_rand_gen(key, 2**32, [(4,)]), pseudo_rand_gen(other, 2**32, [(4,)])[0]
+    np.testing.assert_array_equal(mask, same)
+
+
+def test_proportional_rows_are_one_sum() -> None:
+    rows = np.array([[0.25, 0.75], [-1.0, -3.0], [1.0, 1.0], [0.0, 0.0]])
+    distinct, tops, places = directions(rows)
+    assert len(distinct) == 3
+    np.testing.assert_allclose(tops[:, None] * distinct[places], rows)
