@@ -15,9 +15,11 @@ import pytest
 import fedwcm
 from fedwcm.cli import main
 from fedwcm.reports import paper, write
+from fedwcm.reports.load import load_runs
 from fedwcm.reports.markup import breakable, sentence
+from fedwcm.reports.report import report_content
 from fedwcm.runs.folder import RunFolder
-from tests.reports.folders import configured, write_comparison, write_diverging_losses, write_run
+from tests.reports.folders import LONG_NAME, configured, write_comparison, write_diverging_losses, write_run
 
 EVIL = "</script><script>alert(1)"
 
@@ -179,6 +181,29 @@ def test_every_method_has_a_confusion_matrix_that_says_whose_it_is(
         assert name in text_in(tmp_path / "drawn" / f"confusion-{name}.svg")
     loss = text_in(tmp_path / "drawn" / "test-loss.svg")
     assert "fedwcm (off scale: up to" in loss
+
+
+def test_long_names_stay_within_a_figure_for_a_paper(tmp_path: Path) -> None:
+    mpl = pytest.importorskip("matplotlib")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    classes = ("not readable at all, whatever the light", "a benign one", "General Hospital of Springfield", "x")
+    out = write_comparison(tmp_path / "c", ("fedavg", LONG_NAME), seeds=2, classes=classes)
+    write_diverging_losses(out / "runs" / "m1-seed0")
+    content = report_content(load_runs([out]), 50)
+    with mpl.rc_context(paper.STYLE):
+        for figure in content.figures:
+            drawn = paper._drawn(figure, content)
+            FigureCanvasAgg(drawn).draw()
+            room = drawn.bbox.padded(2)
+            # Numbers are left out: an axis has ticks beyond its ends, which are not drawn.
+            for text in drawn.findobj(
+                lambda artist: isinstance(artist, Text) and re.search("[a-z]", artist.get_text())
+            ):
+                ends = text.get_window_extent()
+                inside = room.contains(ends.x0, ends.y0) and room.contains(ends.x1, ends.y1)
+                assert inside, (figure.key, text.get_text())
 
 
 def test_the_page_needs_no_matplotlib(tmp_path: Path) -> None:
