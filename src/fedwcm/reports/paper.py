@@ -258,6 +258,7 @@ def _heatmap(axes: Any, figure: Heatmap) -> None:
     """Draw the first matrix under its name, as high as it needs."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap, LogNorm
+    from matplotlib.ticker import LogFormatter
 
     cells = np.array([[np.nan if v is None else v for v in row] for row in figure.matrices[0].rows], dtype=float)
     bounds = figure.bounds or (None, None)
@@ -267,7 +268,9 @@ def _heatmap(axes: Any, figure: Heatmap) -> None:
         cells, cmap=blues, aspect="equal" if figure.square else "auto", interpolation="nearest", **scale
     )
     canvas = axes.figure
-    canvas.colorbar(image, ax=axes, label=figure.value_label, pad=0.02, format="{x:g}")
+    bar = canvas.colorbar(image, ax=axes, label=figure.value_label, pad=0.02, format="{x:g}")
+    if figure.log:
+        bar.ax.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.4)))  # 20, and no powers beside it
     axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
     axes.set_title(_plain(figure.matrices[0].name), fontsize=9)
     axes.grid(False)
