@@ -15,5 +15,5 @@ def _code(found: re.Match[str]) -> str:
 
 
 def breakable(name: str) -> str:
-    """A name as HTML that may be broken after its commas, square brackets and equals signs, rather than inside a word."""
+    """A name as HTML that may break after its commas, square brackets and equals signs."""
     return re.sub(r"([,\[=])", r"\1<wbr>", escape(name))
