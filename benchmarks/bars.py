@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
-from benchmarks.lineup import CHECKPOINT_EVERY
+from benchmarks.lineup import CHECKPOINT_EVERY, FLOWER, FORKED, ON_RAY
 
 Results = dict[str, Any]
 """`{"groups": {name: {"contenders": {name: {"seconds": […], …}}, …}}, "commands": {…}, …}`, as on disk."""
@@ -129,6 +129,27 @@ def memory_share(group: str) -> Callable[[Results], float]:
     )
 
 
+def apart(group: str, slower: str, faster: str) -> Callable[[Results], float]:
+    """How many times as long as another contender one takes."""
+    return lambda results: paired_ratio(
+        contender(results, group, slower)["seconds"], contender(results, group, faster)["seconds"]
+    )
+
+
+def cluster(*path: str) -> Callable[[Results], float]:
+    """A stored number of the cluster's traffic and memory."""
+
+    def measure(results: Results) -> float:
+        found: Any = results.get("cluster", {})
+        for key in path:
+            found = found.get(key, {})
+        if found == {}:
+            raise NotMeasuredError(" ".join(path))
+        return float(found)
+
+    return measure
+
+
 def field(group: str, name: str, key: str, scale: float = 1.0) -> Callable[[Results], float]:
     """A stored number of a contender."""
     return lambda results: contender(results, group, name)[key] * scale
@@ -237,6 +258,34 @@ BARS = (
         1.15,
         _TIMES,
         lambda results: paired_ratio(_command(results, "two runs"), _command(results, "one run")),
+    ),
+    Bar(
+        "J2: extra cost of a Ray cluster of two workers over two forked ones",
+        "at most",
+        0.15,
+        _SHARE,
+        overhead("J2-cluster", (ON_RAY,), FORKED),
+    ),
+    Bar(
+        "J1: a Ray cluster of two workers, faster than Flower's simulation",
+        "at least",
+        3.0,
+        _TIMES,
+        apart("J1-cluster", FLOWER.name, ON_RAY),
+    ),
+    Bar(
+        "cluster: bytes of a round over broadcast to each node + workers × parameters × 8 × sums",
+        "at most",
+        1.1,
+        _TIMES,
+        cluster("traffic", "over_model"),
+    ),
+    Bar(
+        "cluster: the server's peak memory with 1,000 clients a round, over that with 10",
+        "at most",
+        1.1,
+        _TIMES,
+        cluster("memory", "ray", "growth"),
     ),
     Bar("large data, uint8 `.npz`: peak memory over the file", "at most", 2.0, _TIMES, large_data("npz")),
     Bar("large data, mapped `.npy` files: peak memory over them", "at most", 1.3, _TIMES, large_data("npy")),

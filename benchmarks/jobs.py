@@ -9,6 +9,8 @@ from typing import Any
 CACHE = Path(__file__).parent / ".cache"
 SEED = 0
 CLASSES = 10
+DRAWN_CLIENTS = 1000
+"""Clients of an addressed job that a peer gets, as arrays: Flower's simulation keeps a node for each client."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,9 @@
 """Who takes part in which job, and how each is started."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.environments import OWN, python
-from benchmarks.jobs import JOBS, Job
+from benchmarks.jobs import DRAWN_CLIENTS, JOBS, Job
 
 METHODS = ("fedavg", "fedcm", "fedwcm", "scaffold", "feddyn", "fedsam", "mofedsam")
 CHECKPOINT_EVERY = 2
@@ -71,6 +71,16 @@ EXTRAS = (
     Entry("fedavg, evaluated", "ours", ("--evaluate",)),
     Entry("fedavg, checkpointed", "ours", ("--checkpoint-every", str(CHECKPOINT_EVERY))),
 )
+FORKED, ON_RAY = "fedwcm, parallel", "fedwcm, ray"
+FLOWER = next(entry for entry in PEERS if entry.name == "Flower, 2 workers")
+CLUSTER = (
+    FLOWER,
+    *(
+        Entry(name, "ours", ("--backend", backend, "--workers", "2"))
+        for name, backend in ((FORKED, "parallel"), (ON_RAY, "ray"))
+    ),
+)
+CLUSTER_OF_MANY = (replace(FLOWER, name=f"{FLOWER.name}, {DRAWN_CLIENTS:,} clients"), *CLUSTER[1:])
 MANY = tuple(Entry(f"{count:,} clients", "ours", ("--clients", str(count))) for count in (1000, 1_000_000))
 
 GROUPS = {
@@ -101,5 +111,8 @@ GROUPS = {
             40,
         ),
         Group("J4", "J4: a million clients", JOBS["J4"], MANY, 60),
+        Group("J1-cluster", "J1 on a Ray cluster of two workers", JOBS["J1"], CLUSTER, 20),
+        Group("J2-cluster", "J2 on a Ray cluster of two workers", JOBS["J2"], CLUSTER, 2, 1),
+        Group("J4-cluster", "J4 on a Ray cluster of two workers", JOBS["J4"], CLUSTER_OF_MANY, 20),
     )
 }

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks import commands, large_data
+from benchmarks import cluster, commands, large_data
 from benchmarks.bars import Results
 from benchmarks.contender import Contender, FailedError
 from benchmarks.environments import HERE, ROOT, InstallationError, ensure
@@ -26,7 +26,7 @@ from benchmarks.machine import OtherLoad, describe
 from benchmarks.tables import bars_table, commands_table, group_table
 
 LATEST = HERE / "results" / "latest.json"
-COMMANDS, LARGE_DATA = "commands", "large data"
+COMMANDS, LARGE_DATA, CLUSTER = "commands", "large data", "cluster"
 
 
 def main() -> None:
@@ -50,6 +50,10 @@ def main() -> None:
             others = OtherLoad()
             memory = large_data.measure()
             results[LARGE_DATA] = {"machine": machine, "other_load": round(others.cores(), 3), "memory": memory}
+        elif name == CLUSTER:
+            others = OtherLoad()
+            costs = cluster.measure()
+            results[CLUSTER] = {"machine": machine, "other_load": round(others.cores(), 3), **costs}
         else:
             group = measure(_chosen(GROUPS[name], options.only), options.rounds or GROUPS[name].rounds)
             results["groups"][name] = {"machine": machine, **group}
@@ -146,7 +150,7 @@ def _say(text: str) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure this package and its peers.")
-    everything = ",".join([*GROUPS, COMMANDS, LARGE_DATA])
+    everything = ",".join([*GROUPS, COMMANDS, LARGE_DATA, CLUSTER])
     parser.add_argument("--groups", default=everything, metavar="A,B", help=f"of {everything}")
     parser.add_argument("--rounds", type=int, metavar="N", help="timed rounds of each contender")
     parser.add_argument("--only", metavar="TEXT", help="only contenders whose name holds this")

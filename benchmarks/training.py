@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks.jobs import CLASSES, JOBS, SEED, Job
+from benchmarks.jobs import CLASSES, DRAWN_CLIENTS, JOBS, SEED, Job
 from fedwcm.core.rng import model_seed
+from fedwcm.data.synthetic import SyntheticFederation
 from fedwcm.models import build_model
 from fedwcm.models.live_conv import LiveConv2d
 
@@ -28,10 +29,19 @@ class Data:
 
 
 def load(job: Job) -> Data:
-    """The data of a job, mapped into memory: processes on one machine share them."""
+    """The data of a job, mapped into memory: processes on one machine share them. Addressed ones are drawn."""
+    if job.addressed:
+        return _drawn()
     names = ("inputs", "labels", "clients")
     arrays = [np.load(job.folder / f"{name}.npy", mmap_mode="c") for name in names]
     return Data(*map(torch.from_numpy, arrays))
+
+
+def _drawn() -> Data:
+    federation = SyntheticFederation(DRAWN_CLIENTS, 0.1, 0.1, SEED, torch.device("cpu"))
+    stores = [federation.shard(client).store for client in range(DRAWN_CLIENTS)]
+    inputs, labels = torch.cat([store.inputs for store in stores]), torch.cat([store.labels for store in stores])
+    return Data(inputs, labels, torch.arange(len(labels)).view(DRAWN_CLIENTS, -1))
 
 
 def make_model(job: Job) -> nn.Module:

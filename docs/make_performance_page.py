@@ -65,6 +65,13 @@ a tiny run before it, over the bytes of the inputs. Pages of mapped files count.
 """
 
 
+CLUSTER = """\
+Between three nodes of one machine, a server and two workers, in a network of their own: bytes of a FedAvg round of
+20 clients, beyond what the idle cluster exchanges. Memory: peak of the process that drives rounds of 10 and of
+1,000 clients of {parameters:,} parameters each. [Beyond one machine](scale.md) says what follows from it.
+"""
+
+
 def page(results: dict[str, Any]) -> str:
     """Return the page for these results."""
     parts = [
@@ -81,7 +88,27 @@ def page(results: dict[str, Any]) -> str:
         parts += [commands_table(results["commands"]["seconds"])]
     if "large data" in results:
         parts += ["\n## Large data\n", LARGE_DATA, _machine(results["large data"])]
+    if "cluster" in results:
+        parts += ["\n## Traffic and memory of a cluster\n", _cluster(results["cluster"])]
     return "\n".join([*parts, ""])
+
+
+def _cluster(measured: dict[str, Any]) -> str:
+    traffic, memory = measured["traffic"], measured["memory"]
+    moved = (
+        ("bytes of a round", f"{traffic['bytes']:,}"),
+        ("broadcast: nodes × parameters × 4", f"{4 * traffic['workers'] * traffic['parameters']:,}"),
+        ("the rest, over workers × parameters × 4 × sums", f"{traffic['over_sums']:.2f}"),
+        *(
+            (
+                f"server's memory, {backend}",
+                " → ".join(f"{peaks[clients] / 1e6:.0f} MB" for clients in ("10", "1000")),
+            )
+            for backend, peaks in memory.items()
+        ),
+    )
+    about = CLUSTER.format(parameters=memory["ray"]["parameters"])
+    return "\n".join([about, table(("", ""), moved), "", _machine(measured)])
 
 
 def _about(group: dict[str, Any]) -> str:

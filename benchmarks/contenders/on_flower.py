@@ -7,6 +7,7 @@ Flower's tutorials show: a new model, a DataLoader and an optimizer at every cal
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.gate import Gate
-from benchmarks.jobs import Job
+from benchmarks.jobs import DRAWN_CLIENTS, Job
 from benchmarks.training import Data, arguments, load, make_model, quality, resident, train
 
 WORKERS = 2
@@ -102,6 +103,7 @@ def make_server(job: Job, rounds: int, gate: Gate) -> ServerApp:
 def main() -> None:
     """Play the rounds."""
     job, rounds, (client,) = arguments()
+    job = replace(job, clients=DRAWN_CLIENTS if job.addressed else job.clients)
     run_simulation(
         make_server(job, rounds, Gate()),
         make_client(job.name, lean=client == "lean"),

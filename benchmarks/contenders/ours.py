@@ -1,6 +1,6 @@
 """This package, as its users call it: `fedwcm.run`, which tells of every round.
 
-python -m benchmarks.contenders.ours JOB ROUNDS [--method M] [--backend B] [--clients N]
+python -m benchmarks.contenders.ours JOB ROUNDS [--method M] [--backend B] [--workers N] [--clients N]
     [--evaluate] [--checkpoint-every N]
 """
 
@@ -42,6 +42,7 @@ def main() -> None:
     settings = job.settings() | {
         "run.rounds": options.rounds,
         "run.backend": options.backend,
+        "run.workers": options.workers,
         "run.eval_every": 1 if options.evaluate else options.rounds,
         "run.checkpoint_every": options.checkpoint_every or options.rounds,
     }
@@ -61,6 +62,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("rounds", type=int)
     parser.add_argument("--method", default="fedavg")
     parser.add_argument("--backend", default="auto")
+    parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--clients", type=int)
     parser.add_argument("--evaluate", action="store_true")
     parser.add_argument("--checkpoint-every", type=int)

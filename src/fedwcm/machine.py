@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
@@ -25,21 +26,37 @@ from fedwcm.core.types import Floats
 from fedwcm.data import load_dataset
 from fedwcm.engine.backends.errors import WorkerDiedError
 from fedwcm.engine.backends.plan import can_fork
+from fedwcm.engine.cluster_options import LOCAL
+from fedwcm.engine.precision import Precision, PrecisionName, precision_problem
 from fedwcm.models import convolution_check
 from fedwcm.models.convolution_check import EXAMPLES, PLAIN_POINTWISE
 
 PACKAGES = ("torch", "numpy", "safetensors", "scikit-learn", "flwr", "ray", "tenseal")
-BACKENDS = ("sequential", "vectorized", "parallel")
+BACKENDS = ("sequential", "vectorized", "parallel", "ray")
 DEVICES = ("cpu", "cuda", "mps")
-PATIENCE = 60.0
+PRECISIONS: tuple[PrecisionName, ...] = ("bf16", "fp16")
+PATIENCE = 120.0
 """Seconds after which a run counts as hanging."""
 
 TOLERANCE = 1e-4
 """Largest difference of a parameter after two rounds: rounding makes 1e-6 of it, a wrong gradient over 1e-2."""
 
+HALF_TOLERANCE = 1e-2
+"""The same with 16 bits, where rounding alone makes about 2e-3."""
+
 Model = dict[str, Floats]
 Status = Literal["PASS", "FAIL", "avoided", "never run"]
 """`avoided` is a fault of the machine that models here go round."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A small run that is to be tried. The reference has one thread and no oneDNN."""
+
+    backend: str
+    device: str
+    precision: PrecisionName = "fp32"
+    is_reference: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,21 +87,17 @@ def facts() -> dict[str, str]:
 
 
 def check_backends() -> Iterator[Check]:
-    """Two rounds on every backend and device, each compared with the reference; one after the other."""
+    """Two rounds on every backend and device and in every precision, each compared with the reference, in turn."""
     load_dataset("digits")  # what a forked process has, it need not import
-    reference = _played("sequential", "cpu", reference=True)
+    reference = _played(Trial("sequential", "cpu", is_reference=True))
     if isinstance(reference, str):
         yield Check("reference", "FAIL", reference)
         return
     for device in DEVICES:
         for backend in BACKENDS:
-            name = f"{backend} on {device}"
-            reason = _missing(backend, device)
-            yield (
-                Check(name, "never run", reason)
-                if reason
-                else _compared(name, _played(backend, device), reference)
-            )
+            yield _tried(f"{backend} on {device}", Trial(backend, device), reference)
+        for precision in PRECISIONS:
+            yield _tried(f"{precision} on {device}", Trial("sequential", device, precision), reference)
 
 
 def check_convolutions() -> Iterator[Check]:
@@ -107,29 +120,37 @@ def available(device: str) -> bool:
     return backend is None or bool(backend.is_available())
 
 
-def _missing(backend: str, device: str) -> str:
-    """Why this backend cannot run on this device; empty if it can."""
-    if not available(device):
+def _missing(trial: Trial) -> str:
+    """Why this cannot be tried here; empty if it can."""
+    if not available(trial.device):
         return "no such device here"
-    if backend == "parallel" and (device != "cpu" or not can_fork()):
+    if trial.backend == "parallel" and (trial.device != "cpu" or not can_fork()):
         return "processes need fork and a CPU"
-    return ""
+    if trial.backend == "ray" and find_spec("ray") is None:
+        return "Ray is not installed: pip install 'fedwcm[ray]'"
+    if trial.backend == "ray" and trial.device == "mps":
+        return "workers of a cluster have cores or shares of CUDA devices"
+    return precision_problem(Precision(trial.precision), torch.device(trial.device))
 
 
-def _compared(name: str, played: Model | str, reference: Model) -> Check:
+def _tried(name: str, trial: Trial, reference: Model) -> Check:
+    reason = _missing(trial)
+    if reason:
+        return Check(name, "never run", reason)
+    played = _played(trial)
     if isinstance(played, str):
         return Check(name, "FAIL", played)
     difference = max(float(np.abs(played[key] - reference[key]).max()) for key in reference)
-    agrees = difference <= TOLERANCE  # not so for NaN
+    agrees = difference <= (TOLERANCE if trial.precision == "fp32" else HALF_TOLERANCE)  # not so for NaN
     return Check(name, "PASS" if agrees else "FAIL", f"differs from the reference by {difference:.1e}")
 
 
-def _played(backend: str, device: str, reference: bool = False) -> Model | str:
+def _played(trial: Trial) -> Model | str:
     """The model after two rounds in a process of its own, or what went wrong there."""
-    forked = device == "cpu" and can_fork()
+    forked = trial.device == "cpu" and can_fork() and trial.backend != "ray"  # Ray's threads do not survive it
     context = multiprocessing.get_context("fork") if forked else multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_play, args=(backend, device, reference, sender))
+    process = context.Process(target=_play, args=(trial, sender))
     process.start()
     sender.close()  # or the end of the process would not show as the end of the pipe
     try:
@@ -145,16 +166,19 @@ def _played(backend: str, device: str, reference: bool = False) -> Model | str:
         process.join()
 
 
-def _play(backend: str, device: str, reference: bool, sender: Connection) -> None:
+def _play(trial: Trial, sender: Connection) -> None:
     settings = {
-        "run.backend": backend,
-        "run.device": device,
+        "run.backend": trial.backend,
+        "run.device": trial.device,
+        "run.precision": trial.precision,
         "run.workers": 2,
+        "run.worker_gpus": 0.5 if trial.device == "cuda" else 0.0,
+        "run.ray_address": LOCAL,
         "participation.fraction": 1.0,
         "local.batch_size": 20,
     }
-    torch.backends.mkldnn.set_flags(not reference)  # type: ignore[no-untyped-call]
-    if reference:
+    torch.backends.mkldnn.set_flags(not trial.is_reference)  # type: ignore[no-untyped-call]
+    if trial.is_reference:
         torch.set_num_threads(1)
     try:
         result = run("scaffold", dataset="digits", clients=4, rounds=2, epochs=1, model="cnn", settings=settings)

@@ -16,17 +16,33 @@ from fedwcm.models.convolution_check import Convolution, Outcome
 pytestmark = pytest.mark.skipif(not can_fork(), reason="needs fork")
 
 
-def test_every_backend_here_agrees_with_the_reference(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "backends",
+    [("sequential", "vectorized", "parallel"), pytest.param(("ray",), marks=pytest.mark.slow)],
+    ids=["one machine", "cluster"],
+)
+def test_every_backend_here_agrees_with_the_reference(
+    backends: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert set(backends) <= set(machine.BACKENDS)
+    monkeypatch.setattr(machine, "BACKENDS", backends)
     assert main(["doctor"]) == 0
     said = capsys.readouterr().out
     for name in ("fedwcm", "python", "torch", "instruction set", "devices", "cores", "/dev/shm", "fork"):
         assert f"{name}  " in said
-    for backend in machine.BACKENDS:
-        assert f"PASS  {backend} on cpu: differs from the reference by " in said
+    for tried in (*backends, "bf16"):
+        assert f"PASS  {tried} on cpu: differs from the reference by " in said
+    assert "never run  fp16 on cpu: " in said
     assert "PASS  Conv2d 3×3, stride 2, 4 to 8 channels, 2 threads: its gradients are right" in said
     for device in machine.DEVICES:
         if not machine.available(device):
-            assert f"never run  sequential on {device}: no such device here" in said
+            assert f"never run  {backends[0]} on {device}: no such device here" in said
+            assert f"never run  bf16 on {device}: no such device here" in said
+
+
+def test_a_cluster_that_is_not_installed_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "find_spec", lambda _: None)
+    assert "pip install 'fedwcm[ray]'" in machine._missing(machine.Trial("ray", "cpu"))
 
 
 def test_a_wrong_convolution_fails_unless_models_go_round_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,6 +74,7 @@ def test_a_run_that_computes_something_else_fails(
     monkeypatch.setattr(machine, "_played", counted)
     monkeypatch.setattr(machine, "DEVICES", ("cpu",))
     monkeypatch.setattr(machine, "BACKENDS", ("sequential",))
+    monkeypatch.setattr(machine, "PRECISIONS", ())
     monkeypatch.setattr(machine, "check_convolutions", lambda: iter(()))
     assert main(["doctor"]) == 1
     assert "FAIL  sequential on cpu: differs from the reference by " in capsys.readouterr().out

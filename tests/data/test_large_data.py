@@ -118,7 +118,8 @@ def test_integers_for_an_embedding_stay_as_narrow_as_they_are(monkeypatch: pytes
 
 def is_mapped(x: Any) -> bool:
     """Whether an array's memory is that of a file."""
-    return isinstance(x, mmap.mmap) or (x is not None and is_mapped(getattr(x, "base", None)))
+    below = x.obj if isinstance(x, memoryview) else getattr(x, "base", None)
+    return isinstance(x, mmap.mmap) or (below is not None and is_mapped(below))
 
 
 def save_folder(path: Path, arrays: Arrays) -> Path:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -18,9 +19,12 @@ from fedwcm.engine.rounds import Rounds
 from ..factories import Clusters, clusters, make_rounds, make_trainer, mlp
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[Any]:
-    """A cluster of one node, to which tests add more; this process is connected to it."""
+    """A cluster of one node, to which tests add more; this process is connected to it.
+
+    Not for the whole session: gRPC does not survive the forks of other tests, and disconnecting would hang.
+    """
     ray = pytest.importorskip("ray", reason="needs fedwcm[ray]")
     from ray.cluster_utils import Cluster
 
@@ -63,3 +67,11 @@ def ray_rounds(
     inner = InProcess(training, data.federation, rounds.store, 1, reject_nonfinite)
     object.__setattr__(rounds, "backend", RayBackend(inner, setup, partial(Cluster, None), workers, gpus))
     return rounds
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Wait until it holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)

@@ -20,7 +20,7 @@ from fedwcm.methods import METHODS
 
 from ..factories import play
 from ..specimens import Failing
-from .conftest import ray_rounds
+from .conftest import ray_rounds, wait_for
 
 ray = pytest.importorskip("ray", reason="needs fedwcm[ray]")
 
@@ -69,13 +69,6 @@ def same_bits(disturbed: Rounds, folder: Path) -> None:
     assert all(torch.equal(kept[0][key], kept[1][key]) for key in kept[1])
 
 
-def wait_for(condition: Any, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-
-
 def test_the_clients_of_a_worker_that_is_killed_are_trained_elsewhere(cluster: Any, tmp_path: Path) -> None:
     with pytest.warns(WorkerDiedWarning, match=r"round 2, clients? .*3.*: a worker was lost"):
         same_bits(ray_rounds(Killed(folder=tmp_path)), tmp_path)
@@ -114,7 +107,7 @@ def test_a_node_that_is_lost_in_the_middle_of_a_round_costs_time_and_nothing_els
     lost = []
 
     def kill() -> None:
-        wait_for(lambda: list(tmp_path.glob(f"*-{node.node_id}")))
+        wait_for(lambda: any(tmp_path.glob(f"*-{node.node_id}")))
         cluster.remove_node(node, allow_graceful=False)
         lost.append(node)
 

@@ -98,6 +98,7 @@ def test_every_bar_finds_its_contenders_in_the_line_up() -> None:
         "groups": {name: {**facts, "contenders": c} for name, c in contenders.items()},
         "commands": {"seconds": {name: [1.0] for name in ("help", "demo", "one run", "two runs")}},
         "large data": {"memory": {"npz": 1.0, "npy": 1.0}},
+        "cluster": {"traffic": {"over_model": 1.0}, "memory": {"ray": {"growth": 1.0}}},
     }
     assert [bar.text for bar in BARS if bar.value(results) is None] == []
 

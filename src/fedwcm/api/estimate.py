@@ -97,6 +97,8 @@ def _measured(cell: Cell, jobs: int) -> Cost:
     asked, began = cell.request, time.perf_counter()
     config = asked.config
     options = replace(config.run, rounds=TRIAL_ROUNDS, eval_every=1, profile=True, track=())
+    if options.backend == "ray":  # the trial is made here
+        options = replace(options, backend="auto")
     if jobs > 1:
         torch.set_num_threads(1)
         options = replace(options, workers=1)

@@ -1,5 +1,6 @@
-"""The runs of a comparison, one after the other or several at a time in processes of their own."""
+"""The runs of a comparison: one after the other, several at a time in processes of their own, or on a cluster."""
 
+import math
 import multiprocessing
 import os
 import signal
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from fedwcm.api.plan import Cell, done
-from fedwcm.api.request import Request
 from fedwcm.api.training import start
 from fedwcm.engine.backends.errors import WorkerDiedError, WorkerError
 from fedwcm.engine.backends.plan import can_fork
@@ -42,19 +42,51 @@ PATIENCE = 30.0
 """Seconds in which a run of a comparison that was killed saves its progress, and ends."""
 
 
-def run_cells(cells: Sequence[Cell], jobs: int, progress: Callable[[], Progress]) -> None:
-    """Run what is not finished yet: one after the other here, or each in a process of its own."""
-    if jobs == 1:
-        for number, cell in enumerate(cells, 1):
-            run_here(cell, f"{number}/{len(cells)}", progress())
+def run_cells(
+    cells: Sequence[Cell], jobs: int, progress: Callable[[], Progress], round_size: float = math.inf
+) -> None:
+    """Run what is not finished yet: one after the other here, each in a process of its own, or on a cluster.
+
+    `round_size` is that of the largest round: clients times parameters; one that is not known counts as large.
+    """
+    waiting = [cell for cell in cells if not done(cell)]
+    if waiting and all(uses_cluster(cell) for cell in waiting):
+        _run_with_cluster(cells, waiting, progress, round_size)
+    elif jobs == 1:
+        _run_in_turn(cells, progress)
     else:
         run_apart(cells, jobs, quiet=progress is Silent)
+
+
+def uses_cluster(cell: Cell) -> bool:
+    """Whether the run is for a cluster."""
+    return cell.request.config.run.backend == "ray"
+
+
+def _run_with_cluster(
+    cells: Sequence[Cell], waiting: Sequence[Cell], progress: Callable[[], Progress], round_size: float
+) -> None:
+    """Spread whole runs or the clients of each over one cluster, which is there until all are done."""
+    from fedwcm.api.runs_on_cluster import run_on_cluster, spreads_runs
+    from fedwcm.engine.backends.on_ray.cluster import Cluster
+
+    options = waiting[0].request.config.run
+    with Cluster(options.ray_address, options.workers):
+        if spreads_runs(options, len(waiting), round_size):
+            run_on_cluster(cells, quiet=progress is Silent)
+        else:
+            _run_in_turn(cells, progress)
+
+
+def _run_in_turn(cells: Sequence[Cell], progress: Callable[[], Progress]) -> None:
+    for number, cell in enumerate(cells, 1):
+        run_here(cell, f"{number}/{len(cells)}", progress())
 
 
 def run_here(cell: Cell, position: str, progress: Progress) -> None:
     if done(cell):
         return
-    _play(cell, cell.request, _Titled(progress, f"{cell.label} [{position}]"))
+    play(cell, _Titled(progress, f"{cell.label} [{position}]"))
 
 
 def run_apart(cells: Sequence[Cell], jobs: int, *, quiet: bool) -> None:
@@ -131,7 +163,8 @@ def _run_alone(cell: Cell, parent: Connection) -> None:
         threading.Thread(target=_stop_with_parent, args=(os.getppid(),), daemon=True).start()
         try:
             wait_until_free(cell.folder, PATIENCE)
-            _play(cell, replace(cell.request, settings={**cell.request.settings, "run.workers": 1}), Silent())
+            alone = replace(cell.request, settings={**cell.request.settings, "run.workers": 1})
+            play(replace(cell, request=alone))
         except KeyboardInterrupt:
             sys.exit(interrupts.exit_status())
         except (ValueError, OSError) as error:
@@ -150,9 +183,10 @@ def _stop_with_parent(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _play(cell: Cell, asked: Request, progress: Progress) -> None:
+def play(cell: Cell, progress: Progress | None = None) -> None:
+    """Play the run from its start, or from where its folder has it."""
     with suppress(DivergedError):  # its summary says so, and the table shows it
-        start(asked, out=cell.folder, resume=True, report=False, progress=progress)
+        start(cell.request, out=cell.folder, resume=True, report=False, progress=progress)
 
 
 class _Titled:

@@ -10,7 +10,9 @@ from fedwcm.api.request import Request, request
 from fedwcm.api.types import MethodLike
 from fedwcm.config.build import RunData, assemble, run_data
 from fedwcm.config.components import Components
+from fedwcm.config.flags import option_key
 from fedwcm.config.objects import object_label
+from fedwcm.config.population import largest_cohort
 from fedwcm.config.recipes import expanded
 from fedwcm.config.schema import INCIDENTAL, Config, Settings, overlay, to_settings
 from fedwcm.runs.comparison_folder import ComparisonFolder
@@ -41,6 +43,7 @@ def plan(
         ValueError: the grid varies an option that a method fixes in its brackets, or two runs are the same.
     """
     cells = []
+    grid = {option_key(name): values for name, values in grid.items()}
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     for method, point, seed in itertools.product(expanded(methods), points, seeds):
         own = request(method, None, None, {})
@@ -59,10 +62,13 @@ def plan(
     return cells
 
 
-def check(cells: Sequence[Cell]) -> None:
+def check(cells: Sequence[Cell]) -> int:
     """Raise for a run that could not start: options first, then what needs the data, which is loaded once a task.
 
     Runs that differ by their seed only are checked once, finished ones not at all.
+
+    Returns:
+        The size of the largest round of all: its clients times the parameters of their models.
     """
     for cell in cells:
         check_trackers(cell.request.config.run.track, cell.folder)
@@ -71,11 +77,13 @@ def check(cells: Sequence[Cell]) -> None:
     tasks: dict[str, list[Cell]] = {}
     for cell in reversed(first.values()):
         tasks.setdefault(_task(cell.request.config), []).append(cell)
+    largest = 0
     for members in tasks.values():
         asked = members[0].request
         data = run_data(asked.config, asked.objects, trusted=asked.trusted)
         for cell in members:
-            _check_on(data, cell, components[cell.label])
+            largest = max(largest, _check_on(data, cell, components[cell.label]))
+    return largest
 
 
 def _components(cell: Cell) -> Components:
@@ -87,8 +95,8 @@ def _task(config: Config) -> str:
     return repr((config.data, config.partition, config.model, config.run.device))
 
 
-def _check_on(data: RunData, cell: Cell, components: Components) -> None:
-    """Raise if the run cannot be built on this data, or its folder holds another one."""
+def _check_on(data: RunData, cell: Cell, components: Components) -> int:
+    """Raise if the run cannot be built on this data, or its folder holds another one; return a round's size."""
     asked = cell.request
     alone = replace(asked.config, run=replace(asked.config.run, workers=1))
     if alone.run.backend == "ray":
@@ -98,6 +106,8 @@ def _check_on(data: RunData, cell: Cell, components: Components) -> None:
     folder = RunFolder(cell.folder)
     if folder.holds_run:
         refuse_another(folder, experiment)
+    cohort = largest_cohort(experiment.config, experiment.rounds.trainer.population)
+    return cohort * experiment.network.size
 
 
 def done(cell: Cell) -> bool:

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from fedwcm.config.schema import Config, RunOptions
+from fedwcm.data import synthetic
 from fedwcm.engine.backends.in_process import Backend, InProcess
 from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.backends.processes import Processes
@@ -56,18 +57,23 @@ def _backend(config: Config, choice: ExecutionPlan, inner: InProcess, elsewhere:
     from fedwcm.engine.backends.on_ray.cluster import Cluster
     from fedwcm.engine.backends.on_ray.worker import WorkerSetup
 
-    run, device = config.run, _worker_device(config.run, elsewhere.device)
+    run, device = config.run, worker_device(config.run, elsewhere.device)
     setup = WorkerSetup.of(
         inner.trainer,
         make_network=partial(elsewhere.make_network, device),
         plan=choice,
         device=device,
         reject_nonfinite=run.reject_nonfinite,
-        read=partial(elsewhere.read, device) if config.data.shared else None,
+        read=partial(elsewhere.read, device) if _is_there_already(config) else None,
     )
     return RayBackend(inner, setup, lambda: Cluster(run.ray_address, run.workers), run.workers, run.worker_gpus)
 
 
-def _worker_device(run: RunOptions, asked: str) -> str:
+def _is_there_already(config: Config) -> bool:
+    """Whether workers need not be sent the data: they read, or draw, them themselves."""
+    return config.data.shared or config.data.dataset == synthetic.NAME
+
+
+def worker_device(run: RunOptions, asked: str) -> str:
     """Workers that have a share of a GPU use it, whether or not this machine has one."""
     return "cuda" if run.worker_gpus and asked != "cpu" else "cpu"

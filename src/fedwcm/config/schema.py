@@ -184,6 +184,7 @@ INCIDENTAL = (
     "run.workers",
     "run.worker_gpus",
     "run.ray_address",
+    "run.spread",
     "run.checkpoint_every",
     "run.track",
     "run.profile",

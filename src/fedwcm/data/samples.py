@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.data.dataset import MAX_CHANNELS, Dataset, listed, model_shape
+from fedwcm.data.large_arrays import taken
 from fedwcm.data.parts import PARTS
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.schema import DatasetSchema, Encoding
@@ -31,7 +32,7 @@ class Samples:
     def take(self, rows: NDArray[Any] | slice) -> "Samples":
         """Return the chosen rows (indices or a slice, which copies nothing)."""
         others = (None if values is None else values[rows] for values in (self.y, self.client, self.ids))
-        return Samples(self.x[rows], *others)
+        return Samples(taken(self.x, rows), *others)
 
     @property
     def labels(self) -> NDArray[Any]:

@@ -1,44 +1,29 @@
 """The search of `fedwcm tune`: the best options of each method by validation accuracy, all with one budget."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import optuna
-from optuna.trial import Trial, TrialState
+from optuna.trial import Trial
 
 from fedwcm.api.plan import Cell, check
 from fedwcm.api.request import Request, request
-from fedwcm.api.training import start
 from fedwcm.config.components import Components
 from fedwcm.config.objects import options_of
-from fedwcm.config.schema import Settings, from_settings, overlay, write_toml
+from fedwcm.config.schema import from_settings, overlay, write_toml
 from fedwcm.core.checks import require, unknown
-from fedwcm.engine.rounds import DivergedError
-from fedwcm.runs.records import RoundRecord
 from fedwcm.tuning.report import write_report
 from fedwcm.tuning.result import Tuning
 from fedwcm.tuning.space import Space, of_method
 from fedwcm.tuning.study import MethodStudy
+from fedwcm.tuning.trial import Plan, line, play, pruned
 
 VAL_FRACTION = 0.1
 """Share of the training data held out to choose by, if nothing else is said."""
 
 WARMUP = 0.25
 """Share of a run's rounds before it may be pruned."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is to be tried of one method."""
-
-    name: str
-    request: Request
-    space: Space
-
-    def settings(self, params: Settings, seed: int) -> Settings:
-        return overlay(overlay(self.request.settings, params), {"run.seed": seed, "run.name": self.name})
 
 
 def search_options(
@@ -67,20 +52,50 @@ def search_options(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     common = _with_validation(common)
     plans = [_plan(method, space, common) for method in methods]
-    _check(plans, space, out)
+    round_size = _check(plans, space, out)
     studies = {}
     for plan in plans:
         warmup = int(WARMUP * plan.request.config.run.rounds)
         studies[plan.name] = MethodStudy(out, plan.name, plan.space, asked_text(plan, space, seeds), warmup)
     write_toml(from_settings(common.settings), out / "config.toml")
-    for plan in plans:
-        study = studies[plan.name]
-        while (trial := study.next_trial(trials)) is not None:
-            said = _played(plan, study, trial, seeds)
-            say(f"{plan.name}, trial {trial.number + 1}: {_shown(trial.params)}: {said}")
+    _search(plans, studies, seeds, trials, round_size, say)
     found = Tuning(out, seeds, {name: study.trials for name, study in studies.items()})
     write_report(out, found.trials, seeds)
     return found
+
+
+def _search(
+    plans: Sequence[Plan],
+    studies: Mapping[str, MethodStudy],
+    seeds: Sequence[int],
+    trials: int,
+    round_size: int,
+    say: Callable[[str], object],
+) -> None:
+    """Try settings until the budget is used: here one after the other, or on a cluster."""
+    options = plans[0].request.config.run
+    if options.backend != "ray":
+        return _search_here(plans, studies, seeds, trials, say)
+    from fedwcm.api.runs_on_cluster import spreads_runs
+    from fedwcm.engine.backends.on_ray.cluster import Cluster
+    from fedwcm.tuning.on_cluster import search_on_cluster
+
+    with Cluster(options.ray_address, options.workers):
+        whole = spreads_runs(options, trials * len(plans), round_size)
+        return (search_on_cluster if whole else _search_here)(plans, studies, seeds, trials, say)
+
+
+def _search_here(
+    plans: Sequence[Plan],
+    studies: Mapping[str, MethodStudy],
+    seeds: Sequence[int],
+    trials: int,
+    say: Callable[[str], object],
+) -> None:
+    for plan in plans:
+        study = studies[plan.name]
+        while (trial := study.next_trial(trials)) is not None:
+            say(line(plan, trial, _played(plan, study, trial, seeds)))
 
 
 def asked_text(plan: Plan, space: Space, seeds: Sequence[int]) -> str:
@@ -103,8 +118,8 @@ def _plan(method: str, space: Space, common: Request) -> Plan:
     return Plan(method, asked, of_method(space, options))
 
 
-def _check(plans: Sequence[Plan], space: Space, out: Path) -> None:
-    """Refuse before the first trial what no method knows, and what could not run."""
+def _check(plans: Sequence[Plan], space: Space, out: Path) -> int:
+    """Refuse before the first trial what no method knows, and what could not run; return a round's size."""
     known = {key for plan in plans for key in plan.space}
     for key in space.keys() - known:
         raise unknown("option of these methods:", key, known)
@@ -113,65 +128,21 @@ def _check(plans: Sequence[Plan], space: Space, out: Path) -> None:
         some = optuna.create_study().ask(plan.space).params
         asked = replace(plan.request, settings=plan.settings(some, 0))
         cells.append(Cell(plan.name, 0, asked, out / "none"))
-    check(cells)
+    return check(cells)
 
 
 def _played(plan: Plan, study: MethodStudy, trial: Trial, seeds: Sequence[int]) -> str:
     """Run a trial with every seed, and say how it ended."""
-    validated: list[float] = []
-    tested: list[float] = []
+
+    def report(accuracy: float, rounds: int) -> None:
+        trial.report(accuracy, rounds)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+
     try:
-        for seed in seeds:
-            asked = replace(plan.request, settings=plan.settings(trial.params, seed))
-            watcher = _Watcher(trial, len(validated) * asked.config.run.rounds)
-            summary = start(asked, out=None, resume=False, report=False, progress=watcher).summary
-            validated.append(_validation(summary.val_accuracy))
-            tested.append(summary.accuracy or 0.0)
+        return play(plan.requests(trial.params, seeds), report).tell(study, trial)
     except optuna.TrialPruned:
-        study.study.tell(trial, state=TrialState.PRUNED)
-        return "pruned"
-    except DivergedError:
-        trial.set_user_attr("diverged", True)
-        study.study.tell(trial, 0.0)
-        return "diverged"
+        return pruned(study, trial)
     except BaseException:
         study.give_back(trial)
         raise
-    trial.set_user_attr("val_accuracy", validated)
-    trial.set_user_attr("test_accuracy", tested)
-    study.study.tell(trial, float(np.mean(validated)))
-    return f"validation accuracy {np.mean(validated):.4f}"
-
-
-def _validation(accuracy: float | None) -> float:
-    if accuracy is None:
-        raise ValueError("data.val_fraction = 0 is not allowed: options are chosen on validation data")
-    return accuracy
-
-
-def _shown(params: Settings) -> str:
-    shown = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in params.items()}
-    return ", ".join(f"{key}={value}" for key, value in shown.items())
-
-
-@dataclass
-class _Watcher:
-    """Reports a run's validation accuracy to its trial, and ends the run if the trial is pruned."""
-
-    trial: Trial
-    before: int
-    best: float = field(default=0.0)
-
-    def start(self, title: str, rounds: int, done: int) -> None:
-        pass
-
-    def round(self, number: int, record: RoundRecord) -> None:
-        if record.val_accuracy is None:
-            return
-        self.best = max(self.best, record.val_accuracy)
-        self.trial.report(self.best, self.before + number)
-        if self.trial.should_prune():
-            raise optuna.TrialPruned
-
-    def close(self) -> None:
-        pass

@@ -1,13 +1,14 @@
 """Make inputs of a table's columns: numbers, categories and vectors, with errors that name column and row."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.data.formats.safety import require_bounded
+from fedwcm.data.large_arrays import zeros
 from fedwcm.data.schema import Column
 
 MAX_CATEGORIES = 256
@@ -15,6 +16,7 @@ ID_ROWS = 20
 """From so many rows on, a text column with more categories than half of them is taken for an id."""
 
 MAX_VECTOR = 100_000
+PIECE_ROWS = 1000
 
 Rows = NDArray[np.int64]
 
@@ -29,10 +31,14 @@ def fit_columns(
 def encode_columns(where: str, table: Any, columns: Sequence[Column]) -> NDArray[Any]:
     """The inputs of all rows: integers if every column holds whole numbers without gaps, else float32."""
     blocks = [_encode(where, column, _plain(table.column(column.name))) for column in columns]
+    dtype: type = np.float32
     if all(block.dtype.kind in "iu" for block in blocks):
         largest = max(int(np.abs(block).max(initial=0)) for block in blocks)
-        return np.concatenate(blocks, axis=1, dtype=np.int32 if largest < 2**31 else np.int64)
-    return np.concatenate(blocks, axis=1, dtype=np.float32, casting="unsafe")
+        dtype = np.int32 if largest < 2**31 else np.int64
+    if len(blocks) == 1 and blocks[0].dtype == dtype:
+        return blocks[0]
+    together = zeros((table.num_rows, sum(block.shape[1] for block in blocks)), dtype)
+    return np.concatenate(blocks, axis=1, out=together, casting="unsafe")
 
 
 def category_values(where: str, table: Any, name: str) -> NDArray[Any]:
@@ -199,28 +205,51 @@ def _vectors(where: str, name: str, column: Any) -> NDArray[np.float32]:
     """A column of lists as a matrix; all must have one length, and no gap."""
     if column.null_count:
         raise _gap(where, name, np.asarray(column.is_null()), "")
-    chunk = column.combine_chunks()
-    lengths = np.asarray(chunk.value_lengths()) if hasattr(chunk, "value_lengths") else None
-    size = int(lengths[0]) if lengths is not None else chunk.type.list_size
-    if lengths is not None and (odd := np.flatnonzero(lengths != size)).size:
-        raise ValueError(
-            f"{where}: column {name!r}, row {odd[0] + 1} holds {lengths[odd[0]]} numbers, row 1 {size}: vectors "
-            f"must "
-            "have one length"
-        )
+    size = _vector_length(where, name, column)
+    matrix, first = zeros((len(column), size), np.float32), 0
+    for piece in _pieces(column):
+        values, rows = _numbers(piece.flatten()), matrix[first : first + len(piece)]
+        if len(values) != rows.size:
+            raise ValueError(
+                f"{where}: column {name!r}, rows {first + 1} to {first + len(piece)} hold {len(values)} numbers "
+                f"for {len(piece)} vectors of {size}"
+            )
+        with np.errstate(over="ignore"):
+            rows[:] = values.reshape(rows.shape)
+        wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        if len(wrong):
+            raise ValueError(
+                f"{where}: column {name!r}, row {first + wrong[0] + 1}: a value is missing or not finite"
+            )
+        first += len(piece)
+    return matrix
+
+
+def _vector_length(where: str, name: str, column: Any) -> int:
+    """The length of a column's lists, which must be the same in every row."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if pa.types.is_fixed_size_list(column.type):
+        size = int(column.type.list_size)
+    else:
+        lengths = np.asarray(compute.list_value_length(column))
+        size = int(lengths[0])
+        if (odd := np.flatnonzero(lengths != size)).size:
+            raise ValueError(
+                f"{where}: column {name!r}, row {odd[0] + 1} holds {lengths[odd[0]]} numbers, row 1 {size}: "
+                "vectors must have one length"
+            )
     if not 1 <= size <= MAX_VECTOR:
         raise ValueError(f"{where}: column {name!r} holds vectors of {size} numbers: 1 to {MAX_VECTOR} are read")
-    values = _numbers(chunk.flatten())
-    if len(values) != size * len(column):
-        raise ValueError(
-            f"{where}: column {name!r} holds {len(values)} numbers for {len(column)} vectors of {size}"
-        )
-    with np.errstate(over="ignore"):
-        matrix = values.astype(np.float32).reshape(-1, size)
-    wrong = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
-    if len(wrong):
-        raise ValueError(f"{where}: column {name!r}, row {wrong[0] + 1}: a value is missing or not finite")
-    return matrix
+    return size
+
+
+def _pieces(column: Any) -> Iterator[Any]:
+    """The column a piece at a time, of which copies can be afforded."""
+    for chunk in column.chunks:
+        for start in range(0, len(chunk), PIECE_ROWS):
+            yield chunk.slice(start, PIECE_ROWS)
 
 
 def _numbers(column: Any) -> NDArray[np.float64]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.data.formats.safety import CEILING, reading, require_bounded
+from fedwcm.data.large_arrays import in_colour, zeros
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -73,7 +74,7 @@ def stack_images(
         if stack is None:
             first_name = name
             require_bounded(f"the folder of {name}", count * pixels.nbytes, stored)
-            stack = np.zeros((count, *pixels.shape), dtype=np.uint8)
+            stack = zeros((count, *pixels.shape), np.uint8)
         if pixels.shape[:2] != stack.shape[1:3]:
             raise ValueError(
                 f"{name} is {_size(pixels.shape[:2])} pixels but {first_name} is {_size(stack.shape[1:3])}: "
@@ -81,7 +82,7 @@ def stack_images(
             )
         if pixels.shape[2] > stack.shape[3]:
             require_bounded(f"the folder of {name}", count * pixels.nbytes, stored)
-            stack = np.repeat(stack, 3, axis=3)
+            stack = in_colour(stack)
         stack[i] = pixels  # broadcasting turns a grey image into a coloured one where needed
     if stack is None:
         raise ValueError("there are no images")

@@ -22,12 +22,11 @@ def is_npy_folder(path: Path) -> bool:
 def read_npy_folder(path: Path, options: ReadOptions) -> Parts:
     """Read a folder with a file for each array of a `.npz` file: `x_train.npy`, `y_train.npy`, `x_test.npy`, …
 
-    Inputs are mapped. Without a test part they are read into memory, since one has to be drawn from them.
+    Inputs are mapped.
     """
     names = {file.stem: file for file in sorted(path.glob(f"*{SUFFIX}"))}
-    mapped = "x_test" in names or options.schema is not None
-    arrays = {name: _read(file, mapped and name.startswith("x")) for name, file in names.items()}
-    return replace(array_parts(str(path), arrays, options), owned=not mapped)
+    arrays = {name: _read(file, name.startswith("x")) for name, file in names.items()}
+    return replace(array_parts(str(path), arrays, options), owned=False)
 
 
 def _read(file: Path, mapped: bool) -> NDArray[Any]:

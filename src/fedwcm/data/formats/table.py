@@ -48,7 +48,7 @@ def table_parts(where: str, table: Any, options: ReadOptions) -> Parts:
     x = read_features(where, table, encoding)
     whole = Samples(x, values.get("label"), values.get("client"))
     if len(rows) == 1 and len(rows["train"]) == len(x):
-        return Parts(whole, encoding=encoding)
+        return Parts(whole, encoding=encoding, owned=True)
     parts = {part: whole.take(chosen) for part, chosen in rows.items()}
     return Parts(parts["train"], parts.get("test"), val=parts.get("val"), encoding=encoding)
 

@@ -2,10 +2,13 @@
 
 import codecs
 import io
+import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from fedwcm.core.temporary_pages import no_room
+from fedwcm.data import large_arrays
 from fedwcm.data.formats.safety import open_maybe_gzip, require_bounded
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -16,6 +19,9 @@ SUFFIXES = (*TEXT_SUFFIXES, *(f"{suffix}.gz" for suffix in TEXT_SUFFIXES), PARQU
 
 CELL_BYTES = 8
 """What a value takes in memory: a parquet file can hold a million equal ones in a few bytes."""
+
+BATCH_ROWS = 1000
+"""Rows of a large table that are unpacked at a time."""
 
 MAX_BLOCK = 2**30
 DECODED_AT_A_TIME = 2**20
@@ -85,9 +91,24 @@ def _read_parquet(path: Path, encoding: str | None) -> Any:
 
     if encoding is not None:
         raise ValueError(f"{path}: --encoding {encoding} is for text files; a parquet file knows its own")
-    with parquet.ParquetFile(path) as file:
+    with parquet.ParquetFile(path, memory_map=True) as file:  # else all that was read is kept until the end
         facts = file.metadata
         unpacked = sum(facts.row_group(i).total_byte_size for i in range(facts.num_row_groups))
         claimed = max(unpacked, CELL_BYTES * facts.num_rows * facts.num_columns)
         require_bounded(str(path), claimed, path.stat().st_size)
-        return file.read()
+        return file.read() if unpacked <= large_arrays.IN_MEMORY else _unpacked_on_disk(file, unpacked)
+
+
+def _unpacked_on_disk(file: Any, size: int) -> Any:
+    """The table in a temporary file, mapped: its columns take no memory but that of the rows being read."""
+    import pyarrow as pa
+
+    with tempfile.TemporaryDirectory(prefix="fedwcm-table-") as folder:
+        path = str(Path(folder) / "table.arrow")
+        try:
+            with pa.ipc.new_file(path, file.schema_arrow) as table:
+                for batch in file.iter_batches(BATCH_ROWS):
+                    table.write_batch(batch)
+        except OSError as error:
+            raise no_room(error, size, "an unpacked table") from None
+        return pa.ipc.open_file(pa.memory_map(path)).read_all()  # the mapping outlives the file's name

@@ -9,20 +9,20 @@ from types import TracebackType
 from typing import Any
 
 from fedwcm.core.checks import require
+from fedwcm.engine.cluster_options import LOCAL
 
 try:
     import ray
 except ImportError:
     raise ImportError("run.backend = 'ray' needs Ray: pip install 'fedwcm[ray]'") from None
 
-LOCAL = "local"
-
 
 class Cluster:
     """The cluster of this process. Whoever opened the connection closes it; others use it meanwhile.
 
     Args:
-        address: of a cluster; None for the one that `RAY_ADDRESS` names or, if it names none, a local one.
+        address: of a cluster; `local` for a new one on this machine; None for the one that `RAY_ADDRESS` names
+            or, if it names none, a local one.
         cores: of a local cluster; 0 for those of this machine.
     """
 

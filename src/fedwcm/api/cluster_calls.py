@@ -1,0 +1,135 @@
+"""Calls that workers of a Ray cluster make, each with a core or a share of a GPU, and what they tell meanwhile."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+import torch
+from ray.exceptions import RayError, RayTaskError, TaskCancelledError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from fedwcm.engine.backends.errors import WorkerError
+from fedwcm.runs import interrupts
+
+Tell = Callable[[object], None]
+"""Sends something to the caller while the call is going on."""
+
+Work = Callable[..., object]
+"""What is called: with a `Tell`, then the arguments. Stopping it raises KeyboardInterrupt inside."""
+
+PATIENCE = 60.0
+"""Seconds in which calls that are stopped save what they have."""
+
+
+@dataclass(frozen=True)
+class Warned:
+    """A warning of a call."""
+
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class Ended:
+    """A call that is over: what it returned, or how its worker was lost. None and "" if it was stopped."""
+
+    key: Any
+    result: Any = None
+    lost: str = ""
+
+
+class ClusterCalls:
+    """Calls that are going on. This process has to be connected to the cluster.
+
+    Args:
+        gpus: share of a GPU for each call; 0 for a core.
+    """
+
+    def __init__(self, gpus: float) -> None:
+        mailbox: Any = ray.remote(_Mailbox)
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self._mailbox = mailbox.options(num_cpus=0, scheduling_strategy=here).remote()
+        call: Any = ray.remote(_call)
+        self._call = call.options(num_cpus=0 if gpus else 1, num_gpus=gpus or None, max_retries=0)
+        self._going: dict[Any, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self._going)
+
+    def start(self, key: object, work: Work, *arguments: object) -> None:
+        """Let a worker do `work(tell, *arguments)`; what it tells comes back with the key."""
+        self._going[self._call.remote(self._mailbox, key, work, *arguments)] = key
+
+    def wait(self, seconds: float) -> list[Ended]:
+        """Wait for calls to end; return those that did, none if so many seconds pass.
+
+        Raises:
+            WorkerError: the work failed in a way that it did not foresee.
+        """
+        ready, _ = ray.wait(list(self._going), num_returns=1, timeout=seconds)
+        return [self._end(answer) for answer in ready]
+
+    def told(self) -> list[tuple[Any, Any]]:
+        """Return what calls have told since the last time, each with the key of its call."""
+        letters: list[tuple[Any, Any]] = ray.get(self._mailbox.take.remote())
+        return letters
+
+    def stop(self, key: object) -> None:
+        """Let a call end as by Ctrl-C; `wait` tells when it has."""
+        for answer in [answer for answer, own in self._going.items() if own == key]:
+            ray.cancel(answer)
+
+    def close(self) -> list[tuple[Any, Any]]:
+        """Stop all calls, let them save what they have, and return what they still had to tell."""
+        for answer in self._going:
+            ray.cancel(answer)
+        if self._going:
+            ray.wait(list(self._going), num_returns=len(self._going), timeout=PATIENCE)
+        try:
+            return self.told()
+        except RayError:
+            return []  # the cluster is gone
+        finally:
+            self._going.clear()
+            ray.kill(self._mailbox)
+
+    def _end(self, answer: Any) -> Ended:
+        key = self._going.pop(answer)
+        try:
+            return Ended(key, ray.get(answer))
+        except TaskCancelledError:
+            return Ended(key)
+        except RayTaskError as error:
+            raise WorkerError(f"a worker failed:\n{error}") from None
+        except RayError as error:
+            return Ended(key, lost=str(error).partition("\n")[0])
+
+
+class _Mailbox:
+    """Holds what calls tell until it is asked for: an actor on the node of the caller."""
+
+    def __init__(self) -> None:
+        self._letters: list[tuple[Any, Any]] = []
+
+    def put(self, key: object, letter: object) -> None:
+        self._letters.append((key, letter))
+
+    def take(self) -> list[tuple[Any, Any]]:
+        taken, self._letters = self._letters, []
+        return taken
+
+
+def _call(mailbox: Any, key: object, work: Work, *arguments: object) -> object:
+    """On the worker: make the call on its main thread, where it can be interrupted."""
+
+    def tell(letter: object) -> None:
+        ray.get(mailbox.put.remote(key, letter))
+
+    torch.set_num_threads(1)
+    with warnings.catch_warnings(), interrupts.handled():
+        warnings.showwarning = lambda message, *_, **__: tell(Warned(f"warning: {message}"))
+        try:
+            return work(tell, *arguments)
+        except KeyboardInterrupt:
+            return None

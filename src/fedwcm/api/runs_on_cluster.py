@@ -1,0 +1,230 @@
+"""The runs of a comparison on a Ray cluster: whole runs on its workers, or the clients of one run at a time.
+
+A run on a worker writes into its folder if the worker sees it: if all nodes share it, or there is but one. If
+not, it writes into a temporary one, whose files are sent here as they change: a run that is stopped or lost goes
+on from its last checkpoint wherever it is started next.
+"""
+
+import tempfile
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from fedwcm.api.cluster_calls import ClusterCalls, Ended, Tell, Warned
+from fedwcm.api.execution import REFRESH, play
+from fedwcm.api.plan import Cell, done
+from fedwcm.api.request import Request
+from fedwcm.config.rounds import worker_device
+from fedwcm.config.schema import RunOptions
+from fedwcm.engine.backends.errors import WorkerError
+from fedwcm.engine.backends.on_ray.cluster import room_for
+from fedwcm.engine.backends.plan import WORTH_FORKING
+from fedwcm.runs.comparison_progress import ComparisonProgress, FollowedRun
+from fedwcm.runs.files import replace_file
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.lock import NAME as LOCK
+from fedwcm.runs.lock import wait_until_free
+
+ATTEMPTS = 3
+"""Workers that a run may lose before it is given up."""
+
+PATIENCE = 30.0
+"""Seconds in which a run whose driver was killed saves its progress, and ends."""
+
+Files = dict[str, bytes | None]
+"""Contents of files by their path in the run's folder; None for one that is gone."""
+
+
+def spreads_runs(options: RunOptions, runs: int, round_size: float) -> bool:
+    """Return whether whole runs are spread over the cluster, and not the clients of one run after the other.
+
+    By `run.spread` or, if it is `auto`, by rule: whole runs need no messages, so they are spread if there is one
+    for each worker, or if a round is too small (clients × parameters) to be worth dividing.
+    """
+    if options.spread != "auto":
+        return options.spread == "runs"
+    return runs >= worker_count(options) or round_size < WORTH_FORKING
+
+
+def worker_count(options: RunOptions) -> int:
+    """Return how many workers there are to be: as asked for, or as the cluster has room for now."""
+    return options.workers or max(1, room_for(options.worker_gpus))
+
+
+def run_on_cluster(cells: Sequence[Cell], *, quiet: bool) -> None:
+    """Run what is not finished yet, each run on one worker, as many at a time as there are workers."""
+    waiting = [cell for cell in cells if not done(cell)]
+    display = ComparisonProgress(len(cells), len(cells) - len(waiting), quiet)
+    runs = _Runs(waiting, display)
+    try:
+        while runs.go_on():
+            pass
+    finally:
+        display.close()
+        runs.close()
+
+
+class _Runs:
+    """The runs that wait, and those that are going on."""
+
+    def __init__(self, waiting: Sequence[Cell], display: ComparisonProgress) -> None:
+        self._waiting, self._display = list(waiting), display
+        self._options = waiting[0].request.config.run if waiting else RunOptions()
+        self._calls = ClusterCalls(self._options.worker_gpus)
+        self._running: dict[Path, tuple[Cell, FollowedRun]] = {}
+        self._losses: Counter[Path] = Counter()
+        self._token = f".{uuid.uuid4().hex}"  # whoever sees it sees the folders
+        self._data: Any = ray.put(waiting[0].request.objects.dataset if waiting else None)  # once for all runs
+
+    def go_on(self) -> bool:
+        """Start what there is room for, look at what is going on; False when nothing is left."""
+        while self._waiting and len(self._calls) < worker_count(self._options):
+            self._start(self._waiting.pop(0))
+        ended = self._calls.wait(REFRESH) if self._running else []
+        self._deliver(self._calls.told())
+        self._display.show([run for _, run in self._running.values()])
+        for call in ended:
+            self._end(call)
+        return bool(self._waiting or self._running)
+
+    def close(self) -> None:
+        """Stop what is going on: it saves its progress."""
+        self._deliver(self._calls.close())
+        for path in {path.parent for path in [*self._losses, *self._running]}:
+            (path / self._token).unlink(missing_ok=True)
+
+    def _start(self, cell: Cell) -> None:
+        title = f"{cell.label}, seed {cell.seed}"
+        self._losses.setdefault(cell.folder, 0)
+        self._running[cell.folder] = cell, FollowedRun(title, cell.folder, cell.request.config.run.rounds)
+        self._mark(cell.folder.parent)
+        sent = replace(cell, folder=cell.folder.resolve(), request=with_data(alone(cell.request), None))
+        self._calls.start(cell.folder, _play_there, sent, self._data, self._token, _contents(cell.folder))
+
+    def _mark(self, folder: Path) -> None:
+        """Let workers find out whether they see the folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / self._token).touch()
+
+    def _deliver(self, letters: Sequence[tuple[Path, Any]]) -> None:
+        for folder, letter in letters:
+            if isinstance(letter, Warned):
+                self._display.warn(letter.text)
+            else:
+                _write(folder, letter)
+
+    def _end(self, call: Ended) -> None:
+        cell, run = self._running.pop(call.key)
+        if call.lost:
+            self._lost(cell, run, call.lost)
+        elif call.result:
+            self._display.warn(f"error: {run.title}: {call.result}")
+            raise WorkerError(f"{run.title}: the run in {cell.folder} failed, as said above")
+        elif not run.folder.finished:
+            raise WorkerError(f"{run.title}: the run in {cell.folder} was stopped")
+        else:
+            self._display.ended(run)
+
+    def _lost(self, cell: Cell, run: FollowedRun, how: str) -> None:
+        self._losses[cell.folder] += 1
+        if self._losses[cell.folder] == ATTEMPTS:
+            raise WorkerError(f"{run.title}: a worker was lost ({how}), like {ATTEMPTS - 1} others before")
+        self._display.warn(f"warning: {run.title}: a worker was lost ({how}); another goes on")
+        self._waiting.insert(0, cell)
+
+
+def alone(asked: Request) -> Request:
+    """The run as one worker makes it."""
+    run = asked.config.run
+    own = {"run.backend": "auto", "run.workers": 1, "run.device": worker_device(run, run.device)}
+    return replace(asked, settings=asked.settings | own)
+
+
+def with_data(asked: Request, dataset: object) -> Request:
+    """The request with a data set that came, or is to go, another way."""
+    return replace(asked, objects=replace(asked.objects, dataset=dataset))
+
+
+def _play_there(tell: Tell, cell: Cell, dataset: object, token: str, files: Files) -> str:
+    """On the worker: one run; returns what was wrong with it, if anything was."""
+    cell = replace(cell, request=with_data(cell.request, dataset))
+    try:
+        if (cell.folder.parent / token).exists():
+            wait_until_free(cell.folder, PATIENCE)
+            play(cell)
+            return ""
+        with tempfile.TemporaryDirectory(prefix="fedwcm-run-") as place:
+            folder = Path(place) / cell.folder.name
+            _write(folder, files)
+            with _Sending(folder, tell):
+                play(replace(cell, folder=folder))
+    except (ValueError, OSError) as error:
+        return str(error)
+    return ""
+
+
+class _Sending:
+    """Sends the files of a folder whenever they have changed, on a thread, and at the end."""
+
+    def __init__(self, folder: Path, tell: Tell) -> None:
+        self._folder, self._tell = folder, tell
+        self._sent = _stamps(folder)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._send()
+
+    def _watch(self) -> None:
+        while not self._over.wait(REFRESH):
+            self._send()
+
+    def _send(self) -> None:
+        now = _stamps(self._folder)
+        changed = [name for name, stamp in now.items() if self._sent.get(name) != stamp]
+        files = _contents(self._folder, changed) | dict.fromkeys(self._sent.keys() - now.keys())
+        if files:
+            self._tell(files)
+        self._sent = {name: stamp for name, stamp in now.items() if name not in changed or name in files}
+
+
+def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
+    """What tells whether the files of a run have changed; drafts and locks are not among them."""
+    found = {}
+    for path in folder.rglob("*"):
+        if path.suffix != ".tmp" and path.name != LOCK and path.is_file():
+            with suppress(FileNotFoundError):
+                status = path.stat()
+                found[path.relative_to(folder).as_posix()] = status.st_mtime_ns, status.st_size
+    return found
+
+
+def _contents(folder: Path, names: Sequence[str] | None = None) -> Files:
+    """The files of a folder; those that are gone when it comes to them are left out."""
+    files: Files = {}
+    for name in _stamps(folder) if names is None else names:
+        with suppress(FileNotFoundError):
+            files[name] = (folder / name).read_bytes()
+    return files
+
+
+def _write(folder: Path, files: Mapping[str, bytes | None]) -> None:
+    """Replace these files; the summary, which says that a run is finished, last."""
+    last = RunFolder(folder).summary_file.name
+    for name, content in sorted(files.items(), key=lambda item: item[0] == last):
+        if content is None:
+            (folder / name).unlink(missing_ok=True)
+        else:
+            replace_file(folder / name, content)

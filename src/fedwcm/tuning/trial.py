@@ -1,0 +1,107 @@
+"""A trial: one setting of a method, run with every seed, and what its study is told of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from optuna.trial import Trial, TrialState
+
+from fedwcm.api.request import Request
+from fedwcm.api.training import start
+from fedwcm.config.schema import Settings, overlay
+from fedwcm.engine.rounds import DivergedError
+from fedwcm.runs.records import RoundRecord
+from fedwcm.tuning.space import Space
+from fedwcm.tuning.study import MethodStudy
+
+Report = Callable[[float, int], object]
+"""Takes a trial's best validation accuracy so far, and how many rounds it took."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be tried of one method."""
+
+    name: str
+    request: Request
+    space: Space
+
+    def settings(self, params: Settings, seed: int) -> Settings:
+        return overlay(overlay(self.request.settings, params), {"run.seed": seed, "run.name": self.name})
+
+    def requests(self, params: Settings, seeds: Sequence[int]) -> list[Request]:
+        """The runs of a trial."""
+        return [replace(self.request, settings=self.settings(params, seed)) for seed in seeds]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Accuracies of a trial's runs, on the validation and the test data; None if one of them diverged."""
+
+    accuracies: tuple[list[float], list[float]] | None
+
+    def tell(self, study: MethodStudy, trial: Trial) -> str:
+        """Tell the study, and say it in words."""
+        if self.accuracies is None:
+            trial.set_user_attr("diverged", True)
+            study.study.tell(trial, 0.0)
+            return "diverged"
+        validated, tested = self.accuracies
+        trial.set_user_attr("val_accuracy", validated)
+        trial.set_user_attr("test_accuracy", tested)
+        study.study.tell(trial, float(np.mean(validated)))
+        return f"validation accuracy {np.mean(validated):.4f}"
+
+
+def pruned(study: MethodStudy, trial: Trial) -> str:
+    """Tell the study of a trial that was ended early, and say it."""
+    study.study.tell(trial, state=TrialState.PRUNED)
+    return "pruned"
+
+
+def line(plan: Plan, trial: Trial, said: str) -> str:
+    """What the user is told of a trial."""
+    shown = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in trial.params.items()}
+    options = ", ".join(f"{key}={value}" for key, value in shown.items())
+    return f"{plan.name}, trial {trial.number + 1}: {options}: {said}"
+
+
+def play(requests: Sequence[Request], report: Report) -> Outcome:
+    """Make the runs of a trial, one after the other; whatever `report` raises ends them."""
+    validated: list[float] = []
+    tested: list[float] = []
+    for asked in requests:
+        watcher = _Watcher(report, len(validated) * asked.config.run.rounds)
+        try:
+            summary = start(asked, out=None, resume=False, report=False, progress=watcher).summary
+        except DivergedError:
+            return Outcome(None)
+        validated.append(_validation(summary.val_accuracy))
+        tested.append(summary.accuracy or 0.0)
+    return Outcome((validated, tested))
+
+
+def _validation(accuracy: float | None) -> float:
+    if accuracy is None:
+        raise ValueError("data.val_fraction = 0 is not allowed: options are chosen on validation data")
+    return accuracy
+
+
+@dataclass
+class _Watcher:
+    """Reports a run's best validation accuracy after every evaluation."""
+
+    report: Report
+    before: int
+    best: float = field(default=0.0)
+
+    def start(self, title: str, rounds: int, done: int) -> None:
+        pass
+
+    def round(self, number: int, record: RoundRecord) -> None:
+        if record.val_accuracy is not None:
+            self.best = max(self.best, record.val_accuracy)
+            self.report(self.best, self.before + number)
+
+    def close(self) -> None:
+        pass
