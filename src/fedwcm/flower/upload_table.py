@@ -17,8 +17,9 @@ from torch import Tensor
 from fedwcm.core.types import Floats, Ints, State
 from fedwcm.engine.backends.in_process import nobody
 from fedwcm.engine.client import ClientUpdates
-from fedwcm.engine.store import IN_MEMORY
 
+IN_MEMORY = 2**28
+"""Bytes of uploads up to which they stay in memory."""
 TOO_LONG = 1000.0
 """How many times longer than the model, and than what another client sent, an upload may be."""
 
