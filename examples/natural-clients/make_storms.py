@@ -4,8 +4,8 @@
     python examples/natural-clients/make_storms.py storms.csv
     fedwcm partition --dataset storms.csv --label status --client season
 
-A tail and clients that nobody made: nine kinds of storm, the rarest (tropical wave) 1/60 of the most frequent, and 48 seasons
-of 88 to 873 observations. The data are NOAA's hurricane database as the R package dplyr ships it.
+A tail and clients that nobody made: nine kinds of storm, the rarest (tropical wave) 1/60 of the most frequent,
+and 48 seasons of 88 to 873 observations. The data are NOAA's hurricane database as the R package dplyr ships it.
 """
 
 import sys
