@@ -14,8 +14,9 @@ settings.load_profile("steady")
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many tests had no browser, and how to give them one; skipped tests are easily overlooked."""
-    from tests.reports.browser import INSTALL
+    from tests.reports.browser import INSTALL, INSTALL_PACKAGES
 
-    skipped = [report for report in terminalreporter.getreports("skipped") if INSTALL in str(report.longrepr)]
-    if skipped:
-        terminalreporter.write_line(f"{len(skipped)} browser tests were skipped; to enable them: {INSTALL}")
+    reasons = [str(report.longrepr) for report in terminalreporter.getreports("skipped")]
+    for command in (INSTALL, INSTALL_PACKAGES):
+        if number := sum(command in reason for reason in reasons):
+            terminalreporter.write_line(f"{number} browser tests were skipped; to enable them: {command}")

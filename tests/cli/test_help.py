@@ -1,7 +1,9 @@
 """Help, lists, suggestions and completion."""
 
 import argparse
+import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ from fedwcm.config.flags import FLAGS
 from fedwcm.config.option_docs import all_options, default_of
 from fedwcm.config.options import parse_value
 from fedwcm.config.schema import Config, from_settings, to_settings
+from fedwcm.models import MODEL_OPTIONS, MODELS
 
 
 def said_by(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -58,6 +61,22 @@ def test_every_option_is_listed_with_a_meaning_and_the_default_that_it_has() -> 
         if options[key].default != "none":  # an empty list, or what depends on another option
             assert convert_text(options[key].default, key) == value
     assert default_of("partition.clients") == "100"
+
+
+@pytest.mark.parametrize("key", ["partition.beta", "model.width", "method.alpha", "loss.gamma"])
+def test_options_of_components_are_listed_with_meaning_and_owners(
+    key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["list", "options"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(f"{key} ")]
+    assert lines
+    assert all(re.fullmatch(rf"{key} +\S.*\[.+; default .+; of .+\]", line) for line in lines)
+
+
+def test_every_option_of_every_model_has_a_meaning() -> None:
+    for factory in MODELS.values():
+        parameters = set(inspect.signature(factory).parameters) - {"input_shape", "classes"}
+        assert parameters <= set(MODEL_OPTIONS)
 
 
 def convert_text(text: str, key: str) -> object:

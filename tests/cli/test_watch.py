@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -176,6 +177,15 @@ def test_classes_are_called_by_their_names(tmp_path: Path) -> None:
     assert "a cat that ha…  0.900" in text
     assert "owl             0.100" in text
     assert all(cell_len(line) <= 100 for line in text.splitlines())
+
+
+def test_clients_are_called_by_the_names_that_the_data_give_them(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", rounds=4, done=2)
+    metrics = RunFolder(folder).metrics()
+    RunFolder(folder).write_metrics([replace(one, clients=(0, 2), weights=(0.5, 0.5)) for one in metrics])
+    counts = np.ones((3, 3), dtype=int)
+    RunFolder(folder).write_split(SplitRecord.of(counts, ("a", "b", "c"), ("Ward <B>", "Lab 5", "Hôpital Nord")))
+    assert "trained by Ward <B>, Hôpital Nord" in shown(Watch([folder]).look())
 
 
 def test_a_frame_fits_the_terminal() -> None:

@@ -24,9 +24,13 @@ import fedwcm
 HOST = "127.0.0.1"
 
 
-def environment(home: Path) -> dict[str, str]:
+PROGRAMS = Path(sys.executable).parent
+"""Where Flower's programs are, unless another Flower is meant."""
+
+
+def environment(home: Path, programs: Path = PROGRAMS) -> dict[str, str]:
     """The environment of a program of Flower's: its own home, no telemetry, this package to be found."""
-    programs, package = Path(sys.executable).parent, Path(fedwcm.__file__).parents[1]
+    package = Path(fedwcm.__file__).parents[1]
     return {
         **os.environ,
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
@@ -58,14 +62,14 @@ def wait_until(holds: Callable[[], bool], what: str, seconds: float) -> None:
 class Program:
     """A running program with all the processes that it starts, and its log."""
 
-    def __init__(self, arguments: list[str], home: Path, log: Path) -> None:
+    def __init__(self, arguments: list[str], home: Path, log: Path, programs: Path = PROGRAMS) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self.log = log
         self._before = log.stat().st_size if log.exists() else 0
         with log.open("a") as file:
             self._process = subprocess.Popen(
                 arguments,
-                env=environment(home),
+                env=environment(home, programs),
                 cwd=home,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -198,7 +202,7 @@ class Site:
         else:
             arguments += ["--insecure"]
         started = self._start(arguments, "superlink")
-        wait_until(lambda: self._listening() or not started.running, "the SuperLink listens", 60)
+        wait_until(lambda: self._listening() or not started.running, "the SuperLink listens", 240)
         assert started.running, started.log.read_text()
         return started
 

@@ -33,10 +33,10 @@ def start_nodes(site: Site) -> dict[int, Program]:
 def restart_node(site: Site, client: int, old: Program) -> Program:
     """Kill a node and start it again, as a supervisor would: it is refused until its old heartbeat has run out."""
     old.kill()
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 3 * PHASE
     while time.monotonic() < deadline:
         node = site.client_node(client, CLIENTS)
-        wait_until(lambda: node.joined or not node.running, "the node joins, or is refused", 60)  # noqa: B023
+        wait_until(lambda: node.joined or not node.running, "the node joins, or is refused", PHASE)  # noqa: B023
         if node.running:
             return node
         node.kill()
@@ -69,7 +69,7 @@ def test_a_deployment_trains_as_the_simulator_and_survives_restarts(site: Site) 
 
     write_node_key(site.folder / "stranger")
     stranger = site.supernode("stranger", "partition-id=0")
-    wait_until(lambda: not stranger.running, "the stranger is refused", 120)
+    wait_until(lambda: not stranger.running, "the stranger is refused", PHASE)
     assert stranger.code
     assert "SuperNode could not establish a connection" in stranger.log.read_text()
 

@@ -75,6 +75,11 @@ def test_other_local_training_gives_the_simulator_s_model(method: str, changes: 
     assert_same(in_simulator(method, **changes), on_flower(method, **changes))
 
 
+def test_uploads_in_a_file_give_the_simulator_s_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedwcm.flower.upload_table.IN_MEMORY", 0)
+    assert_same(in_simulator("fedwcm"), on_flower("fedwcm"))
+
+
 def test_an_average_over_rounds_and_a_target_give_the_simulator_s_model() -> None:
     changes = {
         "server.ema": 0.8,

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import re
 import subprocess
 import sys
 from dataclasses import fields
@@ -91,3 +92,33 @@ def test_without_flower_one_sentence_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "ImportError: fedwcm.flower needs Flower: pip install 'fedwcm[flower]'"
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ("local.lrr=0.05", "unknown option 'local.lrr'. Did you mean 'local.lr'?"),
+        ('method.name="fedwcmm"', "'fedwcmm'. Did you mean 'fedwcm'?"),
+        ("local.lr=-1.0", "lr = -1.0 is not allowed"),
+        ("app.imbalanced=0.5", "Did you mean 'app.imbalance'?"),
+    ],
+)
+def test_check_names_what_flower_would_only_refuse(given: str, complaint: str, tmp_path: Path) -> None:
+    write_app(tmp_path / "app")
+    with pytest.raises(ValueError, match=re.escape(complaint)):
+        run_command("check", str(tmp_path / "app"), "--run-config", given)
+
+
+def test_check_names_a_misspelt_key_of_the_file(tmp_path: Path) -> None:
+    write_app(tmp_path / "app")
+    file = tmp_path / "app" / "pyproject.toml"
+    file.write_text(file.read_text().replace("batch_size =", "batchsize ="))
+    with pytest.raises(ValueError, match=r"unknown option 'local\.batchsize'"):
+        run_command("check", str(tmp_path / "app"))
+
+
+def test_check_says_that_all_is_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_app(tmp_path / "app")
+    given = 'app.imbalance=0.5 method.name="fedcm[alpha=0.2]"'
+    assert run_command("check", str(tmp_path / "app"), "--run-config", given) == 0
+    assert "it trains fedcm" in capsys.readouterr().out

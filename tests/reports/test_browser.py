@@ -9,8 +9,18 @@ from typing import Any
 import pytest
 
 import fedwcm
-from tests.reports.browser import DESKTOP, PHONE, browser, complaints, look_at, requests, require_browser, wait
-from tests.reports.folders import write_comparison, write_diverging_losses, write_run
+from tests.reports.browser import (
+    DESKTOP,
+    PHONE,
+    browser,
+    complaints,
+    look_at,
+    requests,
+    require_browser,
+    violations,
+    wait,
+)
+from tests.reports.folders import LONG_NAME, write_comparison, write_diverging_losses, write_grid, write_run
 
 EVIL = "</script><script>alert(1)"
 METHODS = ("fedavg", "fedcm", "fedwcm")
@@ -27,7 +37,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("pages")
     many = tuple(f"fedcm[alpha=0.{number}]" for number in range(11, 35))
-    diverging = write_comparison(root / "diverging", METHODS)
+    diverging = write_comparison(root / "diverging", ("fedavg", "fedcm", LONG_NAME))
     write_diverging_losses(diverging / "runs" / "m1-seed0")
     return {
         "run": fedwcm.report(write_run(root / "run", diagnosed=True)),
@@ -39,10 +49,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "comparison": fedwcm.report(write_comparison(root / "comparison", METHODS, diagnosed=True)),
         "many": fedwcm.report(write_comparison(root / "many", many, seeds=1)),
         "diverging": fedwcm.report(diverging),
+        "grid": fedwcm.report(write_grid(root / "grid")),
     }
 
 
-NAMES = ("run", "evil", "untested", "one round", "at once", "going on", "comparison", "many", "diverging")
+NAMES = ("run", "evil", "untested", "one round", "at once", "going on", "comparison", "many", "diverging", "grid")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -60,7 +71,26 @@ def test_every_page_draws_its_plots_without_a_complaint_or_a_request(
     assert empty == 0
     overflow = driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
     assert overflow <= 0
+    assert driver.execute_script(SPILLED) == []
     assert driver.execute_script("return document.documentElement.dataset.theme") == colours
+
+
+SPILLED = """
+  const wide = (element) => element.scrollWidth > element.clientWidth + 1;
+  const parts = document.querySelectorAll("figure, figcaption, .methods label, .warnings, .tile, .lead, .facts");
+  return [...parts].filter(wide).map((element) => element.textContent.slice(0, 80));
+"""
+"""Parts of a page whose text does not fit into them."""
+
+
+@pytest.mark.parametrize("name", ["run", "comparison", "diverging", "grid"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_axe_finds_no_violation_of_accessibility(
+    driver: Any, pages: dict[str, Path], name: str, size: tuple[int, int], colours: str
+) -> None:
+    look_at(driver, pages[name], size, colours)
+    assert violations(driver) == []
 
 
 def curves_of(driver: Any, plot: str) -> int:
@@ -180,6 +210,9 @@ def test_the_data_of_every_plot_is_downloaded_as_csv(driver: Any, pages: dict[st
     saved = driver.execute_script("return window.saved")
     tables = {name: list(csv.reader(io.StringIO(text))) for name, text in saved.items()}
     assert set(tables) == {f"{figure['key']}.csv" for figure in figures} | {"table.csv"}
+    assert {"method", "final_accuracy_mean", "final_accuracy_std", "final_accuracy_n"} <= set(
+        tables["table.csv"][0]
+    )
     assert all(len({len(row) for row in rows}) == 1 and len(rows) > 1 for rows in tables.values())
     accuracy = next(figure for figure in figures if figure["key"] == "test-accuracy")
     drawn = [[c["name"], x, y] for c in accuracy["curves"] for x, y in zip(c["x"], c["y"], strict=True)]

@@ -370,5 +370,5 @@ def test_a_loss_out_of_control_is_a_warning(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", "fedavg")
     write_diverging_losses(path)
     (said,) = told(path).warnings
-    assert "the test loss ends at 1.7e+31" in said
+    assert "the test loss rises to 1.7×10³¹: out of control" in said
     assert "--lr" in said

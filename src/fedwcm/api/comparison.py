@@ -19,6 +19,7 @@ from fedwcm.api.types import (
     PartitionLike,
     SamplerLike,
 )
+from fedwcm.config.flags import option_key
 from fedwcm.config.schema import Diagnostic
 from fedwcm.core.checks import require
 from fedwcm.reports.table_files import csv_table, latex_table
@@ -87,7 +88,7 @@ def compare(
             `Method` or its class.
         seeds: one run of each method for each.
         out: folder for the runs, the table and the report.
-        grid: values for dotted options, such as `{"local.lr": [0.03, 0.1]}`: every combination is run.
+        grid: values for options, by keyword or dotted name: `{"lr": [0.03, 0.1]}`; every combination is run.
         jobs: runs at a time, each in a process of its own.
         trust: import what a run's folder, given as `config`, names as `package.module:Name`.
         report: write `report.html`, one for all runs, into `out`.
@@ -144,7 +145,7 @@ def compare(
         folder = ComparisonFolder(Path(out))
         labels = {cell.folder.name: cell.label for cell in cells}
         most_jobs = max(jobs, folder.index().jobs or 1)  # some of the runs may be there from then
-        index = ComparisonIndex(labels=labels, jobs=most_jobs, grid=tuple(grid or {}))
+        index = ComparisonIndex(labels=labels, jobs=most_jobs, grid=tuple(map(option_key, grid or {})))
         folder.write_index(index)
         run_cells(cells, jobs, progress_maker(progress), round_size)
         return collect(index, Path(out), report)

@@ -1,10 +1,12 @@
 """Results in a terminal and in a cell of a notebook: a few lines, a small table, curves as SVG. No scripts."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 
 from fedwcm.reports.figures import Curve
+from fedwcm.reports.markup import breakable
 from fedwcm.reports.styles import LIGHT
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 460, 200, 42, 34, 10
@@ -14,6 +16,8 @@ DASHES = ("", "6 3", "2 2")
 """By which curves of the same colour differ."""
 
 CELL = "padding:2px 8px;text-align:{};border:0"
+NUMBER = re.compile(r"[\d.]+( ± [\d.]+)?")
+"""What stays on one line in a cell."""
 
 
 def facts_text(facts: Mapping[str, str]) -> str:
@@ -37,8 +41,9 @@ def table_html(heads: Sequence[str], rows: Sequence[Sequence[str]], bold: Sequen
 
 
 def _cell(text: str, align: str, tag: str = "td", bold: bool = False) -> str:
-    inside = f"<b>{escape(text)}</b>" if bold else escape(text)
-    return f'<{tag} style="{CELL.format(align)}">{inside}</{tag}>'
+    inside = f"<b>{breakable(text)}</b>" if bold else breakable(text)
+    whole = ";white-space:nowrap" if NUMBER.fullmatch(text) else ""
+    return f'<{tag} style="{CELL.format(align)}{whole}">{inside}</{tag}>'
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

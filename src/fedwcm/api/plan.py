@@ -10,6 +10,7 @@ from fedwcm.api.request import Request, request
 from fedwcm.api.types import MethodLike
 from fedwcm.config.build import RunData, assemble, run_data
 from fedwcm.config.components import Components
+from fedwcm.config.flags import option_key
 from fedwcm.config.objects import object_label
 from fedwcm.config.population import largest_cohort
 from fedwcm.config.recipes import expanded
@@ -42,6 +43,7 @@ def plan(
         ValueError: the grid varies an option that a method fixes in its brackets, or two runs are the same.
     """
     cells = []
+    grid = {option_key(name): values for name, values in grid.items()}
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     for method, point, seed in itertools.product(expanded(methods), points, seeds):
         own = request(method, None, None, {})

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings, print_views, seeds_in
-from fedwcm.config.flags import COMPARE_FLAGS, FLAGS
+from fedwcm.config.flags import COMPARE_FLAGS
 from fedwcm.config.options import parse_value
 from fedwcm.config.schema import parse_assignment, split_list
 
@@ -104,5 +104,4 @@ def do(arguments: argparse.Namespace) -> int:
 
 def _axis(text: str) -> tuple[str, list[object]]:
     name, _ = parse_assignment(text)
-    key = FLAGS[name].key if name in FLAGS else name
-    return key, [parse_value(value) for value in split_list(text.partition("=")[2])]
+    return name, [parse_value(value) for value in split_list(text.partition("=")[2])]

@@ -5,6 +5,7 @@ from typing import Any
 
 from fedwcm.cli.listing import names_of
 from fedwcm.config.option_docs import all_options
+from fedwcm.config.schema import COMPONENTS
 
 Completer = Callable[..., list[str]]
 
@@ -48,4 +49,7 @@ def _listed(prefix: str, **_: object) -> list[str]:
 
 
 def _options(prefix: str, **_: object) -> list[str]:
-    return [f"{option.key}=" for option in all_options() if option.key.startswith(prefix)]
+    """Dotted options; those of methods, models, … take longer, and only once their section is typed."""
+    is_component = prefix.partition(".")[0] in COMPONENTS
+    known = names_of("options") if is_component else [option.key for option in all_options()]
+    return [f"{key}=" for key in known if key.startswith(prefix)]

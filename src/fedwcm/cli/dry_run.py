@@ -28,7 +28,7 @@ def dry_run(cells: Sequence[Cell], jobs: int) -> None:
     done = f" ({runs - left} of them finished)" if left < runs else ""
     at_a_time = f", {jobs} at a time" if jobs > 1 else ""
     screen.print(
-        f"{runs} runs{done}{at_a_time}: about {duration(whole.seconds)}, {_gigabytes(whole.bytes)} of memory.",
+        f"{runs} runs{done}{at_a_time}: about {_time(whole.seconds)}, {_gigabytes(whole.bytes)} of memory.",
         MODEL,
         sep="\n",
     )
@@ -38,8 +38,12 @@ def _cells(row: Estimate) -> list[str]:
     seeds = f"{row.runs}" + (f" ({row.finished} done)" if row.finished else "")
     fixed = [escape(row.label), seeds, str(row.rounds)]
     if isinstance(row.cost, Cost):
-        return [*fixed, duration(row.cost.seconds), _gigabytes(row.cost.bytes)]
+        return [*fixed, _time(row.cost.seconds), _gigabytes(row.cost.bytes)]
     return [*fixed, escape(row.cost or "–"), "–"]
+
+
+def _time(seconds: float) -> str:
+    return duration(seconds) if seconds >= 10 else f"{seconds:.1f} s"
 
 
 def _gigabytes(size: int) -> str:

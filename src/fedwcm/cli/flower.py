@@ -1,4 +1,4 @@
-"""`fedwcm flower init`: write a Flower app to start from."""
+"""`fedwcm flower`: write a Flower app to start from, and check the options of one."""
 
 import argparse
 from pathlib import Path
@@ -20,10 +20,29 @@ def add(commands: SubParsers) -> None:
         description="Write a Flower app that runs as it is, with `flwr run`, and is meant to be edited.",
     )
     init.add_argument("folder", metavar="DIR", type=Path, help="folder to write it to; created if missing")
-    init.set_defaults(do=do)
+    init.set_defaults(do=do_init)
+    check = actions.add_parser(
+        "check",
+        help="check the options of an app",
+        description="Say what is wrong with the options of an app, or of a `flwr run` with these changes.",
+    )
+    check.add_argument("folder", metavar="DIR", type=Path, help="folder of the app")
+    check.add_argument(
+        "--run-config", metavar="'KEY=VALUE …'", action="append", default=[], help="as for flwr run"
+    )
+    check.set_defaults(do=do_check)
 
 
-def do(arguments: argparse.Namespace) -> int:
+def do_check(arguments: argparse.Namespace) -> int:
+    """Check the options of an app."""
+    from fedwcm.flower.check import checked_options
+
+    options = checked_options(arguments.folder, arguments.run_config)
+    print(f"{arguments.folder}: all options are known; it trains {options.config.method.name}")
+    return 0
+
+
+def do_init(arguments: argparse.Namespace) -> int:
     """Write the app and print how to run it."""
     from fedwcm.flower.init import write_app
 

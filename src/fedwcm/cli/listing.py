@@ -2,15 +2,26 @@
 
 import argparse
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rich.table import Table
+from rich.text import Text
+
 from fedwcm.cli.common import SubParsers
-from fedwcm.config.option_docs import OptionDoc, all_options, option_docs
+from fedwcm.cli.component_options import options_of, shared_options
+from fedwcm.cli.console import console
+from fedwcm.config.option_docs import OptionDoc, all_options
 from fedwcm.core.checks import unknown
 
-SECTIONS = {"methods": "method", "losses": "loss", "samplers": "sampler", "partitions": "partition"}
+SECTIONS = {
+    "partitions": "partition",
+    "models": "model",
+    "methods": "method",
+    "losses": "loss",
+    "samplers": "sampler",
+}
 """Lists of components, with the section that their options are in."""
 
 
@@ -30,9 +41,11 @@ def add(commands: SubParsers) -> None:
 def do(arguments: argparse.Namespace) -> int:
     """Print the names, each with one line about it; what can be listed; or one entry with its options."""
     if arguments.what is None:
-        _print_lines({what: about for what, (about, _) in LISTS.items()})
+        _print_lines([(what, about) for what, (about, _) in LISTS.items()])
+    elif arguments.what == "options" and arguments.name is None:
+        _print_lines(_every_option())
     elif arguments.name is None:
-        _print_lines(LISTS[arguments.what][1]())
+        _print_lines(list(LISTS[arguments.what][1]().items()))
     else:
         _describe(arguments.what, arguments.name)
     return 0
@@ -43,9 +56,18 @@ def names_of(what: str) -> list[str]:
     return list(LISTS[what][1]())
 
 
-def _print_lines(entries: Mapping[str, str]) -> None:
-    width = max(map(len, entries))
-    for name, about in entries.items():
+def _print_lines(entries: Sequence[tuple[str, str]]) -> None:
+    """Print two columns; the second is wrapped to the width of a terminal, and left as it is elsewhere."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, about in entries:
+        table.add_row(Text(name), Text(about))
+    if sys.stdout.isatty():
+        console().print(table)
+        return
+    width = max(len(name) for name, _ in entries)
+    for name, about in entries:
         print(f"{name:<{width}}  {about}")
 
 
@@ -56,26 +78,42 @@ def _describe(what: str, name: str) -> None:
     if what not in SECTIONS:
         print(f"{name}: {entries[name]}")
         return
-    cls = _classes(what)[name]
-    print(inspect.getdoc(inspect.getmodule(cls)) or entries[name])
-    options = option_docs(cls, SECTIONS[what]) if is_dataclass(cls) else []
-    if options:
+    component = _components_of(what)[name]
+    about = component if what == "models" else inspect.getmodule(component)
+    print(inspect.getdoc(about) or entries[name])
+    if options := options_of(component, SECTIONS[what]):
         print("\noptions:")
-        _print_lines({option.key: _meaning(option) for option in options})
+        _print_lines([(option.key, _meaning(option)) for option in options])
 
 
-def _meaning(option: OptionDoc) -> str:
+def _meaning(option: OptionDoc, owners: str = "") -> str:
     default = f"default {option.default}" if option.default else "required"
-    return f"{option.about} [{option.kind}; {default}]".strip()
+    of = f"; of {owners}" if owners else ""
+    return f"{option.about} [{option.kind}; {default}{of}]".strip()
 
 
-def _classes(what: str) -> Mapping[str, type[Any]]:
+def _every_option() -> list[tuple[str, str]]:
+    """Every dotted option; those of components after the option that names the component."""
+    lists = {section: what for what, section in SECTIONS.items()}
+    found = []
+    for option in all_options():
+        found.append((option.key, _meaning(option)))
+        section, _, name = option.key.partition(".")
+        if section in lists and name == "name":
+            shared = shared_options(_components_of(lists[section]), section)
+            found += [(own.key, _meaning(own, owners)) for own, owners in shared]
+    return found
+
+
+def _components_of(what: str) -> Mapping[str, Callable[..., Any]]:
     from fedwcm.data.partition import PARTITIONS
     from fedwcm.losses import LOSSES
     from fedwcm.methods import METHODS
+    from fedwcm.models import MODELS
     from fedwcm.samplers import SAMPLERS
 
-    found: dict[str, Mapping[str, type[Any]]] = {
+    found: dict[str, Mapping[str, Callable[..., Any]]] = {
+        "models": MODELS,
         "methods": METHODS,
         "losses": LOSSES,
         "samplers": SAMPLERS,
@@ -85,7 +123,7 @@ def _classes(what: str) -> Mapping[str, type[Any]]:
 
 
 def _components(what: str) -> Callable[[], dict[str, str]]:
-    return lambda: {name: _module_line(cls) for name, cls in _classes(what).items()}
+    return lambda: {name: _module_line(cls) for name, cls in _components_of(what).items()}
 
 
 def _datasets() -> dict[str, str]:
@@ -114,10 +152,10 @@ def _recipes() -> dict[str, str]:
 
 
 def _options() -> dict[str, str]:
-    return {option.key: _meaning(option) for option in all_options()}
+    return dict(_every_option())
 
 
-def _module_line(cls: type) -> str:
+def _module_line(cls: Callable[..., object]) -> str:
     """The first line of the docstring of the module that defines a class."""
     return (inspect.getdoc(inspect.getmodule(cls)) or "").partition("\n")[0]
 

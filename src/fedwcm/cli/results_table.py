@@ -14,8 +14,8 @@ from fedwcm.reports.table_files import cell_text, diverged_mark, swept_keys
 PADDING = 3
 """Characters between two columns."""
 
-NAME_WIDTH = 40
-"""Characters of a method's name up to which it is not wrapped."""
+NAME_WIDTH, NAME_SHARE = 40, 3
+"""Characters of a method's name up to which it is not wrapped, and how many times they must fit into the width."""
 
 VERDICT = "against the best"
 
@@ -25,17 +25,19 @@ def print_results(rows: Sequence[Row], screen: Console, table_file: str) -> None
     columns = columns_of(rows)
     fitting = _fitting(rows, columns, screen.width)
     for task, members in groupby(rows, key=lambda row: row.task):
-        screen.print(_table(list(members), fitting, swept_keys(rows), task))
+        screen.print(_table(list(members), fitting, swept_keys(rows), task, _name_width(rows, screen.width)))
     left_out = [name for key, name in columns.items() if key not in fitting]
     marks = "Bold and *: the best, and what cannot be told apart from it."
+    if all(row.runs == 1 for row in rows):
+        marks = "Bold and *: the best of a column; one seed allows no verdict."
     if left_out:
         marks += f" Not shown for lack of room: {', '.join(left_out)}; {table_file} has all."
     screen.print(marks, style="dim")
 
 
-def _table(rows: Sequence[Row], columns: dict[str, str], swept: Sequence[str], task: str) -> Table:
+def _table(rows: Sequence[Row], columns: dict[str, str], swept: Sequence[str], task: str, width: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, title=task or None, title_justify="left", pad_edge=False)
-    table.add_column("method", overflow="fold", max_width=NAME_WIDTH)
+    table.add_column("method", overflow="fold", max_width=width)
     for heading in (*swept, *columns.values()):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column(VERDICT, overflow="fold")
@@ -55,7 +57,7 @@ def _cell(row: Row, key: str) -> Text:
 
 def _fitting(rows: Sequence[Row], columns: dict[str, str], width: int) -> dict[str, str]:
     """The first columns that fit beside the names, the swept options and the verdict."""
-    names = min(NAME_WIDTH, max(len(row.method + diverged_mark(row)) for row in rows))
+    names = _name_width(rows, width)
     swept = [max(len(key), *(len(row.options[key]) for row in rows)) for key in swept_keys(rows)]
     verdict = min(30, max(len(VERDICT), *(len(row.verdict) for row in rows)))
     left = width - sum(size + PADDING for size in (names, *swept, verdict))
@@ -66,3 +68,8 @@ def _fitting(rows: Sequence[Row], columns: dict[str, str], width: int) -> dict[s
             break
         fitting[key] = heading
     return fitting
+
+
+def _name_width(rows: Sequence[Row], width: int) -> int:
+    longest = max(len(row.method + diverged_mark(row)) for row in rows)
+    return min(longest, NAME_WIDTH, max(12, width // NAME_SHARE))

@@ -6,8 +6,10 @@ from typing import Any, TypeVar
 
 from fedwcm.config.objects import NO_OBJECTS, Objects, options_of, with_options
 from fedwcm.config.options import make
+from fedwcm.config.recipes import RECIPES
 from fedwcm.config.resolve import resolve_class
 from fedwcm.config.schema import Component, Config
+from fedwcm.core.checks import unknown
 from fedwcm.core.disclosure import Disclosure
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
@@ -84,6 +86,8 @@ def _chosen(kind: str, chosen: Component, given: Any, known: Mapping[str, type[T
     if given is not None and not isinstance(given, type):
         instance: T = with_options(given, chosen.options, kind)
         return instance
+    if kind == "method" and given is None and ":" not in chosen.name and chosen.name not in known:
+        raise unknown("method or recipe", chosen.name, {*known, *RECIPES})
     cls = given or resolve_class(kind, chosen.name, known, base, trusted=trusted)
     made: T = make(cls, chosen.options, kind)
     return made

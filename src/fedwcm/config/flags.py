@@ -79,6 +79,15 @@ COMPARE_FLAGS = tuple(name for name in FLAGS if name != "seed")
 """Flags of a comparison, which has its own list of seeds."""
 
 
+def option_key(name: str) -> str:
+    """The dotted name of an option that is given by its flag, or by its dotted name."""
+    if name in FLAGS:
+        return FLAGS[name].key
+    if "." not in name:
+        raise unknown("option", name, FLAGS)
+    return name
+
+
 def settings_from(
     method: str | Component | None,
     config: str | Path | Config | None,

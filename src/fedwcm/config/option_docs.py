@@ -64,12 +64,20 @@ def default_of(key: str) -> str:
 
 def kind_of(key: str) -> str:
     """The type of a dotted option in words; of the options of partitions too, which flags have."""
-    if key in PARTITION_KINDS:
-        return PARTITION_KINDS[key]
+    section, _, option = key.partition(".")
+    if section == "partition" and option in PARTITION_OPTIONS:
+        return PARTITION_OPTIONS[option][0]
     return next((doc.kind for doc in all_options() if doc.key == key), "")
 
 
-PARTITION_KINDS = {"partition.clients": "a whole number", "partition.beta": "a number"}
+PARTITION_OPTIONS = {
+    "clients": ("a whole number", "number of clients."),
+    "beta": ("a number", "Dirichlet concentration: smaller is more heterogeneous."),
+    "classes_per_client": ("a whole number", "classes that each client holds."),
+    "min_samples": ("a whole number", "samples that every client has at least."),
+    "tau_ratio": ("a number", "size of the blocks that are dealt out, over that of the rarest class."),
+}
+"""The options of partitions: what is allowed, and the meaning. What the data determine is not among them."""
 
 
 def about(cls: type[Any], option: str) -> str:

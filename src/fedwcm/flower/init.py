@@ -26,7 +26,14 @@ OWN_VALUES = {
 }
 """Where the app differs from the defaults: it is small, and all of its clients take part."""
 
-SIMULATOR_ONLY = ("run.name", "run.backend", "run.workers", "run.reject_nonfinite")
+SIMULATOR_ONLY = (
+    "run.name",
+    "run.backend",
+    "run.workers",
+    "run.reject_nonfinite",
+    "run.ray_address",
+    "run.worker_gpus",
+)
 
 
 def write_app(folder: Path) -> None:

@@ -4,9 +4,6 @@ A row is a client's; the sums over rows then have the same order as in the simul
 not fit into memory is a file: the system keeps of it in memory what it has room for.
 """
 
-import mmap
-import os
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedwcm.core.temporary_pages import temporary_pages
 from fedwcm.core.types import Floats, Ints, State
 from fedwcm.engine.backends.in_process import nobody
 from fedwcm.engine.client import ClientUpdates
-from fedwcm.engine.store import IN_MEMORY
 
+IN_MEMORY = 2**28
+"""Bytes of uploads up to which they stay in memory."""
 TOO_LONG = 1000.0
 """How many times longer than the model, and than what another client sent, an upload may be."""
 
@@ -91,10 +90,5 @@ def _rows(count: int, row: Tensor, folder: Path | None) -> Tensor:
     size = count * row.numel() * row.element_size()
     if size <= IN_MEMORY or row.device.type != "cpu":
         return row.new_empty(count, *row.shape)
-    with tempfile.TemporaryFile(prefix="fedwcm-uploads-", dir=folder) as file:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, size)  # to write where there is no room would end the process
-        else:
-            file.truncate(size)
-        pages = mmap.mmap(file.fileno(), size)
+    pages = temporary_pages(size, "the uploads of a round", folder)
     return torch.frombuffer(pages, dtype=torch.uint8).view(row.dtype).view(count, *row.shape)

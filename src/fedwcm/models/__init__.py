@@ -33,7 +33,7 @@ from fedwcm.models.factory import call
 from fedwcm.models.mlp import MLP
 from fedwcm.models.resnet import resnet8, resnet18, resnet34
 
-__all__ = ["MODELS", "Classifier", "build_model", "default_model", "has_embedding"]
+__all__ = ["MODELS", "MODEL_OPTIONS", "Classifier", "build_model", "default_model", "has_embedding"]
 
 MODELS: dict[str, Callable[..., Classifier]] = {
     "mlp": MLP,
@@ -42,6 +42,16 @@ MODELS: dict[str, Callable[..., Classifier]] = {
     "resnet18": resnet18,
     "resnet34": resnet34,
 }
+
+MODEL_OPTIONS = {
+    "hidden": ("a list, each a whole number", "widths of the hidden layers; an empty list is softmax regression."),
+    "width": ("a whole number", "channels of the first block, or stage; later ones have multiples of it."),
+    "norm": ("'group' or 'batch'", "normalisation: `group` has no statistics to average over clients."),
+    "groups": ("a whole number", "groups of the `group` norm; must divide `width`."),
+    "stem": ("'imagenet' or 'cifar'", "7x7 convolution of stride 2 and a pool (`imagenet`), or 3x3 of stride 1."),
+    "head": ("'linear' or 'cosine'", "the classifier: `linear`, or `cosine` of features and class vectors."),
+}
+"""The options of these models: what is allowed, and the meaning."""
 
 
 def build_model(

@@ -9,11 +9,16 @@ FAR = 4.0
 """How many times the usual values of a figure a value may be and still be on scale."""
 
 
+OUT_OF_CONTROL = 1000.0
+"""A loss that no model has that learns: guessing among 1000 classes has a cross-entropy of 7."""
+
+
 def upper_limit(figure: Curves) -> float | None:
     """The value above which this figure's values are off scale; None if all are on it.
 
-    The usual value of a curve is its first one if it falls, as a loss does, else its lower quartile. Where curves
-    measure the same, a quarter of them suffices to set the scale; elsewhere the largest sets it.
+    The usual value of a curve is its first one if it falls from there, as the loss of a model that learns, else
+    its lower quartile. Where curves measure the same, a quarter of them suffices to set the scale; elsewhere the
+    largest sets it.
     """
     usual = sorted(value for curve in figure.curves if (value := _usual(curve)) > 0)
     if not usual or (figure.bounds is not None and figure.bounds[1] is not None):
@@ -50,4 +55,7 @@ def highest(curve: Curve) -> float:
 
 def _usual(curve: Curve) -> float:
     known = [y for y in curve.y if y is not None]
-    return max(known[0], sorted(known)[(len(known) - 1) // 4]) if known else 0.0
+    if not known:
+        return 0.0
+    quartile = sorted(known)[(len(known) - 1) // 4]
+    return max(known[0], quartile) if known[0] < OUT_OF_CONTROL else quartile

@@ -33,13 +33,17 @@ class Figure:
 
 @dataclass(frozen=True)
 class Curve:
-    """A line; `spread` is the standard deviation, drawn as a band. `right` puts it on the second axis."""
+    """A line; `spread` is the standard deviation, drawn as a band. `right` puts it on the second axis.
+
+    `style` is its place in the order of styles, by default its place in the figure, or that of its method.
+    """
 
     name: str
     x: Sequence[float]
     y: Sequence[Number]
     spread: Sequence[Number] | None = None
     right: bool = False
+    style: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +71,12 @@ class Curves(Figure):
 
 @dataclass(frozen=True)
 class Bar:
-    """One series of bars, one value per category."""
+    """One series of bars, one value per category; `style` as that of a curve."""
 
     name: str
     values: Sequence[Number]
     spread: Sequence[Number] | None = None
+    style: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

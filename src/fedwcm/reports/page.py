@@ -9,10 +9,13 @@ from string import Template
 from fedwcm import __version__
 from fedwcm.reports.axes import off_scale, upper_limit
 from fedwcm.reports.figures import Curves, Figure, Heatmap
+from fedwcm.reports.markup import breakable, sentence
 from fedwcm.reports.page_sweep import sweep_section
 from fedwcm.reports.page_table import results
 from fedwcm.reports.report import ReportContent
 from fedwcm.reports.styles import page_styles
+from fedwcm.reports.table_files import csv_table
+from fedwcm.reports.text import plain_number
 
 
 def page(content: ReportContent) -> str:
@@ -49,6 +52,7 @@ def _json(content: ReportContent) -> str:
         "figures": [_data(figure) for figure in content.figures],
         "milestones": content.table.milestones if content.table else [],
         "target": content.table.target if content.table else None,
+        "table_csv": csv_table(content.table.rows) if content.table else None,
     }
     # Inside a script element only "</" would end it; without "<" nothing can.
     return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
@@ -78,7 +82,7 @@ def _switches(content: ReportContent) -> str:
         f'<svg data-swatch="{escape(name)}" width="34" height="10" aria-hidden="true">'
         '<line x1="1" y1="5" x2="33" y2="5" stroke-width="2"/>'
         '<path transform="translate(12.5 0.5) scale(0.9)"/></svg>'
-        f"<span>{escape(name)}</span></label>"
+        f"<span>{breakable(name)}</span></label>"
         for name in content.methods
     )
     best = ""
@@ -97,7 +101,7 @@ def _opening(content: ReportContent) -> str:
     ]
     parts.append(f'<div class="facts">{_paragraphs(content.facts)}</div>')
     if content.warnings:
-        items = "".join(f"<li>{escape(warning)}</li>" for warning in content.warnings)
+        items = "".join(f"<li>{sentence(warning)}</li>" for warning in content.warnings)
         parts.append(f'<div class="warnings" role="note"><strong>Worth knowing</strong><ul>{items}</ul></div>')
     if content.tiles:
         tiles = "".join(
@@ -110,7 +114,7 @@ def _opening(content: ReportContent) -> str:
 
 
 def _paragraphs(sentences: Sequence[str]) -> str:
-    return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
+    return "".join(f"<p>{sentence(text)}</p>" for text in sentences)
 
 
 def _results(content: ReportContent) -> str:
@@ -161,7 +165,7 @@ def _beyond(figure: Figure) -> str:
     """What leaves the scale, and how far."""
     if not isinstance(figure, Curves) or not (left := off_scale(figure)):
         return ""
-    named = ", ".join(f"{name} (up to {value:.2g})" for name, value in left.items())
+    named = ", ".join(f"{name} (up to {plain_number(value)})" for name, value in left.items())
     return f" Off scale, from the triangles on: {named}."
 
 
@@ -174,7 +178,7 @@ def _options(content: ReportContent) -> str:
     if content.differences:
         heads = "".join(f'<th scope="col" class="mono">{escape(key)}</th>' for key in content.differences)
         rows = "".join(
-            f'<tr><th scope="row">{escape(method)}</th>'
+            f'<tr><th scope="row">{breakable(method)}</th>'
             + "".join(f'<td class="mono">{escape(values[i])}</td>' for values in content.differences.values())
             + "</tr>"
             for i, method in enumerate(content.methods)

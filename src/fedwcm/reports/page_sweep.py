@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from html import escape
 
+from fedwcm.reports.markup import sentence
 from fedwcm.reports.sweep import Choice, Pivot, Sweep
 from fedwcm.reports.table_files import cell_text
 
 
 def sweep_section(sweep: Sweep) -> str:
     """The section about the options that were varied."""
-    best = f'<p class="facts">{escape(sweep.chosen_by)}</p>{_choices(sweep.choices)}' if sweep.choices else ""
+    best = f'<p class="facts">{sentence(sweep.chosen_by)}</p>{_choices(sweep.choices)}' if sweep.choices else ""
     return f"""<section id="sweep"><h2>What the options do</h2>{best}{_pivot(sweep.pivot)}</section>"""
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
+from fedwcm.reports.markup import breakable
 from fedwcm.reports.report import Table
 from fedwcm.reports.table import FIRST, LOWER_IS_BETTER, Row
 from fedwcm.reports.table_files import diverged_mark, swept_keys
@@ -69,7 +70,7 @@ def _body(rows: Sequence[Row], table: Table) -> str:
 
 def _row(row: Row, table: Table) -> str:
     bad = f' <span class="bad">{escape(diverged_mark(row).strip())}</span>' if row.diverged else ""
-    name = f'<th scope="row" data-value="{escape(row.method)}">{escape(row.method)}{bad}</th>'
+    name = f'<th scope="row" data-value="{escape(row.method)}">{breakable(row.method)}{bad}</th>'
     swept = [
         f'<td class="number" data-value="{escape(value)}">{escape(value)}</td>' for value in row.options.values()
     ]

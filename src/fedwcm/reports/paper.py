@@ -1,6 +1,7 @@
 """The figures of a report as files for a paper: PDF, SVG and PNG, legible in black and white."""
 
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -10,9 +11,10 @@ from typing import Any, cast
 import numpy as np
 
 from fedwcm.reports.axes import highest, off_scale, upper_limit, visible_top
-from fedwcm.reports.figures import Bars, Curve, Curves, Figure, Heatmap, Scatter
+from fedwcm.reports.figures import Bar, Bars, Curve, Curves, Figure, Heatmap, Scatter
 from fedwcm.reports.report import ReportContent
 from fedwcm.reports.styles import DASHES, HATCHES, LIGHT, MARKERS
+from fedwcm.reports.text import plain_number
 
 FORMATS: dict[str, dict[str, None]] = {
     "pdf": {"CreationDate": None},
@@ -47,6 +49,10 @@ MARKERS_ON_A_CURVE = 8
 MOST_TICKS = 25
 LETTERS_PER_INCH, LETTERS_BESIDE, ROW_HEIGHT = 16, 12, 0.18
 """Of a legend: its letters, the room for a line and a gap beside each name, and the height of a row in inches."""
+AXIS_SHARE = 0.85
+"""Of the width of a figure, what its horizontal axis has."""
+LONGEST_TICK = 28
+"""Letters of a name at an axis."""
 FEW_VALUES = 8
 """Values of an option up to which each has a tick."""
 FAINTEST = 0.15
@@ -103,16 +109,16 @@ def _drawn(figure: Figure, content: ReportContent) -> Any:
     return canvas
 
 
-def _shown(figure: Figure, content: ReportContent, names: Sequence[str]) -> list[tuple[int, int]]:
+def _shown(figure: Figure, content: ReportContent, series: Sequence[Curve | Bar]) -> list[tuple[int, int]]:
     """Which series to draw: their positions in the figure, and in the order of styles."""
     if not figure.by_method:
-        return [(i, i) for i in range(len(names))]
-    return [(i, content.styles.index(name)) for i, name in enumerate(names) if name in content.best]
+        return [(i, i if one.style is None else one.style) for i, one in enumerate(series)]
+    return [(i, content.styles[one.name]) for i, one in enumerate(series) if one.name in content.best]
 
 
 def _curves(axes: Any, figure: Curves, content: ReportContent) -> None:
     right = axes.twinx() if figure.right_label else None
-    shown = _shown(figure, content, [curve.name for curve in figure.curves])
+    shown = _shown(figure, content, figure.curves)
     for position, style in shown:
         curve = figure.curves[position]
         _curve(right if curve.right and right is not None else axes, figure, curve, style)
@@ -151,7 +157,7 @@ def _curve(axes: Any, figure: Curves, curve: Curve, style: int) -> None:
     axes.plot(
         x,
         y,
-        label=_plain(curve.name if left is None else f"{curve.name} (off scale: up to {left:.1g})"),
+        label=_plain(curve.name if left is None else f"{curve.name} (off scale: up to {plain_number(left)})"),
         color=colour,
         linestyle=(0, [length / 2 for length in dash]) if dash else "-",
         marker=list(MARKERS)[style % len(MARKERS)],
@@ -182,14 +188,23 @@ def _legend(axes: Any, right: Any = None) -> None:
     if len(labels) < 2 and not any("off scale" in label for label in labels):
         return
     canvas = axes.figure
-    columns = max(1, int(canvas.get_figwidth() * LETTERS_PER_INCH / (max(map(len, labels)) + LETTERS_BESIDE)))
-    rows = -(-len(labels) // columns)
+    room = int(canvas.get_figwidth() * LETTERS_PER_INCH)
+    labels = ["\n".join(_lines(label, room - LETTERS_BESIDE)) for label in labels]
+    longest = max(len(line) for label in labels for line in label.splitlines())
+    columns = max(1, room // (longest + LETTERS_BESIDE))
+    tallest = max(label.count("\n") + 1 for label in labels)
+    rows = -(-len(labels) // columns) * tallest if columns > 1 else sum(label.count("\n") + 1 for label in labels)
     canvas.set_figheight(HEIGHT + ROW_HEIGHT * rows)
     canvas.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=3)
 
 
+def _lines(name: str, room: int) -> list[str]:
+    """The name in lines that fit, broken after its commas."""
+    return [name] if len(name) <= room else textwrap.wrap(name.replace(",", ", "), room, break_on_hyphens=False)
+
+
 def _bars(axes: Any, figure: Bars, content: ReportContent) -> None:
-    shown = _shown(figure, content, [bar.name for bar in figure.bars])
+    shown = _shown(figure, content, figure.bars)
     places, width = np.arange(len(figure.categories)), 0.8 / max(1, len(shown))
     for order, (position, style) in enumerate(shown):
         bar = figure.bars[position]
@@ -206,9 +221,11 @@ def _bars(axes: Any, figure: Bars, content: ReportContent) -> None:
             error_kw={"linewidth": 0.8, "capsize": 1.5},
         )
     axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
-    crowded, step = len(figure.categories) > 6, -(-len(figure.categories) // MOST_TICKS)
-    turned: dict[str, Any] = {"rotation": 40, "ha": "right"} if crowded else {}
-    axes.set_xticks(places[::step], [_plain(name) for name in figure.categories[::step]], **turned)
+    step = -(-len(figure.categories) // MOST_TICKS)
+    names = [_tick(name) for name in figure.categories[::step]]
+    crowded = sum(len(name) + 2 for name in names) > axes.figure.get_figwidth() * LETTERS_PER_INCH * AXIS_SHARE
+    turned: dict[str, Any] = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if crowded else {}
+    axes.set_xticks(places[::step], names, **turned)
     axes.grid(axis="x", visible=False)
     axes.tick_params(axis="x", length=0)
     if figure.bounds is not None:
@@ -241,6 +258,7 @@ def _heatmap(axes: Any, figure: Heatmap) -> None:
     """Draw the first matrix under its name, as high as it needs."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap, LogNorm
+    from matplotlib.ticker import LogFormatter
 
     cells = np.array([[np.nan if v is None else v for v in row] for row in figure.matrices[0].rows], dtype=float)
     bounds = figure.bounds or (None, None)
@@ -250,16 +268,26 @@ def _heatmap(axes: Any, figure: Heatmap) -> None:
         cells, cmap=blues, aspect="equal" if figure.square else "auto", interpolation="nearest", **scale
     )
     canvas = axes.figure
-    canvas.colorbar(image, ax=axes, label=figure.value_label, pad=0.02, format="{x:g}")
+    bar = canvas.colorbar(image, ax=axes, label=figure.value_label, pad=0.02, format="{x:g}")
+    if figure.log:
+        bar.ax.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.4)))  # 20, and no powers beside it
     axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
     axes.set_title(_plain(figure.matrices[0].name), fontsize=9)
     axes.grid(False)
     for names, ticks in ((figure.column_labels, axes.set_xticks), (figure.row_labels, axes.set_yticks)):
         step = -(-len(names) // MOST_TICKS)
-        ticks(range(0, len(names), step), [_plain(name) for name in names[::step]], fontsize=7)
-    if max(map(len, figure.column_labels)) > (2 if figure.square else 4):
+        ticks(range(0, len(names), step), [_tick(name) for name in names[::step]], fontsize=7)
+    longest = max(len(_tick(name)) for name in figure.column_labels)
+    upright = longest > (2 if figure.square else 4)
+    if upright:
         axes.tick_params(axis="x", labelrotation=90)
-    canvas.set_figheight(NARROW * 0.85 if figure.square else min(6.0, 1.4 + 0.16 * len(figure.row_labels)))
+    below = longest / LETTERS_PER_INCH if upright else 0.0
+    canvas.set_figheight(NARROW * 0.85 if figure.square else min(6.0, 1.4 + 0.16 * len(figure.row_labels)) + below)
+
+
+def _tick(name: str) -> str:
+    """A name at an axis, cut where it would take the room of the figure."""
+    return _plain(name if len(name) <= LONGEST_TICK else f"{name[: LONGEST_TICK - 1].rstrip()}…")
 
 
 def _plain(text: str) -> str:

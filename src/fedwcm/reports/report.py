@@ -11,8 +11,9 @@ from fedwcm.reports.figures import Figure
 from fedwcm.reports.load import MethodRuns, differing
 from fedwcm.reports.run_figures import run_figures
 from fedwcm.reports.series import milestones
+from fedwcm.reports.styles import styles_of
 from fedwcm.reports.sweep import Sweep, sweep_figures, sweep_of
-from fedwcm.reports.table import Row, columns_of, rows_of
+from fedwcm.reports.table import Row, columns_of, method_name, rows_of, swept_options
 from fedwcm.reports.verdicts import comparison_headline
 from fedwcm.reports.warnings import warnings
 
@@ -37,7 +38,7 @@ class ReportContent:
     Args:
         tiles: label, number and remark of the numbers on top of a single run's page.
         best: the methods that are switched on at first.
-        styles: the methods in the order in which they get colours: those that are shown together come first.
+        styles: the style of each method: see `fedwcm.reports.styles`.
         options: the options that all runs share.
         differences: the other options, with one value per method.
         sweep: what the options do that a grid has varied.
@@ -51,7 +52,7 @@ class ReportContent:
     tiles: list[tuple[str, str, str]]
     methods: list[str]
     best: list[str]
-    styles: list[str]
+    styles: dict[str, int]
     table: Table | None
     figures: list[Figure]
     options: dict[str, str]
@@ -77,7 +78,7 @@ def report_content(groups: Sequence[MethodRuns], limit: int, target: float | Non
         tiles=text.tiles(runs[0]) if alone else [],
         methods=[group.label for group in groups],
         best=best,
-        styles=[*best, *(group.label for group in groups if group.label not in best)],
+        styles=_styles(groups, best),
         table=None if alone else _table(groups, target),
         figures=[figure for figure in figures if not is_constant(figure)],
         options={
@@ -121,6 +122,16 @@ def _default_target(groups: Sequence[MethodRuns]) -> float:
     """Nine tenths of the best accuracy, down to a multiple of 0.05."""
     finals = [run.outcome.accuracy or 0.0 for group in groups for run in group.runs]
     return round(max(0.05, math.floor(0.9 * max(finals) * 20) / 20), 2)
+
+
+def _styles(groups: Sequence[MethodRuns], best: Sequence[str]) -> dict[str, int]:
+    """Those that are shown together come first; in a grid the settings of a method share its colour."""
+    if any(swept_options(group) for group in groups):
+        series = {group.label: (method_name(group), str(swept_options(group))) for group in groups}
+        styles = styles_of(list(series.values()))
+        return {label: styles[one] for label, one in series.items()}
+    ranked = [*best, *(group.label for group in groups if group.label not in best)]
+    return {label: place for place, label in enumerate(ranked)}
 
 
 def _best(groups: Sequence[MethodRuns]) -> list[str]:

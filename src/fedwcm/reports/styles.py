@@ -4,6 +4,8 @@ Series differ by colour, dash and marker, bars by colour and hatch, so that they
 colour-blind readers. Seven colours, five dashes and six markers have no common factor: 210 series differ.
 """
 
+from collections.abc import Sequence
+
 LIGHT = ("#0072b2", "#d55e00", "#009e73", "#b0508a", "#e69f00", "#56b4e9", "#1b1f24")
 """Okabe and Ito's palette, which colour-blind readers can tell apart."""
 
@@ -25,6 +27,27 @@ MARKERS = {
 
 HATCHES = ("", "///", "...", "\\\\\\", "---")
 """Patterns of bars by their names in matplotlib; the page has its own for each."""
+
+
+def styles_of(series: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """The style of each method and setting: a colour per method, a dash, marker and hatch per setting.
+
+    A style is a number: it has the colour, dash, marker and hatch of that place in their lists, which begin again.
+    """
+    methods = list(dict.fromkeys(method for method, _ in series))
+    settings = list(dict.fromkeys(setting for _, setting in series))
+    patterns = len(DASHES) * len(MARKERS)
+    if len(methods) > len(LIGHT) or len(settings) > patterns:
+        return {one: place for place, one in enumerate(series)}
+    return {
+        (method, setting): _style(methods.index(method), settings.index(setting), patterns)
+        for method, setting in series
+    }
+
+
+def _style(colour: int, pattern: int, patterns: int) -> int:
+    """The first style with the colour and the pattern of these places."""
+    return next(style for style in range(pattern, patterns * len(LIGHT), patterns) if style % len(LIGHT) == colour)
 
 
 def page_styles() -> dict[str, object]:

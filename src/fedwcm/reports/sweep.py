@@ -1,12 +1,13 @@
 """A grid over options as a view of its own: accuracy over each option, pivots, the best setting of each method."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedwcm.core.json_record import is_number
 from fedwcm.reports.figures import Bar, Bars, Curve, Curves
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.statistics import Spread
+from fedwcm.reports.styles import styles_of
 from fedwcm.reports.table import TASK_SECTIONS, Task, method_name, spread_of, swept_options, tasks_of
 
 LOG_RATIO = 8.0
@@ -95,30 +96,38 @@ def _choice(task: Task, group: MethodRuns) -> Choice:
 
 
 def _over_option(groups: Sequence[MethodRuns], key: str) -> Curves | Bars | None:
-    lines: dict[str, list[tuple[object, Spread]]] = {}
+    lines: dict[tuple[str, str], list[tuple[object, Spread]]] = {}
     first = Task("", tuple(groups)).first
     for group in groups:
-        others = [f"{k}={v}" for k, v in swept_options(group).items() if k != key]
-        name = f"{method_name(group)} ({', '.join(others)})" if others else method_name(group)
+        others = ", ".join(f"{k}={v}" for k, v in swept_options(group).items() if k != key)
         if (accuracy := spread_of(group, first)) is not None and not group.diverged:
-            lines.setdefault(name, []).append((group.settings.get(key), accuracy))
+            lines.setdefault((method_name(group), others), []).append((group.settings.get(key), accuracy))
     values = list(dict.fromkeys(value for line in lines.values() for value, _ in line))
     if len(values) < 2:
         return None
+    labels = {line: f"{line[0]} ({line[1]})" if line[1] else line[0] for line in lines}
+    styles = styles_of(list(lines))
     title, slug = f"Test accuracy over {key}", f"over-{key.replace('.', '-')}"
-    caption = "Mean over the seeds; the band is one standard deviation. Runs that diverged are left out."
+    caption = _caption(groups)
     if all(is_number(value) for value in values):
         numbers = [float(str(value)) for value in values]
-        curves = [_curve(name, line) for name, line in lines.items()]
+        curves = [replace(_curve(labels[line], points), style=styles[line]) for line, points in lines.items()]
         log = min(numbers) > 0 and max(numbers) / min(numbers) >= LOG_RATIO
         return Curves(
             key=slug, title=title, caption=caption, curves=curves, x_label=key, y_label="accuracy", log_x=log
         )
-    bars = [_bar(name, dict(line), values) for name, line in lines.items()]
+    bars = [replace(_bar(labels[line], dict(found), values), style=styles[line]) for line, found in lines.items()]
     names = [str(value) for value in values]
     return Bars(
         key=slug, title=title, caption=caption, categories=names, bars=bars, x_label=key, y_label="accuracy"
     )
+
+
+def _caption(groups: Sequence[MethodRuns]) -> str:
+    said = "A colour per method."
+    if any(len(group.runs) > 1 for group in groups):
+        said += " Mean over the seeds; the band is one standard deviation."
+    return said + (" Runs that diverged are left out." if any(group.diverged for group in groups) else "")
 
 
 def _curve(name: str, line: Sequence[tuple[object, Spread]]) -> Curve:

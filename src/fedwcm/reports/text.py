@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import PurePath
 
+from fedwcm.config.recipes import RECIPES
 from fedwcm.config.schema import Settings
 from fedwcm.core.json_record import is_number
 from fedwcm.reports.load import LoadedRun, MethodRuns, differing
@@ -23,7 +24,10 @@ def comparison_title(groups: Sequence[MethodRuns]) -> str:
 
 def _kind(groups: Sequence[MethodRuns]) -> str:
     """Whether methods are compared, or methods under several settings."""
-    return "setting" if any(key.split(".")[0] not in METHOD_SECTIONS for key in differing(groups)) else "method"
+    recipes = [RECIPES.get(str(group.settings.get("run.name"))) for group in groups]
+    named = {key for recipe in recipes if recipe for key in recipe.settings}
+    others = [key for key in differing(groups) if key.split(".")[0] not in METHOD_SECTIONS and key not in named]
+    return "setting" if others else "method"
 
 
 def dataset_name(settings: Settings) -> str:
@@ -38,32 +42,34 @@ def run_setup(run: LoadedRun, differing_keys: Sequence[str] = ()) -> list[str]:
 
 
 def privacy(groups: Sequence[MethodRuns]) -> list[str]:
-    """What was hidden of the clients' class counts and what that cost, a sentence per method that hid anything."""
-    hidden = {group.label: said for group in groups if (said := _hidden(group))}
-    if len(hidden) == len(groups) and len(set(hidden.values())) == 1:
-        return [f"Privacy: {said}" for said in list(hidden.values())[:1]]
-    return [f"Privacy of {label}: {said}" for label, said in hidden.items()]
+    """What was hidden of the clients' class counts and what that cost: a sentence for all, or one per method."""
+    modes = {(group.settings.get("privacy.mode"), group.settings.get("privacy.epsilon")) for group in groups}
+    if len(modes) == 1:
+        said = _hidden([run for group in groups for run in group.runs])
+        return [f"Privacy: {said}"] if said else []
+    return [f"Privacy of {group.label}: {said}" for group in groups if (said := _hidden(group.runs))]
 
 
-def _hidden(group: MethodRuns) -> str:
-    said = []
-    if group.settings.get("privacy.mode") == "he":
-        said.append(f"the class counts were added up under homomorphic encryption{_cost(group)}")
-    if (epsilon := group.settings.get("privacy.epsilon")) is not None:
+def _hidden(runs: Sequence[LoadedRun]) -> str:
+    said, settings = [], runs[0].settings
+    if settings.get("privacy.mode") == "he":
+        said.append(f"the class counts were added up under homomorphic encryption{_cost(runs)}")
+    if (epsilon := settings.get("privacy.epsilon")) is not None:
         said.append(f"noise hides the class of each sample (ε = {epsilon})")
     return "; ".join(said) + "." if said else ""
 
 
-def _cost(group: MethodRuns) -> str:
-    """What encryption cost a run, the mean over the seeds."""
-    costs = [run.summary.encryption for run in group.runs if run.summary and run.summary.encryption]
+def _cost(runs: Sequence[LoadedRun]) -> str:
+    """What encryption cost a run, the mean over the runs."""
+    costs = [run.summary.encryption for run in runs if run.summary and run.summary.encryption]
     if not costs:
         return ""
     clients, up, down, seconds = (
         sum(cost[key] for cost in costs) / len(costs) for key in ("clients", "bytes_up", "bytes_down", "seconds")
     )
     sent = f"{clients:.0f} clients sent {up / 1e6:.3g} MB and received {down / 1e6:.3g} MB"
-    return f" before the first round: {sent}, in {_duration(seconds)}"
+    mean = " (mean of the runs)" if len(costs) > 1 else ""
+    return f" before the first round: {sent}, in {_duration(seconds)}{mean}"
 
 
 def comparison_setup(groups: Sequence[MethodRuns]) -> list[str]:
@@ -181,7 +187,8 @@ def _clients(run: LoadedRun) -> str:
     number = run.split.clients if run.split else settings.get("partition.clients")
     options = [f"{key.removeprefix('partition.')} {value}" for key, value in settings.items() if _is_option(key)]
     said = f"Clients: {number if number is not None else 'the real ones'}"
-    said += f", divided by “{settings.get('partition.name', 'natural')}”"
+    division = settings.get("partition.name", "natural")
+    said += ", as the data name them" if division == "natural" else f", divided by “{division}”"
     said += f" ({', '.join(options)})" if options else ""
     share, dropout = settings.get("participation.fraction"), settings.get("participation.dropout")
     if is_number(share):
@@ -198,7 +205,7 @@ def _training(settings: Settings, differing_keys: Sequence[str]) -> str:
     work = next((unit for unit in ("step", "epoch") if f"local.{unit}s" in settings), "epoch")
     amount = counted(settings.get(f"local.{work}s", "?"), work)
     said = f"Training: model {model}, {counted(rounds, 'round')}; a client takes {amount} "
-    said += f"in batches of {batch} at a learning rate of {rate}"
+    said += f"in batches of {batch} at a learning rate of {f'{rate:g}' if is_number(rate) else rate}"
     for part, usual in (("loss", "cross_entropy"), ("sampler", "uniform")):
         name = settings.get(f"{part}.name", usual)
         if name != usual and f"{part}.name" not in differing_keys:
@@ -207,6 +214,17 @@ def _training(settings: Settings, differing_keys: Sequence[str]) -> str:
 
 
 TRAINING = ("model.name", "run.rounds", "local.batch_size", "local.lr")
+
+
+def plain_number(value: float) -> str:
+    """Two digits of a number; of a very large one the power of ten: 1.3×10³¹."""
+    if abs(value) < 1e5:
+        return f"{value:.2g}" if abs(value) < 100 else f"{value:,.0f}"
+    digits, _, exponent = f"{value:.1e}".partition("e+")
+    return f"{float(digits):g}×10{exponent.lstrip('0').translate(RAISED)}"
+
+
+RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def counted(count: object, one: str, many: str | None = None) -> str:

@@ -114,13 +114,26 @@ def _judged(against: Sequence[Difference]) -> list[str]:
         by = f"{gains[0]:.3f}" if len(gains) == 1 else f"{min(gains):.3f} to {max(gains):.3f}"
         said.append(f"It is better than {_named(beaten)}, by {by}.")
     if tied:
-        test, seeds = tied[0].test, min(pair.seeds for pair in tied)
-        assert test is not None
-        interval = f"{tied[0].other}: {test.mean:+.3f}, 95 % interval {test.low:+.3f} to {test.high:+.3f}"
-        said.append(f"With {seeds} seeds it is not distinguishable from {_named(tied)} ({interval}).")
+        seeds = min(pair.seeds for pair in tied)
+        said.append(f"With {seeds} seeds it is not distinguishable from {_named(tied)}: {_interval(tied)}.")
     if open_:
         said.append(f"No verdict on {listed(open_)}: too few shared seeds.")
     return said
+
+
+def _interval(tied: Sequence[Difference]) -> str:
+    """How far ahead the best is of the nearest that it cannot be told apart from."""
+    nearest = tied[0]
+    test = nearest.test
+    assert test is not None
+    whom = f" of {nearest.other}" if len(tied) > 1 else ""
+    if test.low == test.high == 0:
+        return f"equal to {nearest.other} with every seed" if len(tied) > 1 else "equal with every seed"
+    return f"{test.mean:.3f} ahead{whom}, 95 % interval {_signed(test.low)} to {_signed(test.high)}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")
 
 
 def _named(found: Sequence[Difference]) -> str:

@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 
+from fedwcm.reports.axes import OUT_OF_CONTROL
 from fedwcm.reports.load import LoadedRun, MethodRuns
 from fedwcm.reports.series import metric
-from fedwcm.reports.text import counted, listed
+from fedwcm.reports.text import listed, plain_number
 
 MOST_WARNINGS = 8
-
-OUT_OF_CONTROL = 1000.0
-"""A test loss that no model has that learns: guessing among 1000 classes has a cross-entropy of 7."""
 
 SMALLER_STEPS = "A smaller learning rate helps: --lr."
 EXACT_NORM = "To avoid it: --set method.momentum_norm=exact."
@@ -60,14 +58,14 @@ def _growing(group: MethodRuns) -> list[str]:
 
 
 def _exploded(group: MethodRuns) -> list[str]:
-    losses = {run: (run.history[-1].test_loss or 0.0) if run.history else 0.0 for run in group.runs}
-    runs = [run for run, loss in losses.items() if loss > OUT_OF_CONTROL and not run.diverged]
+    losses = {run: [record.test_loss or 0.0 for record in run.history] for run in group.runs}
+    runs = [run for run in group.runs if max(losses[run], default=0.0) > OUT_OF_CONTROL and not run.diverged]
     if not runs or any(map(_growing_rounds, runs)):  # which was told, with its cause
         return []
-    largest = max(losses[run] for run in runs)
-    return [
-        f"{_who(group, runs)}: the test loss ends at {largest:.1e}: training is out of control. {SMALLER_STEPS}"
-    ]
+    highest = plain_number(max(max(losses[run]) for run in runs))
+    last = plain_number(max(losses[run][-1] for run in runs))
+    ended = "" if last == highest else f" and ends at {last}"
+    return [f"{_who(group, runs)}: the test loss rises to {highest}{ended}: out of control. {SMALLER_STEPS}"]
 
 
 def _growing_rounds(run: LoadedRun) -> int:
@@ -83,7 +81,7 @@ def _who(group: MethodRuns, runs: Sequence[LoadedRun]) -> str:
     if len(group.runs) == 1:
         return f"{group.label}, seed {runs[0].seed}"
     if len(runs) == len(group.runs):
-        return f"{group.label}, all {counted(len(runs), 'seed')}"
+        return f"{group.label}, {'both' if len(runs) == 2 else f'all {len(runs)}'} seeds"
     seeds = listed([str(run.seed) for run in runs])
     return f"{group.label}, seed{'s' if len(runs) > 1 else ''} {seeds} of {len(group.runs)}"
 

@@ -110,7 +110,7 @@ def _content(found: Sequence[Figure]) -> ReportContent:
         tiles=[],
         methods=[],
         best=[],
-        styles=[],
+        styles={},
         table=None,
         figures=list(found),
         options={},

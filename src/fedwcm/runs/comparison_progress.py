@@ -80,7 +80,7 @@ class ComparisonProgress:
 
     def warn(self, text: str) -> None:
         """Show a warning of a run, once for all seeds: numbers in it may differ between them."""
-        key = re.sub(r"\d+(\.\d+)?", "#", text)
+        key = re.sub(r"(?<![\w=.])\d+(\.\d+)?", "#", text)
         if key not in self._warned:
             self._print(text)
         self._warned.add(key)
@@ -97,7 +97,7 @@ class ComparisonProgress:
         return f", {minutes} min {seconds:02d} s left" if minutes else f", {seconds} s left"
 
     def _print(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=True)
+        self._console.print(Text(text), soft_wrap=not self._console.is_terminal)
 
 
 def _outcome(run: FollowedRun) -> str:

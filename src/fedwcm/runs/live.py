@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedwcm.core.json_record import RecordError
 from fedwcm.runs.folder import RunFolder, read_round
-from fedwcm.runs.records import RoundRecord, Summary
+from fedwcm.runs.records import RoundRecord, SplitRecord, Summary
 
 
 class MetricsFollower:
@@ -44,9 +44,8 @@ def summary_so_far(folder: RunFolder) -> Summary | None:
     return None
 
 
-def classes_so_far(folder: RunFolder) -> tuple[str, ...]:
-    """The names of the classes; none while the run has not written who holds what."""
+def split_so_far(folder: RunFolder) -> SplitRecord | None:
+    """Who holds what, with the names of classes and clients; None while the run has not written it."""
     with suppress(FileNotFoundError, RecordError):
-        if (split := folder.split()) is not None:
-            return split.classes
-    return ()
+        return folder.split()
+    return None

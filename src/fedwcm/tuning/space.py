@@ -5,7 +5,7 @@ from pathlib import Path
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from fedwcm.config.flags import FLAGS
+from fedwcm.config.flags import option_key
 from fedwcm.config.options import parse_value
 from fedwcm.config.schema import read_toml, split_list
 
@@ -21,7 +21,7 @@ def space_from(ranges: Mapping[str, object], file: str | Path | None = None) -> 
     if file is not None:
         found = {key: distribution(value, key) for key, value in read_toml(Path(file)).items()}
     for name, value in ranges.items():
-        key = FLAGS[name].key if name in FLAGS else name
+        key = option_key(name)
         found[key] = distribution(value, key)
     if not found:
         raise ValueError(f"there is nothing to search: name an option and its range, {ALLOWED}")

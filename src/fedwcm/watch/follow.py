@@ -9,8 +9,8 @@ from typing import Literal
 
 from fedwcm.runs.discovery import find_runs
 from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.live import MetricsFollower, classes_so_far, summary_so_far
-from fedwcm.runs.records import RoundRecord, Summary
+from fedwcm.runs.live import MetricsFollower, split_so_far, summary_so_far
+from fedwcm.runs.records import RoundRecord, SplitRecord, Summary
 
 RunState = Literal["waiting", "running", "silent", "finished", "diverged"]
 
@@ -32,8 +32,20 @@ class WatchedRun:
     summary: Summary | None
     age: float
     """Seconds since the last record was written."""
-    classes: tuple[str, ...] = ()
-    """The names of the classes, once the run has written who holds what."""
+    split: SplitRecord | None = None
+    """Who holds what, once the run has written it."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes; none before they are known."""
+        return self.split.classes if self.split else ()
+
+    @property
+    def trained_by(self) -> list[str]:
+        """The names of the clients of the last round; none of clients without names."""
+        if self.split is None or self.split.names is None or not self.records:
+            return []
+        return [self.split.client_name(client) for client in self.records[-1].clients or ()]
 
     @property
     def state(self) -> RunState:
@@ -84,7 +96,7 @@ class RunFollower:
         self._label, self._folder = label, RunFolder(path)
         self._metrics = MetricsFollower(self._folder.metrics_file)
         self._rounds: int | None = None
-        self._classes: tuple[str, ...] = ()
+        self._split: SplitRecord | None = None
 
     def look(self) -> WatchedRun:
         """The run as it is now."""
@@ -94,11 +106,11 @@ class RunFollower:
             with suppress(FileNotFoundError):
                 rounds = self._folder.settings().get("run.rounds")
                 self._rounds = rounds if isinstance(rounds, int) and rounds > 0 else None
-        if not self._classes:
-            self._classes = classes_so_far(self._folder)
+        if self._split is None:
+            self._split = split_so_far(self._folder)
         age = max(0.0, time.time() - self._metrics.changed)
         records = tuple(self._metrics.records)
-        return WatchedRun(self._label, self._folder.path, self._rounds, records, summary, age, self._classes)
+        return WatchedRun(self._label, self._folder.path, self._rounds, records, summary, age, self._split)
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,9 @@ def _lines(run: WatchedRun, width: int, height: int | None) -> list[RenderableTy
         values = run.series(key)
         if values:
             lines.append(_curve(name, key, values, width, low, high))
+    if run.trained_by:
+        names = ", ".join(" ".join(name.split()) for name in run.trained_by)
+        lines.append(Text(f"trained by {names}", overflow="ellipsis", no_wrap=True))
     return lines + _classes(run, width, None if height is None else height - len(lines) - 6)
 
 
@@ -95,6 +98,8 @@ _CURVES = (
     ("many", "many", 0.0, 1.0),
     ("medium", "medium", 0.0, 1.0),
     ("few", "few", 0.0, 1.0),
+    ("clients", "client_mean", 0.0, 1.0),
+    ("worst 10 %", "client_worst_decile", 0.0, 1.0),
     ("test loss", "test_loss", None, None),
     ("alpha", "alpha", 0.0, 1.0),
     ("gain", "gain", 0.0, None),

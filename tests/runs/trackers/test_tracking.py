@@ -9,18 +9,20 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 import fedwcm
 from fedwcm.cli import main
 from fedwcm.engine.rounds import DivergedError
-from fedwcm.runs.records import RoundRecord, Summary
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.records import RoundRecord, SplitRecord, Summary
 from fedwcm.runs.scalars import scalars_of
 from fedwcm.runs.trackers import TRACKERS, tracking, worker
 from fedwcm.runs.trackers.protocol import TrackedRun, Tracker, remembered
-from fedwcm.runs.trackers.tracking import views
+from fedwcm.runs.trackers.tracking import Tracking, views
 from fedwcm.runs.trackers.worker import TrackerWarning
-from tests.records import timeless
+from tests.records import round_record, timeless
 
 SMALL = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 1, "batch_size": 10, "rounds": 3}
 
@@ -207,6 +209,25 @@ def test_numbers_of_a_record_get_flat_names() -> None:
         "per_class_accuracy/2": 0.3,
         "concentration_layers/body.1": 0.2,
     }
+
+
+def test_classes_are_tracked_by_their_names(tmp_path: Path) -> None:
+    RunFolder(tmp_path).write_split(SplitRecord.of(np.ones((2, 3), dtype=int), ("cat", "dog", "owl")))
+    heard: dict[str, float] = {}
+    trackers = Tracking(["diary"])
+    trackers.start(tmp_path, {"method.name": "fedavg"}, 0)
+    trackers._threads[0]._tracker.log = lambda _, scalars: heard.update(scalars)  # type: ignore[method-assign]
+    trackers.log(round_record(1, test_accuracy=0.5, per_class_accuracy=[0.1, None, 0.3]))
+    trackers.close()
+    assert {key: value for key, value in heard.items() if "class" in key} == {
+        "per_class_accuracy/cat": 0.1,
+        "per_class_accuracy/owl": 0.3,
+    }
+
+
+def test_classes_of_the_same_name_are_told_by_their_numbers() -> None:
+    told = scalars_of({"per_class_accuracy": [0.1, 0.2]}, ("cat", "cat"))
+    assert told == {"per_class_accuracy/0": 0.1, "per_class_accuracy/1": 0.2}
 
 
 def test_a_name_is_made_once_and_kept(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@
 
   const context = {
     shown: (name) => shown.has(name),
-    index: (figure, name, position) => (figure.by_method ? report.styles.indexOf(name) : position),
+    index: (figure, series, position) =>
+      series.style ?? (figure.by_method ? report.styles[series.name] : position),
     many: methods.length > report.best.length,
     choice: (figure) => choices.get(figure.key) ?? 0,
     sidebar: () => !printing && matchMedia("(min-width: 1150px)").matches,
@@ -90,7 +91,7 @@
   function paintSwatches() {
     const theme = themes.theme(report.looks);
     for (const swatch of document.querySelectorAll("[data-swatch]")) {
-      const { colour, dash, marker } = themes.style(report.styles.indexOf(swatch.dataset.swatch), theme);
+      const { colour, dash, marker } = themes.style(report.styles[swatch.dataset.swatch], theme);
       const line = swatch.querySelector("line");
       line.setAttribute("stroke", colour);
       line.setAttribute("stroke-dasharray", dash === "solid" ? "none" : dash.join(" "));
@@ -143,10 +144,11 @@
         .filter((r) => r !== undefined);
       const cell = row.querySelector(".reached");
       const mean = rounds.reduce((a, b) => a + b, 0) / rounds.length;
-      const part =
-        rounds.length && rounds.length < runs.length ? ` (${rounds.length} of ${runs.length} runs)` : "";
+      const part = rounds.length && rounds.length < runs.length ? `${rounds.length} of ${runs.length} runs` : "";
       cell.dataset.value = rounds.length ? mean : "";
-      cell.textContent = rounds.length ? `${Math.round(mean * 10) / 10}${spread(rounds, mean)}${part}` : "never";
+      cell.textContent = rounds.length ? Math.round(mean * 10) / 10 : "never";
+      for (const text of [spread(rounds, mean), part].filter(Boolean))
+        cell.append(" ", Object.assign(document.createElement("span"), { className: "std", textContent: text }));
     }
     for (const element of document.querySelectorAll("[data-target]")) element.textContent = target;
   }
@@ -154,7 +156,7 @@
   function spread(values, mean) {
     if (values.length < 2) return "";
     const variance = values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1);
-    return ` ± ${Math.round(Math.sqrt(variance) * 10) / 10}`;
+    return `± ${Math.round(Math.sqrt(variance) * 10) / 10}`;
   }
 
   /* --- downloads --- */
@@ -207,14 +209,7 @@
     }
     document
       .querySelector("[data-table-csv]")
-      ?.addEventListener("click", () => save("table.csv", "text/csv", tableCsv()));
-  }
-
-  function tableCsv() {
-    const rows = [...document.querySelectorAll("table.results tr:not(.task > tr)")];
-    return csv(
-      rows.map((row) => [...row.cells].map((cell) => (cell.querySelector("button") ?? cell).textContent.trim())),
-    );
+      ?.addEventListener("click", () => save("table.csv", "text/csv", report.table_csv));
   }
 
   /* --- choices of a heatmap --- */

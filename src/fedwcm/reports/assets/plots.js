@@ -15,9 +15,9 @@ const plots = (() => {
     const visible = figure.curves.filter((curve) => !figure.by_method || context.shown(curve.name));
     const limit = limitOf(figure, visible);
     const span = scaleOf(figure, visible, false, limit);
-    const styles = figure.curves.map((curve, i) => style(context.index(figure, curve.name, i), theme));
+    const styles = figure.curves.map((curve, i) => style(context.index(figure, curve, i), theme));
     const lines = figure.curves.map((curve, i) =>
-      line(curve, context.index(figure, curve.name, i), styles[i], limit, span),
+      line(curve, context.index(figure, curve, i), styles[i], limit, span),
     );
     const bands = figure.curves.flatMap((curve, i) =>
       curve.spread && curve.x.length > 1 ? [shapes.band(curve, figure.bounds, styles[i].colour, limit)] : [],
@@ -139,7 +139,7 @@ const plots = (() => {
 
   function bars(figure, theme, context, width) {
     const names = figure.bars.map((bar) => bar.name);
-    const indices = names.map((name, i) => context.index(figure, name, i));
+    const indices = figure.bars.map((bar, i) => context.index(figure, bar, i));
     const visible = names.filter((name) => !figure.by_method || context.shown(name)).length || 1;
     const fitting = Math.max(1, Math.floor((width - 76) / (visible * 5 + 8)));
     const crowded = figure.categories.length > fitting;
@@ -156,7 +156,7 @@ const plots = (() => {
     return {
       ...common(figure, theme),
       aria: { enabled: true, label: { enabled: false }, decal: { show: names.length > 1 } },
-      legend: { ...legend(figure, names, theme, context, width), itemWidth: 34, itemHeight: 12 },
+      legend: legend(figure, names, theme, context, width),
       grid: { left: 58, right: 18, top: 18 + LEGEND_ROW * rows, bottom: (tilted ? 112 : 48) + (crowded ? 34 : 0) },
       xAxis: axis(figure.x_label, theme, {
         type: "category",
@@ -281,10 +281,7 @@ const plots = (() => {
     );
     const shades = cells.map((cell) => cell[2]);
     const extent = figure.bounds ?? [least(shades), most(shades)];
-    const left = Math.min(160, 46 + longest(figure.row_labels) * 7, width * 0.34);
-    const cellWidth = (width - left - 20) / figure.column_labels.length;
-    const tilted = figure.square && longest(figure.column_labels) * 7 > cellWidth;
-    const bottom = (tilted ? 84 : 46) + 40;
+    const { left, bottom, cellWidth, tilted } = margins(figure, width);
     const cellHeight = (height(figure, width, theme, context) - bottom - 8) / figure.row_labels.length;
     const names = { color: theme.faint, overflow: "truncate", hideOverlap: true };
     return {
@@ -354,6 +351,15 @@ const plots = (() => {
     };
   }
 
+  /* Room for the names of rows and columns; names without room beside each other are tilted, numbers left out. */
+  function margins(figure, width) {
+    const left = Math.min(160, 46 + longest(figure.row_labels) * 7, width * 0.34);
+    const cellWidth = (width - left - 20) / figure.column_labels.length;
+    const named = figure.square || figure.column_labels.some((label) => !/^\d+$/.test(label));
+    const tilted = named && longest(figure.column_labels) * 7 > cellWidth;
+    return { left, bottom: (tilted ? 84 : 46) + 40, cellWidth, tilted };
+  }
+
   /* Names to leave out between two that are shown, so that each has the height of a line. */
   function skipped(room) {
     return Math.max(0, Math.ceil(14 / room) - 1);
@@ -367,7 +373,8 @@ const plots = (() => {
 
   function height(figure, width, theme, context) {
     if (figure.kind === "heatmap" && figure.square) return Math.round(Math.min(720, Math.max(340, width * 0.75)));
-    if (figure.kind === "heatmap") return Math.min(640, Math.max(240, 110 + figure.row_labels.length * 16));
+    if (figure.kind === "heatmap")
+      return Math.min(640, Math.max(240, 24 + margins(figure, width).bottom + figure.row_labels.length * 16));
     const names = (figure.curves ?? figure.bars ?? []).map((series) => series.name);
     const more = Math.max(0, legendRows(figure, names, theme, context, width) - 1) * LEGEND_ROW;
     return (figure.kind === "bars" ? 380 : 340) + more;

@@ -91,7 +91,7 @@ const shapes = (() => {
       silent: true,
       symbol: "none",
       lineStyle: { color: theme.ink, type: "solid", width: 1 },
-      label: { formatter: themes.number(value), position: "insideEndTop", color: theme.ink },
+      label: { formatter: themes.number(value), position: "end", color: theme.ink },
       data: [{ yAxis: value }],
     };
   }

@@ -3,8 +3,7 @@
 /* How plots look: series, axes, legends, tooltips. */
 
 const themes = (() => {
-  const LEGEND_ROW = 22;
-  const LEGEND_TEXT = 210;
+  const LEGEND_ROW = 20;
 
   /* Of a series by its place in the order of styles, which it keeps whatever else is shown. */
   function style(index, theme) {
@@ -89,6 +88,9 @@ const themes = (() => {
     };
   }
 
+  /* Pixels of a name in a legend: on a phone names have lines of their own. */
+  const legendText = (width) => (width < 480 ? width - 50 : 210);
+
   /* Of many methods the legend lists those that are switched on; the others are in the list beside the plots. */
   function legend(figure, names, theme, context, width) {
     const on = (name) => !figure.by_method || context.shown(name);
@@ -101,10 +103,10 @@ const themes = (() => {
       itemGap: 8,
       data: context.many ? names.filter(on) : names,
       selected: Object.fromEntries(names.map((name) => [name, on(name)])),
-      textStyle: { color: theme.ink, width: LEGEND_TEXT, overflow: "truncate" },
+      textStyle: { color: theme.ink, width: legendText(width), overflow: "truncate" },
       inactiveColor: theme.line,
       itemWidth: 34,
-      itemHeight: 9,
+      itemHeight: 12,
       tooltip: { show: true },
     };
   }
@@ -118,7 +120,7 @@ const themes = (() => {
     pen.font = `12px ${theme.font}`;
     let [rows, used] = [listed.length ? 1 : 0, 0];
     for (const name of listed) {
-      const item = 34 + 5 + Math.min(LEGEND_TEXT, pen.measureText(name).width) + 10;
+      const item = 34 + 5 + Math.min(legendText(width), pen.measureText(name).width) + 10;
       if (used && used + item > width) [rows, used] = [rows + 1, 0];
       used += item;
     }

@@ -1,10 +1,13 @@
 """All trackers of a run behind one object. A tracker that fails or hangs never ends a run."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
 from fedwcm.config.schema import Settings
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.live import split_so_far
 from fedwcm.runs.records import RoundRecord, Summary
 from fedwcm.runs.scalars import scalars_of
 from fedwcm.runs.trackers import TRACKERS
@@ -34,19 +37,27 @@ class Tracking:
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
         self._threads: list[TrackerThread] = []
+        self._folder: Path | None = None
 
     def start(self, folder: Path, settings: Settings, done: int) -> None:
         """Start the trackers, one after the other: libraries imported at once may disturb each other."""
-        run = TrackedRun(folder, settings, done)
+        run, self._folder = TrackedRun(folder, settings, done), folder
         for name in self._names:
             self._threads.append(TrackerThread(TRACKERS[name]()))
             self._threads[-1].ask(lambda tracker: tracker.start(run))
 
     def log(self, record: RoundRecord) -> None:
         """Log an evaluated round."""
-        scalars = scalars_of({key: value for key, value in record.to_json().items() if key != "round"})
+        values = {key: value for key, value in record.to_json().items() if key != "round"}
+        scalars = scalars_of(values, self._classes)
         for thread in self._threads:
             thread.tell(lambda tracker: tracker.log(record.round, scalars))
+
+    @cached_property
+    def _classes(self) -> tuple[str, ...]:
+        """The names of the classes; none if nobody has said who holds what before the first evaluation."""
+        split = split_so_far(RunFolder(self._folder)) if self._folder else None
+        return split.classes if split else ()
 
     def finish(self, summary: Summary) -> None:
         for thread in self._threads:

@@ -1,0 +1,40 @@
+"""An app's options, checked before it is run: Flower refuses keys that the app does not list, without a name."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flwr.common.config import parse_config_args
+
+from fedwcm.config.components import Components
+from fedwcm.core.checks import unknown
+from fedwcm.flower.run_config import AppOptions, read
+
+
+def checked_options(folder: Path, overrides: list[str]) -> AppOptions:
+    """Return the options with which `flwr run FOLDER --run-config …` would run; an error names what is wrong."""
+    listed = listed_options(folder)
+    given: dict[str, Any] = dict(parse_config_args(overrides))
+    for key in given:
+        if key not in listed:
+            raise unknown("option", key, sorted(listed))
+    options = read({**listed, **given})
+    Components.of(options.config)
+    return options
+
+
+def listed_options(folder: Path) -> dict[str, Any]:
+    """Return the run-config in an app's `pyproject.toml`, by dotted names."""
+    path = folder / "pyproject.toml"
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist: the folder must be that of a Flower app")
+    app = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("flwr", {}).get("app", {})
+    return _flat(app.get("config", {}))
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return flat
