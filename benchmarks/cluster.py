@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil, log2
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.cost_model import Load, round_cost
 from benchmarks.environments import ROOT
 from benchmarks.process_tree import largest_ever
 
@@ -49,10 +49,9 @@ def measure() -> dict[str, Any]:
 
 
 def predicted(workers: int, costs: dict[str, float]) -> float:
-    """Seconds of a round of the delayed clients, of whose small model neither bytes nor additions count."""
-    waves = ceil(DELAYED_CLIENTS / workers) * (DELAY + costs["client_seconds"])
-    messages = DELAYED_CLIENTS * costs["driver_seconds_per_block"]
-    return waves + messages + (1 + ceil(log2(workers + 1))) * costs["call_seconds"]
+    """Seconds of a round of the delayed clients."""
+    load = Load("delayed", DELAYED_CLIENTS, DELAY + costs["client_seconds"], costs["client_parameters"])
+    return round(round_cost(load, workers, costs).seconds, 4)
 
 
 def _child(part: str, lives: tuple[str, ...] = (), *arguments: str) -> dict[str, Any]:
@@ -164,29 +163,31 @@ def _synthetic(method: str, backend: str, cohort: int, progress: Any, hidden: li
     return result.summary.parameters
 
 
-def constants() -> dict[str, float]:
+def constants() -> dict[str, Any]:
     """What the cost model rests on. Processor time where that is what counts: other programs do not change it."""
     few, many = _driver_seconds(10), _driver_seconds(100)
     return {
         "driver_seconds_per_block": round((many[0] - few[0]) / 90, 6),
         "client_seconds": round(few[1], 6),
+        "client_parameters": few[2],
         "sum_seconds_per_number": _sum_seconds(),
         "call_seconds": round(_call_seconds(), 6),
     }
 
 
-def _driver_seconds(clients: int) -> tuple[float, float]:
-    """Processor time of this process for a round of clients that train one by one, and a client's seconds."""
+def _driver_seconds(clients: int) -> tuple[float, float, int]:
+    """Processor time of this process for a round of clients that train one by one; a client's seconds and size."""
     marks, clock = Marks(time.process_time), Marks(time.monotonic)
-    _digits("fedavg", clients, WORKERS, _Both(marks, clock))
-    return median(marks.steps()), median(clock.steps()) * WORKERS / clients
+    parameters = _digits("fedavg", clients, WORKERS, _Both(marks, clock))
+    return median(marks.steps()), median(clock.steps()) * WORKERS / clients, parameters
 
 
-def _digits(method: Any, clients: int, workers: int, progress: Any) -> None:
+def _digits(method: Any, clients: int, workers: int, progress: Any) -> int:
+    """Play rounds of small clients that train one by one, not stacked; returns the size of the model."""
     import fedwcm
 
     settings = {"run.workers": workers, "run.eval_every": ROUNDS, "participation.fraction": 1.0}
-    fedwcm.run(
+    result = fedwcm.run(
         method,
         dataset="digits",
         imbalance="none",
@@ -199,6 +200,7 @@ def _digits(method: Any, clients: int, workers: int, progress: Any) -> None:
         settings=settings,
         progress=progress,
     )
+    return result.summary.parameters
 
 
 def _sum_seconds(clients: int = 10, numbers: int = 1_000_000) -> float:
@@ -213,7 +215,7 @@ def _sum_seconds(clients: int = 10, numbers: int = 1_000_000) -> float:
     began = time.process_time()
     for _ in range(ROUNDS):
         add_weighted(total, rows, weights, 2.0**-50)
-    return (time.process_time() - began) / (ROUNDS * clients * numbers)
+    return float(f"{(time.process_time() - began) / (ROUNDS * clients * numbers):.4g}")
 
 
 def _call_seconds() -> float:

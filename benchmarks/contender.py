@@ -114,7 +114,10 @@ def last_words(log: Path) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """The driver's, but for threads, whose number each contender sets for itself, and for usage reports."""
-    silent = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    """The driver's, but for threads, whose number each contender sets for itself, usage reports and priorities.
+
+    Ray's workers would yield to all other programs, Flower's as well as this package's.
+    """
+    silent = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
     kept = {key: value for key, value in os.environ.items() if key not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     return kept | silent | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}

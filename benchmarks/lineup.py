@@ -81,6 +81,7 @@ CLUSTER = (
     ),
 )
 CLUSTER_OF_MANY = (replace(FLOWER, name=f"{FLOWER.name}, {DRAWN_CLIENTS:,} clients"), *CLUSTER[1:])
+PRECISIONS = tuple(Entry(f"fedwcm, {name}", "ours", ("--precision", name)) for name in ("fp32", "bf16"))
 MANY = tuple(Entry(f"{count:,} clients", "ours", ("--clients", str(count))) for count in (1000, 1_000_000))
 
 GROUPS = {
@@ -113,6 +114,7 @@ GROUPS = {
         Group("J4", "J4: a million clients", JOBS["J4"], MANY, 60),
         Group("J1-cluster", "J1 on a Ray cluster of two workers", JOBS["J1"], CLUSTER, 20),
         Group("J2-cluster", "J2 on a Ray cluster of two workers", JOBS["J2"], CLUSTER, 2, 1),
+        Group("J2-precision", "J2 in 32 and in 16 bits", JOBS["J2"], PRECISIONS, 2, 1),
         Group("J4-cluster", "J4 on a Ray cluster of two workers", JOBS["J4"], CLUSTER_OF_MANY, 20),
     )
 }

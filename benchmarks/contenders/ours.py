@@ -1,7 +1,7 @@
 """This package, as its users call it: `fedwcm.run`, which tells of every round.
 
-python -m benchmarks.contenders.ours JOB ROUNDS [--method M] [--backend B] [--workers N] [--clients N]
-    [--evaluate] [--checkpoint-every N]
+python -m benchmarks.contenders.ours JOB ROUNDS [--method M] [--backend B] [--workers N] [--precision P]
+    [--clients N] [--evaluate] [--checkpoint-every N]
 """
 
 import argparse
@@ -43,6 +43,7 @@ def main() -> None:
         "run.rounds": options.rounds,
         "run.backend": options.backend,
         "run.workers": options.workers,
+        "run.precision": options.precision,
         "run.eval_every": 1 if options.evaluate else options.rounds,
         "run.checkpoint_every": options.checkpoint_every or options.rounds,
     }
@@ -63,6 +64,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--method", default="fedavg")
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--precision", default="fp32")
     parser.add_argument("--clients", type=int)
     parser.add_argument("--evaluate", action="store_true")
     parser.add_argument("--checkpoint-every", type=int)

@@ -5,12 +5,16 @@ from typing import Any
 import pytest
 import torch
 
+from fedwcm.engine.aggregation import Aggregation
+from fedwcm.engine.client import Broadcast
 from fedwcm.methods import METHODS
 
-from ..factories import clusters, make_rounds, make_trainer, mlp, play
-from .conftest import ray_rounds
+from ..factories import IMAGE, clusters, conv_batchnorm, make_rounds, make_trainer, mlp, play
+from .conftest import ray_rounds, wait_for
 
 pytest.importorskip("ray", reason="needs fedwcm[ray]")
+
+from fedwcm.engine.backends.on_ray.packing import pack
 
 ROUNDS = 3
 
@@ -34,3 +38,83 @@ def test_workers_make_the_model_of_one_process_and_keep_the_state_of_clients(clu
     rounds = ray_rounds(method)
     assert_same_up_to_rounding(play(rounds, ROUNDS), sequential(method))
     assert len(rounds.store.visited()) == len(rounds.federation.samples)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fedcm", "fedwcm", "feddyn", "mime", "mofedsam", "fedsmoo"])
+def test_neither_the_number_of_workers_nor_who_trains_whom_changes_a_bit(name: str, cluster: Any) -> None:
+    method = METHODS[name]()
+    played = [play(ray_rounds(method, workers), ROUNDS) for workers in (1, 2)]
+    assert_same_up_to_rounding(played[0], sequential(method))
+    for (state, record), (same, told) in zip(*played, strict=True):
+        assert torch.equal(state.x, same.x)
+        assert record == told
+
+
+@pytest.mark.slow
+def test_buffers_and_robust_rules_come_through(cluster: Any) -> None:
+    data, rule = clusters(shape=IMAGE), Aggregation(rule="median")
+    rounds = ray_rounds(METHODS["fedavg"](), module=conv_batchnorm, data=data, aggregation=rule)
+    expected = sequential(METHODS["fedavg"](), conv_batchnorm, data, aggregation=rule)
+    assert_same_up_to_rounding(play(rounds, ROUNDS), expected)
+
+
+@pytest.mark.slow
+def test_workers_share_gpus(cluster: Any) -> None:
+    from fedwcm.engine.backends.on_ray.cluster import room_for
+
+    node = cluster.add_node(num_cpus=1, num_gpus=2, object_store_memory=100 * 2**20)
+    try:
+        wait_for(lambda: room_for(0.5) == 4)
+        assert (room_for(0.3), room_for(1), room_for(2)) == (6, 2, 1)
+        method = METHODS["fedavg"]()
+        rounds = ray_rounds(method, workers=0, gpus=0.5)
+        assert_same_up_to_rounding(play(rounds, ROUNDS), sequential(method))
+    finally:
+        cluster.remove_node(node)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"data.dataset": "digits", "data.shared": True},
+        {"data.dataset": "digits", "data.shared": False},
+        {"data.dataset": "synthetic"},
+    ],
+    ids=["shared data", "sent data", "drawn data"],
+)
+def test_workers_are_sent_the_data_unless_they_have_them(
+    settings: dict[str, object], cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fedwcm
+    from fedwcm.engine.backends.on_ray import pool
+
+    sent = list[str]()
+    monkeypatch.setattr(pool, "pack", lambda value: sent.append(type(value).__name__) or pack(value))
+    common = {"participation.fraction": 0.5, "run.workers": 2, "local.epochs": 1, **settings}
+    results = [
+        fedwcm.run("scaffold", settings=common, clients=8, rounds=2, model="mlp", backend=backend)
+        for backend in ("ray", "vectorized")
+    ]
+    is_sent = any("Federation" in name for name in sent)
+    assert is_sent == (settings == {"data.dataset": "digits", "data.shared": False})
+    one, other = (result.model.state_dict() for result in results)
+    for key, value in one.items():
+        torch.testing.assert_close(value, other[key], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_round_is_put_into_the_object_store_once(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedwcm.engine.backends.on_ray import phase
+
+    broadcasts = list[object]()
+
+    def counted(value: object) -> Any:
+        if isinstance(value, Broadcast):
+            broadcasts.append(value)
+        return pack(value)
+
+    monkeypatch.setattr(phase, "pack", counted)
+    play(ray_rounds(METHODS["fedavg"]()), ROUNDS)
+    assert len(broadcasts) == ROUNDS

@@ -1,23 +1,26 @@
-"""Every promise of docs/reliability.md is held by a test that exists."""
+"""Every promise of docs/reliability.md and docs/scale.md is held by a test that exists."""
 
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
-def promised() -> list[tuple[str, str]]:
-    """The file and the name of every test that the page names; `::test_x` is in the file named last."""
-    text, file, found = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8"), "", []
+def promised(page: str = "reliability.md") -> list[tuple[str, str]]:
+    """The file and the name of every test that a page names; `::test_x` is in the file named last."""
+    text, file, found = (ROOT / "docs" / page).read_text(encoding="utf-8"), "", []
     for named, test in re.findall(r"`(tests/[\w/]+\.py)?::(test_\w+)`", text):
         file = named or file
         found.append((file, test))
     return found
 
 
-def test_every_test_that_the_page_names_exists() -> None:
-    assert len(promised()) > 40
-    for file, test in promised():
+@pytest.mark.parametrize(("page", "least"), [("reliability.md", 40), ("scale.md", 10)])
+def test_every_test_that_the_page_names_exists(page: str, least: int) -> None:
+    assert len(promised(page)) > least
+    for file, test in promised(page):
         assert f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{test}"
 
 

@@ -16,6 +16,9 @@ try:
 except ImportError:
     raise ImportError("run.backend = 'ray' needs Ray: pip install 'fedwcm[ray]'") from None
 
+SETTINGS = ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "RAY_worker_niceness")
+"""Of Ray, all off: the first two speak up otherwise, and local workers would yield to all other programs."""
+
 
 class Cluster:
     """The cluster of this process. Whoever opened the connection closes it; others use it meanwhile.
@@ -32,7 +35,7 @@ class Cluster:
             return
         chosen = address or os.environ.get("RAY_ADDRESS") or LOCAL
         local: dict[str, Any] = {"num_cpus": cores or None, "include_dashboard": False} if chosen == LOCAL else {}
-        for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):  # both speak up otherwise
+        for name in SETTINGS:
             os.environ.setdefault(name, "0")
         with _SignalHandlers():
             try:

@@ -148,14 +148,17 @@ class Phase:
         return owners
 
     def _tree(self, key: str, ids: Ints, weights: Floats, scale: float) -> Floats:
-        """Let each worker add its own sum to those of two others; the last one sends the result."""
+        """Let all workers form their own sums, and each add those of two others; the server adds the last two."""
         owners = self._owners(ids)
+        for member, own in owners:  # all at once: a call that waits for the sums of others would begin late
+            columns = weights[:, np.searchsorted(ids, own)]
+            member.actor.add_own.remote(self._number, key, own, columns, scale)
 
         def branch(place: int) -> Any:
-            member, own = owners[place]
-            children = [branch(child) for child in (2 * place + 1, 2 * place + 2) if child < len(owners)]
-            columns = weights[:, np.searchsorted(ids, own)]
-            return member.actor.sum.remote(self._number, key, own, columns, scale, *children)
+            return owners[place][0].actor.total.remote(*branches(2 * place + 2))
 
-        total: Floats = ray.get(branch(0))
+        def branches(first: int) -> list[Any]:
+            return [branch(place) for place in (first, first + 1) if place < len(owners)]
+
+        total: Floats = sum(ray.get(branches(0)))
         return total

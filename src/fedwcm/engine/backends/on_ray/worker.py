@@ -98,6 +98,7 @@ class RayWorker:
         self._inner = chosen.in_process(data, self._state)
         self._phase, self._sent = -1, Broadcast(0, torch.zeros(0), torch.zeros(0), {}, 0.0)
         self._uploads: list[tuple[Ints, State]] = []
+        self._sum: Floats = np.zeros(0)
         keep_freed_memory()
 
     def ready(self) -> str:
@@ -122,8 +123,8 @@ class RayWorker:
         forms = {key: (tuple(value.shape[1:]), value.dtype) for key, value in upload.items()}
         return BlockAnswer(updates, pack(self._state.staged), forms)
 
-    def sum(self, phase: int, key: str, ids: Ints, weights: Floats, unit: float, *others: Floats) -> Floats:
-        """Return the weighted sum over these clients' uploads, plus the sums of other workers, in units."""
+    def add_own(self, phase: int, key: str, ids: Ints, weights: Floats, unit: float) -> None:
+        """Form the weighted sum over these clients' uploads, in units, for whoever asks for it next."""
         assert phase == self._phase, "uploads are kept until the next phase"
         total: Floats | None = None
         for members, upload in self._uploads:
@@ -134,6 +135,11 @@ class RayWorker:
                 total = np.zeros((len(weights), upload[key][0].numel()))
             add_weighted(total, upload[key][torch.from_numpy(asked)], weights[:, places], unit)
         assert total is not None, "a worker is asked for the clients that it has trained"
+        self._sum = total
+
+    def total(self, *others: Floats) -> Floats:
+        """Return the sum that was formed last plus those of other workers, which is kept no longer."""
+        total, self._sum = self._sum, np.zeros(0)
         for other in others:
             total += other
         return total
