@@ -142,11 +142,11 @@ def test_a_comparison_of_several_jobs_is_stopped_and_goes_on(tmp_path: Path) -> 
 
 
 def test_what_was_ignored_stays_ignored() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    before, terminated = signal.signal(signal.SIGHUP, signal.SIG_IGN), signal.getsignal(signal.SIGTERM)
     try:
         with interrupts.handled():
             os.kill(os.getpid(), signal.SIGHUP)
-            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+            assert signal.getsignal(signal.SIGTERM) is not terminated
     finally:
         signal.signal(signal.SIGHUP, before)
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is terminated
