@@ -54,7 +54,7 @@ SLOW_PAGES = (
     "scale.md",
 )
 SLOW = dict.fromkeys(SLOW_PAGES, pytest.mark.slow)
-"""Pages that take long: comparisons over many seeds, figures by matplotlib, convolutions, a Ray cluster, doctor."""
+"""Pages that take long: comparisons over many seeds, figures by matplotlib, convolutions, a cluster, doctor."""
 
 
 @dataclass(frozen=True)
