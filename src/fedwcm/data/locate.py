@@ -5,6 +5,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 ENVIRONMENT = "FEDWCM_DATA"
 DEBIAN_FOLDER = Path("/usr/share/datasets")  # where Debian's packages dataset-* put their files
 
@@ -20,9 +22,7 @@ class RemoteFile:
 
 def user_cache() -> Path:
     """Return the per-user cache folder, which may not exist yet."""
-    import pooch
-
-    return Path(pooch.os_cache("fedwcm"))
+    return user_cache_path("fedwcm")
 
 
 def data_folders(data_dir: Path | None) -> tuple[Path, ...]:
