@@ -1,7 +1,9 @@
 """`examples/cluster` and `examples/deployment`: what can be checked of scripts and manifests without a cluster."""
 
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -23,9 +25,11 @@ RAY_JOB = {"entrypoint", "shutdownAfterJobFinishes", "ttlSecondsAfterFinished", 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_shell_scripts_are_sound(path: Path) -> None:
-    if shutil.which("shellcheck") is None:
+    beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    program = shutil.which("shellcheck", path=beside)  # of this environment, whether or not it is activated
+    if program is None:
         pytest.skip("shellcheck is not installed: it comes with fedwcm[dev]")
-    done = subprocess.run(["shellcheck", str(path)], capture_output=True, text=True, check=False)
+    done = subprocess.run([program, str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
