@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.data.dataset import MAX_CHANNELS, Dataset, listed, model_shape
-from fedwcm.data.large_arrays import taken
+from fedwcm.data.large_arrays import in_colour, taken
 from fedwcm.data.parts import PARTS
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.schema import DatasetSchema, Encoding
@@ -214,7 +214,7 @@ def matched(where: str, x: NDArray[Any], schema: DatasetSchema | None) -> NDArra
     if schema is None:
         return x
     if x.ndim == 4 and x.shape[3] == 1 and schema.input_shape[:1] == (3,):
-        x = np.repeat(x, 3, axis=3)  # grey images among coloured ones, as in training
+        x = in_colour(x)  # grey images among coloured ones, as in training
     if model_shape(x) != schema.input_shape:
         raise ValueError(f"{where} have the shape {model_shape(x)}, those of the model {schema.input_shape}")
     if x.ndim == 4 and x.dtype.name != schema.dtype:

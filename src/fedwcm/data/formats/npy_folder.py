@@ -1,6 +1,5 @@
 """A folder of `.npy` files, whose samples stay on disk: they are mapped into memory, and read when needed."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ def read_npy_folder(path: Path, options: ReadOptions) -> Parts:
     """
     names = {file.stem: file for file in sorted(path.glob(f"*{SUFFIX}"))}
     arrays = {name: _read(file, name.startswith("x")) for name, file in names.items()}
-    return replace(array_parts(str(path), arrays, options), owned=False)
+    return array_parts(str(path), arrays, options)
 
 
 def _read(file: Path, mapped: bool) -> NDArray[Any]:
