@@ -1,6 +1,7 @@
 """Laws of FedAvg, FedCM, FedWCM and FedWCM-X."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -79,9 +80,18 @@ def test_fedwcm_on_balanced_classes_and_equal_sizes_is_fedcm() -> None:
     data = balanced((24,) * 5)
     assert len(set(data.federation.counts.sum(axis=0))) == 1
     assert (data.federation.counts.std(axis=0) > 1).all()
-    assert_same_run(FedWCM(), FedCM(), data, exactly=True)
-    assert_same_run(FedWCMX(), FedCM(), data, exactly=False)
+    assert_same_run(FedWCM(alpha_rule="discrepancy"), FedCM(), data, exactly=True)
+    assert_same_run(FedWCMX(alpha_rule="discrepancy"), FedCM(), data, exactly=False)
     assert not torch.allclose(run(FedWCM())[0][0].x, run(FedCM())[0][0].x, rtol=1e-4)
+
+
+def test_fedwcm_on_balanced_clients_of_equal_size_is_fedcm_and_otherwise_its_alpha_follows_them() -> None:
+    labels = np.arange(120) % 3
+    inputs = np.random.default_rng(2).normal(size=(120, 4))
+    data = divided(inputs, labels, np.split(np.arange(120), 5))
+    assert_same_run(FedWCM(), FedCM(), data, exactly=True)
+    apart = run(FedWCM(), balanced((24,) * 5))[0][0].method
+    assert float(apart["alpha"]) == pytest.approx(1.0 - 0.9 * math.exp(-float(apart["mean_deviation"])))
 
 
 def test_fedwcm_x_is_fedwcm_for_clients_of_equal_size() -> None:
@@ -348,7 +358,7 @@ def test_registered_names_are_the_files_and_building_blocks_have_none() -> None:
         METHODS["fedwmc"]
 
 
-def test_a_client_reports_its_score_and_never_its_counts() -> None:
+def test_a_client_reports_its_score_and_its_distance_and_never_its_counts() -> None:
     report: Report = Bench(FedWCM(), DATA, linear()).train().report
-    assert report.keys() == {"score"}
-    assert report["score"].shape == (len(BY_STEPS),)
+    assert report.keys() == {"score", "deviation"}
+    assert report["score"].shape == report["deviation"].shape == (len(BY_STEPS),)

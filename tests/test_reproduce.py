@@ -9,6 +9,7 @@ from fedwcm.config.recipes import RECIPE_SETS, expanded
 from fedwcm.reproduce.cells import Cell, Scope, expand
 from fedwcm.reproduce.command import listing, reproduce
 from fedwcm.reproduce.estimate import duration, seconds_here, seconds_on_gpu
+from fedwcm.reproduce.pages import command_line
 from fedwcm.reproduce.paper_numbers import PaperTable, rows_of_paper
 from fedwcm.reproduce.presets import chosen_methods, load_preset, preset_names
 from fedwcm.reproduce.store import ResultStore
@@ -84,11 +85,37 @@ def test_a_cell_whose_default_has_changed_is_run_again(tmp_path: Path, monkeypat
     run("figure8", tmp_path, scope)
     (cell,) = expand(load_preset("figure8"), scope)
     assert ResultStore(tmp_path / "results").find(cell) is not None
-    resolved = {**cell.resolved(), "method.temperature_scale": 7.0}
-    monkeypatch.setattr(Cell, "resolved", lambda self: resolved)
+    now = cell.resolved()
+    monkeypatch.setattr(Cell, "resolved", lambda self: {**now, "method.temperature_scale": 7.0})
     assert ResultStore(tmp_path / "results").find(cell) is None
-    monkeypatch.setattr(Cell, "resolved", lambda self: {**cell.settings, "method.an_option_of_tomorrow": 1})
+    monkeypatch.setattr(Cell, "resolved", lambda self: {**now, "method.an_option_of_tomorrow": 1})
     assert ResultStore(tmp_path / "results").find(cell) is not None
+
+
+def test_a_part_of_an_axis_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    preset, part = load_preset("table1"), Scope(datasets=["cifar10"], only={"imbalance": ["0.1"], "beta": ["0.6"]})
+    cells = expand(preset, part)
+    whole = {cell.fingerprint for cell in expand(preset, Scope(datasets=["cifar10"]))}
+    assert len(cells) == 7 * 3
+    assert {cell.fingerprint for cell in cells} < whole
+    assert command_line(preset, part).endswith("--only imbalance=0.1 --only beta=0.6")
+    for wrong, allowed in (("imbalance=7", "0.01"), ("noise=1", "imbalance"), ("imbalance", "AXIS=VALUE")):
+        assert main(["reproduce", "table1", "--only", wrong]) == 2
+        assert allowed in capsys.readouterr().err
+    assert main(["reproduce", "--list", "--only", "beta=0.1"]) == 2
+
+
+def test_a_run_is_found_by_what_it_was_not_by_how_it_was_asked_for(tmp_path: Path) -> None:
+    def cell(method: str, **settings: object) -> Cell:
+        options = {**(TINY.settings or {}), **{f"local.{key}": value for key, value in settings.items()}}
+        scope = Scope(**{**vars(TINY), "methods": [method], "settings": options})
+        return expand(load_preset("figure8"), scope)[0]
+
+    run("figure8", tmp_path, Scope(**{**vars(TINY), "methods": ["fedcm"]}))
+    store = ResultStore(tmp_path / "results")
+    assert store.find(cell("fedcm")) == store.find(cell("fedcm[alpha=0.1]")) is not None
+    assert store.find(cell("fedcm[alpha=0.2]")) is None
+    assert store.find(cell("fedcm", clip=None)) is None  # set then, unset now
 
 
 def test_the_fingerprint_is_of_what_changes_the_result() -> None:

@@ -45,7 +45,8 @@ BALANCING: list[dict[str, Any]] = [
     {"score": "absolute"},
     {"alpha_rule": "temperature"},
     {"alpha_rule": "temperature-clients", "temperature_scale": 1.0},
-    {"score": "local", "alpha_rule": "local"},
+    {"score": "local"},
+    {"alpha_rule": "discrepancy"},
     {"q": "inverse"},
     {"q": "off"},
     {"temperature_scale": 1.0},
@@ -157,7 +158,9 @@ def test_the_engine_agrees_with_balanced_classes_too(monkeypatch: pytest.MonkeyP
     counts = DATA.federation.counts.sum(axis=0)
     target = tuple(float(share) for share in counts / counts.sum())
     updates = factories.watch_updates(monkeypatch)
-    played = factories.play(engine("fedwcm", {"target": target}, stacked=True), len(COHORTS))
+    played = factories.play(
+        engine("fedwcm", {"target": target, "alpha_rule": "discrepancy"}, stacked=True), len(COHORTS)
+    )
     for (state, _), box in zip(played, reference("fedcm", {}), strict=True):
         assert_same_state(state, box)
     assert all(len(set(outcome.weights)) == 1 for _, outcome in updates)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedwcm.balance import adaptive_alpha, client_weights, discrepancy, temperature
+from fedwcm.balance import adaptive_alpha, client_weights, local_deviations, temperature
 from fedwcm.config.build import build
 from fedwcm.config.schema import from_settings
 from fedwcm.core.batch import Batch, Outputs
@@ -364,7 +364,8 @@ def test_mofedsam_takes_client_weights_and_adaptive_alpha_from_wcm() -> None:
     assert np.ptp(expected) > 0.01
     after, _ = simulated.step(start)
     mean = float(np.mean(scores))
-    alpha = adaptive_alpha(discrepancy(people.prior[None], None), mean, mean, method.alpha)
+    apart = float(np.mean(local_deviations(data.federation.counts)))
+    alpha = adaptive_alpha(apart, mean, mean, method.alpha)
     assert float(after.method["alpha"]) == pytest.approx(alpha)
     assert alpha > 0.2
 

@@ -24,7 +24,7 @@ ALPHA_CEILING = 1 - 1e-6  # the paper's half-open interval [0.1, 1)
 ALLOWED = {
     "method": ("fedavg", "fedcm", "fedwcm", "fedwcm-x"),
     "score": ("scarcity", "absolute", "local"),
-    "alpha_rule": ("discrepancy", "temperature", "temperature-clients", "local"),
+    "alpha_rule": ("local", "discrepancy", "temperature", "temperature-clients"),
     "q": ("ratio", "inverse", "off"),
     "momentum_norm": ("exact", "nominal"),
     "server_step": ("average", "literal"),
@@ -46,7 +46,7 @@ class Options:
     score: str = "scarcity"
     target: ArrayLike | None = None
     temperature_scale: float = 0.25
-    alpha_rule: str = "discrepancy"
+    alpha_rule: str = "local"
     q: str = "ratio"
     momentum_norm: str = "exact"
     server_step: str = "average"
@@ -136,9 +136,9 @@ def score_ratio(cohort: list[int], known: GlobalInformation, o: Options) -> floa
 
 def next_alpha(cohort: list[int], known: GlobalInformation, o: Options) -> float:
     """Eq. 5, with alpha0 for the printed 0.1."""
-    # Reading 6: the printed exponent T/K (K classes) falls as imbalance grows, against the text; D rises.
+    # Reading 6: the printed exponent T/K falls as imbalance grows, against the text; D rises. K may be the classes
+    # or, as in Eq. 1, the clients. The prose's deviation is each client's own, which is not 0 on balanced data.
     d = float(np.abs(known.gap).sum())
-    # K may be the classes or, as in Eq. 1, the clients; the prose's deviation is each client's own.
     exponent = {
         "discrepancy": d,
         "temperature": known.t / len(known.gap),

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from .algorithm_boxes import Gradient, Vector, run_reference
 from .softmax_regression import loss_gradient
@@ -41,9 +41,14 @@ def cifar10_classes(imbalance: float) -> list[int]:
     return [int(5000 * imbalance ** (c / 9)) for c in range(10)]
 
 
-def test_balanced_data_makes_fedwcm_equal_fedcm_exactly() -> None:
-    fedwcm = run(quadratic, BALANCED, COHORTS, method="fedwcm")
-    fedcm = run(quadratic, BALANCED, COHORTS, method="fedcm")
+@pytest.mark.parametrize(
+    ("counts", "options"),
+    [(BALANCED, {"alpha_rule": "discrepancy"}), (np.full_like(BALANCED, 4), {})],
+    ids=["balanced data", "balanced clients"],
+)
+def test_balance_makes_fedwcm_equal_fedcm_exactly(counts: NDArray[np.int64], options: dict[str, Any]) -> None:
+    fedwcm = run(quadratic, counts, COHORTS, method="fedwcm", **options)
+    fedcm = run(quadratic, counts, COHORTS, method="fedcm")
     for ours, theirs in zip(fedwcm, fedcm, strict=True):
         assert ours["alpha_next"] == 0.1
         np.testing.assert_array_equal(ours["weights"], theirs["weights"])
@@ -154,7 +159,7 @@ def test_q_multiplies_as_printed_divides_when_inverse_and_is_bounded() -> None:
     def raised(q: str, cohort: list[int]) -> float:
         return float(run(still, counts, [cohort], q=q)[0]["alpha_next"]) - 0.1
 
-    base = 0.9 * (1 - np.exp(-0.5))
+    base = 0.9 * (1 - np.exp(-(0.5 + 0.4 + 1.0 + 0.0) / 4))
     ratio = 0.25 / ((0.25 + 0.3 + 0.0 + 0.5) / 4)
     assert raised("off", [0]) == pytest.approx(base)
     assert raised("ratio", [0]) == pytest.approx(base * ratio)
@@ -182,7 +187,7 @@ def test_scarcity_prefers_the_tail_and_the_printed_score_the_head() -> None:
 
 def test_target_equal_to_the_global_distribution_is_the_balanced_case() -> None:
     target = LONG_TAILED.sum(0) / LONG_TAILED.sum()
-    done = run(still, LONG_TAILED, [[0, 3]], target=target)[0]
+    done = run(still, LONG_TAILED, [[0, 3]], target=target, alpha_rule="discrepancy")[0]
     np.testing.assert_array_equal(done["weights"], [0.5, 0.5])
     assert done["alpha_next"] == 0.1
 

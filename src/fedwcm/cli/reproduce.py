@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fedwcm.cli.common import SubParsers, chosen_settings, seeds_in
 from fedwcm.config.schema import split_list
+from fedwcm.core.checks import require
 
 if TYPE_CHECKING:
     from fedwcm.reproduce.cells import Scope
@@ -23,6 +24,9 @@ def add(commands: SubParsers) -> None:
     parser.add_argument("--dataset", default="", metavar="A,B", help="data sets, in place of those of the paper")
     parser.add_argument("--methods", default="", metavar="A,B[x=y],…", help="methods, in place of the paper's")
     parser.add_argument("--seeds", default="", metavar="0,1,2", help="seeds, in place of the usual ones")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="AXIS=A,B", help="these values of an axis of the table"
+    )
     parser.add_argument("--fraction", type=float, default=1.0, metavar="X", help="share of the rounds, in (0, 1]")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any option of the runs")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time")
@@ -46,9 +50,12 @@ def do(arguments: argparse.Namespace) -> int:
         datasets=split_list(arguments.dataset),
         methods=split_list(arguments.methods),
         seeds=seeds_in(arguments.seeds),
+        only=dict(_axis(text) for text in arguments.only),
         fraction=arguments.fraction,
         settings=chosen_settings(arguments),
     )
+    if arguments.list and arguments.only:
+        raise ValueError("--only is for one table or figure, which has the axis: it does not go with --list")
     if arguments.list:
         return _print_list(scope, arguments.results)
     if arguments.name is None:
@@ -73,6 +80,12 @@ def do(arguments: argparse.Namespace) -> int:
         if path is not None:
             print(path)
     return 0
+
+
+def _axis(text: str) -> tuple[str, list[str]]:
+    axis, _, values = text.partition("=")
+    require(bool(axis and split_list(values)), "--only", text, "AXIS=VALUE,…, such as imbalance=0.1,0.01")
+    return axis, split_list(values)
 
 
 def _print_list(scope: "Scope", results: str) -> int:

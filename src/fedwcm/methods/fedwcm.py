@@ -6,22 +6,22 @@ Learning in Long-Tailed Scenarios. ICPP 2025. Sources: the paper.
     s_k = Σ_c d_c n_kc / n_k                                Eq. 3: how much scarce data client k holds
     v   = α_r g + (1 − α_r) Δ_r                             each local step, x_k ← x_k − η_l v
     w_k = softmax_k(s_k / T),   T = temperature_scale / (C · D)        Eq. 4
-    α_{r+1} = α₀ + (1 − α₀)(1 − e^(−D)) q_r,   q_r = ŝ_round / ŝ       Eq. 5
+    α_{r+1} = α₀ + (1 − α₀)(1 − e^(−L)) q_r,   q_r = ŝ_round / ŝ       Eq. 5
     Δ_{r+1} = Σ_k w_k (x_r − x_k) / (η_l B_k)
     x_{r+1} = x_r + η_g Σ_k w_k (x_k − x_r)
 
-D is the distance of the class distribution p from the target p̂ (`run.target`, uniform by default). Every client
-computes its own score from the gathered distribution and reports only that number; the server never sees a
-client's counts. Scores, weights and q_r are computed over the clients that answered. On balanced data with clients
-of equal size, FedWCM is FedCM.
+D is the distance of the class distribution p from the target p̂ (`run.target`, uniform by default), L the mean
+over all clients of their own distance, ‖p̂ − p_k‖₁. Every client computes its score from the gathered distribution
+and its own distance, and reports only these two numbers; the server never sees a client's counts. Scores, weights
+and q_r are computed over the clients that answered. Where every client's data is balanced, and all have the same
+size, FedWCM is FedCM.
 
-Where the paper contradicts itself, the default follows the intent stated in the text, and the printed form is an
-option: d_c = max(p̂_c − p_c, 0) (`score="absolute"`: |p̂_c − p_c|, which favours head classes), exponent D
+Where the paper contradicts itself, the default follows the intent stated in the text or what measurement
+recommends, and the printed form is an option: d_c = max(p̂_c − p_c, 0) (`score="absolute"`: |p̂_c − p_c|, which
+favours head classes; `"local"`: the client's own distance, as in the prose), exponent L
 (`alpha_rule="temperature"`: T/C, under which more imbalance means more stale momentum; `"temperature-clients"`: T
-over the number of clients), q as printed (`q="inverse"`, `q="off"`). The prose scores a client by its *own*
-distance from the target, ‖p̂ − p_k‖₁, which does not vanish on balanced data: `score="local"`, and
-`alpha_rule="local"` for its mean over all clients as exponent, for which each client reports that one number. The
-server step and the normaliser are FedCM's options (`fedcm.py`).
+over the number of clients; `"discrepancy"`: D, which vanishes on balanced data however much the clients differ),
+q as printed (`q="inverse"`, `q="off"`). The server step and the normaliser are FedCM's options (`fedcm.py`).
 
 FedWCM-X is for clients of unequal size:
 
@@ -76,8 +76,9 @@ class WCM(ClientStatistics, FedCM):
         score: count only what is scarcer than the target (`scarcity`), or every deviation (`absolute`), or
             the distance of the client's own distribution from the target (`local`).
         temperature_scale: scale of the softmax temperature; a smaller one makes the weights less even.
-        alpha_rule: exponent of Eq. 5: the discrepancy D, T/K as printed with K the classes (`temperature`) or the
-            clients (`temperature-clients`), or the clients' mean distance from the target (`local`).
+        alpha_rule: exponent of Eq. 5: the clients' mean distance from the target (`local`), that of all data
+            (`discrepancy`), or T/K as printed with K the classes (`temperature`) or the clients
+            (`temperature-clients`).
         q: the ratio of Eq. 5 as printed (`ratio`), inverted (`inverse`), or 1 (`off`).
         weighting: use the client weights; `false` keeps the base method's (for an ablation).
         adaptive: adapt alpha; `false` keeps the base method's (for an ablation).
@@ -85,7 +86,7 @@ class WCM(ClientStatistics, FedCM):
 
     score: Literal["scarcity", "absolute", "local"] = "scarcity"
     temperature_scale: float = 0.25
-    alpha_rule: Literal["discrepancy", "temperature", "temperature-clients", "local"] = "discrepancy"
+    alpha_rule: Literal["local", "discrepancy", "temperature", "temperature-clients"] = "local"
     q: Literal["ratio", "inverse", "off"] = "ratio"
     weighting: bool = True
     adaptive: bool = True

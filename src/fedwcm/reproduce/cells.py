@@ -5,12 +5,12 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedwcm.config.components import Components
 from fedwcm.config.flags import settings_from
 from fedwcm.config.schema import INCIDENTAL, Settings, from_settings, method_settings, overlay, to_settings
-from fedwcm.core.checks import require
+from fedwcm.core.checks import require, unknown
 from fedwcm.reproduce.presets import Preset, chosen_methods, point_settings
 
 EVALUATIONS = 100
@@ -25,6 +25,7 @@ class Scope:
         datasets: in place of the preset's own.
         methods: in place of the preset's own, by the paper's names or as `--methods` of a comparison.
         seeds: in place of the preset's own.
+        only: of an axis of the preset's grid, these values, as the table shows them.
         fraction: share of the preset's rounds.
         settings: dotted options on top of the preset's.
     """
@@ -32,6 +33,7 @@ class Scope:
     datasets: Sequence[str] = ()
     methods: Sequence[str] = ()
     seeds: Sequence[int] = ()
+    only: Mapping[str, Sequence[str]] = field(default_factory=dict)
     fraction: float = 1.0
     settings: Mapping[str, object] | None = None
 
@@ -57,9 +59,8 @@ class Cell:
 
     @property
     def fingerprint(self) -> str:
-        """The same for the same options; whether a default has changed since is checked by the store."""
-        options = {key: value for key, value in sorted(self.settings.items()) if key not in INCIDENTAL}
-        return hashlib.sha256(json.dumps(options, default=list).encode()).hexdigest()[:16]
+        """The same for the same options, whether given or default."""
+        return hashlib.sha256(json.dumps(self.resolved(), default=list, sort_keys=True).encode()).hexdigest()[:16]
 
     def resolved(self) -> Settings:
         """All options that affect the result, with the present defaults of the components."""
@@ -76,14 +77,23 @@ def expand(preset: Preset, scope: Scope) -> list[Cell]:
         _cell(preset, scope, dataset, point, (title, spec), seed)
         for seed in seeds
         for dataset in scope.datasets or preset.datasets
-        for point in _points(preset)
+        for point in _points(preset, scope.only)
         for title, spec in methods.items()
     ]
 
 
-def _points(preset: Preset) -> Iterator[dict[str, object]]:
-    for values in itertools.product(*preset.grid.values()):
-        yield dict(zip(preset.grid, values, strict=True))
+def _points(preset: Preset, only: Mapping[str, Sequence[str]]) -> Iterator[dict[str, object]]:
+    grid = dict(preset.grid)
+    for axis, labels in only.items():
+        if axis not in grid:
+            raise unknown(f"axis of {preset.name}", axis, grid)
+        by_label = {point_settings(value)[0]: value for value in grid[axis]}
+        for label in labels:
+            if label not in by_label:
+                raise unknown(f"{axis} of {preset.name}", label, by_label)
+        grid[axis] = [by_label[label] for label in labels]
+    for values in itertools.product(*grid.values()):
+        yield dict(zip(grid, values, strict=True))
 
 
 def _cell(

@@ -47,7 +47,7 @@ def write_pages(preset: Preset, scope: Scope, found: Sequence[tuple[Cell, Path |
 
 def _stem(preset: Preset, scope: Scope) -> str:
     """The name of the files: the preset's, and what of its scope is not the paper's own."""
-    parts = [preset.name, *scope.datasets]
+    parts = [preset.name, *scope.datasets, *(f"{axis}-{'-'.join(labels)}" for axis, labels in scope.only.items())]
     if scope.fraction < 1:
         parts.append(f"{scope.fraction:g}")
     return "-".join(parts)
@@ -85,6 +85,7 @@ def command_line(preset: Preset, scope: Scope) -> str:
     words += [f"--dataset {','.join(scope.datasets)}"] if scope.datasets else []
     words += [f'--methods "{",".join(scope.methods)}"'] if scope.methods else []
     words += [f"--seeds {','.join(map(str, scope.seeds))}"] if scope.seeds else []
+    words += [f"--only {axis}={','.join(labels)}" for axis, labels in scope.only.items()]
     words += [f"--fraction {scope.fraction:g}"] if scope.fraction < 1 else []
     words += [f"--set {key}={value}" for key, value in (scope.settings or {}).items()]
     return " ".join(words)

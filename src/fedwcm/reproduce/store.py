@@ -1,4 +1,4 @@
-"""The results folder: one small archive per finished run, found again by the fingerprint of its options.
+"""The results folder: one small archive per finished run, found again by its options, given or default.
 
 An archive holds what `fedwcm report` reads of a run's folder: configuration, metrics, summary and split.
 """
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwcm.config.schema import Settings
+from fedwcm.config.schema import INCIDENTAL, Settings
 from fedwcm.reproduce.cells import Cell
 from fedwcm.runs.files import replacing
 from fedwcm.runs.folder import RunFolder
@@ -21,6 +21,9 @@ from fedwcm.runs.records import RoundRecord, Summary
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of every file in an archive, so that the same run gives the same bytes."""
+INDEXED = ("data.dataset", "data.imbalance", "method.name", "run.rounds", "run.seed")
+"""Options by which an archive is looked up; among those with the same values, all options are compared."""
+Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +39,15 @@ class ResultStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root / "cells"
-        self._paths = {path.stem.rpartition("-")[2]: path for path in sorted(self.root.rglob("*.zip"))}
+        self._held: dict[Key, dict[Path, Settings]] = {}
+        for path in sorted(self.root.rglob("*.zip")):
+            self._keep(path)
 
     def find(self, cell: Cell) -> Path | None:
-        """The archive of this run; None if there is none, or if a default that it relied on has changed since."""
-        path = self._paths.get(cell.fingerprint)
-        return path if path is not None and _current(_settings_in(path), cell.resolved()) else None
+        """The archive of a run with the same options, whichever of them were defaults then or are now."""
+        asked = cell.resolved()
+        alike = self._held.get(_key(asked), {})
+        return next((path for path, held in alike.items() if _same(held, asked)), None)
 
     def add(self, cell: Cell, folder: RunFolder) -> Path:
         """Store a finished run."""
@@ -51,8 +57,12 @@ class ResultStore:
         with replacing(path) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
             for file in files:
                 archive.writestr(zipfile.ZipInfo(file.name, EPOCH), file.read_bytes(), zipfile.ZIP_DEFLATED)
-        self._paths[cell.fingerprint] = path
+        self._keep(path)
         return path
+
+    def _keep(self, path: Path) -> None:
+        held = _settings_in(path)
+        self._held.setdefault(_key(held), {})[path] = held
 
 
 def read_run(path: Path) -> StoredRun:
@@ -76,12 +86,17 @@ def unpacked(paths: Iterable[Path]) -> Iterator[list[Path]]:
 def _settings_in(path: Path) -> Settings:
     with zipfile.ZipFile(path) as archive:
         sections = tomllib.loads(archive.read("config.toml").decode())
-    return {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}
+    options = {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}
+    return {key: value for key, value in options.items() if key not in INCIDENTAL}
 
 
-def _current(held: Settings, asked: Settings) -> bool:
+def _key(settings: Settings) -> Key:
+    return tuple(_text(settings.get(option)) for option in INDEXED)
+
+
+def _same(held: Settings, asked: Settings) -> bool:
     """Whether the run was what is asked for now: options it did not know of are new, with the old behaviour."""
-    return all(
+    return held.keys() <= asked.keys() and all(
         key not in held or value == "auto" or _text(held[key]) == _text(value) for key, value in asked.items()
     )
 
