@@ -5,12 +5,13 @@ n_kc samples of class c at client k (`counts`), p the global class distribution,
 unless given).
 
     D   = ‖p̂ − p‖₁                                  discrepancy: 0 when balanced, below 2 always
+    L   = mean_k ‖p̂ − p_k‖₁                          mean local deviation: p_k the client's own
     s_k = Σ_c d_c n_kc / Σ_c n_kc                    Eq. 3, with d_c = max(p̂_c − p_c, 0) ("scarcity")
                                                      or |p̂_c − p_c| ("absolute", the printed form)
-    s_k = ‖p̂ − p_k‖₁                                 or the prose of Section 5.1 ("local"): p_k the client's own
+    s_k = ‖p̂ − p_k‖₁                                 or the prose of Section 5.1 ("local")
     T   = scale / (C · D)                            infinite when balanced
     w_k = exp(s_k / T) / Σ_j exp(s_j / T)            Eq. 4; FedWCM-X multiplies by n_k and renormalises
-    α⁺  = α₀ + (1 − α₀)(1 − e^(−D)) · ŝ_round / ŝ    Eq. 5, kept in [α₀, 1 − ALPHA_MARGIN]
+    α⁺  = α₀ + (1 − α₀)(1 − e^(−L)) · ŝ_round / ŝ    Eq. 5, kept in [α₀, 1 − ALPHA_MARGIN]
     g   = (1 − α) · mean_k ⌈n_k/b⌉ / (n̄/b)           momentum gain under nominal normalisation
     a_c = τ (log p_c − log p̂_c)                      added to the logits in training, or subtracted afterwards
 """
@@ -112,21 +113,21 @@ def client_weights(scores: ArrayLike, temperature: float, samples: ArrayLike | N
     return result
 
 
-def adaptive_alpha(discrepancy: float, round_mean: float, overall_mean: float, base: float = 0.1) -> float:
+def adaptive_alpha(deviation: float, round_mean: float, overall_mean: float, base: float = 0.1) -> float:
     """Return the alpha of the next round (Eq. 5), in [base, 1 − ALPHA_MARGIN].
 
-    `round_mean` is the mean score of the clients that answered, `overall_mean` that of all clients. If no
-    client holds scarce data (balanced classes), the ratio is taken as 1.
+    `deviation` is the exponent, L or D. `round_mean` is the mean score of the clients that answered,
+    `overall_mean` that of all clients. If no client holds scarce data (balanced classes), the ratio is taken as 1.
     """
     for name, value in (("round_mean", round_mean), ("overall_mean", overall_mean)):
         if not (np.isfinite(value) and value >= 0):
             raise ValueError(f"{name} must be a non-negative number, not {value!r}")
-    if not discrepancy >= 0:
-        raise ValueError(f"discrepancy must be non-negative, not {discrepancy!r}")
+    if not deviation >= 0:
+        raise ValueError(f"deviation must be non-negative, not {deviation!r}")
     if not 0 <= base <= 1:
         raise ValueError(f"base must be in [0, 1], not {base!r}")
     ratio = min(round_mean / overall_mean, 1e300) if overall_mean > 0 else 1.0
-    alpha = base - (1.0 - base) * np.expm1(-discrepancy) * ratio
+    alpha = base - (1.0 - base) * np.expm1(-deviation) * ratio
     return float(np.clip(alpha, base, max(base, 1.0 - ALPHA_MARGIN)))
 
 
