@@ -17,7 +17,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 import fedwcm
-from fedwcm.balance import client_scores, client_weights, temperature
+from fedwcm.balance import client_scores, client_weights, local_deviations, temperature
 from fedwcm.core.layout import Layout
 from fedwcm.core.types import Clients, Cohort, Context, Floats, Population, State
 from fedwcm.data.longtail import class_counts
@@ -64,7 +64,14 @@ class Quadratics:
         self.mean = self.centres.mean(dim=0)
         totals = counts.sum(axis=0)
         self.population = Population(
-            len(counts), counts.shape[1], float(sizes.mean()), totals / totals.sum(), 1000, 1, BATCH
+            len(counts),
+            counts.shape[1],
+            float(sizes.mean()),
+            totals / totals.sum(),
+            1000,
+            1,
+            BATCH,
+            deviation=float(local_deviations(counts).mean()),
         )
         self.clients = Clients(
             np.arange(len(counts)), sizes.astype(np.int64), counts.astype(np.int64), np.full(len(counts), steps)

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedwcm.balance import local_deviations
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.mixins import TwoPhase
@@ -167,6 +168,7 @@ def make_trainer(
             momentum=chosen.momentum,
             nesterov=chosen.nesterov,
             target=None if target is None else np.asarray(target),
+            deviation=float(local_deviations(federation.counts, target).mean()),
         ),
         optimizer=chosen,
         seed=seed,

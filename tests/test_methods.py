@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedwcm.balance import local_deviations
 from fedwcm.config.options import make
 from fedwcm.core.method import Method
 from fedwcm.core.types import Cohort, Context, Report
@@ -90,8 +91,9 @@ def test_fedwcm_on_balanced_clients_of_equal_size_is_fedcm_and_otherwise_its_alp
     inputs = np.random.default_rng(2).normal(size=(120, 4))
     data = divided(inputs, labels, np.split(np.arange(120), 5))
     assert_same_run(FedWCM(), FedCM(), data, exactly=True)
-    apart = run(FedWCM(), balanced((24,) * 5))[0][0].method
-    assert float(apart["alpha"]) == pytest.approx(1.0 - 0.9 * math.exp(-float(apart["mean_deviation"])))
+    skewed = balanced((24,) * 5)
+    apart = float(local_deviations(skewed.federation.counts).mean())
+    assert float(run(FedWCM(), skewed)[0][0].method["alpha"]) == pytest.approx(1.0 - 0.9 * math.exp(-apart))
 
 
 def test_fedwcm_x_is_fedwcm_for_clients_of_equal_size() -> None:
@@ -358,7 +360,7 @@ def test_registered_names_are_the_files_and_building_blocks_have_none() -> None:
         METHODS["fedwmc"]
 
 
-def test_a_client_reports_its_score_and_its_distance_and_never_its_counts() -> None:
+def test_a_client_reports_its_score_and_never_its_counts() -> None:
     report: Report = Bench(FedWCM(), DATA, linear()).train().report
-    assert report.keys() == {"score", "deviation"}
-    assert report["score"].shape == report["deviation"].shape == (len(BY_STEPS),)
+    assert report.keys() == {"score"}
+    assert report["score"].shape == (len(BY_STEPS),)

@@ -154,26 +154,32 @@ def draw(found: Results) -> None:
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 
-    from fedwcm.reports.paper import COLOURS, STYLE
+    from fedwcm.reports.paper import STYLE
+    from fedwcm.reports.styles import LIGHT
 
     cells, arms = ordered(found, 0), grid.DRAWN
+    half = (len(cells) + 1) // 2
     with mpl.rc_context(STYLE):
-        figure, axes = plt.subplots(figsize=(8.2, 3.1), layout="constrained")
+        figure, rows = plt.subplots(2, figsize=(8.2, 5.4), layout="constrained", squeeze=True)
         width = 0.86 / len(arms)
-        for i, arm in enumerate(arms):
-            bars = [list(values(found, cell, arm, "few").values()) for cell in cells]
-            heights = [float(np.mean(bar)) if bar else 0.0 for bar in bars]
-            spread = [float(np.std(bar, ddof=1)) if len(bar) > 1 else 0.0 for bar in bars]
-            places = np.arange(len(cells)) + (i - (len(arms) - 1) / 2) * width
-            colour = COLOURS[1] if arm == grid.RECIPE else mpl.colormaps["Blues"](0.25 + 0.6 * i / len(arms))
-            axes.bar(places, heights, width, yerr=spread, label=arm, color=colour, error_kw={"lw": 0.7})
-        labels = [
-            f"{cell.split()[0]}\n1/{round(1 / float(cell.split()[1]))}, β {cell.split()[2]}" for cell in cells
-        ]
-        axes.set_xticks(range(len(cells)), labels)
-        axes.set_ylabel("accuracy on rare classes")
-        axes.legend(ncols=5, loc="upper center", bbox_to_anchor=(0.5, 1.22))
+        for axes, row in zip(rows, (cells[:half], cells[half:]), strict=True):
+            for i, arm in enumerate(arms):
+                bars = [list(values(found, cell, arm, "few").values()) for cell in row]
+                heights = [float(np.mean(bar)) if bar else 0.0 for bar in bars]
+                spread = [float(np.std(bar, ddof=1)) if len(bar) > 1 else 0.0 for bar in bars]
+                places = np.arange(len(row)) + (i - (len(arms) - 1) / 2) * width
+                colour = LIGHT[1] if arm == grid.RECIPE else mpl.colormaps["Blues"](0.25 + 0.6 * i / len(arms))
+                axes.bar(places, heights, width, yerr=spread, label=arm, color=colour, error_kw={"lw": 0.7})
+            axes.set_xticks(range(len(row)), map(label, row))
+            axes.set_ylabel("accuracy on rare classes")
+        rows[0].legend(ncols=5, loc="upper center", bbox_to_anchor=(0.5, 1.25))
         figure.savefig(FIGURE, metadata={"Date": None})
+
+
+def label(cell: str) -> str:
+    """Return the name of a cell in two lines."""
+    name, tail, beta = cell.split()
+    return f"{name}\n1/{round(1 / float(tail))}, β {beta}"
 
 
 TABLES: dict[str, Callable[[dict[str, Results]], str]] = {

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedwcm.balance import local_deviations
 from fedwcm.config.options import make, plain
 from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.loss import Loss, LossGradient
@@ -205,6 +206,7 @@ def _engine(
         rounds=20,
         epochs=2,
         batch_size=8,
+        deviation=float(local_deviations(federation.counts).mean()),
     )
     trainer = ClientTrainer(
         method=method,

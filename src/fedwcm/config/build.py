@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedwcm.config.class_totals import claimed_counts, class_totals
+from fedwcm.config.class_totals import claimed_counts, gather
 from fedwcm.config.components import Components
 from fedwcm.config.data_options import DataOptions
 from fedwcm.config.device import choose_kernels, chosen_device, chosen_precision
@@ -225,8 +225,9 @@ def assemble(
     few = _few_samples(federation)
     smallest = smallest_batch(config.local.drop_last, config.local.batch_size, network, few)
     claimed = claimed_counts(config, federation)
-    samples, (totals, encryption) = federation.samples, class_totals(claimed, config.privacy)
-    population = population_of(config, totals, len(samples), float(samples.mean()), smallest)
+    samples, gathered = federation.samples, gather(claimed, config.run.target_shares, config.privacy)
+    mean = float(samples.mean())
+    population = population_of(config, gathered.totals, gathered.deviation, len(samples), mean, smallest)
     require_trainable(federation.samples, population, network, few)
     choice = choose(config.run.backend, config.run.workers, network, largest_cohort(config, population), few)
     noisy = None if config.privacy.epsilon is None else dict(enumerate(claimed))
@@ -255,7 +256,7 @@ def assemble(
         ),
         client_names=source.client_names,
         test_clients=None if source.dataset is None else source.dataset.test_clients,
-        encryption=encryption,
+        encryption=gathered.encryption,
     )
 
 

@@ -1,10 +1,13 @@
 """The class distribution as a simulated federation gathers it: with noise, under encryption, or plainly."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from fedwcm.config.schema import Config
+from fedwcm.core.gathering import addends, read_sum
 from fedwcm.core.rng import Purpose, generator
-from fedwcm.core.types import Ints
+from fedwcm.core.types import Floats, Ints
 from fedwcm.engine.federation import Federation
 from fedwcm.privacy import sum_counts
 from fedwcm.privacy.noise import claimed_counts as noisy_claim
@@ -20,15 +23,25 @@ def claimed_counts(config: Config, federation: Federation) -> Ints:
     return np.stack([noisy_claim(row, epsilon, rng) for row, rng in zip(federation.counts, rngs, strict=True)])
 
 
-def class_totals(counts: Ints, privacy: PrivacyOptions) -> tuple[Ints, dict[str, float] | None]:
-    """Return the samples per class over all clients, and what it cost to sum them under homomorphic encryption.
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """The samples per class over all clients, their mean distance from the target, and the cost of encryption.
 
     The cost is None for a plain sum; else the number of clients, the bytes from and to them, and the seconds.
     """
+
+    totals: Ints
+    deviation: float
+    encryption: dict[str, float] | None
+
+
+def gather(counts: Ints, target: Floats | None, privacy: PrivacyOptions) -> Gathered:
+    """Sum what clients with these counts add up before round 1, plainly or under homomorphic encryption."""
+    rows = addends(counts, target)
     if privacy.mode == "none":
-        totals: Ints = counts.sum(axis=0)
-        return totals, None
+        return Gathered(*read_sum(rows.sum(axis=0), len(rows)), None)
     holders, least = privacy.key_holders, privacy.min_contributors
-    found = sum_counts(counts, key_holders=holders, min_contributors=least)
+    found = sum_counts(rows, key_holders=holders, min_contributors=least)
+    clients = len(found.contributors)
     cost = {"bytes_up": found.bytes_up, "bytes_down": found.bytes_down, "seconds": found.seconds}
-    return found.totals, {"clients": len(found.contributors), **cost}
+    return Gathered(*read_sum(found.totals, clients), {"clients": clients, **cost})

@@ -5,7 +5,7 @@ from fedwcm.core.types import Ints, Population
 
 
 def population_of(
-    config: Config, totals: Ints, clients: int, mean_samples: float, smallest_batch: int = 1
+    config: Config, totals: Ints, deviation: float, clients: int, mean_samples: float, smallest_batch: int = 1
 ) -> Population:
     """Return what server and clients know about the federation before the first round."""
     return Population(
@@ -21,6 +21,7 @@ def population_of(
         nesterov=config.local.nesterov,
         smallest_batch=smallest_batch,
         target=config.run.target_shares,
+        deviation=deviation,
     )
 
 

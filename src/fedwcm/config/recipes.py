@@ -15,7 +15,7 @@ class Recipe:
     settings: dict[str, object]
 
 
-def _long_tail(method: str, title: str) -> Recipe:
+def _long_tail(method: str, title: str, **options: object) -> Recipe:
     """Return the recipe for rare classes around a method: docs/results/recipe.md says what each part earns."""
     return Recipe(
         f"{title} for rare classes: the gathered distribution in the loss, on normalised logits; class-balanced "
@@ -28,12 +28,13 @@ def _long_tail(method: str, title: str) -> Recipe:
             "loss.scale": 10.0,
             "sampler.name": "balanced",
             "server.ema": 0.9,
+            **{f"method.{key}": value for key, value in options.items()},
         },
     )
 
 
 RECIPES: dict[str, Recipe] = {
-    "fedwcm+": _long_tail("fedwcm", "FedWCM"),
+    "fedwcm+": _long_tail("fedwcm", "FedWCM, its weights with FedCM's constant alpha,", adaptive=False),
     "fedcm+": _long_tail("fedcm", "FedCM"),
     "fedavg+": _long_tail("fedavg", "FedAvg"),
     "feddyn+": _long_tail("feddyn", "FedDyn"),

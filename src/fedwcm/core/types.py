@@ -65,7 +65,8 @@ Floats = NDArray[np.float64]
 class Population:
     """What server and clients know about the federation: sizes, and the gathered class distribution.
 
-    `target` is the class distribution that the model will meet; None is the uniform one.
+    `target` is the class distribution that the model will meet; None is the uniform one. `deviation` is the mean
+    over the clients of ‖p̂ − p_k‖₁, the distance of their own class distribution from it.
     """
 
     clients: int
@@ -82,6 +83,7 @@ class Population:
     smallest_batch: int = 1
     """Samples below which the last batch of a pass is left out, unless it is the only one."""
     target: Floats | None = None
+    deviation: float = 0.0
 
     def __post_init__(self) -> None:
         if self.target is not None:

@@ -10,6 +10,7 @@ from flwr.clientapp import ClientApp
 from fedwcm import __version__
 from fedwcm.config.components import Components
 from fedwcm.config.device import chosen_precision
+from fedwcm.core.gathering import addends
 from fedwcm.core.types import Ints, Population
 from fedwcm.engine.client import ClientTrainer, Task
 from fedwcm.engine.evaluate import evaluate
@@ -152,10 +153,11 @@ class Client:
         return RecordDict({"counts": MetricRecord({"counts": self.claimed_counts.tolist()})})
 
     def encrypted_counts(self, content: RecordDict) -> RecordDict:
-        """Answer a message of the protocol that sums counts under encryption."""
+        """Answer a message of the protocol that sums counts, and distances from the target, under encryption."""
         least = self.config.privacy.min_contributors
         request = from_bytes_record(content)
-        reply = encrypted_reply(request, self.id, self.claimed_counts, least, self._context)
+        (numbers,) = addends(self.claimed_counts[None], self.config.run.target_shares)
+        reply = encrypted_reply(request, self.id, numbers, least, self._context)
         return to_bytes_record(reply)
 
     def statistics(self, content: RecordDict) -> RecordDict:

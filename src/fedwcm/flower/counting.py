@@ -1,4 +1,4 @@
-"""Sum the class counts of all clients, in plain text or under encryption."""
+"""Sum what all clients add up before round 1 (`core/gathering.py`), in plain text or under encryption."""
 
 import logging
 import math
@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from flwr.app import RecordDict
 
-from fedwcm.core.types import Ints
+from fedwcm.config.schema import Config
+from fedwcm.core.gathering import addends
+from fedwcm.core.types import Floats, Ints
 from fedwcm.flower.checks import UnusableError, items, shown, whole
 from fedwcm.flower.client_directory import ClientDirectory
 from fedwcm.flower.records import to_bytes_record
@@ -23,21 +25,23 @@ MOST_NOISE = 40.0
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """The class totals, the clients that are in them, and the others with the reason."""
+    """The sum, the clients that are in it, and the others with the reason."""
 
     clients: list[int]
-    totals: Ints
+    total: Ints
     left_out: dict[int, str]
 
 
-def count_classes(directory: ClientDirectory, classes: int, privacy: PrivacyOptions) -> Counted:
+def count_classes(directory: ClientDirectory, classes: int, config: Config) -> Counted:
     """Sum the counts of all known clients in the way that the run asks for."""
-    if privacy.mode == "he":
-        return _encrypted_counting(directory, classes, privacy)
-    return _plain_counting(directory, classes, privacy.epsilon)
+    if config.privacy.mode == "he":
+        return _encrypted_counting(directory, classes, config.privacy)
+    return _plain_counting(directory, classes, config.privacy.epsilon, config.run.target_shares)
 
 
-def _plain_counting(directory: ClientDirectory, classes: int, epsilon: float | None) -> Counted:
+def _plain_counting(
+    directory: ClientDirectory, classes: int, epsilon: float | None, target: Floats | None
+) -> Counted:
     """Every client sends its counts to the server, which adds them and discards them."""
     rows: dict[int, Ints] = {}
 
@@ -45,8 +49,8 @@ def _plain_counting(directory: ClientDirectory, classes: int, epsilon: float | N
         rows[client] = _counts(content, classes, int(directory.samples[client]), epsilon)
 
     faults = directory.ask("query.counts", dict.fromkeys(directory.known, RecordDict()), receive)
-    totals: Ints = np.array(list(rows.values()), dtype=np.int64).reshape(-1, classes).sum(axis=0)
-    return Counted(sorted(rows), totals, {fault.client: fault.reason for fault in faults})
+    total = sum((addends(row[None], target)[0] for row in rows.values()), np.zeros(classes + 1, dtype=np.int64))
+    return Counted(sorted(rows), total, {fault.client: fault.reason for fault in faults})
 
 
 def _counts(content: RecordDict, classes: int, samples: int, epsilon: float | None) -> Ints:
@@ -81,7 +85,7 @@ def _encrypted_counting(directory: ClientDirectory, classes: int, privacy: Priva
 
     names = tuple(map(str, directory.known))
     holders, least = privacy.key_holders, privacy.min_contributors
-    result = Server(names, classes, key_holders=holders, min_contributors=least).run(transport)
+    result = Server(names, classes + 1, key_holders=holders, min_contributors=least).run(transport)
     for refused in result.refused:
         LOG.warning("query.encrypted: a reply of client %s is not used: %s", refused.sender, refused.reason)
         reasons[refused.sender] = refused.reason

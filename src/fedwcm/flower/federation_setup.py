@@ -13,6 +13,7 @@ from flwr.app import RecordDict
 
 from fedwcm.config.population import population_of
 from fedwcm.config.schema import Config
+from fedwcm.core.gathering import read_sum
 from fedwcm.core.method import Method
 from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Ints, Population, Report
@@ -34,6 +35,8 @@ class FederationSetup:
     clients: int
     mean_samples: float
     totals: Ints
+    deviation: float
+    """The mean distance of the clients' class distributions from the target."""
     statistics: Report
     first_samples: dict[int, int]
     """The number of samples that each client told first."""
@@ -42,7 +45,7 @@ class FederationSetup:
 
     def population(self, config: Config) -> Population:
         """The public facts about the federation."""
-        return population_of(config, self.totals, self.clients, self.mean_samples)
+        return population_of(config, self.totals, self.deviation, self.clients, self.mean_samples)
 
     def write(self, folder: Path) -> None:
         """Write `federation.json` into a run's folder."""
@@ -65,13 +68,14 @@ def collect_setup(directory: ClientDirectory, options: AppOptions, method: Metho
     """Ask all connected clients; those that do not answer are left out."""
     assert directory.info is not None, "clients are asked after they have sent their info"
     needed = options.federation.min_clients
-    counted = count_classes(directory, directory.info.classes, options.config.privacy)
+    counted = count_classes(directory, directory.info.classes, options.config)
     clients = counted.clients
     _require_enough(len(clients), needed, "counted their samples")
     mean = float(directory.samples[clients].mean())
     told = {client: directory.first_samples[client] for client in directory.known}
     series, everybody = uuid.uuid4().hex[:16], len(directory.samples)
-    setup = FederationSetup(series, everybody, mean, counted.totals, {}, told, counted.left_out)
+    totals, deviation = read_sum(counted.total, len(clients))
+    setup = FederationSetup(series, everybody, mean, totals, deviation, {}, told, counted.left_out)
     if not isinstance(method, ClientStatistics):
         return setup
     statistics = _statistics(directory, clients, method, setup.population(options.config))

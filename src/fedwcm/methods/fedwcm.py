@@ -11,10 +11,10 @@ Learning in Long-Tailed Scenarios. ICPP 2025. Sources: the paper.
     x_{r+1} = x_r + η_g Σ_k w_k (x_k − x_r)
 
 D is the distance of the class distribution p from the target p̂ (`run.target`, uniform by default), L the mean
-over all clients of their own distance, ‖p̂ − p_k‖₁. Every client computes its score from the gathered distribution
-and its own distance, and reports only these two numbers; the server never sees a client's counts. Scores, weights
-and q_r are computed over the clients that answered. Where every client's data is balanced, and all have the same
-size, FedWCM is FedCM.
+over all clients of their own distance, ‖p̂ − p_k‖₁; p and L are gathered before round 1, as sums over all clients
+(`core/gathering.py`). Every client then computes its own score and reports only that number; the server needs no
+client's counts. Scores, weights and q_r are computed over the clients that answered. Where every client's data is
+balanced, and all have the same size, FedWCM is FedCM.
 
 Where the paper contradicts itself, the default follows the intent stated in the text or what measurement
 recommends, and the printed form is an option: d_c = max(p̂_c − p_c, 0) (`score="absolute"`: |p̂_c − p_c|, which
@@ -47,7 +47,6 @@ from fedwcm.balance import (
     client_scores,
     client_weights,
     discrepancy,
-    local_deviations,
     temperature,
 )
 from fedwcm.core.checks import require
@@ -96,22 +95,17 @@ class WCM(ClientStatistics, FedCM):
         require(self.temperature_scale > 0, "temperature_scale", self.temperature_scale, "positive")
 
     def client_statistics(self, counts: Ints, population: Population) -> Report:
-        """Return s_k (Eq. 3), and the client's own deviation if alpha follows from it."""
-        report = {"score": client_scores(counts, population.target, self.score, prior=population.prior)}
-        if self.alpha_rule == "local":
-            report["deviation"] = local_deviations(counts, population.target)
-        return report
+        """Return s_k (Eq. 3)."""
+        return {"score": client_scores(counts, population.target, self.score, prior=population.prior)}
 
     def statistics_range(self, population: Population) -> Mapping[str, tuple[float, float]]:
-        """Return the bounds of a client's numbers; a client's own distance from the target may also be 0."""
-        local = {"score": self.score == "local", "deviation": True}
+        """Return the bounds of a score; a client's own distance from the target may also be 0."""
         bounds = super().statistics_range(population)
-        return {key: (0.0 if local[key] else least, most) for key, (least, most) in bounds.items()}
+        return {"score": (0.0, bounds["score"][1])} if self.score == "local" else bounds
 
     def with_statistics(self, s: State, statistics: Report) -> State:
-        """Return the state with ŝ, the mean score of all clients, and the mean of what else they reported."""
-        means = {f"mean_{key}": torch.tensor(np.mean(values)) for key, values in statistics.items()}
-        return {**s, **means}
+        """Return the state with ŝ, the mean score of all clients."""
+        return {**s, "mean_score": torch.tensor(np.mean(statistics["score"]))}
 
     def weights(self, s: State, cohort: Cohort) -> Floats:
         """Return w_k (Eq. 4)."""
@@ -128,18 +122,18 @@ class WCM(ClientStatistics, FedCM):
             this_round, overall = 1.0, 1.0
         elif self.q == "inverse":
             this_round, overall = overall, this_round
-        return adaptive_alpha(self._exponent(s, cohort.population), this_round, overall, self.alpha)
+        return adaptive_alpha(self._exponent(cohort.population), this_round, overall, self.alpha)
 
     def _temperature(self, population: Population) -> float:
         return temperature(population.prior[None], population.target, self.temperature_scale)
 
-    def _exponent(self, s: State, population: Population) -> float:
+    def _exponent(self, population: Population) -> float:
         if self.alpha_rule == "temperature":
             return self._temperature(population) / population.classes
         if self.alpha_rule == "temperature-clients":
             return self._temperature(population) / population.clients
         if self.alpha_rule == "local":
-            return float(s["mean_deviation"])
+            return population.deviation
         return discrepancy(population.prior[None], population.target)
 
 
