@@ -13,6 +13,9 @@ from fedwcm.privacy import sum_counts
 from fedwcm.privacy.noise import claimed_counts as noisy_claim
 from fedwcm.privacy.options import PrivacyOptions
 
+BLOCK = 1 << 16
+"""Clients whose distances are computed at a time, so that a million of them need little memory."""
+
 
 def claimed_counts(config: Config, federation: Federation) -> Ints:
     """Return the class counts that the clients claim to have: their own, or with noise."""
@@ -37,11 +40,12 @@ class Gathered:
 
 def gather(counts: Ints, target: Floats | None, privacy: PrivacyOptions) -> Gathered:
     """Sum what clients with these counts add up before round 1, plainly or under homomorphic encryption."""
-    rows = addends(counts, target)
     if privacy.mode == "none":
-        return Gathered(*read_sum(rows.sum(axis=0), len(rows)), None)
+        blocks = (counts[start : start + BLOCK] for start in range(0, len(counts), BLOCK))
+        total = sum((addends(block, target).sum(axis=0) for block in blocks), np.zeros((), dtype=np.int64))
+        return Gathered(*read_sum(total, len(counts)), None)
     holders, least = privacy.key_holders, privacy.min_contributors
-    found = sum_counts(rows, key_holders=holders, min_contributors=least)
+    found = sum_counts(addends(counts, target), key_holders=holders, min_contributors=least)
     clients = len(found.contributors)
     cost = {"bytes_up": found.bytes_up, "bytes_down": found.bytes_down, "seconds": found.seconds}
     return Gathered(*read_sum(found.totals, clients), {"clients": clients, **cost})
