@@ -171,7 +171,7 @@ def draw(found: Results) -> None:
                 colour = LIGHT[1] if arm == grid.RECIPE else mpl.colormaps["Blues"](0.25 + 0.6 * i / len(arms))
                 axes.bar(places, heights, width, yerr=spread, label=arm, color=colour, error_kw={"lw": 0.7})
             axes.set_xticks(range(len(row)), map(label, row))
-            axes.set_ylabel("accuracy on rare classes")
+            axes.set(ylabel="accuracy on rare classes", ylim=(0, None))
         rows[0].legend(ncols=5, loc="upper center", bbox_to_anchor=(0.5, 1.25))
         figure.savefig(FIGURE, metadata={"Date": None})
 
