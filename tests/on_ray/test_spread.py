@@ -245,7 +245,7 @@ def test_a_search_that_is_stopped_gives_its_trials_back(
     pytest.importorskip("optuna", reason="needs fedwcm[tune]")
     from fedwcm.tuning import on_cluster
 
-    go_on = on_cluster._Search.go_on
+    go_on = on_cluster._Trials.go_on
 
     def interrupted(self: Any) -> bool:
         if len(self._going) == 2:
@@ -254,9 +254,9 @@ def test_a_search_that_is_stopped_gives_its_trials_back(
 
     common: dict[str, Any] = {"dataset": data(), "clients": 6, "rounds": 2, "epochs": 1, "trials": 3}
     common |= {"backend": "ray", "settings": {"run.spread": "runs"}}
-    monkeypatch.setattr(on_cluster._Search, "go_on", interrupted)
+    monkeypatch.setattr(on_cluster._Trials, "go_on", interrupted)
     with pytest.raises(KeyboardInterrupt):
         fedwcm.tune(["fedavg"], {"lr": [0.01, 0.1, 0.3]}, tmp_path / "away", **common)
-    monkeypatch.setattr(on_cluster._Search, "go_on", go_on)
+    monkeypatch.setattr(on_cluster._Trials, "go_on", go_on)
     found = fedwcm.tune(["fedavg"], {"lr": [0.01, 0.1, 0.3]}, tmp_path / "away", **common)
     assert len(found.trials["fedavg"]) == 3

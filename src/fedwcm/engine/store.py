@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedwcm.core.temporary_pages import no_room
 from fedwcm.core.types import Ints, State
 
 IN_MEMORY = 2**30
@@ -142,11 +143,7 @@ class _Column:
         try:
             allocate(self._file.fileno(), 0, rows * self.row_bytes)
         except OSError as error:
-            raise OSError(
-                error.errno,
-                f"no room for the clients' state in {tempfile.gettempdir()} ({error.strerror}): "
-                f"{rows * self.row_bytes:,} bytes are needed; free some, or set TMPDIR to a larger disk",
-            ) from None
+            raise no_room(error, rows * self.row_bytes, "the clients' state") from None
 
 
 def _shared_rows(clients: int) -> Rows:

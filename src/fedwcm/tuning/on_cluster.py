@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import ray
@@ -13,44 +13,30 @@ from fedwcm.api.execution import REFRESH
 from fedwcm.api.request import Request
 from fedwcm.api.runs_on_cluster import ATTEMPTS, alone, with_data, worker_count
 from fedwcm.engine.backends.errors import WorkerError
-from fedwcm.tuning.study import MethodStudy
-from fedwcm.tuning.trial import Outcome, Plan, line, play, pruned
+from fedwcm.tuning.trial import Outcome, Plan, Search, line, play, pruned
 
 Key = tuple[str, int]
 """A method and the number of its trial."""
 
 
-def search_on_cluster(
-    plans: Sequence[Plan],
-    studies: Mapping[str, MethodStudy],
-    seeds: Sequence[int],
-    trials: int,
-    say: Callable[[str], object],
-) -> None:
+def search_on_cluster(search: Search) -> None:
     """Try so many settings of every method. Trials that are stopped or lost are given back to their study."""
-    search = _Search(plans, studies, seeds, trials, say)
+    trials = _Trials(search)
     try:
-        while search.go_on():
+        while trials.go_on():
             pass
     finally:
-        search.close()
+        trials.close()
 
 
-class _Search:
+class _Trials:
     """The trials that are going on."""
 
-    def __init__(
-        self,
-        plans: Sequence[Plan],
-        studies: Mapping[str, MethodStudy],
-        seeds: Sequence[int],
-        trials: int,
-        say: Callable[[str], object],
-    ) -> None:
-        self._plans, self._studies, self._seeds, self._trials, self._say = plans, studies, seeds, trials, say
-        self._options = plans[0].request.config.run
+    def __init__(self, search: Search) -> None:
+        first = search.plans[0].request
+        self._search, self._options = search, first.config.run
         self._calls = ClusterCalls(self._options.worker_gpus)
-        self._data: Any = ray.put(plans[0].request.objects.dataset)  # once for all trials
+        self._data: Any = ray.put(first.objects.dataset)  # once for all trials
         self._going: dict[Key, tuple[Plan, Trial]] = {}
         self._pruned: set[Key] = set()
         self._losses: Counter[str] = Counter()
@@ -71,15 +57,15 @@ class _Search:
         """Stop what is going on, and leave it to whoever goes on with the search."""
         self._calls.close()
         for plan, trial in self._going.values():
-            self._studies[plan.name].give_back(trial)
+            self._search.studies[plan.name].give_back(trial)
 
     def _start_next(self) -> bool:
-        for plan in self._plans:
-            trial = self._studies[plan.name].next_trial(self._trials)
+        for plan in self._search.plans:
+            trial = self._search.studies[plan.name].next_trial(self._search.trials)
             if trial is not None:
                 key = plan.name, trial.number
                 self._going[key] = plan, trial
-                requests = [with_data(alone(own), None) for own in plan.requests(trial.params, self._seeds)]
+                requests = [with_data(alone(own), None) for own in plan.requests(trial.params, self._search.seeds)]
                 self._calls.start(key, _play_there, requests, self._data)
                 return True
         return False
@@ -96,7 +82,7 @@ class _Search:
 
     def _end(self, call: Ended) -> None:
         plan, trial = self._going[call.key]
-        study = self._studies[plan.name]
+        study = self._search.studies[plan.name]
         if isinstance(call.result, str):
             raise ValueError(call.result)
         if call.lost:
@@ -110,7 +96,7 @@ class _Search:
         else:
             said = pruned(study, trial)
         del self._going[call.key]
-        self._say(line(plan, trial, said))
+        self._search.say(line(plan, trial, said))
 
 
 def _play_there(tell: Tell, requests: Sequence[Request], dataset: object) -> Outcome | str:

@@ -1,6 +1,6 @@
 """A trial: one setting of a method, run with every seed, and what its study is told of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -32,6 +32,20 @@ class Plan:
     def requests(self, params: Settings, seeds: Sequence[int]) -> list[Request]:
         """The runs of a trial."""
         return [replace(self.request, settings=self.settings(params, seed)) for seed in seeds]
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """What is to be tried of every method: with these seeds, until each has so many trials.
+
+    `say` is told how each trial ended.
+    """
+
+    plans: Sequence[Plan]
+    studies: Mapping[str, MethodStudy]
+    seeds: Sequence[int]
+    trials: int
+    say: Callable[[str], object]
 
 
 @dataclass(frozen=True)

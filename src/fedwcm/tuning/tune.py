@@ -1,6 +1,6 @@
 """The search of `fedwcm tune`: the best options of each method by validation accuracy, all with one budget."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from fedwcm.tuning.report import write_report
 from fedwcm.tuning.result import Tuning
 from fedwcm.tuning.space import Space, of_method
 from fedwcm.tuning.study import MethodStudy
-from fedwcm.tuning.trial import Plan, line, play, pruned
+from fedwcm.tuning.trial import Plan, Search, line, play, pruned
 
 VAL_FRACTION = 0.1
 """Share of the training data held out to choose by, if nothing else is said."""
@@ -58,44 +58,31 @@ def search_options(
         warmup = int(WARMUP * plan.request.config.run.rounds)
         studies[plan.name] = MethodStudy(out, plan.name, plan.space, asked_text(plan, space, seeds), warmup)
     write_toml(from_settings(common.settings), out / "config.toml")
-    _search(plans, studies, seeds, trials, round_size, say)
+    _search(Search(plans, studies, seeds, trials, say), round_size)
     found = Tuning(out, seeds, {name: study.trials for name, study in studies.items()})
     write_report(out, found.trials, seeds)
     return found
 
 
-def _search(
-    plans: Sequence[Plan],
-    studies: Mapping[str, MethodStudy],
-    seeds: Sequence[int],
-    trials: int,
-    round_size: int,
-    say: Callable[[str], object],
-) -> None:
+def _search(search: Search, round_size: int) -> None:
     """Try settings until the budget is used: here one after the other, or on a cluster."""
-    options = plans[0].request.config.run
+    options = search.plans[0].request.config.run
     if options.backend != "ray":
-        return _search_here(plans, studies, seeds, trials, say)
+        return _search_here(search)
     from fedwcm.api.runs_on_cluster import spreads_runs
     from fedwcm.engine.backends.on_ray.cluster import Cluster
     from fedwcm.tuning.on_cluster import search_on_cluster
 
     with Cluster(options.ray_address, options.workers):
-        whole = spreads_runs(options, trials * len(plans), round_size)
-        return (search_on_cluster if whole else _search_here)(plans, studies, seeds, trials, say)
+        whole = spreads_runs(options, search.trials * len(search.plans), round_size)
+        return (search_on_cluster if whole else _search_here)(search)
 
 
-def _search_here(
-    plans: Sequence[Plan],
-    studies: Mapping[str, MethodStudy],
-    seeds: Sequence[int],
-    trials: int,
-    say: Callable[[str], object],
-) -> None:
-    for plan in plans:
-        study = studies[plan.name]
-        while (trial := study.next_trial(trials)) is not None:
-            say(line(plan, trial, _played(plan, study, trial, seeds)))
+def _search_here(search: Search) -> None:
+    for plan in search.plans:
+        study = search.studies[plan.name]
+        while (trial := study.next_trial(search.trials)) is not None:
+            search.say(line(plan, trial, _played(plan, study, trial, search.seeds)))
 
 
 def asked_text(plan: Plan, space: Space, seeds: Sequence[int]) -> str:
