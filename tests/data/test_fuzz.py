@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.fuzz import READERS
+from tests.data.fuzz_specimens import READERS
 
 ROOT = Path(__file__).parents[2]
 
