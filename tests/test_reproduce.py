@@ -107,7 +107,7 @@ def test_a_part_of_an_axis_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_a_run_is_found_by_what_it_was_not_by_how_it_was_asked_for(tmp_path: Path) -> None:
     def cell(method: str, **settings: object) -> Cell:
-        options = {**(TINY.settings or {}), **{f"local.{key}": value for key, value in settings.items()}}
+        options = {**(TINY.settings or {}), **{key.replace("__", "."): value for key, value in settings.items()}}
         scope = Scope(**{**vars(TINY), "methods": [method], "settings": options})
         return expand(load_preset("figure8"), scope)[0]
 
@@ -115,7 +115,8 @@ def test_a_run_is_found_by_what_it_was_not_by_how_it_was_asked_for(tmp_path: Pat
     store = ResultStore(tmp_path / "results")
     assert store.find(cell("fedcm")) == store.find(cell("fedcm[alpha=0.1]")) is not None
     assert store.find(cell("fedcm[alpha=0.2]")) is None
-    assert store.find(cell("fedcm", clip=None)) is None  # set then, unset now
+    assert store.find(cell("fedcm", local__clip=None)) is None  # set then, unset now
+    assert store.find(cell("fedcm", data__n_max=50)) is None  # unset then, set now
 
 
 def test_the_fingerprint_is_of_what_changes_the_result() -> None:

@@ -47,7 +47,7 @@ class ResultStore:
         """The archive of a run with the same options, whichever of them were defaults then or are now."""
         asked = cell.resolved()
         alike = self._held.get(_key(asked), {})
-        return next((path for path, held in alike.items() if _same(held, asked)), None)
+        return next((path for path, held in alike.items() if _same(held, asked, cell.settings)), None)
 
     def add(self, cell: Cell, folder: RunFolder) -> Path:
         """Store a finished run."""
@@ -94,10 +94,14 @@ def _key(settings: Settings) -> Key:
     return tuple(_text(settings.get(option)) for option in INDEXED)
 
 
-def _same(held: Settings, asked: Settings) -> bool:
-    """Whether the run was what is asked for now: options it did not know of are new, with the old behaviour."""
+def _same(held: Settings, asked: Settings, given: Settings) -> bool:
+    """Whether the run was what is asked for now.
+
+    An option that it does not have was none, or is new: then only today's default is the old behaviour.
+    """
     return held.keys() <= asked.keys() and all(
-        key not in held or value == "auto" or _text(held[key]) == _text(value) for key, value in asked.items()
+        value == "auto" or _text(held[key]) == _text(value) if key in held else key not in given
+        for key, value in asked.items()
     )
 
 
