@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedwcm.balance import local_deviations
 from fedwcm.config.options import make, plain
 from fedwcm.core.batch import Batch, Outputs
+from fedwcm.core.gathering import addends, read_sum
 from fedwcm.core.loss import Loss, LossGradient
 from fedwcm.core.method import Method
 from fedwcm.core.types import Context, Population, Vec
@@ -197,7 +197,7 @@ def _engine(
 ) -> Rounds:
     federation = _federation(dtype)
     network = Network(_model().to(dtype))
-    totals = federation.counts.sum(axis=0)
+    totals, deviation = read_sum(addends(federation.counts, None).sum(axis=0), len(SIZES))
     population = Population(
         len(SIZES),
         CLASSES,
@@ -206,7 +206,7 @@ def _engine(
         rounds=20,
         epochs=2,
         batch_size=8,
-        deviation=float(local_deviations(federation.counts).mean()),
+        deviation=deviation,
     )
     trainer = ClientTrainer(
         method=method,
