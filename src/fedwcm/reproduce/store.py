@@ -21,8 +21,8 @@ from fedwcm.runs.records import RoundRecord, Summary
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of every file in an archive, so that the same run gives the same bytes."""
-INDEXED = ("data.dataset", "data.imbalance", "method.name", "run.rounds", "run.seed")
-"""Options by which an archive is looked up; among those with the same values, all options are compared."""
+INDEXED = ("data.dataset", "method.name", "run.rounds", "run.seed")
+"""Options that every cell gives, by which archives are looked up; only where there are some, all are compared."""
 Key = tuple[str, ...]
 
 
@@ -45,8 +45,10 @@ class ResultStore:
 
     def find(self, cell: Cell) -> Path | None:
         """The archive of a run with the same options, whichever of them were defaults then or are now."""
+        alike = self._held.get(_key(cell.settings))
+        if not alike:
+            return None
         asked = cell.resolved()
-        alike = self._held.get(_key(asked), {})
         return next((path for path, held in alike.items() if _same(held, asked, cell.settings)), None)
 
     def add(self, cell: Cell, folder: RunFolder) -> Path:
