@@ -117,6 +117,21 @@ def test_each_stage_halves_the_sides_and_doubles_the_channels() -> None:
     assert shapes == [shape for shape in stages for _ in range(2)]
 
 
+def test_cnn_with_relu_after_the_pool_is_the_cnn_with_relu_before_it() -> None:
+    model = build_model("cnn", CIFAR, 10, 0, width=4)
+    layers = list(model.body)
+    for at in range(0, 9, 3):
+        layers[at + 1], layers[at + 2] = layers[at + 2], layers[at + 1]
+    x = batch(CIFAR)
+    textbook = model.head(nn.Sequential(*layers)(x))
+    assert [type(layer) for layer in layers[:3]] == [nn.Conv2d, nn.ReLU, nn.MaxPool2d]
+    assert torch.equal(model(x), textbook)
+    parameters = list(model.parameters())
+    gradients, expected = (torch.autograd.grad(y.exp().sum(), parameters) for y in (model(x), textbook))
+    for gradient, other in zip(gradients, expected, strict=True):
+        assert torch.equal(gradient, other)
+
+
 # Norms and initial weights
 
 

@@ -9,7 +9,7 @@ from fedwcm.models.checks import image_shape, require_positive
 
 
 class CNN(Classifier):
-    """Three blocks of 3x3 convolution + ReLU + 2x2 max-pool (32, 64, 64 channels), linear 64 + ReLU, head.
+    """Three blocks of 3x3 convolution + 2x2 max-pool + ReLU (32, 64, 64 channels), linear 64 + ReLU, head.
 
     `width` is the number of channels of the first block; the others, and the features, are twice as many.
     Each pool halves the sides, rounding up, so that any image from 1x1 up is accepted. With ten classes:
@@ -24,8 +24,8 @@ class CNN(Classifier):
         for channels in blocks:
             layers += [
                 nn.Conv2d(before, channels, kernel_size=3, padding=1),
-                nn.ReLU(),
                 nn.MaxPool2d(kernel_size=2, ceil_mode=True),
+                nn.ReLU(),  # after the pool: values and gradients as before it, on a quarter of the numbers
             ]
             before = channels
         shrink = 2 ** len(blocks)
