@@ -84,8 +84,7 @@ SPILLED = """
 
 
 @pytest.mark.parametrize("name", ["run", "comparison", "diverging", "grid"])
-@pytest.mark.parametrize("size", [DESKTOP, PHONE])
-@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize(("size", "colours"), [(DESKTOP, "light"), (PHONE, "dark")])
 def test_axe_finds_no_violation_of_accessibility(
     driver: Any, pages: dict[str, Path], name: str, size: tuple[int, int], colours: str
 ) -> None:

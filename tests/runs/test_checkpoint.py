@@ -1,11 +1,6 @@
 """A run that is stopped and resumed equals one that never stopped, whatever happened to it."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -159,43 +154,6 @@ def test_diverged_run_stops_and_keeps_its_history(tmp_path: Path) -> None:
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == summary["rounds"]
     with pytest.raises(DivergedError):
         fedwcm.run("fedavg", out=tmp_path / "run", resume=True, **wild)
-
-
-def test_killed_at_any_moment_and_resumed_ends_the_same(tmp_path: Path) -> None:
-    options = ["--method", "fedwcm", "--dataset", "digits", "--clients", "10", "--participation", "0.4"]
-    options += [
-        "--epochs",
-        "1",
-        "--batch-size",
-        "10",
-        "--rounds",
-        "60",
-        "--set",
-        "run.checkpoint_every=3",
-        "--quiet",
-    ]
-    command = [sys.executable, "-m", "fedwcm", "run", *options]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([*command, "--out", str(tmp_path / "whole")], check=True, env=environment)
-    killed = tmp_path / "killed"
-    for lines in (4, 23):
-        process = subprocess.Popen([*command, "--out", str(killed), "--resume"], env=environment)
-        _wait_for_lines(killed / "metrics.jsonl", lines, process)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    subprocess.run([*command, "--out", str(killed), "--resume"], check=True, env=environment)
-    histories = [timeless(RunFolder(folder).metrics()) for folder in (tmp_path / "whole", killed)]
-    assert histories[0] == histories[1]
-    assert len(histories[0]) == 60
-
-
-def _wait_for_lines(path: Path, lines: int, process: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        if path.exists() and path.read_bytes().count(b"\n") >= lines:
-            return
-        time.sleep(0.005)
-    assert process.poll() is None, "the run ended before it could be killed"
 
 
 def test_the_default_interface_has_no_client_state() -> None:
