@@ -1,8 +1,5 @@
 """One model at a time and stacked models show an objective the same outputs, and differentiate it alike."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -11,21 +8,26 @@ from torch.nn.functional import log_softmax
 
 from fedwcm.core.batch import Outputs
 from fedwcm.core.types import Vec
-from fedwcm.engine.backends.stacking import stacked_forward
 from fedwcm.engine.fast.ascent import AscendedModels
-from fedwcm.engine.fast.linear_layers import linear_layers
 from fedwcm.engine.fast.linear_stack import LinearStack
-from fedwcm.engine.forward import DenseAscent, Forward, SequentialForward, VmapForward
+from fedwcm.engine.forward import DenseAscent, SequentialForward, VmapForward
 from fedwcm.engine.network import Network
 
 from ..factories import CLASSES, FEATURES, IMAGE, conv_batchnorm, headless, linear, mlp, seeded
-
-K, BATCH = 3, 5
-EXACT: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-14}
-
-Loss = Callable[[Outputs, Vec], Tensor]
-Build = Callable[[], nn.Module]
-Way = Callable[[Network], Forward]
+from .forward_passes import (
+    BATCH,
+    EXACT,
+    Build,
+    K,
+    Loss,
+    Way,
+    both,
+    first_class,
+    gradient,
+    models_and_inputs,
+    of_features,
+    two_convolutions,
+)
 
 
 def unbiased() -> nn.Module:
@@ -38,46 +40,6 @@ def deep() -> nn.Module:
         return nn.Sequential(below, nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, CLASSES))
 
     return seeded(build)
-
-
-def models_and_inputs(network: Network, shape: tuple[int, ...] = (FEATURES,)) -> tuple[Vec, Tensor]:
-    rng = torch.Generator().manual_seed(3)
-    x = network.initial()[0]
-    w = x + 0.3 * torch.randn(K, len(x), generator=rng, dtype=x.dtype)
-    return w, torch.randn(K, BATCH, *shape, generator=rng, dtype=x.dtype)
-
-
-def gradient(forward: Forward, loss: Tensor) -> Vec:
-    return forward.backward((loss, torch.ones_like(loss))).vector()
-
-
-def both(
-    build: Build, loss: Loss, shape: tuple[int, ...] = (FEATURES,), way: Way = VmapForward
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Loss, gradient and logits of three clients, stacked in this way and one by one."""
-    network = Network(build())
-    w, inputs = models_and_inputs(network, shape)
-    x = network.initial()[0]
-    stacked = way(network)
-    outputs = stacked(w, inputs, track=True)
-    value = loss(outputs, x)
-    together = [value.detach(), gradient(stacked, value), outputs.logits.detach()]
-    rows = []
-    single = SequentialForward(Network(build()))
-    for k in range(K):
-        single.start(x, torch.zeros(0))
-        outputs = single(w[k : k + 1], inputs[k : k + 1], track=True)
-        value = loss(outputs, x)
-        rows.append([value.detach(), gradient(single, value), outputs.logits.detach()])
-    return together, [torch.cat(column) for column in zip(*rows, strict=True)]
-
-
-def first_class(outputs: Outputs, _: Vec) -> Tensor:
-    return -log_softmax(outputs.logits, dim=-1)[..., 0].mean(dim=-1)
-
-
-def of_features(outputs: Outputs, _: Vec) -> Tensor:
-    return (outputs.features**2).sum(dim=-1).mean(dim=-1)
 
 
 def of_the_head_on_other_features(outputs: Outputs, _: Vec) -> Tensor:
@@ -207,15 +169,6 @@ def test_the_head_on_the_features_gives_the_logits(build: Build, way: Way) -> No
     )
 
 
-def two_convolutions() -> nn.Module:
-    """Differentiating the second one reads its weight when the gradient is taken, not before."""
-    return seeded(
-        lambda: nn.Sequential(
-            nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Conv2d(2, 2, 2), nn.Flatten(), nn.Linear(2, CLASSES)
-        )
-    )
-
-
 @pytest.mark.parametrize(
     ("way", "build", "shape"),
     [
@@ -302,107 +255,3 @@ def test_the_state_dict_holds_the_given_vector_and_buffers() -> None:
     assert torch.equal(torch.cat([state[slot.name].reshape(-1) for slot in network.layout.slices]), x)
     assert torch.equal(torch.cat([state["1.running_mean"], state["1.running_var"]]), buffers)
     assert state["1.num_batches_tracked"] == 0
-
-
-# --- stacks of linear layers ---------------------------------------------------------------------------
-
-
-def deep(activation: type[nn.Module], bias: bool) -> nn.Module:
-    """Three hidden layers on images, one of them without an activation, one activation used twice."""
-    same = activation()
-    return seeded(
-        lambda: nn.Sequential(
-            nn.Flatten(),
-            nn.Sequential(nn.Linear(16, 7, bias=bias), same, nn.Linear(7, 6)),
-            nn.Linear(6, 5, bias=bias),
-            same,
-            nn.Linear(5, CLASSES),
-        )
-    )
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh, nn.Sigmoid])
-def test_the_hand_written_backward_pass_is_autograds(activation: type[nn.Module], bias: bool) -> None:
-    together, apart = both(lambda: deep(activation, bias), first_class, IMAGE, LinearStack)
-    for mine, theirs in zip(together, apart, strict=True):
-        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), **EXACT)
-    assert (together[1] != 0).any(dim=0).float().mean() > 0.5
-
-
-def test_softmax_regression_may_use_its_inputs_as_features() -> None:
-    def weighed(outputs: Outputs, x: Vec) -> Tensor:
-        return first_class(outputs, x) * (1.0 + of_features(outputs, x))
-
-    together, apart = both(linear, weighed, way=LinearStack)
-    for mine, theirs in zip(together, apart, strict=True):
-        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), **EXACT)
-
-
-def test_every_parameter_is_written_even_if_the_loss_does_not_depend_on_it() -> None:
-    together, apart = both(mlp, of_features, way=LinearStack)
-    head = 6 * CLASSES + CLASSES
-    assert (together[1][:, -head:] == 0).all()
-    np.testing.assert_allclose(together[1].numpy(), apart[1].numpy(), **EXACT)
-
-
-def frozen() -> nn.Module:
-    module = mlp()
-    next(module.parameters()).requires_grad_(False)
-    return module
-
-
-class Doubling(nn.Sequential):
-    """Not a plain sequence, though it is made as one."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        doubled: Tensor = 2.0 * super().forward(x)
-        return doubled
-
-
-def shared() -> nn.Module:
-    layer = nn.Linear(FEATURES, FEATURES)
-    return nn.Sequential(layer, nn.ReLU(), layer, nn.ReLU(), nn.Linear(FEATURES, CLASSES))
-
-
-OTHERS: list[Build] = [
-    conv_batchnorm,
-    headless,
-    lambda: mlp(0.1),
-    frozen,
-    shared,
-    lambda: Doubling(nn.Linear(FEATURES, 5), nn.ReLU(), nn.Linear(5, CLASSES)),
-    lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.ReLU(), nn.Tanh(), nn.Linear(5, CLASSES)),
-    lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.LayerNorm(5), nn.Linear(5, CLASSES)),
-    lambda: nn.Sequential(nn.ReLU(), nn.Linear(FEATURES, CLASSES)),
-    lambda: nn.Sequential(nn.Linear(FEATURES, CLASSES), nn.Sigmoid()),
-    lambda: nn.Sequential(nn.Linear(FEATURES, CLASSES), nn.Flatten()),
-]
-
-
-@pytest.mark.parametrize("build", OTHERS)
-def test_a_model_that_is_anything_else_is_left_to_autograd(build: Build) -> None:
-    network = Network(build())
-    assert linear_layers(network) is None
-    with pytest.raises(ValueError, match="not a plain stack"):
-        LinearStack(network)
-
-
-def test_stacking_takes_the_kernel_where_there_is_one() -> None:
-    assert isinstance(stacked_forward(Network(mlp())), LinearStack)
-    assert isinstance(stacked_forward(Network(two_convolutions())), VmapForward)
-
-
-def test_a_new_block_lets_go_of_the_models_before() -> None:
-    network = Network(mlp())
-    x = network.initial()[0]
-    w, inputs = models_and_inputs(network)
-    single, together = SequentialForward(network), LinearStack(network)
-    single(w[:1], inputs[:1], track=True)
-    together(w, inputs, track=True)
-    assert network.parameters[0][1].data_ptr() == w.data_ptr()
-    for forward in (single, together):
-        forward.start(x, torch.zeros(0))
-    assert network.parameters[0][1].data_ptr() == x.data_ptr()
-    assert together._seen is None
-    assert together._tape is None

@@ -117,7 +117,9 @@ def _rate(dataset: str, model: tuple[str, tuple[tuple[str, object], ...]]) -> fl
     sample = BACKWARD * _forward_operations(dataset, model)
     batch = max(2, min(50, int(CALIBRATION_STEP / sample)))
     module = build_model(name, entry.input_shape, entry.num_classes, 0, **dict(options)).train()
-    inputs, labels = torch.zeros(batch, *entry.input_shape), torch.zeros(batch, dtype=torch.int64)
+    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as in local training
+    inputs = torch.zeros(batch, *entry.input_shape).contiguous(memory_format=torch.channels_last)
+    labels = torch.zeros(batch, dtype=torch.int64)
     seconds: list[float] = []
     while len(seconds) < 2 or sum(seconds) < CALIBRATION_SECONDS:
         began = time.process_time()  # not the clock, or other processes would count

@@ -1,0 +1,118 @@
+"""Stacks of linear layers: the hand-written pass is autograd's, and is taken for nothing else."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedwcm.core.batch import Outputs
+from fedwcm.core.types import Vec
+from fedwcm.engine.backends.stacking import stacked_forward
+from fedwcm.engine.fast.linear_layers import linear_layers
+from fedwcm.engine.fast.linear_stack import LinearStack
+from fedwcm.engine.forward import SequentialForward, VmapForward
+from fedwcm.engine.network import Network
+
+from ..factories import CLASSES, FEATURES, IMAGE, conv_batchnorm, headless, linear, mlp, seeded
+from .forward_passes import EXACT, Build, both, first_class, models_and_inputs, of_features, two_convolutions
+
+
+def deep(activation: type[nn.Module], bias: bool) -> nn.Module:
+    """Three hidden layers on images, one of them without an activation, one activation used twice."""
+    same = activation()
+    return seeded(
+        lambda: nn.Sequential(
+            nn.Flatten(),
+            nn.Sequential(nn.Linear(16, 7, bias=bias), same, nn.Linear(7, 6)),
+            nn.Linear(6, 5, bias=bias),
+            same,
+            nn.Linear(5, CLASSES),
+        )
+    )
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh, nn.Sigmoid])
+def test_the_hand_written_backward_pass_is_autograds(activation: type[nn.Module], bias: bool) -> None:
+    together, apart = both(lambda: deep(activation, bias), first_class, IMAGE, LinearStack)
+    for mine, theirs in zip(together, apart, strict=True):
+        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), **EXACT)
+    assert (together[1] != 0).any(dim=0).float().mean() > 0.5
+
+
+def test_softmax_regression_may_use_its_inputs_as_features() -> None:
+    def weighed(outputs: Outputs, x: Vec) -> Tensor:
+        return first_class(outputs, x) * (1.0 + of_features(outputs, x))
+
+    together, apart = both(linear, weighed, way=LinearStack)
+    for mine, theirs in zip(together, apart, strict=True):
+        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), **EXACT)
+
+
+def test_every_parameter_is_written_even_if_the_loss_does_not_depend_on_it() -> None:
+    together, apart = both(mlp, of_features, way=LinearStack)
+    head = 6 * CLASSES + CLASSES
+    assert (together[1][:, -head:] == 0).all()
+    np.testing.assert_allclose(together[1].numpy(), apart[1].numpy(), **EXACT)
+
+
+def frozen() -> nn.Module:
+    module = mlp()
+    next(module.parameters()).requires_grad_(False)
+    return module
+
+
+class Doubling(nn.Sequential):
+    """Not a plain sequence, though it is made as one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        doubled: Tensor = 2.0 * super().forward(x)
+        return doubled
+
+
+def shared() -> nn.Module:
+    layer = nn.Linear(FEATURES, FEATURES)
+    return nn.Sequential(layer, nn.ReLU(), layer, nn.ReLU(), nn.Linear(FEATURES, CLASSES))
+
+
+OTHERS: list[Build] = [
+    conv_batchnorm,
+    headless,
+    lambda: mlp(0.1),
+    frozen,
+    shared,
+    lambda: Doubling(nn.Linear(FEATURES, 5), nn.ReLU(), nn.Linear(5, CLASSES)),
+    lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.ReLU(), nn.Tanh(), nn.Linear(5, CLASSES)),
+    lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.LayerNorm(5), nn.Linear(5, CLASSES)),
+    lambda: nn.Sequential(nn.ReLU(), nn.Linear(FEATURES, CLASSES)),
+    lambda: nn.Sequential(nn.Linear(FEATURES, CLASSES), nn.Sigmoid()),
+    lambda: nn.Sequential(nn.Linear(FEATURES, CLASSES), nn.Flatten()),
+]
+
+
+@pytest.mark.parametrize("build", OTHERS)
+def test_a_model_that_is_anything_else_is_left_to_autograd(build: Build) -> None:
+    network = Network(build())
+    assert linear_layers(network) is None
+    with pytest.raises(ValueError, match="not a plain stack"):
+        LinearStack(network)
+
+
+def test_stacking_takes_the_kernel_where_there_is_one() -> None:
+    assert isinstance(stacked_forward(Network(mlp())), LinearStack)
+    assert isinstance(stacked_forward(Network(two_convolutions())), VmapForward)
+
+
+def test_a_new_block_lets_go_of_the_models_before() -> None:
+    network = Network(mlp())
+    x = network.initial()[0]
+    w, inputs = models_and_inputs(network)
+    single, together = SequentialForward(network), LinearStack(network)
+    single(w[:1], inputs[:1], track=True)
+    together(w, inputs, track=True)
+    assert network.parameters[0][1].data_ptr() == w.data_ptr()
+    for forward in (single, together):
+        forward.start(x, torch.zeros(0))
+    assert network.parameters[0][1].data_ptr() == x.data_ptr()
+    assert together._seen is None
+    assert together._tape is None
