@@ -92,6 +92,20 @@ def test_a_cell_whose_default_has_changed_is_run_again(tmp_path: Path, monkeypat
     assert ResultStore(tmp_path / "results").find(cell) is not None
 
 
+def test_a_page_of_other_settings_has_another_name_and_says_so(tmp_path: Path) -> None:
+    def page(settings: dict[str, object]) -> Path:
+        scope = Scope(datasets=["fashion-mnist"], fraction=0.02, settings=settings)
+        return reproduce("figure8", scope, results=tmp_path, work=tmp_path / "work", run=False, say=str).markdown
+
+    plain, other = page({}), page({"model.name": "cnn"})
+    assert (plain.name, other.name) == (
+        "figure8-fashion-mnist-0.02.md",
+        "figure8-fashion-mnist-model.name-cnn-0.02.md",
+    )
+    assert "**Not as in the paper: 2 % of the rounds**" in plain.read_text()
+    assert "**Not as in the paper: 2 % of the rounds, `model.name` cnn**" in other.read_text()
+
+
 def test_a_part_of_an_axis_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
     preset, part = load_preset("table1"), Scope(datasets=["cifar10"], only={"imbalance": ["0.1"], "beta": ["0.6"]})
     cells = expand(preset, part)

@@ -1,6 +1,7 @@
 """What a preset leaves behind: a table in the paper's layout, its figures, and a report of the runs."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -48,9 +49,10 @@ def write_pages(preset: Preset, scope: Scope, found: Sequence[tuple[Cell, Path |
 def _stem(preset: Preset, scope: Scope) -> str:
     """The name of the files: the preset's, and what of its scope is not the paper's own."""
     parts = [preset.name, *scope.datasets, *(f"{axis}-{'-'.join(labels)}" for axis, labels in scope.only.items())]
+    parts += [f"{key}-{value}" for key, value in (scope.settings or {}).items()]
     if scope.fraction < 1:
         parts.append(f"{scope.fraction:g}")
-    return "-".join(parts)
+    return re.sub(r"[^A-Za-z0-9.+-]+", "-", "-".join(parts))
 
 
 def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: str, drawn: Sequence[Path]) -> str:
@@ -64,11 +66,10 @@ def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: str, draw
         "",
     ]
     lines += [f"Cells: {numbers}; ± is the standard deviation over the seeds.", ""]
-    if scope.fraction < 1:
-        lines += [
-            f"**At {scope.fraction:.0%} of the rounds**, so no difference says anything about the paper.",
-            "",
-        ]
+    changes = [f"{100 * scope.fraction:g} % of the rounds"] if scope.fraction < 1 else []
+    changes += [_options(scope.settings)] if scope.settings else []
+    if changes:
+        lines += [f"**Not as in the paper: {', '.join(changes)}**. So no difference says anything about it.", ""]
     if any(entry.unbalanced for entry in cells):
         lines += [
             "The test set is unbalanced, so the mean over its classes (balanced) stands beside the accuracy.",
@@ -91,7 +92,7 @@ def command_line(preset: Preset, scope: Scope) -> str:
     return " ".join(words)
 
 
-def _options(settings: dict[str, object]) -> str:
+def _options(settings: Mapping[str, object]) -> str:
     return ", ".join(f"`{key}` {value}" for key, value in settings.items())
 
 
