@@ -50,7 +50,7 @@ def measure() -> dict[str, Any]:
 
 def predicted(workers: int, costs: dict[str, float]) -> float:
     """Seconds of a round of the delayed clients."""
-    load = Load("delayed", DELAYED_CLIENTS, DELAY + costs["client_seconds"], costs["client_parameters"])
+    load = Load("delayed", DELAYED_CLIENTS, DELAY + costs["client_seconds"], int(costs["client_parameters"]))
     return round(round_cost(load, workers, costs).seconds, 4)
 
 

@@ -5,8 +5,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.environments import ROOT
 
@@ -35,7 +37,12 @@ def measure() -> dict[str, float]:
     """Peak memory over the bytes of the inputs, for each form in which they can be stored."""
     x, y = np.random.default_rng(0).integers(256, size=(SAMPLES, *SHAPE), dtype=np.uint8), np.arange(SAMPLES) % 10
     cut = SAMPLES * 9 // 10
-    arrays = {"x_train": x[:cut], "y_train": y[:cut], "x_test": x[cut:], "y_test": y[cut:]}
+    arrays: dict[str, NDArray[Any]] = {
+        "x_train": x[:cut],
+        "y_train": y[:cut],
+        "x_test": x[cut:],
+        "y_test": y[cut:],
+    }
     measured = {}
     for form in ("npz", "npy"):
         with tempfile.TemporaryDirectory() as folder:
@@ -43,9 +50,9 @@ def measure() -> dict[str, float]:
     return measured
 
 
-def _written(form: str, folder: Path, arrays: dict[str, np.ndarray]) -> Path:
+def _written(form: str, folder: Path, arrays: dict[str, NDArray[Any]]) -> Path:
     if form == "npz":
-        np.savez(folder / "set.npz", **arrays)
+        np.savez(folder / "set.npz", **arrays)  # type: ignore[arg-type]  # it takes any name
         return folder / "set.npz"
     for name, values in arrays.items():
         np.save(folder / f"{name}.npy", values)

@@ -40,7 +40,10 @@ def load(job: Job) -> Data:
 def _drawn() -> Data:
     federation = SyntheticFederation(DRAWN_CLIENTS, 0.1, 0.1, SEED, torch.device("cpu"))
     stores = [federation.shard(client).store for client in range(DRAWN_CLIENTS)]
-    inputs, labels = torch.cat([store.inputs for store in stores]), torch.cat([store.labels for store in stores])
+    inputs, labels = (
+        torch.cat([store.inputs[:] for store in stores]),
+        torch.cat([store.labels for store in stores]),
+    )
     return Data(inputs, labels, torch.arange(len(labels)).view(DRAWN_CLIENTS, -1))
 
 
@@ -49,7 +52,7 @@ def make_model(job: Job) -> nn.Module:
     model = build_model(job.model, job.input_shape, CLASSES, model_seed(SEED), **job.model_options)
     for module in model.modules():
         if isinstance(module, LiveConv2d):
-            module.__class__ = nn.Conv2d  # leaving dead taps out is this package's own doing
+            module.__class__ = nn.Conv2d  # type: ignore[assignment]  # leaving dead taps out is this package's own doing
     return model
 
 

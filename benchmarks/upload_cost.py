@@ -15,8 +15,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from benchmarks.data import JOBS
 from benchmarks.environments import ROOT
+from benchmarks.jobs import JOBS
 from fedwcm.engine.backends.in_process import BlockCollector
 from fedwcm.engine.uploads import UploadRows
 

@@ -20,7 +20,7 @@ QUIET = {"TQDM_DISABLE": "1"}
 
 def executed(path: Path) -> nbformat.NotebookNode:
     """Return the notebook with the outputs of a new execution, in a folder that is deleted afterwards."""
-    notebook = nbformat.read(path, as_version=4)
+    notebook: nbformat.NotebookNode = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         client = NotebookClient(
             notebook,

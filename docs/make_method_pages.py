@@ -19,7 +19,7 @@ from fedwcm.config.option_docs import about
 from fedwcm.config.recipes import RECIPES
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
-from fedwcm.engine.client import MiniBatchOracle
+from fedwcm.engine.oracle import MiniBatchOracle
 from fedwcm.losses.balancefl import BalanceFL
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.methods import METHODS
@@ -108,7 +108,7 @@ def _cost(method: Method, objective: Loss) -> dict[str, str]:
     }
 
 
-def _cheap(cls: type[Method]) -> dict[str, int]:
+def _cheap(cls: type[Method]) -> dict[str, Any]:
     names = {field.name for field in fields(cls)}
     return {key: 2 for key in ("retrain_epochs", "match_steps") if key in names}
 
@@ -127,7 +127,7 @@ def _count_gradients(engine: object) -> dict[str, int]:
         start_step(self, *arguments)
 
     training.forward.backward = counted_gradient
-    MiniBatchOracle.__init__ = counted_step  # type: ignore[method-assign]
+    MiniBatchOracle.__init__ = counted_step  # type: ignore[method-assign, assignment]
     return calls
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 import fedwcm
 from fedwcm.balance import client_scores, client_weights, local_deviations, temperature
 from fedwcm.core.layout import Layout
-from fedwcm.core.types import Clients, Cohort, Context, Floats, Population, State
+from fedwcm.core.types import Clients, Cohort, Context, Floats, Ints, Population, State
 from fedwcm.data.longtail import class_counts
 from fedwcm.data.partition import counts_of, make_partition
 from fedwcm.methods.fedwcm import FedWCM
@@ -37,7 +37,7 @@ def main() -> None:
     )
 
 
-def client_counts(imbalance: float, seed: int = 0) -> Floats:
+def client_counts(imbalance: float, seed: int = 0) -> Ints:
     """A division of a long tail among clients of equal size, β 0.1."""
     labels = np.repeat(np.arange(CLASSES), class_counts(np.full(CLASSES, SAMPLES // CLASSES), imbalance))
     parts = make_partition("equal", clients=CLIENTS, beta=0.1)(labels, np.random.default_rng(seed))
@@ -57,7 +57,7 @@ class Sums:
 class Quadratics:
     """FedWCM on f_k(x) = ½‖x − c_k‖² with Gaussian noise on every gradient."""
 
-    def __init__(self, counts: Floats, method: FedWCM, steps: int = 5, noise: float = 0.0, lr: float = LR) -> None:
+    def __init__(self, counts: Ints, method: FedWCM, steps: int = 5, noise: float = 0.0, lr: float = LR) -> None:
         self.counts, self.method, self.steps, self.noise, self.lr = counts, method, steps, noise, lr
         sizes = counts.sum(axis=1)
         self.centres = torch.from_numpy(counts / sizes[:, None])
@@ -113,7 +113,7 @@ class Quadratics:
         return self.method.update(x, s, Sums(upload["delta"]), cohort)
 
 
-def weights_of(counts: Floats, scale: float) -> Floats:
+def weights_of(counts: Ints, scale: float) -> Floats:
     return client_weights(client_scores(counts), temperature(counts, scale=scale))
 
 

@@ -52,6 +52,8 @@ def main() -> None:
         result = fedwcm.run(options.method, settings=settings, out=out, progress=Gated(gate))
     if job.addressed:
         last = result.history[-1]
+        assert last.train_loss is not None
+        assert last.train_accuracy is not None
         gate.finish(loss=last.train_loss, accuracy=last.train_accuracy)
     else:
         gate.finish(**quality(result.model, load(job)))

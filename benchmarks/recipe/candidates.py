@@ -58,6 +58,8 @@ class MomentumDual(FedCM):
 class EtfHead(nn.Module):
     """A fixed classifier whose rows are a simplex equiangular tight frame."""
 
+    frame: Tensor
+
     def __init__(self, features: int, classes: int) -> None:
         super().__init__()
         basis, _ = torch.linalg.qr(torch.randn(features, classes))

@@ -37,7 +37,8 @@ def halved(images: Images) -> NDArray[np.uint8]:
     """Return images `(n, h, w, channels)` at half the size."""
     n, height, width, channels = images.shape
     blocks = images.reshape(n, height // 2, 2, width // 2, 2, channels)
-    return np.rint(blocks.mean(axis=(2, 4), dtype=np.float32)).astype(np.uint8)
+    means: NDArray[np.float32] = np.rint(blocks.mean(axis=(2, 4), dtype=np.float32))
+    return means.astype(np.uint8)
 
 
 class PatchFeatures:

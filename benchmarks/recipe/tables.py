@@ -5,12 +5,12 @@ Numbers are means over the last three evaluations. Intervals are those of a pair
 
 import gzip
 import json
-import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from docs.generated import write_blocks
 
 from benchmarks.recipe import grid
 from benchmarks.recipe.run import PHASES, RESULTS
@@ -159,7 +159,7 @@ def draw(found: Results) -> None:
 
     cells, arms = ordered(found, 0), grid.DRAWN
     half = (len(cells) + 1) // 2
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(cast(Any, STYLE)):
         figure, rows = plt.subplots(2, figsize=(8.2, 5.4), layout="constrained", squeeze=True)
         width = 0.86 / len(arms)
         for axes, row in zip(rows, (cells[:half], cells[half:]), strict=True):
@@ -198,13 +198,7 @@ TABLES: dict[str, Callable[[dict[str, Results]], str]] = {
 def main() -> None:
     """Fill in the tables between the markers of the page, and draw the figure."""
     found = {phase: results(phase) for phase in PHASES}
-    text = PAGE.read_text(encoding="utf-8")
-    for name, make in TABLES.items():
-        pattern = rf"(<!-- {name}: begin -->\n).*?(<!-- {name}: end -->)"
-        filled = make(found)
-        text, count = re.subn(pattern, lambda m, t=filled: f"{m[1]}{t}\n{m[2]}", text, flags=re.S)
-        assert count == 1, f"{PAGE} has no markers for {name}"
-    PAGE.write_text(text, encoding="utf-8")
+    write_blocks(PAGE, {name: [make(found)] for name, make in TABLES.items()})
     draw(found["judge"])
 
 

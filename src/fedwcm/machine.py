@@ -177,7 +177,7 @@ def _play(trial: Trial, sender: Connection) -> None:
         "participation.fraction": 1.0,
         "local.batch_size": 20,
     }
-    torch.backends.mkldnn.set_flags(not trial.is_reference)  # type: ignore[no-untyped-call]
+    torch.backends.mkldnn.set_flags(not trial.is_reference)
     if trial.is_reference:
         torch.set_num_threads(1)
     try:

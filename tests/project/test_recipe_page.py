@@ -19,7 +19,7 @@ def found() -> dict[str, tables.Results]:
 @pytest.mark.parametrize("name", tables.TABLES)
 def test_a_table_is_that_of_the_runs(name: str, found: dict[str, tables.Results]) -> None:
     page = (ROOT / tables.PAGE).read_text(encoding="utf-8")
-    match = re.search(rf"<!-- {name}: begin -->\n(.*?)\n<!-- {name}: end -->", page, flags=re.S)
+    match = re.search(rf"<!-- {name} -->\n\n(.*?)\n\n<!-- end of {name} -->", page, flags=re.S)
     assert match is not None
     assert match[1] == tables.TABLES[name](found)
 

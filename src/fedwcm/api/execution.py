@@ -146,7 +146,7 @@ def process_context() -> "ForkContext | SpawnContext":
 
     But it cannot use CUDA if this process did before.
     """
-    if can_fork() and not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if can_fork() and not torch.cuda.is_initialized():
         return multiprocessing.get_context("fork")
     return multiprocessing.get_context("spawn")
 

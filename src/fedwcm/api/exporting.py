@@ -127,10 +127,10 @@ def _write_onnx(raw: RawInputModel, inputs: Tensor, metadata: dict[str, str], pa
 
 
 def _write_torchscript(raw: RawInputModel, inputs: Tensor, metadata: dict[str, str], path: Path) -> Run:
-    traced = torch.jit.trace(raw, (inputs,))  # type: ignore[no-untyped-call]
+    traced = torch.jit.trace(raw, (inputs,))
     files = {f"{name}.json": text for name, text in metadata.items()}
     torch.jit.save(traced, path, _extra_files=files)
-    loaded = torch.jit.load(path)  # type: ignore[no-untyped-call]
+    loaded = torch.jit.load(path)
 
     def run(x: Tensor) -> NDArray[np.float32]:
         with torch.no_grad():

@@ -87,7 +87,7 @@ class TensorBoard(Tracker):
 
         options = {key: _plain(value) for key, value in settings.items() if key not in INCIDENTAL}
         measured = {tag_of(key): 0.0 for key in HEADLINES}
-        experiment, start, _ = hparams(options, measured)  # type: ignore[no-untyped-call]
+        experiment, start, _ = hparams(options, measured)
         for declared in (experiment, start):
             self._summary(declared)
 

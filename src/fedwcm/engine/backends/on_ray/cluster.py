@@ -64,7 +64,7 @@ class Cluster:
 
 def room_for(gpus: float) -> int:
     """Return how many workers the cluster has room for: one per core or, with a share of a GPU, per share."""
-    nodes = ray.nodes()  # type: ignore[no-untyped-call]
+    nodes = ray.nodes()
     resources = [node["Resources"] for node in nodes if node["Alive"]]
     if gpus:
         return sum(_shares(each.get("GPU", 0.0), gpus) for each in resources)

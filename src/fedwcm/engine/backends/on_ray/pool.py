@@ -81,7 +81,7 @@ class WorkerPool:
             ready, _ = ray.wait(self.starting, num_returns=1, timeout=PATIENCE)
             if not ready:
                 each = f"{self._gpus} of a GPU" if self._gpus else "a core"
-                left = ray.available_resources()  # type: ignore[no-untyped-call]
+                left = ray.available_resources()
                 raise WorkerError(
                     f"no worker could start within {PATIENCE:.0f} s: each needs {each}, and the cluster has "
                     f"{left} left. Change run.workers or run.worker_gpus, or add nodes"
