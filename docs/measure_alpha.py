@@ -1,11 +1,11 @@
 """Write the alpha map of docs/results/README.md from the runs in `results`: which α is best where.
 
 fedwcm reproduce alpha-map --dataset fashion-mnist --fraction 0.4 --seeds 10 --pages docs/results
-python docs/measure_alpha.py --fraction 0.4 --seeds 10
+python -m docs.measure_alpha --dataset fashion-mnist --fraction 0.4 --seeds 10
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,24 +16,27 @@ from fedwcm.core.rng import Purpose, generator
 from fedwcm.data.longtail import class_counts
 from fedwcm.data.partition import counts_of, make_partition
 from fedwcm.reproduce.cells import Scope, expand
-from fedwcm.reproduce.presets import load_preset
+from fedwcm.reproduce.presets import class_samples, load_preset
 from fedwcm.reproduce.store import ResultStore, read_run
 
 PAGE = Path(__file__).parent / "results" / "README.md"
-DATASET, CLASS_SAMPLES, CLIENTS = "fashion-mnist", 6000, 100
+CLIENTS = 100
 RULES = ("D", "local deviation", "both", "0.5")
 
 
 def main() -> None:
-    """Write the map."""
+    """Write the map of a data set."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--dataset", default="fashion-mnist")
+    parser.add_argument("--methods", default="", help="those of the preset that were run, such as 'α 0.1,α 1'")
     parser.add_argument("--fraction", type=float, default=1.0)
     parser.add_argument("--seeds", default="10,11,12")
     parser.add_argument("--results", default="results")
     given = parser.parse_args()
     seeds = [int(seed) for seed in given.seeds.split(",")]
-    scope = Scope(datasets=[DATASET], seeds=seeds, fraction=given.fraction)
-    write_blocks(PAGE, {"alpha-map": _lines(scope, measured(scope, Path(given.results)))})
+    methods = given.methods.split(",") if given.methods else ()
+    scope = Scope(datasets=[given.dataset], methods=methods, seeds=seeds, fraction=given.fraction)
+    write_blocks(PAGE, {f"alpha-map-{given.dataset}": _lines(scope, measured(scope, Path(given.results)))})
 
 
 def measured(scope: Scope, results: Path) -> dict[tuple[str, str], dict[float, float]]:
@@ -47,7 +50,7 @@ def measured(scope: Scope, results: Path) -> dict[tuple[str, str], dict[float, f
         accuracy = read_run(path).summary.last_mean_accuracy
         place = found.setdefault((cell.point["imbalance"], cell.point["beta"]), {})
         place.setdefault(float(cell.point["method"].removeprefix("α ")), []).append(accuracy or 0.0)
-    alphas = len(load_preset("alpha-map").methods)
+    alphas = len({cell.point["method"] for cell in cells})
     whole = {
         place: values
         for place, values in found.items()
@@ -56,9 +59,9 @@ def measured(scope: Scope, results: Path) -> dict[tuple[str, str], dict[float, f
     return {place: {a: float(np.mean(v)) for a, v in values.items()} for place, values in whole.items()}
 
 
-def predictions(imbalance: float, beta: str, seed: int) -> dict[str, float]:
+def predictions(dataset: str, imbalance: float, beta: str, seed: int) -> dict[str, float]:
     """α by each rule, with q = 1."""
-    labels = np.repeat(np.arange(10), class_counts(np.full(10, CLASS_SAMPLES), imbalance))
+    labels = np.repeat(np.arange(10), class_counts(np.full(10, class_samples(dataset)), imbalance))
     options = {"clients": CLIENTS} if beta == "iid" else {"clients": CLIENTS, "beta": float(beta)}
     partition = make_partition("iid" if beta == "iid" else "equal", **options)
     counts = counts_of(partition(labels, generator(seed, Purpose.PARTITION)), labels, 10)
@@ -76,7 +79,7 @@ def _lines(scope: Scope, accuracies: Mapping[tuple[str, str], Mapping[float, flo
     lost: dict[str, list[float]] = {rule: [] for rule in RULES}
     for (imbalance, beta), values in accuracies.items():
         best = max(values, key=lambda alpha: values[alpha])
-        rules = _mean_predictions(float(imbalance), beta, scope.seeds)
+        rules = _mean_predictions(scope, float(imbalance), beta)
         for rule, alpha in rules.items():
             lost[rule].append(values[best] - float(np.interp(alpha, alphas, [values[a] for a in alphas])))
         cells = [f"**{values[a]:.3f}**" if a == best else f"{values[a]:.3f}" for a in alphas]
@@ -86,15 +89,15 @@ def _lines(scope: Scope, accuracies: Mapping[tuple[str, str], Mapping[float, flo
     rounds = expand(load_preset("alpha-map"), scope)[0].settings["run.rounds"]
     seeds = ", ".join(map(str, scope.seeds))
     about = (
-        f"Exact FedCM on Fashion-MNIST, {rounds} rounds, seeds {seeds}, mean of the last ten evaluations. "
+        f"Exact FedCM on {scope.datasets[0]}, {rounds} rounds, seeds {seeds}, mean of the last ten evaluations. "
         "The last columns are the α of each rule, α = 0.1 + 0.9 (1 − e^(−exponent)), with D, the clients' mean "
         "local deviation or the mean of both as exponent, and a constant."
     )
     return [about, "", *lines, "", f"Points lost against the best α, mean over the rows: {mean}."]
 
 
-def _mean_predictions(imbalance: float, beta: str, seeds: Sequence[int]) -> dict[str, float]:
-    each = [predictions(imbalance, beta, seed) for seed in seeds]
+def _mean_predictions(scope: Scope, imbalance: float, beta: str) -> dict[str, float]:
+    each = [predictions(scope.datasets[0], imbalance, beta, seed) for seed in scope.seeds]
     return {rule: float(np.mean([values[rule] for values in each])) for rule in RULES}
 
 
