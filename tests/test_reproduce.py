@@ -106,6 +106,16 @@ def test_a_page_of_other_settings_has_another_name_and_says_so(tmp_path: Path) -
     assert "**Not as in the paper: 2 % of the rounds, `model.name` cnn**" in other.read_text()
 
 
+def test_every_figure_of_a_page_has_a_caption_that_tells_it_from_the_others(tmp_path: Path) -> None:
+    pages = reproduce("appendix-b", TINY, results=tmp_path, work=tmp_path / "work", say=str)
+    captions = [
+        line for line in pages.markdown.read_text().splitlines() if line.startswith("*") and line.endswith("*")
+    ]
+    assert "*imbalance 0.1: neuron concentration by layer*" in captions
+    assert len(set(captions)) == len(pages.figures) == 3
+    assert "layers-imbalance-0.1.png" in pages.figures[-1].name
+
+
 def test_a_part_of_an_axis_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
     preset, part = load_preset("table1"), Scope(datasets=["cifar10"], only={"imbalance": ["0.1"], "beta": ["0.6"]})
     cells = expand(preset, part)

@@ -1,5 +1,6 @@
 """The paper's figures from our runs, as the data that `fedwcm.reports` draws."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -32,24 +33,24 @@ def figures(preset: Preset, cells: Sequence[Entry]) -> list[Figure]:
 
 def _over_rounds(preset: Preset, cells: Sequence[Entry], metric: str) -> list[Figure]:
     if metric == "concentration_layers":
-        return [_layers(preset, entry) for entry in cells]
+        return [_layers(preset, entry, _title(entry, cells)) for entry in cells]
     name = NAMES.get(metric, metric)
     curves = [
         _mean_curve(_title(entry, cells), entry.runs, lambda record: record.number(metric)) for entry in cells
     ]
-    return [_curves(preset, metric, name, curves)]
+    return [_curves(preset, metric, name, name, curves)]
 
 
-def _layers(preset: Preset, entry: Entry) -> Figure:
+def _layers(preset: Preset, entry: Entry, title: str) -> Figure:
     layers = entry.runs[0].history[0].extra.get("concentration_layers")
     names = list(layers) if isinstance(layers, Mapping) else []
     curves = [_mean_curve(name, entry.runs, partial(_of_layer, name)) for name in names]
-    place = " ".join(entry.point.values())
-    return _curves(preset, "layers-" + place.replace(" ", "-"), f"neuron concentration, {place}", curves)
+    name = NAMES["concentration"]
+    return _curves(preset, "layers-" + re.sub(r"[, ]+", "-", title), name, f"{title}: {name} by layer", curves)
 
 
-def _curves(preset: Preset, key: str, name: str, curves: Sequence[Curve]) -> Curves:
-    return Curves(key=key, title=preset.title, caption=name, curves=curves, y_label=name, wide=True)
+def _curves(preset: Preset, key: str, y_label: str, caption: str, curves: Sequence[Curve]) -> Curves:
+    return Curves(key=key, title=preset.title, caption=caption, curves=curves, y_label=y_label, wide=True)
 
 
 def _mean_curve(name: str, runs: Sequence[StoredRun], value: Callable[[RoundRecord], float | None]) -> Curve:

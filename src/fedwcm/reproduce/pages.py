@@ -42,7 +42,7 @@ def write_pages(preset: Preset, scope: Scope, found: Sequence[tuple[Cell, Path |
     report = _report(preset, made, paths, folder / f"{stem}.html") if paths else None
     table = markdown(preset, cells)
     replace_file(folder / f"{stem}.csv", csv_text(cells))
-    replace_file(folder / f"{stem}.md", _text(preset, scope, cells, table, drawn))
+    replace_file(folder / f"{stem}.md", _text(preset, scope, cells, table, _shown(made, drawn)))
     return Pages(table, folder / f"{stem}.md", folder / f"{stem}.csv", report, drawn)
 
 
@@ -55,7 +55,7 @@ def _stem(preset: Preset, scope: Scope) -> str:
     return re.sub(r"[^A-Za-z0-9.+-]+", "-", "-".join(parts))
 
 
-def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: str, drawn: Sequence[Path]) -> str:
+def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: str, shown: Sequence[str]) -> str:
     done = sum(len(entry.runs) for entry in cells)
     wanted = sum(entry.wanted for entry in cells)
     numbers = "ours / the paper's, the difference" if rows_of_paper(preset.name) else "final test accuracy"
@@ -75,7 +75,7 @@ def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: str, draw
             "The test set is unbalanced, so the mean over its classes (balanced) stands beside the accuracy.",
             "",
         ]
-    lines += [table, "", *(f"![{preset.title}]({path.name})" for path in drawn), ""]
+    lines += [table, "", *shown]
     lines += ["Settings that the paper leaves out: " + _options(house_settings()) + ".", ""]
     return "\n".join(lines)
 
@@ -100,6 +100,14 @@ def _draw(found: Sequence[Figure], folder: Path) -> list[Path]:
     if not found:
         return []
     return [path for path in draw_figures(_content(found), folder) if path.suffix == ".png"]
+
+
+def _shown(made: Sequence[Figure], drawn: Sequence[Path]) -> list[str]:
+    """The figures in Markdown, each with its caption."""
+    lines = []
+    for figure, path in zip(made, drawn, strict=True):
+        lines += [f"![{figure.title}]({path.name})", "", f"*{figure.caption}*", ""]
+    return lines
 
 
 def _content(found: Sequence[Figure]) -> ReportContent:
