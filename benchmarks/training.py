@@ -40,10 +40,8 @@ def load(job: Job) -> Data:
 def _drawn() -> Data:
     federation = SyntheticFederation(DRAWN_CLIENTS, 0.1, 0.1, SEED, torch.device("cpu"))
     stores = [federation.shard(client).store for client in range(DRAWN_CLIENTS)]
-    inputs, labels = (
-        torch.cat([store.inputs[:] for store in stores]),
-        torch.cat([store.labels for store in stores]),
-    )
+    inputs = torch.cat([store.inputs[:] for store in stores])
+    labels = torch.cat([store.labels for store in stores])
     return Data(inputs, labels, torch.arange(len(labels)).view(DRAWN_CLIENTS, -1))
 
 

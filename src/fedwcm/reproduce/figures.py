@@ -1,6 +1,5 @@
 """The paper's figures from our runs, as the data that `fedwcm.reports` draws."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -10,6 +9,7 @@ from fedwcm.reports.figures import Bar, Bars, Curve, Curves, Figure
 from fedwcm.reproduce.presets import Preset
 from fedwcm.reproduce.store import StoredRun
 from fedwcm.reproduce.table import Entry
+from fedwcm.runs.folder import slug
 from fedwcm.runs.records import RoundRecord
 
 NAMES = {
@@ -46,7 +46,7 @@ def _layers(preset: Preset, entry: Entry, title: str) -> Figure:
     names = list(layers) if isinstance(layers, Mapping) else []
     curves = [_mean_curve(name, entry.runs, partial(_of_layer, name)) for name in names]
     name = NAMES["concentration"]
-    return _curves(preset, "layers-" + re.sub(r"[, ]+", "-", title), name, f"{title}: {name} by layer", curves)
+    return _curves(preset, f"layers-{slug(title)}", name, f"{title}: {name} by layer", curves)
 
 
 def _curves(preset: Preset, key: str, y_label: str, caption: str, curves: Sequence[Curve]) -> Curves:

@@ -1,6 +1,5 @@
 """What a preset leaves behind: a table in the paper's layout, its figures, and a report of the runs."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from fedwcm.reproduce.presets import Preset, house_settings
 from fedwcm.reproduce.store import read_run, unpacked
 from fedwcm.reproduce.table import Entry, csv_text, entries, markdown
 from fedwcm.runs.files import replace_file
+from fedwcm.runs.folder import slug
 
 CURVE_POINTS = 50
 
@@ -52,7 +52,7 @@ def _stem(preset: Preset, scope: Scope) -> str:
     parts += [f"{key}-{value}" for key, value in (scope.settings or {}).items()]
     if scope.fraction < 1:
         parts.append(f"{scope.fraction:g}")
-    return re.sub(r"[^A-Za-z0-9.+-]+", "-", "-".join(parts))
+    return slug("-".join(parts))
 
 
 def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: str, shown: Sequence[str]) -> str:

@@ -4,7 +4,6 @@ An archive holds what `fedwcm report` reads of a run's folder: configuration, me
 """
 
 import json
-import re
 import tempfile
 import tomllib
 import zipfile
@@ -16,7 +15,7 @@ from pathlib import Path
 from fedwcm.config.schema import INCIDENTAL, Settings
 from fedwcm.reproduce.cells import Cell
 from fedwcm.runs.files import replacing
-from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.folder import RunFolder, slug
 from fedwcm.runs.records import RoundRecord, Summary
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -53,8 +52,8 @@ class ResultStore:
 
     def add(self, cell: Cell, folder: RunFolder) -> Path:
         """Store a finished run."""
-        slug = re.sub(r"[^A-Za-z0-9.+-]+", "-", str(cell.settings["run.name"])).strip("-")
-        path = self.root / cell.dataset / f"{slug}-seed{cell.seed}-{cell.fingerprint}.zip"
+        name = slug(str(cell.settings["run.name"]))
+        path = self.root / cell.dataset / f"{name}-seed{cell.seed}-{cell.fingerprint}.zip"
         files = (folder.config_file, folder.metrics_file, folder.summary_file, folder.split_file)
         with replacing(path) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
             for file in files:

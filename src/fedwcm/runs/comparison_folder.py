@@ -1,12 +1,11 @@
 """A comparison's folder: its index, its tables, and a folder per run. Nothing here imports torch."""
 
 import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from fedwcm.runs.files import replace_file
-from fedwcm.runs.folder import REPORT, RunFolder, read_json
+from fedwcm.runs.folder import REPORT, RunFolder, read_json, slug
 from fedwcm.runs.records import OUTCOMES, ComparisonIndex
 
 
@@ -29,8 +28,7 @@ class ComparisonFolder:
 
     def run_path(self, label: str, seed: int) -> Path:
         """The folder of a run."""
-        slug = re.sub(r"[^A-Za-z0-9.+-]+", "-", label).strip("-")
-        return self.runs / f"{slug}-seed{seed}"
+        return self.runs / f"{slug(label)}-seed{seed}"
 
     def index(self) -> ComparisonIndex:
         """What is compared; an index without runs if this is no comparison."""

@@ -1,6 +1,7 @@
 """A run's folder: the names of its files, and strict reading and writing. Nothing here imports torch."""
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,6 +12,11 @@ from fedwcm.runs.records import PersonalizationRecord, RoundRecord, SplitRecord,
 
 REPORT = "report.html"
 """The page about a run or a comparison, in its folder."""
+
+
+def slug(label: str) -> str:
+    """A label as a part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9.+-]+", "-", label).strip("-")
 
 
 class RunFolder:
