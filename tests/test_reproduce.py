@@ -1,18 +1,20 @@
 """The path of a preset from its TOML file to the table, at a tiny fraction; and the laws of its parts."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedwcm.cli import main
 from fedwcm.config.recipes import RECIPE_SETS, expanded
+from fedwcm.engine.rounds import Rounds
 from fedwcm.reproduce.cells import Cell, Scope, expand
 from fedwcm.reproduce.command import listing, reproduce
 from fedwcm.reproduce.estimate import duration, seconds_here, seconds_on_gpu
 from fedwcm.reproduce.pages import command_line
 from fedwcm.reproduce.paper_numbers import PaperTable, rows_of_paper
 from fedwcm.reproduce.presets import chosen_methods, load_preset, preset_names
-from fedwcm.reproduce.store import ResultStore
+from fedwcm.reproduce.store import ResultStore, read_run
 
 TINY = Scope(
     datasets=["digits"],
@@ -78,6 +80,35 @@ def test_a_preset_runs_is_not_run_again_and_shows_what_is_missing(name: str, tmp
     again, said = run(name, tmp_path)
     assert again == table
     assert "nothing left" in said[0]
+
+
+def test_more_rounds_go_on_from_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def accuracies(folder: str, fraction: float, *, keep: bool) -> list[float]:
+        scope, root = replace(TINY, fraction=fraction), tmp_path / folder
+        reproduce("figure8", scope, results=root, work=root / "work", keep=keep, say=str)
+        (cell,) = expand(load_preset("figure8"), scope)
+        archive = ResultStore(root).find(cell)
+        assert archive is not None
+        return [record.test_accuracy for record in read_run(archive).history]
+
+    whole = accuracies("whole", 0.008, keep=False)
+    part = accuracies("parts", 0.004, keep=True)
+    played: list[int] = []
+    step = Rounds.step
+    monkeypatch.setattr(Rounds, "step", lambda self, state: played.append(state.round) or step(self, state))
+    assert accuracies("parts", 0.008, keep=False) == whole
+    assert played == [2, 3]
+    assert (part, len(whole)) == (whole[:2], 4)
+    assert not list((tmp_path / "parts" / "work").glob("*/config.toml"))
+
+
+def test_a_run_that_would_have_begun_differently_does_not_go_on_from_what_was_kept(tmp_path: Path) -> None:
+    scope = replace(TINY, settings={**(TINY.settings or {}), "loss.name": "ldam"})
+    for fraction, kept in ((0.004, 1), (0.008, 2)):
+        reproduce(
+            "figure8", replace(scope, fraction=fraction), results=tmp_path, work=tmp_path, keep=True, say=str
+        )
+        assert len(list(tmp_path.glob("*/config.toml"))) == kept
 
 
 def test_a_cell_whose_default_has_changed_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from fedwcm.config.build import Experiment
-from fedwcm.config.schema import differences
+from fedwcm.config.schema import Config, differences
+from fedwcm.core.loss import Loss
 from fedwcm.runs.folder import RunFolder
 
 
@@ -16,7 +17,8 @@ def refuse_another(folder: RunFolder, experiment: Experiment) -> None:
     changed = differences(held, wanted)
     if changed:
         raise ValueError(f"{folder.path} cannot be resumed with another configuration: " + "; ".join(changed))
-    reason = _reason_against(experiment, before) if after > before else None
+    loss = experiment.rounds.trainer.loss
+    reason = reason_against(wanted, loss, before) if after > before else None
     if reason:
         raise ValueError(
             f"{folder.path} cannot go on from {before} to {after} rounds: {reason}, so a run of {after} rounds "
@@ -29,14 +31,13 @@ def is_finished(folder: RunFolder, experiment: Experiment) -> bool:
     return folder.finished and folder.config().run.rounds == experiment.config.run.rounds
 
 
-def _reason_against(experiment: Experiment, before: int) -> str | None:
-    """Why the first rounds of the experiment are not those of a run with fewer; None if they are."""
-    rounds, options = experiment.rounds, experiment.config.run
-    rate = rounds.learning_rate
+def reason_against(config: Config, loss: Loss, before: int) -> str | None:
+    """Why the first rounds of a run are not those of one with so many rounds; None if they are."""
+    rate, options = config.local, config.run
     if any(rate.at(r, before) != rate.at(r, options.rounds) for r in range(before)):
         return f"local.schedule = {rate.schedule!r} depends on run.rounds"
-    if rounds.trainer.loss.depends_on_rounds:
-        return f"the loss {experiment.config.loss.name!r} depends on run.rounds"
+    if loss.depends_on_rounds:
+        return f"the loss {config.loss.name!r} depends on run.rounds"
     if before % options.eval_every:
         return f"round {before} was evaluated only because it was the last (run.eval_every = {options.eval_every})"
     return None

@@ -34,6 +34,7 @@ def add(commands: SubParsers) -> None:
     parser.add_argument("--results", default="results", metavar="DIR", help="folder of the finished runs")
     parser.add_argument("--pages", metavar="DIR", help="folder for table, figures and report (default: results)")
     parser.add_argument("--work", default="runs/reproduce", metavar="DIR", help="folder of the runs in progress")
+    parser.add_argument("--keep", action="store_true", help="keep models in --work: more rounds go on from them")
     parser.add_argument("--pages-only", action="store_true", help="run nothing: write pages from what is there")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.set_defaults(do=do)
@@ -67,6 +68,7 @@ def do(arguments: argparse.Namespace) -> int:
             results=arguments.results,
             pages=arguments.pages,
             work=arguments.work,
+            keep=arguments.keep,
             jobs=arguments.jobs,
             backend=arguments.backend,
             run=not arguments.pages_only,

@@ -60,7 +60,16 @@ class Cell:
     @property
     def fingerprint(self) -> str:
         """The same for the same options, whether given or default."""
-        return hashlib.sha256(json.dumps(self.resolved(), default=list, sort_keys=True).encode()).hexdigest()[:16]
+        return _fingerprint(self.resolved())
+
+    @property
+    def lineage(self) -> str:
+        """The same for runs that differ in their rounds alone."""
+        return _fingerprint({key: value for key, value in self.resolved().items() if key != "run.rounds"})
+
+    @property
+    def rounds(self) -> int:
+        return int(str(self.settings["run.rounds"]))
 
     def resolved(self) -> Settings:
         """All options that affect the result, with the present defaults of the components."""
@@ -80,6 +89,10 @@ def expand(preset: Preset, scope: Scope) -> list[Cell]:
         for point in _points(preset, scope.only)
         for title, spec in methods.items()
     ]
+
+
+def _fingerprint(options: Settings) -> str:
+    return hashlib.sha256(json.dumps(options, default=list, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _points(preset: Preset, only: Mapping[str, Sequence[str]]) -> Iterator[dict[str, object]]:

@@ -1,8 +1,6 @@
 """`fedwcm.reproduce`: run a table or figure of the paper, or what is left of it, and set both side by side."""
 
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from fedwcm.reproduce.pages import Pages, write_pages
 from fedwcm.reproduce.presets import load_preset, preset_names
 from fedwcm.reproduce.store import ResultStore
 from fedwcm.reproduce.untrained import write_untrained
-from fedwcm.runs.folder import RunFolder
+from fedwcm.reproduce.working_folder import WorkingFolder
 from fedwcm.runs.lock import locked
 from fedwcm.runs.progress import Progress, Silent
 
@@ -43,6 +41,7 @@ def reproduce(
     results: str | Path = "results",
     pages: str | Path | None = None,
     work: str | Path = "runs/reproduce",
+    keep: bool = False,
     jobs: int = 1,
     backend: str | None = None,
     run: bool = True,
@@ -57,6 +56,7 @@ def reproduce(
         results: folder of the finished runs; a run that is there with the same options is not repeated.
         pages: folder for the table, the figures and the report; by default `results`.
         work: folder of the runs in progress, from which an interrupted one goes on.
+        keep: leave the models of finished runs there: the same with more rounds goes on from them.
         jobs: runs at a time.
         backend: as of a run; it does not change what is run.
         run: `False` writes the pages from what is there.
@@ -68,15 +68,16 @@ def reproduce(
     if preset.kind != "training":
         return write_untrained(preset, scope, target)
     cells, store = expand(preset, scope), ResultStore(Path(results))
-    with locked(Path(work)):
-        _harvest(cells, store, Path(work))
+    working = WorkingFolder(Path(work), keep)
+    with locked(working.root):
+        working.harvest(cells, store)
         left = [cell for cell in cells if store.find(cell) is None]
         say(f"{preset.title}: {len(cells)} runs, {len(cells) - len(left)} done, {_forecast(left)}")
         for batch in _batches(left if run else [], jobs):
             try:
-                run_cells([_run(cell, Path(work), backend) for cell in batch], jobs, progress)
+                run_cells([_run(cell, working, backend) for cell in batch], jobs, progress)
             finally:
-                _harvest(batch, store, Path(work))
+                working.harvest(batch, store)
     return write_pages(preset, scope, [(cell, store.find(cell)) for cell in cells], target)
 
 
@@ -105,17 +106,6 @@ def _forecast(left: Sequence[Cell]) -> str:
     return f"{len(left)} left: about {duration(seconds_here(left))} here by a short calibration"
 
 
-def _run(cell: Cell, work: Path, backend: str | None) -> Run:
+def _run(cell: Cell, work: WorkingFolder, backend: str | None) -> Run:
     settings = cell.settings if backend is None else {**cell.settings, "run.backend": backend}
-    return Run(cell.label, cell.seed, Request(settings, NO_OBJECTS), work / cell.fingerprint)
-
-
-def _harvest(cells: Iterable[Cell], store: ResultStore, work: Path) -> None:
-    """Move the runs that have finished from the working folder to the results."""
-    for cell in cells:
-        folder = RunFolder(work / cell.fingerprint)
-        if folder.finished and store.find(cell) is None:
-            store.add(cell, folder)
-        if folder.finished:
-            with suppress(OSError):
-                shutil.rmtree(folder.path)
+    return Run(cell.label, cell.seed, Request(settings, NO_OBJECTS), work.start(cell).path)
