@@ -26,7 +26,7 @@ format: $(VENV)/ready-to-test
 	$(BIN)/ruff format src tests docs examples benchmarks tutorials
 
 docs: $(VENV)/ready-to-test
-	$(BIN)/python docs/make_method_pages.py
+	$(BIN)/python -m docs.make_method_pages
 	$(BIN)/python -m docs.make_performance_page
 
 # Executes the tutorials and stores their outputs in them.

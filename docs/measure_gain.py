@@ -7,6 +7,7 @@ needed: the sizes of the classes are enough.
 """
 
 import csv
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,8 @@ def main() -> None:
     thirteen = [("fashion-mnist", i) for i in (1, 0.5, 0.1, 0.05, 0.01)]
     thirteen += [("cifar10", i) for i in (1, 0.5, 0.4, 0.1, 0.06, 0.05, 0.04, 0.01)]
     svhn = [("svhn", i) for i in (1, 0.5, 0.1, 0.05, 0.01)]
+    fashion = {f"{i:g}": ("fashion-mnist", i) for i in (1, 0.5, 0.4, 0.1, 0.06, 0.05, 0.04, 0.01)}
+    others = {f"{TITLES[data]}, IF {i:g}": (data, i) for data, i in thirteen + svhn if data != "fashion-mnist"}
     write_blocks(
         PAGE,
         {
@@ -43,7 +46,8 @@ def main() -> None:
             "fedgrab": _fedgrab(),
             "remainder": _remainder(thirteen),
             "balanced": _balanced(),
-            "sizes": _sizes([row for row in thirteen + svhn if row[0] != "fashion-mnist"]),
+            "fashion": _measured("momentum-gain-fashion-mnist", "imbalance", fashion),
+            "sizes": _measured("client-sizes", "sizes of", others),
         },
     )
 
@@ -58,17 +62,17 @@ def _balanced() -> list[str]:
     return [*table, "", *(line for line in text if line.startswith("!["))]
 
 
-def _sizes(rows: list[tuple[str, float]]) -> list[str]:
-    """The runs of `fedwcm reproduce client-sizes` beside the gain."""
-    with PAGE.with_name("client-sizes.csv").open(encoding="utf-8", newline="") as file:
-        ours = {(row["sizes of"], row["method"], row["beta"]): float(row["ours"]) for row in csv.DictReader(file)}
+def _measured(page: str, axis: str, rows: Mapping[str, tuple[str, float]]) -> list[str]:
+    """The runs of a page of `fedwcm reproduce` beside the gain, by the values of one of its axes."""
+    with PAGE.with_name(f"{page}.csv").open(encoding="utf-8", newline="") as file:
+        ours = {(row[axis], row["method"], row["beta"]): float(row["ours"]) for row in csv.DictReader(file)}
     lines = [
-        "| sizes of | n | g | FedCM, nominal, β 0.6 / 0.1 | FedCM, exact | as predicted |",
+        f"| {axis} | n | g | FedCM, nominal, β 0.6 / 0.1 | FedCM, exact | as predicted |",
         "|---|---|---|---|---|---|",
     ]
     right = 0
-    for dataset, imbalance in rows:
-        label, n, g = f"{TITLES[dataset]}, IF {imbalance:g}", size(dataset, imbalance)[0], gain(dataset, imbalance)
+    for label, (dataset, imbalance) in rows.items():
+        n, g = size(dataset, imbalance)[0], gain(dataset, imbalance)
         nominal, exact = (
             [ours[label, f"FedCM, {kind}", b] for b in ("0.6", "0.1")] for kind in ("nominal", "exact")
         )

@@ -137,16 +137,15 @@ def _last(form: str) -> str:
 
 
 def costs(found: Results) -> str:
-    """Return the cost of each arm in the first cell: processor time of a run, and bytes of a round."""
+    """Return the bytes of each arm's round in the first cell."""
     cell = ordered(found, 0)[0]
     rows = []
     for arm in ordered(found, 1):
         runs = [run for (c, a, _), run in found.items() if (c, a) == (cell, arm)]
         if runs:
-            seconds = float(np.median([run["cpu_seconds"] for run in runs]))
             down, up = runs[0]["bytes_down"] / 1e6, runs[0]["bytes_up"] / 1e6
-            rows.append([arm, f"{seconds:.1f}", f"{down:.2f}", f"{up:.2f}"])
-    return table(["", "CPU seconds a run", "MB down a round", "MB up a round"], rows)
+            rows.append([arm, f"{down:.2f}", f"{up:.2f}"])
+    return table(["", "MB down a round", "MB up a round"], rows)
 
 
 def draw(found: Results) -> None:

@@ -27,7 +27,7 @@ NOT_RUN = {
     "fedwcm run --dataset synthetic --clients 1000000": "a million clients take a gigabyte; tests/data has fewer",
     "--imbalance $imbalance": "part of a shell script that takes hours",
     '--methods "$methods"': "part of a shell script that takes hours",
-    "--methods clip2fl": "needs the teacher that the line before it makes; tests/test_teacher.py makes one",
+    "--method clip2fl": "needs the teacher that the line before it makes; tests/test_teacher.py makes one",
     "class FedNova(Method):": "an excerpt of examples/adding-a-method, which tests/test_example_method.py runs",
     "from fednova import FedNova": "needs the example installed; tests/test_example_method.py does that",
     "client_app(model=my_model": "the reader's own model and data; tests/flower runs such an app",
