@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.jobs import CLASSES, JOBS, SEED, Job
-from fedwcm.config.build import divide
+from fedwcm.config.partitioning import divide
 from fedwcm.config.schema import from_settings
 from fedwcm.core.rng import model_seed
 from fedwcm.data import load_dataset

@@ -67,7 +67,9 @@ def main() -> None:
     write_blocks(DOCS / "results.md", {"every-method": _table(results)})
 
 
-def _page(name: str, cls: type[Method] | type[Loss], cost: dict[str, str] | None, result: dict[str, Summary]) -> str:
+def _page(
+    name: str, cls: type[Method] | type[Loss], cost: dict[str, str] | None, result: dict[str, Summary]
+) -> str:
     text = inspect.getdoc(inspect.getmodule(cls)) or ""
     parts = [f"# {name}", "", text, "", "## Options", "", *_options(cls), "", "## Cost", ""]
     if cost:

@@ -205,3 +205,43 @@ def test_a_set_of_recipes_stands_for_its_members() -> None:
     assert len(RECIPE_SETS["paper-rows"]) == 4
     four = chosen_methods(load_preset("table1"), ["paper-rows"])
     assert list(four) == ["FedCM", "FedCM + Focal Loss", "FedCM + Balance Loss", "FedCM + Balance Sampler"]
+
+
+def test_an_option_for_all_reaches_every_run_and_one_that_a_method_fixes_is_refused() -> None:
+    def cells(methods: list[str], **settings: object) -> list[Cell]:
+        options = {key.replace("__", "."): value for key, value in settings.items()}
+        return expand(load_preset("figure8"), replace(TINY, methods=methods, settings=options))
+
+    (cell,) = cells(["fedcm"], method__alpha=0.3, run__eval_every=2)
+    assert cell.resolved()["method.alpha"] == 0.3
+    assert cell.resolved()["run.eval_every"] == 2
+    with pytest.raises(ValueError, match=r"fedwcm\+ fixes server.ema"):
+        cells(["fedcm", "fedwcm+"], server__ema=0.5)
+    with pytest.raises(ValueError, match=r"run\.seed is not for --set"):
+        cells(["fedcm"], run__seed=3)
+
+
+def test_a_run_with_an_option_set_does_not_stand_for_the_default(tmp_path: Path) -> None:
+    def found(**settings: object) -> bool:
+        options = {**(TINY.settings or {}), **{key.replace("__", "."): value for key, value in settings.items()}}
+        (cell,) = expand(load_preset("figure8"), replace(TINY, methods=["fedavg"], settings=options))
+        return ResultStore(tmp_path / "results").find(cell) is not None
+
+    options = {**(TINY.settings or {}), "local.drop_last": True}
+    run("figure8", tmp_path, replace(TINY, methods=["fedavg"], settings=options))
+    assert found(local__drop_last=True)
+    assert not found()
+
+
+def test_a_method_of_ones_own_has_a_forecast() -> None:
+    (cell,) = expand(load_preset("figure8"), replace(TINY, methods=["tests.specimens:Mime"]))
+    assert seconds_here([cell]) is not None
+
+
+@pytest.mark.parametrize("name", ["figure8", "appendix-b"])
+def test_a_run_that_diverged_before_it_was_tested_is_shown_as_such(name: str, tmp_path: Path) -> None:
+    settings = {**(TINY.settings or {}), "local.lr": 1e30, "local.clip": None, "run.eval_every": 2}
+    scope = replace(TINY, methods=["fedavg"], settings=settings, only={})
+    table, _ = run(name, tmp_path, scope)
+    assert "diverged" in table
+    assert "not run" not in table

@@ -98,9 +98,8 @@ def client_weights(scores: ArrayLike, temperature: float, samples: ArrayLike | N
     s = _checked_vector("scores", scores)
     if not temperature > 0:
         raise ValueError(f"temperature must be positive (infinite when balanced), not {temperature!r}")
-    with np.errstate(
-        over="ignore", under="ignore"
-    ):  # a difference that overflows to -inf is a weight of exactly 0
+    # A difference that overflows to -inf is a weight of exactly 0.
+    with np.errstate(over="ignore", under="ignore"):
         weights = np.exp((s - s.max()) / temperature)
     if samples is not None:
         n = _checked_vector("samples", samples)

@@ -116,3 +116,10 @@ def test_what_cannot_be_personalised_is_refused_by_its_reason(folder: Path, tmp_
     other = {**DATA, "x": DATA["x"] + 1}
     with pytest.raises(ValueError, match="not the data that the run"):
         fedwcm.personalize(folder, dataset=other)
+
+
+def test_naming_a_model_does_not_make_the_folder_s_other_names_trusted(tmp_path: Path) -> None:
+    fedwcm.run(dataset=DATA, loss="tests.specimens:Scaled", model="mlp", out=tmp_path, report=False, **SMALL)
+    with pytest.raises(ValueError, match="only the run's folder names"):
+        fedwcm.personalize(tmp_path, dataset=DATA, model="mlp")
+    assert fedwcm.personalize(tmp_path, dataset=DATA, model="mlp", trust=True).after

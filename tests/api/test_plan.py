@@ -40,6 +40,42 @@ def test_a_grid_reaches_the_options_of_the_method() -> None:
     assert [cell.request.settings["method.alpha"] for cell in cells] == [0.1, 0.5] * 2
 
 
+def test_options_for_all_reach_every_method_and_its_own_come_first() -> None:
+    common = request(None, None, {"method.alpha": 0.3, "local.lr": 0.2}, {})
+    cells = plan(["fedcm", "fedcm[alpha=0.7]", "fedwcm"], [0], {}, common, Path("c"))
+    assert [cell.request.config.method.options["alpha"] for cell in cells] == [0.3, 0.7, 0.3]
+    assert {cell.request.config.local.lr for cell in cells} == {0.2}
+
+
+def test_an_option_that_one_of_the_methods_does_not_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"method\.alpha"):
+        fedwcm.compare(["fedcm", "fedavg"], [0], tmp_path, settings={"method.alpha": 0.3}, **SMALL)
+
+
+def test_a_recipe_keeps_what_makes_it_and_says_so() -> None:
+    common = request(None, None, {"method.momentum_norm": "exact", "loss.gamma": 1.0, "loss.name": "focal"}, {})
+    with pytest.warns(UserWarning, match="fedcm-nominal keeps its own method.momentum_norm = nominal, not exact"):
+        nominal, exact = plan(["fedcm-nominal", "fedcm"], [0], {}, common, Path("c"))
+    assert nominal.request.config.method.options["momentum_norm"] == "nominal"
+    assert exact.request.config.method.options["momentum_norm"] == "exact"
+    assert exact.request.config.loss.options == {"gamma": 1.0}
+
+
+@pytest.mark.parametrize(
+    "before", [{"beta": 0.6}, {"model": "mlp[hidden=[8]]"}, {"imbalance": 0.5}, {"loss": "focal[gamma=5]"}]
+)
+def test_a_finished_run_with_other_options_is_not_taken_for_the_one_asked_for(
+    before: dict[str, Any], tmp_path: Path
+) -> None:
+    now = {"loss": "focal"} if "loss" in before else {}
+    fedwcm.compare(["fedavg"], [0], tmp_path, report=False, **SMALL, **before)
+    with pytest.raises(ValueError, match="cannot be resumed with another configuration"):
+        fedwcm.compare(["fedavg"], [0], tmp_path, report=False, **SMALL, **now)
+    with pytest.raises(ValueError, match="cannot be resumed with another configuration"):
+        fedwcm.compare(["fedavg"], [1, 0], tmp_path, report=False, **SMALL, **now)
+    fedwcm.compare(["fedavg"], [0], tmp_path, report=False, **SMALL, **before)
+
+
 def test_a_dry_run_lists_the_runs_with_their_cost_and_writes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedwcm.config.build import divide
 from fedwcm.config.flags import config_from
+from fedwcm.config.partitioning import divide
 from fedwcm.data import load_dataset
 from fedwcm.data.normalize import Normalizer, choose_normalizer
 

@@ -84,6 +84,10 @@ def test_a_run_on_them_learns() -> None:
         ({"clients": 0}, "partition.clients = 0"),
         ({"beta": -1.0}, r"partition.beta = -1.0"),
         ({"partition": "fedgrab"}, "partition.name = 'fedgrab'"),
+        ({"val_fraction": 0.1}, "data.val_fraction = 0.1 is not allowed: it must be 0.0 for synthetic data"),
+        ({"settings": {"data.profile": "step"}}, "data.profile = 'step'"),
+        ({"settings": {"run.worker_gpus": -1.0}}, "worker_gpus = -1.0"),
+        ({"settings": {"run.worker_gpus": float("inf")}}, "worker_gpus = inf"),
     ],
 )
 def test_bad_options_are_refused_by_name(options: dict[str, object], message: str) -> None:

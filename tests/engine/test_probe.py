@@ -1,5 +1,6 @@
 """A round with a first phase: Mime, in the engine and as a loop written by hand."""
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -8,8 +9,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from fedwcm.core.local_data import LocalData
 from fedwcm.core.rng import Purpose, generator
-from fedwcm.core.types import State, Uploads
+from fedwcm.core.types import Context, State, Uploads
+from fedwcm.engine.rounds import DivergedError
 
 from ..factories import CLASSES, ENGINES, SIZES, Scripted, clusters, linear, make_rounds, make_trainer, play
 from ..reference.softmax_regression import loss_gradient
@@ -86,6 +89,20 @@ def test_a_round_without_an_answer_keeps_the_state_of_a_probing_method_too() -> 
     assert torch.equal(after.x, before.x)
     assert torch.equal(after.method["last"], before.method["last"])
     assert record["participants"] == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken(Mime):
+    """Mime whose clients upload no numbers in the first phase."""
+
+    def probe(self, local: LocalData, ctx: Context) -> State:
+        return {key: value * float("nan") for key, value in super().probe(local, ctx).items()}
+
+
+def test_a_first_phase_without_a_finite_upload_ends_the_run() -> None:
+    training = make_trainer(Broken(), DATA.federation, linear())
+    with pytest.raises(DivergedError, match="3 of 3 updates have a NaN or an infinity in round 1"):
+        play(make_rounds(training, DATA.federation, participation=Scripted(COHORTS)), 1)
 
 
 class Curious(FullGradient):

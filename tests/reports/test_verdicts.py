@@ -93,6 +93,19 @@ def test_more_methods_ask_for_a_smaller_p_value() -> None:
     assert len(crowd) == 10 * 9 / 2
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_method_is_not_better_for_seeds_that_the_other_does_not_have(sign: float) -> None:
+    values = {
+        "a": {0: sign * 0.9, 1: sign * 0.5, 2: sign * 0.5},
+        "b": {1: sign * 0.6, 2: sign * 0.601},
+    }
+    (pair,) = differences(values, lower_is_better=sign < 0)
+    assert (pair.method, pair.other, pair.seeds) == ("b", "a", 2)
+    assert pair.distinguishable
+    crowd = differences({**values, "c": {0: 0.0}}, lower_is_better=sign < 0)  # no seed is shared by all
+    assert not any(pair.distinguishable for pair in crowd if (pair.method, pair.other) == ("a", "b"))
+
+
 def test_seeds_decide_whether_there_is_a_verdict(tmp_path: Path) -> None:
     skills = {"fedavg": 0.3, "fedcm": 0.9, "fedwcm": 0.9}
     one = comparison(tmp_path / "one", skills, 1)

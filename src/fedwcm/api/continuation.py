@@ -8,16 +8,15 @@ from fedwcm.core.loss import Loss
 from fedwcm.runs.folder import RunFolder
 
 
-def refuse_another(folder: RunFolder, experiment: Experiment) -> None:
-    """Raise if the folder's run is another one than this experiment, and does not become it by more rounds."""
-    held, wanted = folder.config(), experiment.config
+def refuse_another(folder: RunFolder, wanted: Config, loss: Loss) -> None:
+    """Raise if the folder's run is another one than is wanted, and does not become it by more rounds."""
+    held = folder.config()
     before, after = held.run.rounds, wanted.run.rounds
     if after > before:
         held = replace(held, run=replace(held.run, rounds=after))
     changed = differences(held, wanted)
     if changed:
         raise ValueError(f"{folder.path} cannot be resumed with another configuration: " + "; ".join(changed))
-    loss = experiment.rounds.trainer.loss
     reason = reason_against(wanted, loss, before) if after > before else None
     if reason:
         raise ValueError(

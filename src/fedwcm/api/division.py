@@ -7,7 +7,7 @@ from typing import Literal
 
 from fedwcm.api.request import Request, flags_in, request
 from fedwcm.api.types import ClientsLike, ConfigLike, DataLike, PartitionLike
-from fedwcm.config.build import divide
+from fedwcm.config.partitioning import divide
 from fedwcm.config.schema import Config, Settings, named_options
 from fedwcm.core.checks import unknown
 from fedwcm.core.types import Ints

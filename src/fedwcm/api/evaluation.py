@@ -12,8 +12,8 @@ import torch
 
 from fedwcm.api.trained import Trained, trained
 from fedwcm.api.types import ClientsLike, DataLike, ModelLike
-from fedwcm.config.build import run_dataset
 from fedwcm.config.objects import CLIENT_IDS, Objects
+from fedwcm.config.partitioning import run_dataset
 from fedwcm.config.schema import Config
 from fedwcm.data import Dataset, load_dataset, load_rows
 from fedwcm.data.fingerprint import fingerprint

@@ -57,8 +57,10 @@ def personalize(
     options = FineTuning(epochs=epochs, layers=layers, lr=lr)
     run_folder = RunFolder(Path(folder))
     found = trained(run_folder.path, model, trust)
-    config, objects = _as_it_was(run_folder.config(), dataset, clients, model)
-    experiment = build(config, objects, trusted=trust or isinstance(model, str))
+    config, objects = _as_it_was(run_folder.config(), dataset, clients)
+    if isinstance(model, str):  # whoever names a model trusts that one, and none of the folder's other names
+        config, model = replace(config, model=replace(config.model, options={})), found.module
+    experiment = build(config, replace(objects, model=model), trusted=trust)
     try:
         if experiment.facts.fingerprint != found.fingerprint:
             raise ValueError(f"these are not the data that the run in {folder} was trained on")
@@ -71,9 +73,7 @@ def personalize(
     return record
 
 
-def _as_it_was(
-    config: Config, dataset: DataLike | None, clients: ClientsLike | None, model: ModelLike | None
-) -> tuple[Config, Objects]:
+def _as_it_was(config: Config, dataset: DataLike | None, clients: ClientsLike | None) -> tuple[Config, Objects]:
     """The configuration and the objects of the run, for one process."""
     config = replace(config, run=replace(config.run, backend="sequential"), privacy=PrivacyOptions())
     given: dict[str, Any] = {"client_ids": clients}
@@ -81,10 +81,6 @@ def _as_it_was(
         config = replace(config, data=replace(config.data, dataset=str(dataset)))
     else:
         given["dataset"] = dataset
-    if isinstance(model, str):
-        config = replace(config, model=replace(config.model, name=model))
-    else:
-        given["model"] = model
     return config, Objects(**given)
 
 

@@ -1,6 +1,7 @@
 """The runs of a comparison, resolved and checked before the first of them starts."""
 
 import itertools
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,13 +9,14 @@ from pathlib import Path
 from fedwcm.api.continuation import refuse_another
 from fedwcm.api.request import Request, request
 from fedwcm.api.types import MethodLike
-from fedwcm.config.build import RunData, assemble, run_data
+from fedwcm.config.build import assemble
 from fedwcm.config.components import Components
 from fedwcm.config.flags import option_key
 from fedwcm.config.objects import object_label
 from fedwcm.config.population import largest_cohort
-from fedwcm.config.recipes import expanded
-from fedwcm.config.schema import INCIDENTAL, Config, Settings, overlay, to_settings
+from fedwcm.config.recipes import RECIPES, expanded
+from fedwcm.config.run_data import RunData, run_data
+from fedwcm.config.schema import INCIDENTAL, Config, Settings, named_options, overlay, to_settings
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.trackers.tracking import check_trackers
@@ -45,14 +47,15 @@ def plan(
     cells = []
     grid = {option_key(name): values for name, values in grid.items()}
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    for method, point, seed in itertools.product(expanded(methods), points, seeds):
-        own = request(method, None, None, {})
+    owns = [(method, request(method, None, None, {})) for method in expanded(methods)]
+    shared = {method: with_method(common.settings, own.settings, method) for method, own in owns}
+    for (method, own), point, seed in itertools.product(owns, points, seeds):
         name = method if isinstance(method, str) else object_label(method)
         for key in point.keys() & own.settings.keys():
             raise ValueError(f"{name} fixes {key}, which the grid varies: leave it out of one of them")
         suffix = ", ".join(f"{key}={value}" for key, value in point.items())
         label = f"{name} ({suffix})" if suffix else name
-        settings = overlay(overlay(common.settings, own.settings), point)
+        settings = overlay(shared[method], point)
         settings = overlay(settings, {"run.seed": seed, "run.name": name})
         objects = replace(common.objects, method=own.objects.method)
         path = ComparisonFolder(out).run_path(label, seed)
@@ -62,27 +65,40 @@ def plan(
     return cells
 
 
+def with_method(common: Settings, own: Settings, method: MethodLike) -> Settings:
+    """The settings of one of several methods: its own on top of those for all.
+
+    A recipe stays what its name says; a warning tells what of the common settings does not hold for it.
+    """
+    recipe = RECIPES.get(named_options(method)[0]) if isinstance(method, str) else None
+    for key, value in (recipe.settings if recipe else {}).items():
+        if key != "method.name" and common.get(key, value) != value:
+            warnings.warn(f"{method} keeps its own {key} = {value}, not {common[key]}", stacklevel=2)
+    return overlay(common, own)
+
+
 def check(cells: Sequence[Cell]) -> int:
     """Raise for a run that could not start: options first, then what needs the data, which is loaded once a task.
 
-    Runs that differ by their seed only are checked once, finished ones not at all.
+    Runs that differ by their seed only are built once. A folder with another run is refused, finished or not.
 
     Returns:
         The size of the largest round of all: its clients times the parameters of their models.
     """
+    alike: dict[str, list[Cell]] = {}
     for cell in cells:
         check_trackers(cell.request.config.run.track, cell.folder)
-    first = {cell.label: cell for cell in reversed(cells) if not done(cell)}
-    components = {label: _components(cell) for label, cell in first.items()}
-    tasks: dict[str, list[Cell]] = {}
-    for cell in reversed(first.values()):
-        tasks.setdefault(_task(cell.request.config), []).append(cell)
+        alike.setdefault(cell.label, []).append(cell)
+    components = {label: _components(members[0]) for label, members in alike.items()}
+    tasks: dict[str, list[str]] = {}
+    for label, members in alike.items():
+        tasks.setdefault(_task(members[0].request.config), []).append(label)
     largest = 0
-    for members in tasks.values():
-        asked = members[0].request
+    for labels in tasks.values():
+        asked = alike[labels[0]][0].request
         data = run_data(asked.config, asked.objects, trusted=asked.trusted)
-        for cell in members:
-            largest = max(largest, _check_on(data, cell, components[cell.label]))
+        for label in labels:
+            largest = max(largest, _check_on(data, alike[label], components[label]))
     return largest
 
 
@@ -95,23 +111,25 @@ def _task(config: Config) -> str:
     return repr((config.data, config.partition, config.model, config.run.device))
 
 
-def _check_on(data: RunData, cell: Cell, components: Components) -> int:
-    """Raise if the run cannot be built on this data, or its folder holds another one; return a round's size."""
-    asked = cell.request
+def _check_on(data: RunData, cells: Sequence[Cell], components: Components) -> int:
+    """Raise if runs of one label cannot be built on the data, or a folder holds another; return a round's size."""
+    asked = cells[0].request
     alone = replace(asked.config, run=replace(asked.config.run, workers=1))
     if alone.run.backend == "ray":
         alone = replace(alone, run=replace(alone.run, backend="sequential"))
     experiment = assemble(alone, components, data, asked.objects, trusted=asked.trusted)
     experiment.rounds.backend.close()
-    folder = RunFolder(cell.folder)
-    if folder.holds_run:
-        refuse_another(folder, experiment)
+    for cell in cells:
+        folder = RunFolder(cell.folder)
+        if folder.holds_run:
+            config = replace(experiment.config, run=replace(experiment.config.run, seed=cell.seed))
+            refuse_another(folder, config, components.loss)
     cohort = largest_cohort(experiment.config, experiment.rounds.trainer.population)
     return cohort * experiment.network.size
 
 
 def done(cell: Cell) -> bool:
-    """Whether the run is in its folder, finished; one with another configuration is refused."""
+    """Whether the run is in its folder, finished, as far as that can be told without the data: see `check`."""
     return RunFolder(cell.folder).finished and not _stale(cell)
 
 

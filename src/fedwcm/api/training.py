@@ -168,7 +168,7 @@ def _start(asked: Request, folder: RunFolder | None, resume: bool, report: bool,
 def _nothing_left(folder: RunFolder, experiment: Experiment) -> bool:
     """Whether the folder's run came to its end; raises if it was another one than is to be resumed."""
     try:
-        refuse_another(folder, experiment)
+        refuse_another(folder, experiment.config, experiment.rounds.trainer.loss)
     except ValueError:
         experiment.rounds.backend.close()
         raise

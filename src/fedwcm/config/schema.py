@@ -251,11 +251,14 @@ EXCLUSIVE = ("local.epochs", "local.steps")
 
 
 def overlay(below: Mapping[str, object], above: Mapping[str, object]) -> Settings:
-    """Merge settings, `above` taking precedence; a component that changes its name loses its old options."""
+    """Merge settings, `above` taking precedence; a component that changes its name loses its old options.
+
+    Options of a component that has no name yet are for whichever is named.
+    """
     merged = dict(below)
     for section in COMPONENTS:
         name = f"{section}.name"
-        if name in above and above[name] != below.get(name):
+        if name in above and name in below and above[name] != below[name]:
             merged = {key: value for key, value in merged.items() if not key.startswith(f"{section}.")}
             if section == "method":
                 merged.pop("run.name", None)  # it named the old method

@@ -11,6 +11,8 @@ Hooks that only a few methods need are in the mix-ins of `fedwcm.core.mixins`.
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from fedwcm.core.checks import require, require_choices
 from fedwcm.core.optimizer_rule import ANY_OPTIMIZER, OptimizerRule
 from fedwcm.core.types import (
@@ -90,6 +92,6 @@ class Method:
 
 def mean_weights(average: Literal["samples", "uniform"], cohort: Cohort) -> Floats:
     """Return weights that sum to 1: proportional to the clients' samples, or equal."""
-    sizes = cohort.samples.astype(float) if average == "samples" else cohort.samples * 0.0 + 1.0
+    sizes = cohort.samples.astype(float) if average == "samples" else np.ones(len(cohort))
     weights: Floats = sizes / sizes.sum()
     return weights

@@ -6,7 +6,7 @@
 | `TwoPhase` | a first phase of the round, over all local data at `x` | Mime, MimeLite, CReFF, CLIP2FL |
 | `LocalRates` | a learning rate per client | FedWCM-X |
 | `RoundMetrics` | the method's own entries in a round's metrics | FedCM's family, Fed-GraB |
-| `Momentum` | the gain of the momentum's feedback, checked once | FedCM's family, FedAvgM, FedAdam, Mime |
+| `Momentum` | the gain of a momentum that may grow, checked once | FedCM's family |
 | `SharpnessAware` (`methods/sam.py`) | gradients at the ascended point | FedSAM, MoFedSAM, FedGamma, FedSpeed |
 """
 
@@ -78,7 +78,7 @@ class RoundMetrics(ABC):
 
 
 class Momentum(ABC):
-    """Momentum that feeds back into itself, with a gain that must stay below 1."""
+    """Momentum that feeds back into itself with a gain that depends on the clients, and must stay below 1."""
 
     @abstractmethod
     def starting_gain(self, population: Population, samples: Ints) -> float:

@@ -27,4 +27,5 @@ class ClusterOptions:
 
     def __post_init__(self) -> None:
         share = self.worker_gpus
-        require(0 <= share <= 1 or share == int(share), "worker_gpus", share, "in [0, 1], or a whole number")
+        whole = share > 1 and float(share).is_integer()
+        require(0 <= share <= 1 or whole, "worker_gpus", share, "in [0, 1], or a whole number")

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 CLIPPED = "clipped"
 """Entry of a report that says whether the client has scaled its increment down itself."""
-LISTED_CLIENTS = 200
+LISTED_WEIGHTS = 200
 """Clients of a round up to which each one's weight is recorded."""
 
 
@@ -124,6 +124,7 @@ class Rounds:
         method = self.trainer.method
         assert isinstance(method, TwoPhase)
         result = self._ask("probe", before, method.probe_broadcast(before.method), asked, exchange)
+        _require_mostly_finite(result, before.round)
         if result is None:
             return None
 
@@ -251,7 +252,7 @@ def _measures(result: CohortUpdates, after: RoundResult) -> dict[str, object]:
 
 def _listed(result: CohortUpdates, after: RoundResult) -> dict[str, object]:
     """Who took part and how much each counted, to six digits; nothing of a large cohort."""
-    if len(result.ids) > LISTED_CLIENTS:
+    if len(result.ids) > LISTED_WEIGHTS:
         return {}
     return {"clients": result.ids.tolist(), "weights": [float(f"{weight:.6g}") for weight in after.weights]}
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from flwr.app import RecordDict
 
-from fedwcm.config.build import LabelledTensors
+from fedwcm.config.run_data import LabelledTensors
 from fedwcm.core.batch import Shard
 from fedwcm.core.types import Ints, State
 from fedwcm.engine.backends.in_process import nobody

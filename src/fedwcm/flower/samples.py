@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedwcm.config.build import LabelledTensors
+from fedwcm.config.run_data import LabelledTensors
 from fedwcm.core.batch import SampleStore, Shard
 
 Samples = tuple[Any, Any]

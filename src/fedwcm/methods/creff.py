@@ -116,9 +116,8 @@ class CReFF(TwoPhase, FedAvg):
 
     def feature_loss(self, features: Tensor, s: State, probed: State) -> Tensor:
         """Return the loss that the federated features `(C, features, d)` minimise: Σ_c D."""
-        real = probed["gradients"][
-            ..., : s["head"].shape[-1]
-        ]  # sums instead of means: D depends on directions only
+        # Sums instead of means: D depends on directions only.
+        real = probed["gradients"][..., : s["head"].shape[-1]]
         distances = gradient_distances(class_gradients(features, s["head"]), real, features.shape[-1])
         return torch.where(probed["holders"] > 0, distances, 0.0).sum()
 

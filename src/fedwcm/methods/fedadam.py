@@ -20,13 +20,12 @@ from typing import ClassVar
 import torch
 
 from fedwcm.core.checks import require
-from fedwcm.core.mixins import Momentum
-from fedwcm.core.types import Cohort, Ints, Population, State, Uploads, Vec
+from fedwcm.core.types import Cohort, Population, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAdam(Momentum, FedAvg):
+class FedAdam(FedAvg):
     """FedAvg with Adam on the server.
 
     Args:
@@ -51,9 +50,6 @@ class FedAdam(Momentum, FedAvg):
 
     def init(self, x: Vec, population: Population) -> State:
         return {"mean": torch.zeros_like(x), "square": torch.zeros_like(x)}
-
-    def starting_gain(self, population: Population, samples: Ints) -> float:
-        return self.beta1
 
     def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
         delta = uploads.sum("delta", self.weights(s, cohort))

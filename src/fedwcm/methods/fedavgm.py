@@ -18,13 +18,12 @@ from typing import ClassVar
 import torch
 
 from fedwcm.core.checks import require
-from fedwcm.core.mixins import Momentum
-from fedwcm.core.types import Cohort, Ints, Population, State, Uploads, Vec
+from fedwcm.core.types import Cohort, Population, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvgM(Momentum, FedAvg):
+class FedAvgM(FedAvg):
     """FedAvg with server momentum.
 
     Args:
@@ -41,9 +40,6 @@ class FedAvgM(Momentum, FedAvg):
 
     def init(self, x: Vec, population: Population) -> State:
         return {"momentum": torch.zeros_like(x)}
-
-    def starting_gain(self, population: Population, samples: Ints) -> float:
-        return self.beta
 
     def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
         momentum = self.beta * s["momentum"] - uploads.sum("delta", self.weights(s, cohort))

@@ -104,8 +104,7 @@ class FedWMSAM(FedCM, SCAFFOLD):
         return FedCM.update(self, x, s, uploads, cohort)
 
     def next_alpha(self, s: State, cohort: Cohort) -> float:
-        disagreement: Floats = np.clip(
-            cohort.report["disagreement"], 0.0, 2.0
-        )  # 1 − a cosine, whatever is reported
+        # 1 − a cosine, whatever is reported
+        disagreement: Floats = np.clip(cohort.report["disagreement"], 0.0, 2.0)
         target = float(np.clip(np.mean(disagreement), LOWEST, HIGHEST))
         return (1.0 - self.alpha_rate) * float(s["alpha"]) + self.alpha_rate * target

@@ -21,13 +21,13 @@ import torch
 from fedwcm.core.checks import require
 from fedwcm.core.local_data import LocalData
 from fedwcm.core.method import Method
-from fedwcm.core.mixins import Momentum, TwoPhase
+from fedwcm.core.mixins import TwoPhase
 from fedwcm.core.optimizer_rule import OptimizerRule
-from fedwcm.core.types import Cohort, Context, GradientOracle, Ints, Population, State, Uploads, Vec
+from fedwcm.core.types import Cohort, Context, GradientOracle, Population, State, Uploads, Vec
 
 
 @dataclass(frozen=True, kw_only=True)
-class MimeLite(TwoPhase, Momentum, Method):
+class MimeLite(TwoPhase, Method):
     """Server momentum of full gradients, used in every local step.
 
     Args:
@@ -47,9 +47,6 @@ class MimeLite(TwoPhase, Momentum, Method):
 
     def init(self, x: Vec, population: Population) -> State:
         return {"momentum": torch.zeros_like(x)}
-
-    def starting_gain(self, population: Population, samples: Ints) -> float:
-        return self.beta
 
     def probe(self, local: LocalData, ctx: Context) -> State:
         return {"gradient": local.gradient(ctx.x.expand(len(ctx.clients), -1))}

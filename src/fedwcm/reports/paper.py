@@ -1,8 +1,7 @@
 """The figures of a report as files for a paper: PDF, SVG and PNG, legible in black and white."""
 
-import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -12,9 +11,9 @@ import numpy as np
 
 from fedwcm.reports.axes import highest, off_scale, upper_limit, visible_top
 from fedwcm.reports.figures import Bar, Bars, Curve, Curves, Figure, Heatmap, Scatter
-from fedwcm.reports.report import ReportContent
 from fedwcm.reports.styles import DASHES, HATCHES, LIGHT, MARKERS
 from fedwcm.reports.text import plain_number
+from fedwcm.runs.folder import slug
 
 FORMATS: dict[str, dict[str, None]] = {
     "pdf": {"CreationDate": None},
@@ -59,10 +58,13 @@ FAINTEST = 0.15
 """Where the colours of cells begin, of 1: the smallest value is not white, as an empty cell is."""
 
 
-def draw_figures(content: ReportContent, folder: Path) -> list[Path]:
-    """Draw every figure of a report in all `FORMATS`, with the methods that the page shows at first.
+def draw_figures(figures: Iterable[Figure], folder: Path, methods: Mapping[str, int]) -> list[Path]:
+    """Draw figures in all `FORMATS`; one of several matrices becomes as many files, each named after its matrix.
 
-    A figure of several matrices becomes as many files, each named after its matrix.
+    Args:
+        figures: what to draw.
+        folder: where to.
+        methods: of figures with a series for each method, those that are drawn, and the style of each.
     """
     try:
         import matplotlib as mpl
@@ -71,8 +73,8 @@ def draw_figures(content: ReportContent, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     with mpl.rc_context(cast(Any, STYLE)):
-        for single in chain.from_iterable(map(_singles, content.figures)):
-            drawn = _drawn(single, content)
+        for single in chain.from_iterable(map(_singles, figures)):
+            drawn = _drawn(single, methods)
             for suffix, metadata in FORMATS.items():
                 paths.append(folder / f"{single.key}.{suffix}")
                 drawn.savefig(paths[-1], metadata=metadata)
@@ -87,21 +89,21 @@ def _singles(figure: Figure) -> Iterator[Figure]:
         return
     names: dict[str, int] = {}
     for matrix in figure.matrices:
-        name = re.sub(r"[^\w.=]+", "-", matrix.name).strip("-")
+        name = slug(matrix.name)
         names[name] = names.get(name, 0) + 1
         number = f"-{names[name]}" if names[name] > 1 else ""
         yield replace(figure, key=f"{figure.key}-{name}{number}", matrices=[matrix])
 
 
-def _drawn(figure: Figure, content: ReportContent) -> Any:
+def _drawn(figure: Figure, methods: Mapping[str, int]) -> Any:
     from matplotlib.figure import Figure as Canvas
 
     canvas = Canvas(figsize=(WIDE if figure.wide else NARROW, HEIGHT), layout="constrained")
     axes = canvas.add_subplot()
     if isinstance(figure, Curves):
-        _curves(axes, figure, content)
+        _curves(axes, figure, methods)
     elif isinstance(figure, Bars):
-        _bars(axes, figure, content)
+        _bars(axes, figure, methods)
     elif isinstance(figure, Scatter):
         _scatter(axes, figure)
     elif isinstance(figure, Heatmap):
@@ -109,16 +111,16 @@ def _drawn(figure: Figure, content: ReportContent) -> Any:
     return canvas
 
 
-def _shown(figure: Figure, content: ReportContent, series: Sequence[Curve | Bar]) -> list[tuple[int, int]]:
+def _shown(figure: Figure, methods: Mapping[str, int], series: Sequence[Curve | Bar]) -> list[tuple[int, int]]:
     """Which series to draw: their positions in the figure, and in the order of styles."""
     if not figure.by_method:
         return [(i, i if one.style is None else one.style) for i, one in enumerate(series)]
-    return [(i, content.styles[one.name]) for i, one in enumerate(series) if one.name in content.best]
+    return [(i, methods[one.name]) for i, one in enumerate(series) if one.name in methods]
 
 
-def _curves(axes: Any, figure: Curves, content: ReportContent) -> None:
+def _curves(axes: Any, figure: Curves, methods: Mapping[str, int]) -> None:
     right = axes.twinx() if figure.right_label else None
-    shown = _shown(figure, content, figure.curves)
+    shown = _shown(figure, methods, figure.curves)
     for position, style in shown:
         curve = figure.curves[position]
         _curve(right if curve.right and right is not None else axes, figure, curve, style)
@@ -203,8 +205,8 @@ def _lines(name: str, room: int) -> list[str]:
     return [name] if len(name) <= room else textwrap.wrap(name.replace(",", ", "), room, break_on_hyphens=False)
 
 
-def _bars(axes: Any, figure: Bars, content: ReportContent) -> None:
-    shown = _shown(figure, content, figure.bars)
+def _bars(axes: Any, figure: Bars, methods: Mapping[str, int]) -> None:
+    shown = _shown(figure, methods, figure.bars)
     places, width = np.arange(len(figure.categories)), 0.8 / max(1, len(shown))
     for order, (position, style) in enumerate(shown):
         bar = figure.bars[position]

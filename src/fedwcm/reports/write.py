@@ -49,7 +49,7 @@ def report(
     if figures is not None:
         from fedwcm.reports.paper import draw_figures
 
-        draw_figures(content, Path(figures))
+        draw_figures(content.figures, Path(figures), {name: content.styles[name] for name in content.best})
     return path
 
 

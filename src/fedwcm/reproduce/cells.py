@@ -39,6 +39,8 @@ class Scope:
 
     def __post_init__(self) -> None:
         require(0 < self.fraction <= 1, "fraction", self.fraction, "in (0, 1]")
+        for key in {"run.seed", "method.name"} & (self.settings or {}).keys():
+            raise ValueError(f"{key} is not for --set: seeds and methods have options of their own")
 
 
 @dataclass(frozen=True)
@@ -117,8 +119,11 @@ def _cell(
     for axis, value in point.items():
         labels[axis], options = point_settings(value)
         settings = overlay(settings, settings_from(None, None, options, {} if options else {axis: value}))
-    settings = overlay(settings, scope.settings or {})
+    chosen, own = scope.settings or {}, method_settings(spec)
+    for key in chosen.keys() & own.keys():
+        raise ValueError(f"{title} fixes {key}, which --set gives: leave it out of one of them")
+    settings = overlay(settings, chosen)
     rounds = max(1, math.ceil(scope.fraction * int(str(settings["run.rounds"]))))
-    timing = {"run.rounds": rounds, "run.eval_every": max(1, rounds // EVALUATIONS)}
-    settings = overlay(overlay(settings, timing), method_settings(spec))
+    timing = {"run.eval_every": max(1, rounds // EVALUATIONS), **chosen, "run.rounds": rounds}
+    settings = overlay(overlay(settings, timing), own)
     return Cell({**labels, "method": title}, seed, {**settings, "run.seed": seed, "run.name": spec})

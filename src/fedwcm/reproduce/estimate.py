@@ -8,9 +8,9 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.utils.flop_counter import FlopCounterMode
 
+from fedwcm.config.components import Components
 from fedwcm.config.schema import Component, Config, from_settings
 from fedwcm.data import DATASETS
-from fedwcm.methods import METHODS
 from fedwcm.methods.sam import SharpnessAware
 from fedwcm.models import build_model
 from fedwcm.reproduce.cells import Cell
@@ -78,8 +78,7 @@ def _operations(config: Config) -> float | None:
     samples = _samples_a_round(config)
     if samples is None:
         return None
-    method = METHODS.get(config.method.name)
-    passes = 2 if method is not None and issubclass(method, SharpnessAware) else 1
+    passes = 2 if isinstance(Components.of(config).method, SharpnessAware) else 1
     forward = _forward_operations(config.data.dataset, _model(config.model))
     evaluations = config.run.rounds / config.run.eval_every
     return forward * (config.run.rounds * samples * BACKWARD * passes + evaluations * TEST_SAMPLES)

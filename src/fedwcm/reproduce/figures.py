@@ -1,6 +1,7 @@
 """The paper's figures from our runs, as the data that `fedwcm.reports` draws."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -20,8 +21,9 @@ NAMES = {
 
 
 def figures(preset: Preset, cells: Sequence[Entry]) -> list[Figure]:
-    """The figures of a preset; cells without a run are left out."""
-    present = [entry for entry in cells if entry.runs]
+    """The figures of a preset; cells without an evaluated round are left out."""
+    tested = [replace(entry, runs=[run for run in entry.runs if run.history]) for entry in cells]
+    present = [entry for entry in tested if entry.runs]
     if not present:
         return []
     if preset.figure.kind == "classes":

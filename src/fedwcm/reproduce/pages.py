@@ -8,7 +8,7 @@ from fedwcm.reports.figures import Figure
 from fedwcm.reports.load import load_runs
 from fedwcm.reports.page import page
 from fedwcm.reports.paper import draw_figures
-from fedwcm.reports.report import ReportContent, report_content
+from fedwcm.reports.report import report_content
 from fedwcm.reproduce.cells import Cell, Scope
 from fedwcm.reproduce.figures import figures
 from fedwcm.reproduce.paper_numbers import rows_of_paper
@@ -99,7 +99,7 @@ def _options(settings: Mapping[str, object]) -> str:
 def _draw(found: Sequence[Figure], folder: Path) -> list[Path]:
     if not found:
         return []
-    return [path for path in draw_figures(_content(found), folder) if path.suffix == ".png"]
+    return [path for path in draw_figures(found, folder, {}) if path.suffix == ".png"]
 
 
 def _shown(made: Sequence[Figure], drawn: Sequence[Path]) -> list[str]:
@@ -108,24 +108,6 @@ def _shown(made: Sequence[Figure], drawn: Sequence[Path]) -> list[str]:
     for figure, path in zip(made, drawn, strict=True):
         lines += [f"![{figure.title}]({path.name})", "", f"*{figure.caption}*", ""]
     return lines
-
-
-def _content(found: Sequence[Figure]) -> ReportContent:
-    return ReportContent(
-        title="",
-        headline=[],
-        facts=[],
-        warnings=[],
-        notes=[],
-        tiles=[],
-        methods=[],
-        best=[],
-        styles={},
-        table=None,
-        figures=list(found),
-        options={},
-        differences={},
-    )
 
 
 def _report(preset: Preset, first: Sequence[Figure], paths: Sequence[Path], path: Path) -> Path:

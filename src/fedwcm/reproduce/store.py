@@ -22,6 +22,8 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of every file in an archive, so that the same run gives the same bytes."""
 INDEXED = ("data.dataset", "method.name", "run.rounds", "run.seed")
 """Options that every cell gives, by which archives are looked up; only where there are some, all are compared."""
+RESOLVED = ("data.imbalance", "partition.name", "model.name")
+"""Options of which a run keeps what the data made of `auto`."""
 Key = tuple[str, ...]
 
 
@@ -96,14 +98,14 @@ def _key(settings: Settings) -> Key:
 
 
 def _same(held: Settings, asked: Settings, given: Settings) -> bool:
-    """Whether the run was what is asked for now.
+    """Whether the run was what is asked for now."""
 
-    An option that it does not have was none, or is new: then only today's default is the old behaviour.
-    """
-    return held.keys() <= asked.keys() and all(
-        value == "auto" or _text(held[key]) == _text(value) if key in held else key not in given
-        for key, value in asked.items()
-    )
+    def agrees(key: str, value: object) -> bool:
+        if key not in held:  # it was none, or is new: then only today's default is the old behaviour
+            return key not in given
+        return (key in RESOLVED and value == "auto") or _text(held[key]) == _text(value)
+
+    return held.keys() <= asked.keys() and all(agrees(key, value) for key, value in asked.items())
 
 
 def _text(value: object) -> str:

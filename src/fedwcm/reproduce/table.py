@@ -106,7 +106,7 @@ def _part(entry: Entry, axes: Sequence[str]) -> tuple[str, ...]:
 
 def _cell(entry: Entry) -> str:
     if entry.ours is None:
-        ours = "not run"
+        ours = "diverged" if entry.runs else "not run"
     else:
         ours = f"{entry.ours:.4f}" + (f" ± {entry.spread:.4f}" if entry.spread is not None else "")
         if entry.unbalanced and entry.balanced is not None:

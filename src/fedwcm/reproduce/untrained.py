@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from fedwcm.config.build import divide
 from fedwcm.config.flags import settings_from
+from fedwcm.config.partitioning import divide
 from fedwcm.config.schema import from_settings, overlay
 from fedwcm.core.types import Ints
 from fedwcm.data.partition import counts_of, describe

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fedwcm.config.build import Experiment, LabelledTensors
+from fedwcm.config.build import Experiment
+from fedwcm.config.run_data import LabelledTensors
 from fedwcm.config.schema import to_settings
 from fedwcm.core.json_record import finite
 from fedwcm.core.mixins import Momentum

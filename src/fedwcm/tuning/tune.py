@@ -7,11 +7,11 @@ from pathlib import Path
 import optuna
 from optuna.trial import Trial
 
-from fedwcm.api.plan import Cell, check
+from fedwcm.api.plan import Cell, check, with_method
 from fedwcm.api.request import Request, request
 from fedwcm.config.components import Components
 from fedwcm.config.objects import options_of
-from fedwcm.config.schema import from_settings, overlay, write_toml
+from fedwcm.config.schema import from_settings, write_toml
 from fedwcm.core.checks import require, unknown
 from fedwcm.tuning.report import write_report
 from fedwcm.tuning.result import Tuning
@@ -100,7 +100,7 @@ def _plan(method: str, space: Space, common: Request) -> Plan:
     own = request(method, None, None, {})
     for key in space.keys() & own.settings.keys():
         raise ValueError(f"{method} fixes {key}, which is searched: leave it out of one of them")
-    asked = replace(common, settings=overlay(common.settings, own.settings))
+    asked = replace(common, settings=with_method(common.settings, own.settings, method))
     options = options_of(Components.of(asked.config, asked.objects, trusted=asked.trusted).method)
     return Plan(method, asked, of_method(space, options))
 

@@ -60,9 +60,7 @@ def _in_order(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     if type(module).forward is not nn.Sequential.forward:
         yield name, module
         return
-    for (
-        child,
-        inner,
-    ) in module._modules.items():  # unlike named_children, yields a module twice if it is used twice
+    # Unlike named_children, this yields a module twice if it is used twice.
+    for child, inner in module._modules.items():
         if inner is not None:
             yield from _in_order(f"{name}{child}.", inner)

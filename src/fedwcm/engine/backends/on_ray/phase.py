@@ -116,11 +116,11 @@ class Phase:
         blocks = [*underway.values(), *self._kept.pop(member, [])]
         named = clients(np.concatenate(blocks)) if blocks else "no clients"
         said = f"round {self._round + 1}, {named}: a worker was lost ({how.splitlines()[0]})"
-        for block in underway.values():
-            self._deaths[tuple(block)] += 1
-            if self._deaths[tuple(block)] == ATTEMPTS:
+        begun = next(iter(underway.values()), None)  # workers train one block at a time
+        if begun is not None:
+            self._deaths[tuple(begun)] += 1
+            if self._deaths[tuple(begun)] == ATTEMPTS:
                 raise WorkerError(f"{said}, like {ATTEMPTS - 1} others before") from None
-            break  # workers train one block at a time: the others had not begun
         warnings.warn(f"{said}; others train them again", WorkerDiedWarning, stacklevel=2)
         self._pool.drop(member)
         self._pool.fill()

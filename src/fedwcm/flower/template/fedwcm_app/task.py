@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import nn
 
-from fedwcm.config.build import PartitionedData, divide
 from fedwcm.config.flags import config_from
+from fedwcm.config.partitioning import PartitionedData, divide
 
 
 def model() -> nn.Module:

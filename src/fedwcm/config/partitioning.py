@@ -1,0 +1,149 @@
+"""The data set of a run, its long tail, and its division among the clients."""
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from fedwcm.config.data_options import DataOptions
+from fedwcm.config.models import chosen_model
+from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
+from fedwcm.config.resolve import OBJECT, needed
+from fedwcm.config.schema import PARTITION_DEFAULTS, Component, Config
+from fedwcm.core.rng import Purpose, generator
+from fedwcm.core.types import Ints
+from fedwcm.data import DATASETS, Dataset, load_dataset, synthetic
+from fedwcm.data.fingerprint import array_digest, fingerprint
+from fedwcm.data.inputs import are_small
+from fedwcm.data.longtail import long_tail
+from fedwcm.data.normalize import Normalizer, choose_normalizer
+from fedwcm.data.partition import PARTITIONS, Natural, Partition, make_partition
+from fedwcm.data.split import stratified_split
+from fedwcm.models import has_embedding
+
+NAMED_IMBALANCE = 0.1
+"""Default long tail of named data sets, as in the paper."""
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionedData:
+    """The data of a run: each client's samples, the held-out samples, and the resolved configuration."""
+
+    config: Config
+    dataset: Dataset
+    train_rows: Ints
+    val_rows: Ints
+    parts: list[Ints]
+    normalizer: Normalizer
+    normalization: str
+    """A one-sentence description of the normalizer."""
+
+    @property
+    def are_small(self) -> bool:
+        """Whether the samples are few enough to be prepared for the model in advance."""
+        return are_small(self.dataset.x_train, len(self.train_rows))
+
+    @property
+    def train_labels(self) -> Ints:
+        return self.dataset.y_train[self.train_rows]
+
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        """The names of the data's own clients, in the order of the parts; empty if a partition made them."""
+        ids = self.dataset.client_ids
+        if ids is None or self.config.partition.name.partition("#")[0] not in ("natural", CLIENT_IDS):
+            return ()
+        return tuple(self.dataset.client_names[i] for i in np.unique(ids[self.train_rows]))
+
+
+def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> PartitionedData:
+    """Load the data, create the long tail, hold out samples, and divide the rest among the clients."""
+    seed, options = config.run.seed, resolved_data(config.data)
+    dataset = run_dataset(config, objects)
+    if objects.dataset is not None:
+        options = replace(options, dataset=f"{OBJECT}{dataset.name}#{fingerprint(dataset)}")
+    rows = np.arange(len(dataset.y_train))
+    if not isinstance(options.imbalance, str):
+        rng = generator(seed, Purpose.LONG_TAIL)
+        rows = long_tail(dataset.y_train, options.imbalance, rng, options.profile, options.n_max)
+    val_rows = rows[:0]
+    if options.val_fraction and dataset.y_val is None:
+        rng = generator(seed, Purpose.VALIDATION)
+        kept, held_out = stratified_split(dataset.y_train[rows], options.val_fraction, rng)
+        rows, val_rows = rows[kept], rows[held_out]
+    partition, component = _partition(config.partition, objects, dataset, rows)
+    parts = partition(dataset.y_train[rows], generator(seed, Purpose.PARTITION))
+    config = replace(config, data=options, partition=component)
+    embeds = dataset.is_integer and _embeds(config, objects, dataset, trusted)
+    normalizer, normalization = choose_normalizer(dataset.x_train, options.normalize, rows, embeds=embeds)
+    return PartitionedData(config, dataset, rows, val_rows, parts, normalizer, normalization)
+
+
+def run_dataset(config: Config, objects: Objects = NO_OBJECTS) -> Dataset:
+    """Return the data set of a run before the long tail, with the test set that the run's seed selects."""
+    options, source = config.data, objects.dataset
+    if source is None and options.dataset.startswith(OBJECT):
+        raise needed("data", options.dataset)
+    if options.dataset == synthetic.NAME:
+        raise ValueError("data.dataset = 'synthetic' has nothing to load: its samples are drawn as clients train")
+    return load_dataset(
+        options.dataset if source is None else source,
+        data_dir=options.data_dir,
+        label=options.label,
+        client=options.client,
+        split=options.split,
+        features=options.features,
+        drop=options.drop,
+        impute=options.impute,
+        encoding=options.encoding,
+        image_size=options.image_size,
+        client_ids=objects.client_ids,
+        test_fraction=options.test_fraction,
+        test_clients=options.test_clients,
+        seed=config.run.seed,
+    )
+
+
+def resolved_data(options: DataOptions) -> DataOptions:
+    """Return the data options, with the default long tail for named data sets."""
+    if options.imbalance != "auto":
+        return options
+    named = options.dataset in (*DATASETS, synthetic.NAME)
+    return replace(options, imbalance=NAMED_IMBALANCE if named else "none")
+
+
+def _partition(chosen: Component, objects: Objects, dataset: Dataset, rows: Ints) -> tuple[Partition, Component]:
+    """Return the partition and its resolved options; by default the data's own clients if any, else `equal`."""
+    name = chosen.name
+    if objects.client_ids is not None:
+        assert dataset.client_ids is not None
+        _refuse_options(chosen)
+        digest = array_digest(dataset.client_ids)
+        return Natural(client_ids=dataset.client_ids[rows]), Component(f"{CLIENT_IDS}#{digest}")
+    if objects.partition is not None:
+        return with_options(objects.partition, chosen.options, "partition"), chosen
+    if name.startswith(OBJECT):
+        raise needed("partition", name)
+    if name == "auto":
+        name = "natural" if dataset.client_ids is not None else "equal"
+    if name == "natural":
+        if dataset.client_ids is None:
+            raise ValueError(
+                f"partition.name = 'natural' needs the clients of {dataset.name}: name their column with --client"
+            )
+        _refuse_options(chosen)
+        return Natural(client_ids=dataset.client_ids[rows]), Component(name)
+    known = {field.name for field in fields(PARTITIONS[name])} if name in PARTITIONS else set()
+    defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in known}
+    options = {**defaults, **chosen.options}
+    return make_partition(name, **options), Component(name, options)
+
+
+def _refuse_options(chosen: Component) -> None:
+    for option in chosen.options:
+        raise ValueError(f"partition.{option} is not an option of 'natural': the data says who the clients are")
+
+
+def _embeds(config: Config, objects: Objects, dataset: Dataset, trusted: bool) -> bool:
+    """Return whether the model has an embedding for integers; the model is built to find out."""
+    shape, classes = dataset.input_shape, dataset.num_classes
+    return has_embedding(chosen_model(config.model, objects.model, shape, classes, 0, trusted=trusted)[0])
