@@ -36,7 +36,7 @@ def test_the_split_is_the_division_that_was_trained_on(run: fedwcm.Result) -> No
 
 
 def test_of_a_large_cohort_no_client_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "LISTED_CLIENTS", 3)
+    monkeypatch.setattr(rounds, "LISTED_WEIGHTS", 3)
     history = fedwcm.run("fedavg", **SMALL).history
     assert all(record.clients is None and record.weights is None for record in history)
 
