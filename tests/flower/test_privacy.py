@@ -1,6 +1,8 @@
 """Privacy on Flower: the run is the simulator's, and messages hold no counts nor what gives them away."""
 
 import json
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,11 @@ from torch import nn
 
 from fedwcm.core.disclosure import SAMPLES_PER_LEVEL, Disclosure
 from fedwcm.flower import client_app, counting
+from fedwcm.flower.records import from_bytes_record, to_bytes_record
 from fedwcm.flower.server import serve
+from fedwcm.privacy.messages import Decrypted, Reply, size_limit
 from fedwcm.privacy.options import PrivacyOptions
+from fedwcm.privacy.wire import ProtocolError
 from fedwcm.runs.folder import RunFolder
 from tests.privacy.score_attack import fitting_counts, population_of
 
@@ -24,6 +29,7 @@ from .wire import Mischief, WireGrid
 
 pytest.importorskip("tenseal", reason="TenSEAL is not installed: pip install 'fedwcm[he]'")
 
+ALL_LABELS = np.concatenate([data({"partition-id": client})[1] for client in range(CLIENTS)])
 SEALED: dict[str, Any] = {"privacy.mode": "he"}
 
 
@@ -158,6 +164,41 @@ def test_a_client_that_is_not_counted_is_named_with_the_reason(
     assert set(facts["not_counted"]) == {"2"}
     assert said in facts["not_counted"]["2"]
     assert any("client 2" in line and said in line for line in caplog.messages)
+
+
+def test_a_key_holder_that_answers_nothing_but_zeros_is_replaced() -> None:
+    lied: list[int] = []
+
+    def lie(client: int, request: Message, reply: Message) -> Message:
+        if request.metadata.message_type != "query.encrypted" or lied:
+            return reply
+        told = Reply.from_bytes(from_bytes_record(reply.content), size_limit(11))
+        if not isinstance(told, Decrypted):
+            return reply
+        lied.append(client)
+        zeros = replace(told, totals=(0,) * len(told.totals))
+        return Message(to_bytes_record(zeros.to_bytes()), reply_to=request)
+
+    finished, _ = play(lie, **SEALED, **{"run.rounds": 1})
+    assert len(lied) == 1
+    assert list(finished.summary.train_counts) == np.bincount(ALL_LABELS, minlength=10).tolist()
+
+
+@pytest.mark.parametrize(
+    ("counted", "epsilon", "possible"),
+    [
+        (49, None, False),
+        (50, None, True),
+        (200, None, True),
+        (201, None, False),
+        (0, 1.0, False),
+        (500, 1.0, True),
+    ],
+)
+def test_a_sum_must_be_what_its_clients_can_have(counted: int, epsilon: float | None, possible: bool) -> None:
+    expected = nullcontext() if possible else pytest.raises(ProtocolError, match="their clients have 100, so")
+    with expected:
+        counting._require_possible(counted, 100, 30, epsilon)
 
 
 def test_the_protocol_s_options_can_be_set() -> None:

@@ -4,8 +4,9 @@
     →  add the ciphertexts              →  ask the key holder to decrypt the sum
 
 The server tolerates failures. A key holder that vanishes is replaced, and its group contributes again; a group
-that has become too small joins another; a group whose sum cannot be decrypted is split until the part with the bad
-ciphertext is too small to split, and that part is left out. Clients that are in no decrypted sum are listed.
+that has become too small joins another; a group whose sum cannot be decrypted, or cannot be true, is split until
+the part with the bad ciphertext is too small to split, and that part is left out. Clients that are in no decrypted
+sum are listed.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ import numpy as np
 
 from fedwcm.privacy.client import MIN_CONTRIBUTORS, checked_minimum, checked_name
 from fedwcm.privacy.encoding import MAX_CONTRIBUTORS, Ints
-from fedwcm.privacy.groups import Group
+from fedwcm.privacy.groups import Group, TotalsCheck
 from fedwcm.privacy.messages import (
     Contribution,
     Declined,
@@ -64,10 +65,15 @@ class ClassTotals:
     seconds: float
 
 
+def _believe(contributors: Sequence[str], totals: Ints) -> None:
+    """Refuse no totals: nothing else is known of the counts."""
+
+
 class Server:
     """One session of the protocol. It never sees a secret key, nor counts other than sums.
 
-    `rng` deals the clients and chooses who holds a key; without one the choice is unpredictable.
+    `check_totals` sees each decrypted sum and refuses one that cannot be true. `rng` deals the clients and chooses
+    who holds a key; without one the choice is unpredictable.
     """
 
     def __init__(
@@ -77,9 +83,11 @@ class Server:
         *,
         key_holders: int = 1,
         min_contributors: int = MIN_CONTRIBUTORS,
+        check_totals: TotalsCheck = _believe,
         rng: np.random.Generator | None = None,
     ) -> None:
         _check(clients, classes, key_holders, min_contributors)
+        self._check_totals = check_totals
         self._clients = tuple(clients)
         order = (rng or np.random.default_rng()).permutation(len(clients))
         self._candidates = [clients[k] for k in order]
@@ -175,7 +183,7 @@ class Server:
             reply = self._read(Reply, sender, data)
             if not isinstance(reply, Decrypted | Unreadable):
                 raise ProtocolError(f"{type(reply).__name__} where a decrypted sum is expected")
-            asked[sender].take_decrypted(reply)
+            asked[sender].take_decrypted(reply, self._check_totals)
 
         requests = {holder: group.decrypt_request().to_bytes() for holder, group in asked.items()}
         self._exchange(transport, requests, accept)
@@ -184,14 +192,18 @@ class Server:
         self._groups = [part for group in failed for part in self._try_again(group)]
 
     def _try_again(self, group: Group) -> list[Group]:
-        """The groups to try next for one whose sum was not decrypted, with other key holders."""
-        if not group.unreadable:
-            return [group.regrouped(group.contributors)]
-        half = len(group.contributors) // 2
-        if half < group.min_contributors:
-            self._give_up(group, f"is one of {len(group.contributors)} whose sum could not be read")
+        """The groups to try next for one whose sum was not decrypted, with other key holders.
+
+        One key holder whose totals cannot be true may have made them up; after a second, the fault is in the sum.
+        """
+        if not group.unreadable and group.disbelieved < 2:
+            return [group.again()]
+        size = len(group.contributors)
+        if size // 2 < group.min_contributors:
+            what = "could not be read" if group.unreadable else "cannot be true"
+            self._give_up(group, f"is one of {size} whose sum {what}")
             return []
-        return [group.regrouped(group.contributors[:half]), group.regrouped(group.contributors[half:])]
+        return group.halves()
 
     def _give_up(self, group: Group, reason: str) -> None:
         self._refused += [Refused(name, reason) for name in group.members]
