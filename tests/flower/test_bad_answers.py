@@ -196,8 +196,12 @@ BEFORE_ROUND_1: dict[str, dict[str, Bad]] = {
         "text as classes": Bad(entry("info", "classes", "ten"), "its 'classes' is 'ten'"),
         "other classes": Bad(entry("info", "classes", 11), "its model has 11 classes, the server's has 10"),
         "text as shape": Bad(entry("info", "input_shape", "8x8"), "its 'input_shape' is '8x8': it must be a list"),
-        "a huge shape": Bad(entry("info", "input_shape", [2**31, 2**31]), "its inputs are 'float32' of shape"),
-        "another shape": Bad(entry("info", "input_shape", [3, 5]), "the server's model does not take inputs"),
+        "a huge shape": Bad(entry("info", "input_shape", [2**31, 2**31]), "its inputs have shape (2147483648, 2"),
+        "another shape": Bad(
+            entry("info", "input_shape", [3, 5]),
+            "its inputs have shape (3, 5), those of the server's test data (1, 8, 8)",
+        ),
+        "another dtype": Bad(entry("info", "input_dtype", "complex64"), "its inputs are 'complex64' of shape"),
         "no such precision": Bad(entry("info", "input_dtype", "load"), "its inputs are 'load'"),
         "another version": Bad(entry("info", "version", "0.0.1"), "it has fedwcm '0.0.1', the server has"),
         "another model": Bad(

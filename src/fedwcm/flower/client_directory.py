@@ -140,7 +140,7 @@ class ClientDirectory:
 
     def _register(self, node: int, content: RecordDict, online: set[int]) -> None:
         """Record a client's info, and which node it is."""
-        about = self._admission.read(content)
+        about = self._admission.read(content, self.info)
         client = about.client
         if client >= self._limit:
             raise UnusableError(f"it says that it is client {client}: allowed are 0 to {self._limit - 1}")
