@@ -109,9 +109,7 @@ class Deployment:
 
     def _measure(self, directory: ClientDirectory, made: Network) -> Measure:
         federation, seed = self.options.federation, self.options.config.run.seed
-        on_clients = ClientEvaluation(
-            directory, made, federation.fraction_evaluate, seed, federation.max_samples, self.evaluate_config
-        )
+        on_clients = ClientEvaluation(directory, made, federation.fraction_evaluate, seed, self.evaluate_config)
 
         def measure(model: EvaluatedModel) -> Mapping[str, object]:
             clients = on_clients(model) if federation.fraction_evaluate else {}
