@@ -95,6 +95,22 @@ def test_a_client_with_bad_metrics_is_left_out_of_the_mean(
     assert any(said in message for message in caplog.messages)
 
 
+def test_evaluation_does_not_end_when_enough_clients_for_training_have_answered() -> None:
+    config = run_config("fedavg", **{**EVALUATED, "run.rounds": 1, "flower.enough": 2, "flower.grace": 1.0})
+    nodes = WireGrid(client_app(model=model, data=data, evaluate=held_out), config, CLIENTS)
+
+    def mischief(client: int, request: Message, reply: Message) -> Message | None:
+        if client != 4 or request.metadata.message_type != "evaluate":
+            return reply
+        nodes.delay(reply, 100.0)
+        return None
+
+    nodes.mischief = mischief
+    finished = serve(nodes, config, model)
+    assert finished is not None
+    assert len(finished.history[0].extra["per_client"]) == CLIENTS  # type: ignore[arg-type]
+
+
 def test_the_functions_of_an_app_get_the_run_s_config_if_they_want_it() -> None:
     """Server and clients build the model that the app's own key asks for."""
     config = run_config("fedavg", **{"app.hidden": 5, "app.shift": 1, "run.rounds": 1})

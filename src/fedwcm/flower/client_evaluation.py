@@ -69,7 +69,8 @@ class ClientEvaluation:
         def receive(client: int, content: RecordDict) -> None:
             told[client] = _metrics(content, MOST_TESTED * int(self._directory.samples[client]))
 
-        self._directory.ask("evaluate", dict.fromkeys(self._cohort(model.round), question), receive, model.round)
+        asked = dict.fromkeys(self._cohort(model.round), question)
+        self._directory.ask("evaluate", asked, receive, model.round, all_needed=True)
         return told
 
     def _cohort(self, round_: int) -> list[int]:

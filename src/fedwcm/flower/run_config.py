@@ -24,7 +24,8 @@ class FlowerOptions:
         clients: how many there are, numbered from 0; 0 takes those that are connected when the run starts.
         min_clients: answers without which a round, or the start of a run, counts as unanswered.
         timeout: seconds that clients have for an answer.
-        enough: usable answers after which a round waits only `grace` seconds more; 0 waits for all clients.
+        enough: usable answers after which the training of a round waits only `grace` seconds more; 0 waits for all
+            clients, as evaluation always does.
         grace: seconds that the others have once enough clients have answered.
         patience: seconds to wait, before round 1, for clients that are not connected yet.
         fraction_evaluate: share of the clients that test the model on their own data, at every evaluation.
