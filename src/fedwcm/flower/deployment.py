@@ -172,7 +172,7 @@ def _resolved(config: Config, components: Components, origin: str) -> Config:
     """The configuration with all options of its components, as a run folder keeps it."""
     return replace(
         components.resolved(config),
-        data=DataOptions(dataset="flower", augment=config.data.augment),
+        data=DataOptions(dataset="flower", augment=config.data.augment, crop_padding=config.data.crop_padding),
         partition=Component("natural"),
         model=Component(origin),
     )
