@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from torch import nn
 
 from fedwcm.core.disclosure import SAMPLES_PER_LEVEL, Disclosure
 from fedwcm.flower import client_app, counting
+from fedwcm.flower.claimed_counts import kept_claim
 from fedwcm.flower.records import from_bytes_record, to_bytes_record
 from fedwcm.flower.server import serve
 from fedwcm.privacy.messages import Decrypted, Reply, size_limit
@@ -232,8 +233,21 @@ def test_noise_is_drawn_once_and_covers_counts_and_scores(mode: str, tmp_path: P
         finished = serve(nodes, config, model, test_data)
         assert finished is not None
         totals.append(list(finished.summary.train_counts))
-    for path in tmp_path.glob("client-*-claimed-counts.json"):
-        kept = json.loads(path.read_text())
-        claims[int(path.name.split("-")[1])] = kept["claimed"]
+    for path in tmp_path.glob("client-*-claimed-counts-*.json"):
+        claims[int(path.name.split("-")[1])] = json.loads(path.read_text())
     assert totals[0] == totals[1] == np.sum(list(claims.values()), axis=0).tolist()
     assert totals[0] != np.add(counts_without(0), np.bincount(data({"partition-id": 0})[1], minlength=10)).tolist()
+
+
+@pytest.mark.parametrize("in_folder", [True, False])
+def test_runs_with_other_noise_or_other_counts_do_not_make_a_client_draw_again(
+    in_folder: bool, tmp_path: Path
+) -> None:
+    node_config: dict[str, Any] = {"state-dir": str(tmp_path)} if in_folder else {}
+    context = Context(1, 2, node_config, RecordDict(), {})
+    asked = [(counts, epsilon) for counts in ([900, 50, 3], [901, 50, 3]) for epsilon in (0.01, 0.02)]
+    first, again = (
+        [kept_claim(np.array(counts), epsilon, 0, context).tolist() for counts, epsilon in asked] for _ in range(2)
+    )
+    assert first == again
+    assert len({tuple(claim) for claim in first}) == len(asked)
