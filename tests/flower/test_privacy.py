@@ -139,6 +139,7 @@ def test_a_secret_key_is_gone_once_it_has_answered() -> None:
     [
         (None, "no answer within"),
         (RecordDict(), "its encrypted message is None"),
+        (RecordDict({"encrypted": ConfigRecord({"data": bytes(10**6)})}), "message has 1,000,000 bytes: at most"),
         (RecordDict({"encrypted": ConfigRecord({"data": b"PK\x03\x04"})}), "4 bytes are not a message"),
     ],
 )

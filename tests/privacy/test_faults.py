@@ -13,6 +13,7 @@ from fedwcm.privacy.encoding import Ints
 from fedwcm.privacy.messages import (
     Contribution,
     CountRequest,
+    Declined,
     Decrypted,
     DecryptRequest,
     KeyRequest,
@@ -329,6 +330,18 @@ def test_a_client_with_other_classes_declines_and_is_left_out() -> None:
     result = server.run(loopback(clients))
     assert result.left_out == (BAD,)
     assert "5 are counted" in result.refused[0].reason
+
+
+def test_a_reason_to_decline_is_passed_on_in_part() -> None:
+    counts = some_counts(4)
+
+    def wordy(name: str, request: Message, reply: bytes) -> Replies:
+        if name == BAD and isinstance(request, CountRequest):
+            reply = Declined(request.session, name, "why " * 500).to_bytes()
+        return [(name, reply)]
+
+    (refused,) = run(counts, wordy).refused
+    assert refused.reason == "declines: " + "why " * 75
 
 
 def test_summing_again_with_the_same_clients_gives_the_same_totals() -> None:

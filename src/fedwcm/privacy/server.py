@@ -40,6 +40,9 @@ A client that does not reply counts as gone. The names must be those of the true
 authenticates, the protocol does not.
 """
 
+LONGEST_REASON = 300
+"""Characters of a client's reason that are passed on: the client decides how long it is."""
+
 _R = TypeVar("_R", bound=Reply)
 
 
@@ -227,7 +230,7 @@ class Server:
     def _read(self, kind: type[_R], sender: str, data: bytes) -> _R:
         reply = Reply.from_bytes(data, self._limit)
         if isinstance(reply, Declined):
-            raise ProtocolError(f"declines: {reply.reason}")
+            raise ProtocolError(f"declines: {reply.reason[:LONGEST_REASON]}")
         if not isinstance(reply, kind):
             raise ProtocolError(f"sends {type(reply).__name__} where {kind.__name__} is expected")
         if reply.sender != sender:
