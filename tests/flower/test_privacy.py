@@ -18,7 +18,8 @@ from fedwcm.flower import client_app, counting
 from fedwcm.flower.claimed_counts import kept_claim
 from fedwcm.flower.records import from_bytes_record, to_bytes_record
 from fedwcm.flower.server import serve
-from fedwcm.privacy.messages import Decrypted, Reply, size_limit
+from fedwcm.privacy.groups import Group
+from fedwcm.privacy.messages import Contribution, Decrypted, Reply, size_limit
 from fedwcm.privacy.options import PrivacyOptions
 from fedwcm.privacy.wire import ProtocolError
 from fedwcm.runs.folder import RunFolder
@@ -139,7 +140,7 @@ def test_a_secret_key_is_gone_once_it_has_answered() -> None:
     [
         (None, "no answer within"),
         (RecordDict(), "its encrypted message is None"),
-        (RecordDict({"encrypted": ConfigRecord({"data": bytes(10**6)})}), "message has 1,000,000 bytes: at most"),
+        (RecordDict({"encrypted": ConfigRecord({"data": bytes(10**6)})}), "1,000,000 bytes"),
         (RecordDict({"encrypted": ConfigRecord({"data": b"PK\x03\x04"})}), "4 bytes are not a message"),
     ],
 )
@@ -201,6 +202,31 @@ def test_a_sum_must_be_what_its_clients_can_have(counted: int, epsilon: float | 
     expected = nullcontext() if possible else pytest.raises(ProtocolError, match="their clients have 100, so")
     with expected:
         counting._require_possible(counted, 100, 30, epsilon)
+
+
+def test_an_encrypted_reply_is_added_when_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is not kept until the others are there."""
+    events: list[str] = []
+    take = Group.take_contribution
+
+    def noted(group: Group, contribution: Contribution) -> None:
+        events.append(f"added {contribution.sender}")
+        take(group, contribution)
+
+    monkeypatch.setattr(Group, "take_contribution", noted)
+    config = run_config("fedwcm", **SEALED, **{"run.rounds": 1})
+    nodes = grid(config)
+    pull = nodes.pull_messages
+
+    def pulled(message_ids: Any) -> list[Message]:
+        events.append("fetched")
+        return pull(message_ids)
+
+    monkeypatch.setattr(nodes, "pull_messages", pulled)
+    serve(nodes, config, model, test_data)
+    added = [place for place, event in enumerate(events) if event.startswith("added")]
+    assert len(added) == CLIENTS
+    assert "fetched" in events[added[0] : added[-1]], "more replies are fetched only when the first are added"
 
 
 def test_the_protocol_s_options_can_be_set() -> None:

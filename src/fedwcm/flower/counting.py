@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +15,7 @@ from fedwcm.flower.answers import GROWTH
 from fedwcm.flower.checks import UnusableError, items, shown, whole
 from fedwcm.flower.client_directory import ClientDirectory
 from fedwcm.flower.records import to_bytes_record
-from fedwcm.privacy import Server
-from fedwcm.privacy.messages import size_limit
+from fedwcm.privacy import Receive, Server
 from fedwcm.privacy.options import PrivacyOptions
 from fedwcm.privacy.wire import ProtocolError
 
@@ -73,19 +72,12 @@ def _counts(content: RecordDict, classes: int, samples: int, epsilon: float | No
 def _encrypted_counting(directory: ClientDirectory, classes: int, privacy: PrivacyOptions) -> Counted:
     """The server adds encrypted counts, and one of the clients decrypts the sum: see `fedwcm.privacy`."""
     reasons: dict[str, str] = {}
-    largest = size_limit(classes + 1)
 
-    def transport(requests: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
+    def transport(requests: Mapping[str, bytes], receive: Receive) -> None:
         contents = {int(name): to_bytes_record(data) for name, data in requests.items()}
-        replies: dict[int, bytes] = {}
-
-        def receive(client: int, content: RecordDict) -> None:
-            replies[client] = _encrypted(content, largest)
-
-        for fault in directory.ask("query.encrypted", contents, receive):
+        faults = directory.ask("query.encrypted", contents, lambda k, reply: receive(str(k), _encrypted(reply)))
+        for fault in faults:
             reasons.setdefault(str(fault.client), fault.reason)  # the first: who is late is not asked again
-        for client, data in sorted(replies.items()):
-            yield str(client), data
 
     names = tuple(map(str, directory.known))
     holders, least = privacy.key_holders, privacy.min_contributors
@@ -118,11 +110,9 @@ def _require_possible(counted: int, samples: int, counts: int, epsilon: float | 
         )
 
 
-def _encrypted(content: RecordDict, largest: int) -> bytes:
-    """One client's message of the encrypted protocol; the server holds those of all clients at a time."""
+def _encrypted(content: RecordDict) -> bytes:
+    """One client's message of the encrypted protocol."""
     data = content.config_records["encrypted"].get("data") if "encrypted" in content.config_records else None
     if not isinstance(data, bytes):
         raise UnusableError(f"its encrypted message is {shown(data)}: it must be bytes")
-    if len(data) > largest:
-        raise UnusableError(f"its encrypted message has {len(data):,} bytes: at most {largest:,} are allowed")
     return data

@@ -12,7 +12,7 @@ sum are listed.
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -33,8 +33,11 @@ from fedwcm.privacy.messages import (
 )
 from fedwcm.privacy.wire import SESSION_BYTES, ProtocolError
 
-Transport = Callable[[Mapping[str, bytes]], Iterable[tuple[str, bytes]]]
-"""Delivers requests by client name and yields (client name, reply) as they arrive.
+Receive = Callable[[str, bytes], None]
+"""Takes a client's name and its reply."""
+
+Transport = Callable[[Mapping[str, bytes], Receive], None]
+"""Delivers requests by client name and hands on each reply as it arrives, so that none has to be kept.
 
 A client that does not reply counts as gone. The names must be those of the true senders: the transport
 authenticates, the protocol does not.
@@ -211,14 +214,13 @@ class Server:
     def _give_up(self, group: Group, reason: str) -> None:
         self._refused += [Refused(name, reason) for name in group.members]
 
-    def _exchange(
-        self, transport: Transport, requests: Mapping[str, bytes], accept: Callable[[str, bytes], None]
-    ) -> None:
+    def _exchange(self, transport: Transport, requests: Mapping[str, bytes], accept: Receive) -> None:
         """Send requests and accept the replies one by one; a refused reply changes nothing else."""
         if not requests:
             return
         self._bytes_down += sum(map(len, requests.values()))
-        for sender, data in transport(requests):
+
+        def receive(sender: str, data: bytes) -> None:
             self._bytes_up += len(data)
             try:
                 if sender not in requests:
@@ -226,6 +228,8 @@ class Server:
                 accept(sender, data)
             except ProtocolError as error:
                 self._refused.append(Refused(sender, str(error)))
+
+        transport(requests, receive)
 
     def _read(self, kind: type[_R], sender: str, data: bytes) -> _R:
         reply = Reply.from_bytes(data, self._limit)
