@@ -6,6 +6,7 @@ One run meets all the bad answers to a round, one after the other; another one a
 import io
 import pickle
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -196,8 +197,12 @@ BEFORE_ROUND_1: dict[str, dict[str, Bad]] = {
         "text as classes": Bad(entry("info", "classes", "ten"), "its 'classes' is 'ten'"),
         "other classes": Bad(entry("info", "classes", 11), "its model has 11 classes, the server's has 10"),
         "text as shape": Bad(entry("info", "input_shape", "8x8"), "its 'input_shape' is '8x8': it must be a list"),
-        "a huge shape": Bad(entry("info", "input_shape", [2**31, 2**31]), "its inputs are 'float32' of shape"),
-        "another shape": Bad(entry("info", "input_shape", [3, 5]), "the server's model does not take inputs"),
+        "a huge shape": Bad(entry("info", "input_shape", [2**31, 2**31]), "its inputs have shape (2147483648, 2"),
+        "another shape": Bad(
+            entry("info", "input_shape", [3, 5]),
+            "its inputs have shape (3, 5), those of the server's test data (1, 8, 8)",
+        ),
+        "another dtype": Bad(entry("info", "input_dtype", "complex64"), "its inputs are 'complex64' of shape"),
         "no such precision": Bad(entry("info", "input_dtype", "load"), "its inputs are 'load'"),
         "another version": Bad(entry("info", "version", "0.0.1"), "it has fedwcm '0.0.1', the server has"),
         "another model": Bad(
@@ -303,5 +308,24 @@ def test_robust_aggregation_is_refused_where_sums_must_agree() -> None:
 
 def test_a_run_in_which_nobody_is_finite_has_diverged() -> None:
     config = run_config("fedavg", **FULL, **{"local.lr": 1e30, "local.clip": "none"})
-    with pytest.raises(DivergedError, match="all 5 updates have a NaN or an infinity in round"):
+    with pytest.raises(DivergedError, match="5 of 5 updates have a NaN or an infinity in round"):
         serve(grid(config), config, model, test_data)
+
+
+@pytest.mark.parametrize(("poisoners", "ends"), [(2, False), (3, True)])
+@pytest.mark.parametrize("needed", [1, CLIENTS])
+def test_a_run_has_diverged_when_half_of_the_updates_are_not_finite(
+    poisoners: int, ends: bool, needed: int
+) -> None:
+    """As in the simulator; too few answers for a step are another matter."""
+    config = run_config("fedavg", **FULL, **{"run.rounds": 1, "flower.min_clients": needed})
+    nodes = grid(config)
+
+    def mischief(client: int, request: Message, reply: Message) -> Message:
+        hit = client < poisoners and request.metadata.message_type == "train.train"
+        return Message(upload(poisoned)(reply.content), reply_to=request) if hit else reply
+
+    nodes.mischief = mischief
+    expected = pytest.raises(DivergedError, match="3 of 5 updates have a NaN") if ends else nullcontext()
+    with expected:
+        serve(nodes, config, model, test_data)

@@ -6,9 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from flwr.app import RecordDict
 from torch import nn
 
+from fedwcm.config.schema import from_settings
+from fedwcm.flower.checks import UnusableError
 from fedwcm.flower.client import client_id
+from fedwcm.flower.client_info import Admission, ClientInfo
+from fedwcm.flower.model import architecture, network
 from fedwcm.flower.samples import shard, tensors
 from fedwcm.flower.server import serve
 from fedwcm.models.mlp import MLP
@@ -104,3 +109,33 @@ def test_clients_must_be_numbered_without_a_gap() -> None:
     nodes.node_of(2).online = False
     with pytest.raises(ValueError, match=r"clients \[0, 1, 3, 4\] are connected"):
         serve(nodes, config, model, test_data)
+
+
+def about(shape: tuple[int, ...], **changes: Any) -> RecordDict:
+    own = network(model, from_settings({"run.device": "cpu"}))
+    facts = {"client": 0, "samples": 5, "classes": 10, "input_dtype": "float32", "version": "1", **changes}
+    return ClientInfo(input_shape=shape, model=tuple(architecture(own)), **facts).records()
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "said"),
+    [
+        ((2**22 + 1,), "float32", "at most 4,194,304 numbers"),
+        ((1,) * 70, "float32", "the server's model does not take inputs of shape"),
+        ((3, 5), "float32", "the server's model does not take inputs of shape"),
+    ],
+)
+def test_without_test_data_the_server_tries_no_input_that_is_too_large(
+    shape: tuple[int, ...], dtype: str, said: str
+) -> None:
+    admission = Admission(network(model, from_settings({"run.device": "cpu"})), "1", 10)
+    with pytest.raises(UnusableError, match=said):
+        admission.read(about(shape, input_dtype=dtype))
+
+
+def test_without_test_data_all_clients_have_inputs_like_the_first() -> None:
+    """A model may take several shapes; the rounds are planned for one."""
+    admission = Admission(network(model, from_settings({"run.device": "cpu"})), "1", 10)
+    first = admission.read(about((1, 8, 8)))
+    with pytest.raises(UnusableError, match=r"shape \(64,\), those of client 0 \(1, 8, 8\)"):
+        admission.read(about((64,), client=1), first)

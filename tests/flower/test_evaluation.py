@@ -68,24 +68,47 @@ def test_evaluation_on_clients_changes_nothing_in_the_training() -> None:
         (RecordDict({"metrics": MetricRecord({"accuracy": 0.5})}), "its 'num-examples' is missing"),
         (RecordDict({"m": MetricRecord({"num-examples": 10**18, "accuracy": 0.5, "loss": 1.0})}), "num-examples"),
         (RecordDict({"m": MetricRecord({"num-examples": 1, "accuracy": float("nan"), "loss": 1.0})}), "is nan"),
-        (RecordDict({"m": MetricRecord({"num-examples": 1, "f1": 0.5})}), "its evaluation has"),
+        (RecordDict({"m": MetricRecord({"num-examples": 1, "accuracy": 7.0, "loss": 1.0})}), "from 0 to 1"),
+        (RecordDict({"m": MetricRecord({"num-examples": 1, "accuracy": 0.5, "loss": 1e300})}), "'loss' is 1e+300"),
+        (RecordDict({"m": MetricRecord({"num-examples": 10**5, "accuracy": 0.5, "loss": 1.0})}), "num-examples"),
+        (RecordDict({"m": MetricRecord({"num-examples": 1, "f1": 0.5})}), "its evaluation has ['f1', 'num-ex"),
+        (RecordDict({"m": MetricRecord({str(n): 1.0 for n in range(51)})}), "its evaluation has 51 metrics"),
+        (RecordDict({"m": MetricRecord({"x" * 81: 1.0})}), "names of 80 characters are allowed"),
     ],
 )
+@pytest.mark.parametrize("liar", [0, 1])
 def test_a_client_with_bad_metrics_is_left_out_of_the_mean(
-    bad: RecordDict, said: str, caplog: pytest.LogCaptureFixture
+    bad: RecordDict, said: str, liar: int, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Also if its answer is the first to come."""
     config = run_config("fedavg", **{**EVALUATED, "run.rounds": 1})
     nodes = WireGrid(client_app(model=model, data=data, evaluate=held_out), config, CLIENTS)
 
     def mischief(client: int, request: Message, reply: Message) -> Message:
-        hit = client == 1 and request.metadata.message_type == "evaluate"
+        hit = client == liar and request.metadata.message_type == "evaluate"
         return Message(bad, reply_to=request) if hit else reply
 
     nodes.mischief = mischief
     finished = serve(nodes, config, model)
     assert finished is not None
-    assert sorted(finished.history[0].extra["per_client"]) == ["0", "2", "3", "4"]  # type: ignore[arg-type]
+    assert sorted(finished.history[0].extra["per_client"]) == [str(c) for c in range(CLIENTS) if c != liar]  # type: ignore[arg-type]
     assert any(said in message for message in caplog.messages)
+
+
+def test_evaluation_does_not_end_when_enough_clients_for_training_have_answered() -> None:
+    config = run_config("fedavg", **{**EVALUATED, "run.rounds": 1, "flower.enough": 2, "flower.grace": 1.0})
+    nodes = WireGrid(client_app(model=model, data=data, evaluate=held_out), config, CLIENTS)
+
+    def mischief(client: int, request: Message, reply: Message) -> Message | None:
+        if client != 4 or request.metadata.message_type != "evaluate":
+            return reply
+        nodes.delay(reply, 100.0)
+        return None
+
+    nodes.mischief = mischief
+    finished = serve(nodes, config, model)
+    assert finished is not None
+    assert len(finished.history[0].extra["per_client"]) == CLIENTS  # type: ignore[arg-type]
 
 
 def test_the_functions_of_an_app_get_the_run_s_config_if_they_want_it() -> None:

@@ -8,6 +8,7 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 from flwr.common.config import flatten_dict, get_project_config
 
@@ -17,6 +18,7 @@ from fedwcm.engine.aggregation import Aggregation
 from fedwcm.flower.init import package_name, write_app
 from fedwcm.flower.run_config import FlowerOptions, read
 from fedwcm.flower.server import serve
+from fedwcm.flower.template.fedwcm_app import task
 
 from .wire import WireGrid
 
@@ -79,12 +81,19 @@ def test_the_app_that_is_written_trains(tmp_path: Path, monkeypatch: pytest.Monk
     folder = tmp_path / "training_example"
     write_app(folder)
     monkeypatch.syspath_prepend(str(folder))
-    client, task = (importlib.import_module(f"training_example.{name}") for name in ("client_app", "task"))
+    client, own = (importlib.import_module(f"training_example.{name}") for name in ("client_app", "task"))
     config = flatten_dict(get_project_config(folder)["tool"]["flwr"]["app"]["config"])
     nodes = WireGrid(client.app, config, 3, {"num-partitions": 3})
-    finished = serve(nodes, config, task.model, task.test_data)
+    finished = serve(nodes, config, own.model, own.test_data)
     assert finished is not None
     assert finished.summary.final_accuracy > 0.85
+
+
+def test_the_app_s_test_data_are_normalised_as_its_clients_data_are() -> None:
+    x, _ = task.test_data({"app.imbalance": 0.5})
+    divided = task.digits(3, 0.5)
+    np.testing.assert_array_equal(x, divided.normalizer(divided.dataset.x_test))
+    assert not np.array_equal(x, task.test_data({"app.imbalance": 0.01})[0])
 
 
 def test_without_flower_one_sentence_says_what_to_install() -> None:

@@ -1,6 +1,8 @@
 """Privacy on Flower: the run is the simulator's, and messages hold no counts nor what gives them away."""
 
 import json
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,13 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from torch import nn
 
 from fedwcm.core.disclosure import SAMPLES_PER_LEVEL, Disclosure
 from fedwcm.flower import client_app, counting
+from fedwcm.flower.claimed_counts import kept_claim
+from fedwcm.flower.records import from_bytes_record, to_bytes_record
 from fedwcm.flower.server import serve
+from fedwcm.privacy.groups import Group
+from fedwcm.privacy.messages import Contribution, Decrypted, Reply, size_limit
 from fedwcm.privacy.options import PrivacyOptions
+from fedwcm.privacy.wire import ProtocolError
 from fedwcm.runs.folder import RunFolder
 from tests.privacy.score_attack import fitting_counts, population_of
 
@@ -24,6 +31,7 @@ from .wire import Mischief, WireGrid
 
 pytest.importorskip("tenseal", reason="TenSEAL is not installed: pip install 'fedwcm[he]'")
 
+ALL_LABELS = np.concatenate([data({"partition-id": client})[1] for client in range(CLIENTS)])
 SEALED: dict[str, Any] = {"privacy.mode": "he"}
 
 
@@ -132,6 +140,7 @@ def test_a_secret_key_is_gone_once_it_has_answered() -> None:
     [
         (None, "no answer within"),
         (RecordDict(), "its encrypted message is None"),
+        (RecordDict({"encrypted": ConfigRecord({"data": bytes(10**6)})}), "1,000,000 bytes"),
         (RecordDict({"encrypted": ConfigRecord({"data": b"PK\x03\x04"})}), "4 bytes are not a message"),
     ],
 )
@@ -158,6 +167,66 @@ def test_a_client_that_is_not_counted_is_named_with_the_reason(
     assert set(facts["not_counted"]) == {"2"}
     assert said in facts["not_counted"]["2"]
     assert any("client 2" in line and said in line for line in caplog.messages)
+
+
+def test_a_key_holder_that_answers_nothing_but_zeros_is_replaced() -> None:
+    lied: list[int] = []
+
+    def lie(client: int, request: Message, reply: Message) -> Message:
+        if request.metadata.message_type != "query.encrypted" or lied:
+            return reply
+        told = Reply.from_bytes(from_bytes_record(reply.content), size_limit(11))
+        if not isinstance(told, Decrypted):
+            return reply
+        lied.append(client)
+        zeros = replace(told, totals=(0,) * len(told.totals))
+        return Message(to_bytes_record(zeros.to_bytes()), reply_to=request)
+
+    finished, _ = play(lie, **SEALED, **{"run.rounds": 1})
+    assert len(lied) == 1
+    assert list(finished.summary.train_counts) == np.bincount(ALL_LABELS, minlength=10).tolist()
+
+
+@pytest.mark.parametrize(
+    ("counted", "epsilon", "possible"),
+    [
+        (49, None, False),
+        (50, None, True),
+        (200, None, True),
+        (201, None, False),
+        (0, 1.0, False),
+        (500, 1.0, True),
+    ],
+)
+def test_a_sum_must_be_what_its_clients_can_have(counted: int, epsilon: float | None, possible: bool) -> None:
+    expected = nullcontext() if possible else pytest.raises(ProtocolError, match="their clients have 100, so")
+    with expected:
+        counting._require_possible(counted, 100, 30, epsilon)
+
+
+def test_an_encrypted_reply_is_added_when_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is not kept until the others are there."""
+    events: list[str] = []
+    take = Group.take_contribution
+
+    def noted(group: Group, contribution: Contribution) -> None:
+        events.append(f"added {contribution.sender}")
+        take(group, contribution)
+
+    monkeypatch.setattr(Group, "take_contribution", noted)
+    config = run_config("fedwcm", **SEALED, **{"run.rounds": 1})
+    nodes = grid(config)
+    pull = nodes.pull_messages
+
+    def pulled(message_ids: Any) -> list[Message]:
+        events.append("fetched")
+        return pull(message_ids)
+
+    monkeypatch.setattr(nodes, "pull_messages", pulled)
+    serve(nodes, config, model, test_data)
+    added = [place for place, event in enumerate(events) if event.startswith("added")]
+    assert len(added) == CLIENTS
+    assert "fetched" in events[added[0] : added[-1]], "more replies are fetched only when the first are added"
 
 
 def test_the_protocol_s_options_can_be_set() -> None:
@@ -191,8 +260,21 @@ def test_noise_is_drawn_once_and_covers_counts_and_scores(mode: str, tmp_path: P
         finished = serve(nodes, config, model, test_data)
         assert finished is not None
         totals.append(list(finished.summary.train_counts))
-    for path in tmp_path.glob("client-*-claimed-counts.json"):
-        kept = json.loads(path.read_text())
-        claims[int(path.name.split("-")[1])] = kept["claimed"]
+    for path in tmp_path.glob("client-*-claimed-counts-*.json"):
+        claims[int(path.name.split("-")[1])] = json.loads(path.read_text())
     assert totals[0] == totals[1] == np.sum(list(claims.values()), axis=0).tolist()
     assert totals[0] != np.add(counts_without(0), np.bincount(data({"partition-id": 0})[1], minlength=10)).tolist()
+
+
+@pytest.mark.parametrize("in_folder", [True, False])
+def test_runs_with_other_noise_or_other_counts_do_not_make_a_client_draw_again(
+    in_folder: bool, tmp_path: Path
+) -> None:
+    node_config: dict[str, Any] = {"state-dir": str(tmp_path)} if in_folder else {}
+    context = Context(1, 2, node_config, RecordDict(), {})
+    asked = [(counts, epsilon) for counts in ([900, 50, 3], [901, 50, 3]) for epsilon in (0.01, 0.02)]
+    first, again = (
+        [kept_claim(np.array(counts), epsilon, 0, context).tolist() for counts, epsilon in asked] for _ in range(2)
+    )
+    assert first == again
+    assert len({tuple(claim) for claim in first}) == len(asked)

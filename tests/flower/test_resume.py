@@ -67,7 +67,7 @@ def test_a_server_that_is_killed_goes_on_as_if_it_had_not_been(method: str, roun
     assert_same(in_simulator(method, **FULL), finish(restarted, config))
     kinds = [kind for _, kind, _ in restarted.log]
     assert "query.counts" not in kinds
-    assert "query.survey" not in kinds
+    assert "query.statistics" not in kinds
     assert {round_name for _, _, round_name in restarted.log if round_name != "0"} == {
         str(number) for number in range(round_, 4)
     }

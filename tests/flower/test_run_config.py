@@ -46,6 +46,15 @@ def test_options_of_the_method_stand_beside_its_name() -> None:
     assert read({"method.name": "fedcm", "method.alpha": 0.4}).config.method.options == {"alpha": 0.4}
 
 
+def test_how_images_are_cropped_is_part_of_training() -> None:
+    data = read({"data.augment": True, "data.crop_padding": 2}).config.data
+    assert (data.augment, data.crop_padding) == (True, 2)
+
+
+def test_the_server_s_own_diagnostics_are_possible() -> None:
+    assert read({"run.diagnostics": "concentration"}).config.run.diagnostics == ("concentration",)
+
+
 def test_keys_of_the_app_s_own_are_left_alone() -> None:
     assert read({"app.data-path": "/data"}) == read({})
 
@@ -66,6 +75,23 @@ def test_keys_of_the_app_s_own_are_left_alone() -> None:
             "digits",
             r"data.dataset is not an option on Flower: the data function of the app decides",
         ),
+        (
+            "run.checkpoint_every",
+            2,
+            r"checkpoint_every = 2 is not allowed: it must be 1 on Flower: clients keep the s",
+        ),
+        ("method.name", "scaffold[run.checkpoint_every=5]", r"run.checkpoint_every = 5 is not allowed"),
+        (
+            "run.backend",
+            "parallel",
+            r"run.backend = 'parallel' is not allowed: it must be 'auto' on Flower: clients",
+        ),
+        ("run.workers", 2, r"run.workers = 2 is not allowed"),
+        ("run.patience", 3, r"run.patience = 3 is not allowed: it must be 0 on Flower: the server holds no valid"),
+        ("run.select_by", "balanced_accuracy", r"run.select_by = 'balanced_accuracy' is not allowed"),
+        ("run.reject_nonfinite", False, r"run.reject_nonfinite = False is not allowed: it must be True on Flower"),
+        ("run.diagnostics", "train_set", r"run.diagnostics = 'train_set' is not allowed"),
+        ("run.diagnostics", "concentration,clients", r"run.diagnostics = 'clients' is not allowed"),
         ("model.name", "cnn", r"model.name is not an option on Flower: the model function of the app decides"),
     ],
 )

@@ -12,6 +12,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
 
+from fedwcm.engine.rounds import DivergedError
 from fedwcm.flower import add_training, client_app
 from fedwcm.flower.server import serve
 from fedwcm.runs.progress import Silent
@@ -163,3 +164,8 @@ def test_what_could_protect_nothing_is_refused() -> None:
         add_training(ClientApp(mods=[secaggplus_mod]), model=model, data=data)
     with pytest.raises(ValueError, match="it needs every single upload"):
         play("fedavg", **{"aggregation.rule": "median"})
+
+
+def test_a_run_that_diverges_ends_though_the_server_sees_no_upload() -> None:
+    with pytest.raises(DivergedError, match="5 of 5 updates have a NaN or an infinity in round"):
+        play("fedavg", **{"local.lr": 1e30, "local.clip": "none"})

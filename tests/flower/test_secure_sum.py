@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.client.mod import secaggplus_mod
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
@@ -66,6 +68,11 @@ def said(**facts: Any) -> Answer:
     return lambda record: ConfigRecord({**record, **facts})
 
 
+def pem(key: Any) -> bytes:
+    data: bytes = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return data
+
+
 @pytest.mark.parametrize("clients", [3, 4, 9])
 def test_the_sum_is_that_of_the_vectors(clients: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of nine clients, each shares its secrets with four others."""
@@ -107,6 +114,9 @@ def test_too_few_clients_reveal_nothing(stage: str) -> None:
         (Stage.SETUP, said(pk1=b"no key")),
         (Stage.SETUP, said(pk2=7)),
         (Stage.SETUP, said(more=1)),
+        (Stage.SETUP, said(pk1=pem(ec.generate_private_key(ec.SECP256R1())))),
+        (Stage.SETUP, said(pk2=pem(rsa.generate_private_key(65537, 2048)))),
+        (Stage.SETUP, lambda record: ConfigRecord({**record, "pk2": record["pk1"]})),
         (Stage.SHARE_KEYS, said(dsts=[0, 0, 2, 3])),
         (Stage.SHARE_KEYS, said(dsts=[1, 2, 3, 10**9])),
         (Stage.SHARE_KEYS, said(ctxts=["text"])),
@@ -122,6 +132,19 @@ def test_who_answers_nonsense_is_left_out(stage: str, lie: Answer) -> None:
     protocol, total = party.summed(np.ones((1, 5)))
     assert set(protocol.lost) == {4}
     np.testing.assert_allclose(total[0], party.vectors[sorted(protocol.contributors)].sum(axis=0), atol=1e-5)
+
+
+def test_who_repeats_another_s_key_is_left_out_and_the_other_is_not() -> None:
+    """Also if the same key is written in another way. The order of the clients is not known beforehand."""
+    heard: list[Any] = []
+
+    def second_repeats_first(record: ConfigRecord) -> ConfigRecord:
+        heard.append(record["pk1"])
+        return ConfigRecord({**record, "pk2": b"\n" + heard[0]}) if len(heard) == 2 else record
+
+    party = Party(5, {(client, Stage.SETUP): second_repeats_first for client in range(5)})
+    protocol, _ = party.summed(np.ones((1, 5)))
+    assert list(protocol.lost.values()) == ["its public key is there already: every key must be another"]
 
 
 def test_wrong_shares_spoil_the_sum_and_are_noticed() -> None:

@@ -1,6 +1,7 @@
 """Our methods as a strategy in an app of Flower's own kind."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from fedwcm.runs.runner import Runner
 
 from . import existing_app
 from .federation import CLIENTS, model, simulated
+from .test_resume import Killed, killed_in
 from .wire import WireGrid
 
 RUN_CONFIG = {"num-server-rounds": 2, "learning-rate": 0.05, "anything": "else"}
@@ -35,6 +37,21 @@ def test_an_existing_app_trains_as_the_simulator_does_from_its_own_weights() -> 
     assert result.evaluate_metrics_serverapp[2]["accuracy"] == pytest.approx(expected.summary.final_accuracy)
     assert sorted(result.train_metrics_clientapp) == sorted(result.evaluate_metrics_clientapp) == [1, 2]
     assert 0 <= result.evaluate_metrics_clientapp[1]["recall"] <= 1
+
+
+def test_a_continued_run_has_the_evaluations_of_all_its_rounds(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "flower.out": str(tmp_path), "participation.fraction": 1.0}
+    nodes = WireGrid(existing_app.app, RUN_CONFIG, CLIENTS)
+    killed_in(nodes, 2, client=3)
+    with pytest.raises(Killed):
+        existing_app.main(nodes, RUN_CONFIG, **settings)
+    result = existing_app.main(WireGrid(existing_app.app, RUN_CONFIG, CLIENTS), RUN_CONFIG, **settings)
+    whole = existing_app.main(
+        WireGrid(existing_app.app, RUN_CONFIG, CLIENTS), RUN_CONFIG, **{**settings, "flower.out": ""}
+    )
+    assert list(result.evaluate_metrics_serverapp) == [0, 1, 2]
+    assert result.evaluate_metrics_serverapp == whole.evaluate_metrics_serverapp
+    assert list(result.evaluate_metrics_clientapp) == [1, 2]
 
 
 def test_a_key_of_the_train_config_that_means_nothing_is_named() -> None:

@@ -1,13 +1,13 @@
 """What the privacy tests share: a skip with its reason, and transports on which things go wrong."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedwcm.privacy import ClassTotals, Client, Server, Transport, loopback
+from fedwcm.privacy import ClassTotals, Client, Receive, Server, Transport, loopback
 from fedwcm.privacy.messages import size_limit
 from fedwcm.privacy.wire import Message
 
@@ -36,9 +36,12 @@ def tampered(clients: Mapping[str, Client], tamper: Tamper, classes: int = CLASS
     """A loopback where `tamper` decides what becomes of each reply."""
     honest = loopback(clients)
 
-    def deliver(requests: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
-        for name, reply in honest(requests):
-            yield from tamper(name, Message.from_bytes(requests[name], size_limit(classes)), reply)
+    def deliver(requests: Mapping[str, bytes], receive: Receive) -> None:
+        def altered(name: str, reply: bytes) -> None:
+            for sender, data in tamper(name, Message.from_bytes(requests[name], size_limit(classes)), reply):
+                receive(sender, data)
+
+        honest(requests, altered)
 
     return deliver
 

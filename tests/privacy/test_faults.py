@@ -1,7 +1,7 @@
 """Whatever one client does, the round goes on with the others, and says who is missing."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +9,11 @@ import pytest
 
 from fedwcm.privacy import Client, Contributor, ProtocolError, Server, loopback, sum_counts
 from fedwcm.privacy.bfv import MAX_CIPHERTEXT_BYTES, SecretKey
+from fedwcm.privacy.encoding import Ints
 from fedwcm.privacy.messages import (
     Contribution,
     CountRequest,
+    Declined,
     Decrypted,
     DecryptRequest,
     KeyRequest,
@@ -19,7 +21,7 @@ from fedwcm.privacy.messages import (
     size_limit,
 )
 from fedwcm.privacy.wire import Message
-from tests.privacy.support import CLASSES, Replies, clients_of, needs_tenseal, run, some_counts, total_of
+from tests.privacy.support import CLASSES, Replies, clients_of, needs_tenseal, run, some_counts, tampered, total_of
 
 pytestmark = needs_tenseal
 
@@ -281,6 +283,45 @@ def test_an_opening_that_cannot_be_the_sum_is_refused_and_the_group_asks_another
     assert result.totals.tolist() == total_of(counts)
 
 
+def believing(most: int) -> Callable[[Sequence[str], Ints], None]:
+    """Refuse totals that are nothing, or more than this for each contributor."""
+
+    def check(contributors: Sequence[str], totals: Ints) -> None:
+        if not 0 < totals.sum() <= most * len(contributors):
+            raise ProtocolError(f"totals of {totals.sum()} cannot be true")
+
+    return check
+
+
+def test_totals_that_cannot_be_true_cost_their_key_holder_its_part_and_nobody_else() -> None:
+    counts, lied = some_counts(4), list[str]()
+
+    def lie(name: str, request: Message, reply: bytes) -> Replies:
+        if isinstance(request, DecryptRequest) and not lied:
+            lied.append(name)
+            reply = replace(Decrypted.from_bytes(reply, LIMIT), totals=(0,) * CLASSES).to_bytes()
+        return [(name, reply)]
+
+    server = Server(tuple(counts), CLASSES, check_totals=believing(CLASSES * 10**6))
+    result = server.run(tampered(clients_of(counts), lie))
+    assert [(refused.sender, refused.reason) for refused in result.refused] == [
+        (lied[0], "totals of 0 cannot be true")
+    ]
+    assert result.totals.tolist() == total_of(counts)
+
+
+def test_a_contribution_that_makes_every_sum_untrue_costs_only_the_part_it_is_in() -> None:
+    """Two key holders agree, so it is not they who lie."""
+    counts = some_counts(12, top=10)
+    clients = clients_of({**counts, BAD: np.full(CLASSES, 10**9)})
+    server = Server(tuple(counts), CLASSES, check_totals=believing(CLASSES * 10), rng=np.random.default_rng(0))
+    result = server.run(loopback(clients))
+    assert BAD in result.left_out
+    assert len(result.left_out) < 6
+    assert result.totals.tolist() == total_of(counts, without=result.left_out)
+    assert any("whose sum cannot be true" in refused.reason for refused in result.refused)
+
+
 def test_a_client_with_other_classes_declines_and_is_left_out() -> None:
     counts = some_counts(4)
     clients = clients_of(counts)
@@ -289,6 +330,18 @@ def test_a_client_with_other_classes_declines_and_is_left_out() -> None:
     result = server.run(loopback(clients))
     assert result.left_out == (BAD,)
     assert "5 are counted" in result.refused[0].reason
+
+
+def test_a_reason_to_decline_is_passed_on_in_part() -> None:
+    counts = some_counts(4)
+
+    def wordy(name: str, request: Message, reply: bytes) -> Replies:
+        if name == BAD and isinstance(request, CountRequest):
+            reply = Declined(request.session, name, "why " * 500).to_bytes()
+        return [(name, reply)]
+
+    (refused,) = run(counts, wordy).refused
+    assert refused.reason == "declines: " + "why " * 75
 
 
 def test_summing_again_with_the_same_clients_gives_the_same_totals() -> None:

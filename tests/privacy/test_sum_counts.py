@@ -1,11 +1,11 @@
 """The totals come back exact, whatever the number of clients, classes and key holders."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
-from fedwcm.privacy import MAX_CONTRIBUTORS, MAX_COUNT, Server, loopback, sum_counts
+from fedwcm.privacy import MAX_CONTRIBUTORS, MAX_COUNT, Receive, Server, loopback, sum_counts
 from fedwcm.privacy.bfv import PublicContext, SecretKey
 from fedwcm.privacy.encoding import PLAIN_MODULUS, from_slots, to_slots
 from fedwcm.privacy.messages import Contribution, CountRequest, Decrypted, DecryptRequest, size_limit
@@ -66,16 +66,16 @@ def test_ten_thousand_contributors_under_one_key() -> None:
     counts = some_counts(10_000, classes=10)
     honest = loopback(clients_of(counts))
 
-    def deliver(requests: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
+    def deliver(requests: Mapping[str, bytes], receive: Receive) -> None:
         """Reads the public key once for all contributors, which is most of the time that they would take."""
         request = Message.from_bytes(next(iter(requests.values())), size_limit(10))
         if not isinstance(request, CountRequest):
-            yield from honest(requests)
+            honest(requests, receive)
             return
         context = PublicContext(request.context)
         for name in requests:
             ciphertexts = tuple(context.encrypt(slots) for slots in to_slots(counts[name]))
-            yield name, Contribution(request.session, name, request.key_id, ciphertexts).to_bytes()
+            receive(name, Contribution(request.session, name, request.key_id, ciphertexts).to_bytes())
 
     result = Server(tuple(counts), 10).run(deliver)
     assert result.totals.tolist() == total_of(counts)

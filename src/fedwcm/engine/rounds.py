@@ -90,7 +90,7 @@ class Rounds:
         exchange = Exchange(len(sampled))
         s = self._probe(before, asked, exchange) if isinstance(method, TwoPhase) else before.method
         result = None if s is None else self._ask("train", before, method.broadcast(s), asked, exchange)
-        _require_mostly_finite(result, r)
+        _require_mostly_finite(result, len(asked), r)
         used = None
         if s is not None and result is not None:
             with self.clock.phase("server"):
@@ -124,7 +124,7 @@ class Rounds:
         method = self.trainer.method
         assert isinstance(method, TwoPhase)
         result = self._ask("probe", before, method.probe_broadcast(before.method), asked, exchange)
-        _require_mostly_finite(result, before.round)
+        _require_mostly_finite(result, len(asked), before.round)
         if result is None:
             return None
 
@@ -219,14 +219,16 @@ class Exchange:
         return {"bytes_down": self._down, "bytes_up": self._up, **(left_out if self._left_out else {})}
 
 
-def _require_mostly_finite(result: CohortUpdates | None, r: int) -> None:
-    """Raise if at least half of the updates are not finite: that is no faulty client, training has diverged."""
+def _require_mostly_finite(result: CohortUpdates | None, asked: int, r: int) -> None:
+    """Raise if at least half of the updates are not finite: that is no faulty client, training has diverged.
+
+    Half of all that were asked for: where few have answered, one faulty client is not yet the half.
+    """
     if result is None:
         return
-    refused = sum(reason == NOT_FINITE for reason in result.left_out.values())
-    if refused and refused >= len(result.ids):
-        answers = refused + len(result.ids)
-        raise DivergedError(f"{refused} of {answers} updates have a NaN or an infinity in round {r + 1}")
+    refused = sum(NOT_FINITE in reason for reason in result.left_out.values())
+    if refused and 2 * refused >= asked:
+        raise DivergedError(f"{refused} of {asked} updates have a NaN or an infinity in round {r + 1}")
 
 
 def _require_finite(state: State, r: int) -> None:

@@ -9,9 +9,8 @@ from flwr.app import Array
 from numpy.lib import format as npy
 from torch import Tensor
 
+from fedwcm.engine.backends.in_process import NOT_FINITE
 from fedwcm.flower.checks import UnusableError
-
-NOT_FINITE = "has a NaN or an infinity"
 
 
 def tensor_like(name: str, array: Array, like: Tensor) -> Tensor:

@@ -15,10 +15,9 @@ from fedwcm.core.types import Ints, State
 from fedwcm.engine.backends.in_process import nobody
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.cohort_updates import CohortUpdates
-from fedwcm.engine.rounds import CLIPPED, DivergedError
+from fedwcm.engine.rounds import CLIPPED
 from fedwcm.engine.store import ClientStore
 from fedwcm.flower.answers import AnswerReader
-from fedwcm.flower.arrays import NOT_FINITE
 from fedwcm.flower.checks import Fault
 from fedwcm.flower.client_directory import ClientDirectory
 from fedwcm.flower.client_info import ClientInfo
@@ -75,7 +74,6 @@ class FlowerBackend:
         for client, reason in outliers.items():
             LOG.warning("round %d: client %d is left out: %s", round_, client, reason)
         result = table.result()
-        _require_some_finite(result, left_out, round_)
         kept = replace(self._kept(task, round_, result), left_out={**left_out, **outliers})
         uploads = self._kept_uploads(RequestId(task, round_, 0, self._series), example.upload, kept.ids)
         return CohortUpdates.of(kept, uploads if secure else None)
@@ -125,13 +123,6 @@ class FlowerBackend:
             state = trainer.initial_state(trainer.clients(ids, shards), sent.x)
             self._like[task] = trainer.run(task, ids, shards, state, sent)
         return self._like[task]
-
-
-def _require_some_finite(result: ClientUpdates, left_out: Mapping[int, str], round_: int) -> None:
-    """Raise if the updates of several clients, and of all that answered, are not finite: training has diverged."""
-    broken = sum(NOT_FINITE in reason for reason in left_out.values())
-    if broken > 1 and not len(result.ids):
-        raise DivergedError(f"all {broken} updates have a NaN or an infinity in round {round_}")
 
 
 def _scale(sent: Broadcast) -> float:

@@ -1,12 +1,14 @@
 """The noisy counts that a client claims to have, drawn once and kept on the node.
 
 Other noise for the same counts would tell more about them: the mean of many draws is exact. So a client claims the
-same counts as long as its own do not change, in all runs if the node has a `state-dir`, else in one.
+same counts whenever its own and ε are the same, in all runs if the node has a `state-dir`, else in one.
 """
 
+import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 from flwr.app import ConfigRecord, Context
@@ -15,35 +17,52 @@ from fedwcm.core.types import Ints
 from fedwcm.privacy.noise import claimed_counts
 from fedwcm.runs.files import replace_file
 
-CLAIM = "fedwcm-claimed-counts"
+CLAIM = "claimed-counts"
 
 
 def kept_claim(counts: Ints, epsilon: float, client: int, context: Context) -> Ints:
     """Return the counts that this client claims, with noise that nobody can predict."""
-    kept = _read(client, context)
-    if kept.get("counts") == counts.tolist() and kept.get("epsilon") == epsilon:
-        return np.array(kept["claimed"], dtype=np.int64)
-    claimed = claimed_counts(counts, epsilon, np.random.default_rng())
-    _write(client, context, {"counts": counts.tolist(), "epsilon": epsilon, "claimed": claimed.tolist()})
-    return claimed
+    kept = _place(counts, epsilon, client, context)
+    if (claimed := kept.read()) is None:
+        claimed = claimed_counts(counts, epsilon, np.random.default_rng()).tolist()
+        kept.write(claimed)
+    return np.array(claimed, dtype=np.int64)
 
 
-def _read(client: int, context: Context) -> dict[str, Any]:
-    path = _path(client, context)
-    if path is not None:
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return dict(context.state.config_records[CLAIM]) if CLAIM in context.state else {}
+@dataclass(frozen=True)
+class _InFolder:
+    """A file of the node, for all runs."""
+
+    path: Path
+
+    def read(self) -> list[int] | None:
+        return json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else None
+
+    def write(self, claimed: list[int]) -> None:
+        replace_file(self.path, json.dumps(claimed) + "\n")
 
 
-def _write(client: int, context: Context, claim: dict[str, Any]) -> None:
-    path = _path(client, context)
-    if path is None:
-        context.state[CLAIM] = ConfigRecord(claim)
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, json.dumps(claim) + "\n")
+@dataclass(frozen=True)
+class _InContext:
+    """A record in Flower's context, for one run."""
+
+    context: Context
+    name: str
+
+    def read(self) -> list[int] | None:
+        if self.name not in self.context.state:
+            return None
+        return cast(list[int], self.context.state.config_records[self.name]["claimed"])
+
+    def write(self, claimed: list[int]) -> None:
+        self.context.state[self.name] = ConfigRecord({"claimed": claimed})
 
 
-def _path(client: int, context: Context) -> Path | None:
+def _place(counts: Ints, epsilon: float, client: int, context: Context) -> _InFolder | _InContext:
+    """Where the claim for these counts and this ε is: runs that share a folder must not replace each other's."""
+    what = json.dumps([counts.tolist(), epsilon]).encode()
+    name = f"{CLAIM}-{hashlib.sha256(what).hexdigest()[:16]}"
     folder = context.node_config.get("state-dir")
-    return Path(str(folder)) / f"client-{client}-claimed-counts.json" if folder else None
+    if not folder:
+        return _InContext(context, name)
+    return _InFolder(Path(str(folder)) / f"client-{client}-{name}.json")

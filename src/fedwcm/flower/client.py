@@ -23,6 +23,7 @@ from fedwcm.flower.encrypted import reply as encrypted_reply
 from fedwcm.flower.kept_upload import answer_stage, keep_upload
 from fedwcm.flower.model import ModelFactory, architecture, class_scores, network
 from fedwcm.flower.mods import Mod, Mods, require_possible, require_usable, through_mods
+from fedwcm.flower.node_privacy import require_private_enough
 from fedwcm.flower.records import (
     answer,
     bounds_itself,
@@ -59,7 +60,7 @@ def client_app(
 
     Each of the three gets Flower's run-config as well, if it takes a parameter `run_config`. The node's config
     must number the client: `partition-id`, or `client-id`. It may name a `state-dir`, in which the client's own
-    state survives restarts, and a `device`.
+    state survives restarts, a `device`, and the privacy without which it takes part in no run.
     """
     app = add_training(ClientApp(), model=model, data=data, mods=mods)
     if evaluate is not None:
@@ -127,6 +128,7 @@ class Client:
         self._context = context
         self.id = client_id(context.node_config)
         self.config = read_config(content)
+        require_private_enough(self.config.privacy, context.node_config)
         model, data = with_run_config(model, context.run_config), with_run_config(data, context.run_config)
         self._components = Components.of(self.config)
         device = context.node_config.get("device")

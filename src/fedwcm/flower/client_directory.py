@@ -42,7 +42,8 @@ class ClientDirectory:
         self._exchange, self._options = NodeExchange(grid), options.federation
         self._admission, self._pairs = admission, pairs
         self._run = RecordDict({RUN: config_record(options.config, self._options.secure_aggregation)})
-        self._limit = self._options.clients or MOST_CLIENTS
+        self._clients = self._options.clients
+        self._limit = self._clients or MOST_CLIENTS
         self._nodes: dict[int, int] = {}
         self._misses: Counter[int] = Counter()
         self._retry_at: dict[int, float] = {}
@@ -56,17 +57,28 @@ class ClientDirectory:
         """The clients that have sent their info, in ascending order."""
         return sorted(self._nodes)
 
+    def continue_with(self, clients: int, first_samples: Mapping[int, int]) -> None:
+        """Take the clients of a run that began before, of whom not all may be there yet."""
+        if self._clients not in (0, clients):
+            raise ValueError(
+                f"flower.clients = {self._clients} is not allowed: the run that is continued has {clients} clients"
+            )
+        self._clients = self._limit = clients
+        self.samples = np.zeros(clients, dtype=np.int64)
+        self.first_samples |= first_samples
+        self.samples[list(first_samples)] = list(first_samples.values())
+
     def wait(self) -> None:
         """Wait for the clients as long as the options say, then continue with those that are connected."""
         deadline = time.monotonic() + self._options.patience
         while True:
             self._identify(self._exchange.online(), self._options.timeout)
-            enough = len(self.known) >= max(self._options.clients, self._options.min_clients)
+            enough = len(self.known) >= max(self._clients, self._options.min_clients)
             if enough or time.monotonic() > deadline:
                 break
             time.sleep(POLL_INTERVAL)
         self._limit = len(self.samples)
-        if not self._options.clients and self.known != list(range(self._limit)):
+        if not self._clients and self.known != list(range(self._limit)):
             raise ValueError(f"clients {self.known} are connected: they must be numbered from 0 without a gap")
         if len(self.known) < self._options.min_clients:
             raise RuntimeError(
@@ -128,7 +140,7 @@ class ClientDirectory:
 
     def _register(self, node: int, content: RecordDict, online: set[int]) -> None:
         """Record a client's info, and which node it is."""
-        about = self._admission.read(content)
+        about = self._admission.read(content, self.info)
         client = about.client
         if client >= self._limit:
             raise UnusableError(f"it says that it is client {client}: allowed are 0 to {self._limit - 1}")

@@ -1,16 +1,28 @@
 """Evaluation on the clients: each tests the model on its own data and tells a few numbers."""
 
+import logging
+from collections import Counter
+
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.engine.network import Network
-from fedwcm.flower.checks import UnusableError, real, require_names, whole
+from fedwcm.flower.answers import LARGEST_LOSS
+from fedwcm.flower.checks import UnusableError, real, shown, whole
 from fedwcm.flower.client_directory import ClientDirectory
 from fedwcm.runs.selection import EvaluatedModel
 
+LOG = logging.getLogger("flwr.fedwcm")
+
 SAMPLES = "num-examples"
 """Flower's name for the number of samples that a client's metrics are weighted by."""
+MOST_TESTED = 10
+"""A client may test on so many times the samples that it trains on: its weight in the means goes by them."""
+MOST_METRICS, LONGEST_NAME = 50, 80
+"""Metrics of a client, and characters of their names: all of them are recorded."""
+
+Metrics = dict[str, float]
 
 
 class ClientEvaluation:
@@ -21,7 +33,6 @@ class ClientEvaluation:
         network: the server's model.
         fraction: share of the clients that is asked.
         seed: seed of the run.
-        max_samples: the number of samples beyond which a client is not believed.
         config: what the clients are sent besides the model.
     """
 
@@ -31,16 +42,15 @@ class ClientEvaluation:
         network: Network,
         fraction: float,
         seed: int,
-        max_samples: int,
         config: ConfigRecord | None = None,
     ) -> None:
         self._directory, self._network, self._fraction = directory, network, fraction
-        self._seed, self._max_samples = seed, max_samples
+        self._seed = seed
         self._config = ConfigRecord() if config is None else config
 
     def __call__(self, model: EvaluatedModel) -> dict[str, object]:
         """The mean of each metric, weighted by samples, as `clients_NAME`, and each client's as `per_client`."""
-        told = self._ask(model)
+        told = _alike(self._ask(model), model.round)
         if not told:
             return {}
         samples = np.array([metrics[SAMPLES] for metrics in told.values()])
@@ -51,17 +61,16 @@ class ClientEvaluation:
         }
         return {**means, "per_client": {str(client): metrics for client, metrics in sorted(told.items())}}
 
-    def _ask(self, model: EvaluatedModel) -> dict[int, dict[str, float]]:
+    def _ask(self, model: EvaluatedModel) -> dict[int, Metrics]:
         arrays = ArrayRecord(self._network.state_dict(model.x, model.buffers))
         question = RecordDict({"arrays": arrays, "config": self._config})
-        told: dict[int, dict[str, float]] = {}
+        told: dict[int, Metrics] = {}
 
         def receive(client: int, content: RecordDict) -> None:
-            metrics = self._metrics(content)
-            require_names("evaluation", metrics, next(iter(told.values()), metrics))
-            told[client] = metrics
+            told[client] = _metrics(content, MOST_TESTED * int(self._directory.samples[client]))
 
-        self._directory.ask("evaluate", dict.fromkeys(self._cohort(model.round), question), receive, model.round)
+        asked = dict.fromkeys(self._cohort(model.round), question)
+        self._directory.ask("evaluate", asked, receive, model.round, all_needed=True)
         return told
 
     def _cohort(self, round_: int) -> list[int]:
@@ -69,10 +78,30 @@ class ClientEvaluation:
         rng = generator(self._seed, Purpose.EVALUATION_COHORT, round_)
         return sorted(rng.choice(clients, max(1, round(self._fraction * clients)), replace=False).tolist())
 
-    def _metrics(self, content: RecordDict) -> dict[str, float]:
-        """One client's numbers: those of the only record of metrics in its answer."""
-        if len(content.metric_records) != 1:
-            raise UnusableError(f"its evaluation has {len(content.metric_records)} records of metrics, not one")
-        values = dict(next(iter(content.metric_records.values())))
-        samples = whole(values, SAMPLES, 1, self._max_samples)
-        return {name: real(values, name) for name in values if name != SAMPLES} | {SAMPLES: samples}
+
+def _metrics(content: RecordDict, most_samples: int) -> Metrics:
+    """One client's numbers: those of the only record of metrics in its answer."""
+    if len(content.metric_records) != 1:
+        raise UnusableError(f"its evaluation has {len(content.metric_records)} records of metrics, not one")
+    values = dict(next(iter(content.metric_records.values())))
+    if len(values) > MOST_METRICS or any(len(name) > LONGEST_NAME for name in values):
+        raise UnusableError(
+            f"its evaluation has {len(values)} metrics, {shown(sorted(values))}: "
+            f"at most {MOST_METRICS} with names of {LONGEST_NAME} characters are allowed"
+        )
+    samples = whole(values, SAMPLES, 1, most_samples)
+    bounds = {name: (-LARGEST_LOSS, LARGEST_LOSS) for name in values if name != SAMPLES}
+    if "accuracy" in bounds:
+        bounds["accuracy"] = (0.0, 1.0)
+    return {name: real(values, name, *bounds[name]) for name in bounds} | {SAMPLES: samples}
+
+
+def _alike(told: dict[int, Metrics], round_: int) -> dict[int, Metrics]:
+    """The answers with the metrics that most clients have: no single one decides what is measured."""
+    votes = Counter(frozenset(told[client]) for client in sorted(told))
+    common = max(votes, key=votes.__getitem__, default=frozenset())
+    for client in sorted(told):
+        if told[client].keys() != common:
+            reason = f"its evaluation has {shown(sorted(told[client]))}, most have {shown(sorted(common))}"
+            LOG.warning("round %d: client %d is left out: %s", round_, client, reason)
+    return {client: metrics for client, metrics in told.items() if metrics.keys() == common}

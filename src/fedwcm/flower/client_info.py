@@ -13,8 +13,8 @@ from fedwcm.flower.checks import UnusableError, items, require_names, shown, tex
 from fedwcm.flower.model import architecture, class_scores
 
 DTYPES = ("float32", "int64", "int32", "int16", "int8", "uint8", "bool")
-LARGEST_INPUT = 2**28
-"""Numbers in one input, beyond which the server does not try its model on it."""
+LARGEST_INPUT = 2**22
+"""Numbers in one input, beyond which the server does not try its model on a client's word."""
 LARGEST_NUMBER = 2**31
 
 
@@ -38,20 +38,25 @@ class ClientInfo:
 
 @dataclass(frozen=True, eq=False)
 class Admission:
-    """What a client must have in common with the server: the package's version, the model, its classes.
+    """What a client must have in common with the server: the package's version, the model, its inputs and classes.
 
     Args:
         network: the server's model.
         version: the server's version of this package.
         max_samples: the number of samples beyond which a client is not believed.
+        input_shape: the shape of one input in the server's test data; None if it has none.
     """
 
     network: Network
     version: str
     max_samples: int
+    input_shape: tuple[int, ...] | None = None
 
-    def read(self, content: RecordDict) -> ClientInfo:
-        """Return a client's info; raises an UnusableError if it is wrong, or does not fit the server's."""
+    def read(self, content: RecordDict, first: ClientInfo | None = None) -> ClientInfo:
+        """Return a client's info; raises an UnusableError if it is wrong, or does not fit the server's.
+
+        `first` is the client whose inputs show what an input is, where the server has no test data.
+        """
         if "info" not in content.config_records:
             raise UnusableError("its info cannot be read: the record 'info' is missing")
         facts = dict(content.config_records["info"])
@@ -69,6 +74,7 @@ class Admission:
             model=(),
             version=self.version,
         )
+        self._require_same_shape(info, first)
         self._require_same_classes(info)
         return info
 
@@ -77,13 +83,23 @@ class Admission:
             if own != other:
                 raise UnusableError(f"its model differs from the server's: {shown(other)} instead of {shown(own)}")
 
+    def _require_same_shape(self, info: ClientInfo, first: ClientInfo | None) -> None:
+        """Compare the client's inputs with those that are known; the first ones may be of any moderate size."""
+        shape, dtype = info.input_shape, info.input_dtype
+        whose, known = "the server's test data", self.input_shape
+        if known is None and first is not None:
+            whose, known = f"client {first.client}", first.input_shape
+        if known is not None and shape != known:
+            raise UnusableError(f"its inputs have shape {shown(shape)}, those of {whose} {shown(known)}")
+        if dtype not in DTYPES or (known is None and prod(shape) > LARGEST_INPUT):
+            allowed = f"one of {', '.join(DTYPES)}, and at most {LARGEST_INPUT:,} numbers"
+            raise UnusableError(f"its inputs are {shown(dtype)} of shape {shown(shape)}: they must be {allowed}")
+
     def _require_same_classes(self, info: ClientInfo) -> None:
         """Try the server's model on an input of the client's form."""
-        if info.input_dtype not in DTYPES or prod(info.input_shape) > LARGEST_INPUT:
-            raise UnusableError(f"its inputs are {shown(info.input_dtype)} of shape {shown(info.input_shape)}")
-        dtype = getattr(torch, info.input_dtype)
-        zeros = torch.zeros(1, *info.input_shape, dtype=dtype, device=self.network.device)
         try:
+            dtype = getattr(torch, info.input_dtype)
+            zeros = torch.zeros(1, *info.input_shape, dtype=dtype, device=self.network.device)
             classes = class_scores(self.network, zeros).shape[-1]
         except Exception as error:  # whatever a model raises about an input of another form
             reason = f"the server's model does not take inputs of shape {shown(info.input_shape)}"

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,11 +11,13 @@ from flwr.app import RecordDict
 from fedwcm.config.schema import Config
 from fedwcm.core.gathering import addends
 from fedwcm.core.types import Floats, Ints
+from fedwcm.flower.answers import GROWTH
 from fedwcm.flower.checks import UnusableError, items, shown, whole
 from fedwcm.flower.client_directory import ClientDirectory
 from fedwcm.flower.records import to_bytes_record
-from fedwcm.privacy import Server
+from fedwcm.privacy import Receive, Server
 from fedwcm.privacy.options import PrivacyOptions
+from fedwcm.privacy.wire import ProtocolError
 
 LOG = logging.getLogger("flwr.fedwcm")
 
@@ -71,26 +73,41 @@ def _encrypted_counting(directory: ClientDirectory, classes: int, privacy: Priva
     """The server adds encrypted counts, and one of the clients decrypts the sum: see `fedwcm.privacy`."""
     reasons: dict[str, str] = {}
 
-    def transport(requests: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
+    def transport(requests: Mapping[str, bytes], receive: Receive) -> None:
         contents = {int(name): to_bytes_record(data) for name, data in requests.items()}
-        replies: dict[int, bytes] = {}
-
-        def receive(client: int, content: RecordDict) -> None:
-            replies[client] = _encrypted(content)
-
-        for fault in directory.ask("query.encrypted", contents, receive):
+        faults = directory.ask("query.encrypted", contents, lambda k, reply: receive(str(k), _encrypted(reply)))
+        for fault in faults:
             reasons.setdefault(str(fault.client), fault.reason)  # the first: who is late is not asked again
-        for client, data in sorted(replies.items()):
-            yield str(client), data
 
     names = tuple(map(str, directory.known))
     holders, least = privacy.key_holders, privacy.min_contributors
-    result = Server(names, classes + 1, key_holders=holders, min_contributors=least).run(transport)
+
+    def check(contributors: Sequence[str], totals: Ints) -> None:
+        samples = int(directory.samples[[int(name) for name in contributors]].sum())
+        _require_possible(int(totals[:-1].sum()), samples, len(contributors) * classes, privacy.epsilon)
+
+    server = Server(names, classes + 1, key_holders=holders, min_contributors=least, check_totals=check)
+    result = server.run(transport)
     for refused in result.refused:
         LOG.warning("query.encrypted: a reply of client %s is not used: %s", refused.sender, refused.reason)
         reasons[refused.sender] = refused.reason
     left_out = {int(name): reasons.get(name, "its counts are in no sum") for name in result.left_out}
     return Counted([int(name) for name in result.contributors], result.totals, left_out)
+
+
+def _require_possible(counted: int, samples: int, counts: int, epsilon: float | None) -> None:
+    """Refuse the sum of so many counts if their clients cannot have so many samples.
+
+    Who adds or removes samples between its info and its count is believed within the usual bounds: under
+    encryption the sum of all the others would be lost with it.
+    """
+    noise = 0 if epsilon is None else counts * math.ceil(MOST_NOISE / epsilon)
+    least, most = (samples // GROWTH if epsilon is None else 1), samples * GROWTH + noise
+    if not least <= counted <= most:
+        raise ProtocolError(
+            f"totals of {counted:,} samples cannot be true: "
+            f"their clients have {samples:,}, so {least:,} to {most:,} are possible"
+        )
 
 
 def _encrypted(content: RecordDict) -> bytes:

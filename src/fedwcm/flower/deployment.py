@@ -14,7 +14,10 @@ from fedwcm.config.build import Experiment
 from fedwcm.config.components import Components
 from fedwcm.config.data_options import DataOptions
 from fedwcm.config.model_facts import model_facts
+from fedwcm.config.run_data import LabelledTensors
 from fedwcm.config.schema import Component, Config, differences
+from fedwcm.core.method import Method
+from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Population, State
 from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.client import ClientTrainer
@@ -27,7 +30,7 @@ from fedwcm.flower.backend import FlowerBackend
 from fedwcm.flower.client_directory import ClientDirectory
 from fedwcm.flower.client_evaluation import ClientEvaluation
 from fedwcm.flower.client_info import Admission
-from fedwcm.flower.federation_setup import FederationSetup, collect_setup
+from fedwcm.flower.federation_setup import FederationSetup, counted_setup, with_statistics
 from fedwcm.flower.model import ModelFactory, network
 from fedwcm.flower.node_pairs import NodePairs
 from fedwcm.flower.progress import LogProgress
@@ -93,19 +96,20 @@ class Deployment:
         federation, made = self.options.federation, network(self.model, config)
         if self.initial is not None:
             made.module.load_state_dict(self.initial)
-        admission = Admission(made, __version__, federation.max_samples)
+        _require_possible(config, components.method, made, federation.secure_aggregation)
+        test = None if self.evaluate is None else tensors(self.evaluate(), made.device)
+        shape = None if test is None else tuple(test.inputs[:1].shape[1:])
+        admission = Admission(made, __version__, federation.max_samples, shape)
         directory = ClientDirectory(self.grid, self.options, admission, NodePairs(federation.bind_nodes, path))
-        setup = _setup(folder, directory, self.options, components)
+        setup = _setup(folder, directory, self.options, components.method)
         population = _population(config, setup, directory, made)
         trainer = components.trainer(config, SequentialForward(made), population)
-        experiment = self._experiment(config, directory, setup, trainer)
+        experiment = self._experiment(config, directory, setup, trainer, test)
         return Runner(experiment, folder, LogProgress(), self._measure(directory, made)).run()
 
     def _measure(self, directory: ClientDirectory, made: Network) -> Measure:
         federation, seed = self.options.federation, self.options.config.run.seed
-        on_clients = ClientEvaluation(
-            directory, made, federation.fraction_evaluate, seed, federation.max_samples, self.evaluate_config
-        )
+        on_clients = ClientEvaluation(directory, made, federation.fraction_evaluate, seed, self.evaluate_config)
 
         def measure(model: EvaluatedModel) -> Mapping[str, object]:
             clients = on_clients(model) if federation.fraction_evaluate else {}
@@ -115,16 +119,15 @@ class Deployment:
         return measure
 
     def _experiment(
-        self, config: Config, directory: ClientDirectory, setup: FederationSetup, trainer: ClientTrainer
+        self,
+        config: Config,
+        directory: ClientDirectory,
+        setup: FederationSetup,
+        trainer: ClientTrainer,
+        test: LabelledTensors | None,
     ) -> Experiment:
         assert directory.info is not None, "clients have sent their info before"
-        federation, made = self.options.federation, trainer.forward.network
-        require_possible(config.aggregation, trainer.method, keeps_client_state(trainer.method, made.initial()[0]))
-        if federation.secure_aggregation and config.aggregation.rule != "mean":
-            rule = f"aggregation.rule = {config.aggregation.rule!r}"
-            raise ValueError(
-                f"{rule} is not possible with flower.secure_aggregation: it needs every single upload"
-            )
+        made = trainer.forward.network
         backend = FlowerBackend(directory, trainer, setup.series, self.options)
         classes = len(setup.totals)
         rounds = Rounds(
@@ -146,7 +149,7 @@ class Deployment:
             x=x,
             buffers=buffers,
             train_counts=setup.totals,
-            test=None if self.evaluate is None else tensors(self.evaluate(), made.device),
+            test=test,
             val=None,
             choice=ExecutionPlan("flower", block=1, workers=1),
             facts=model_facts(
@@ -169,7 +172,7 @@ def _resolved(config: Config, components: Components, origin: str) -> Config:
     """The configuration with all options of its components, as a run folder keeps it."""
     return replace(
         components.resolved(config),
-        data=DataOptions(dataset="flower", augment=config.data.augment),
+        data=DataOptions(dataset="flower", augment=config.data.augment, crop_padding=config.data.crop_padding),
         partition=Component("natural"),
         model=Component(origin),
     )
@@ -181,20 +184,38 @@ def _require_same(folder: RunFolder, config: Config) -> None:
         raise ValueError(f"{folder.path} cannot be continued with another configuration: " + "; ".join(changed))
 
 
+def _require_possible(config: Config, method: Method, made: Network, secure: bool) -> None:
+    """Raise ValueError for options that exclude each other, before any client is asked for anything."""
+    require_possible(config.aggregation, method, keeps_client_state(method, made.initial()[0]))
+    if secure and config.aggregation.rule != "mean":
+        rule = f"aggregation.rule = {config.aggregation.rule!r}"
+        raise ValueError(f"{rule} is not possible with flower.secure_aggregation: it needs every single upload")
+
+
 def _setup(
-    folder: RunFolder | None, directory: ClientDirectory, options: AppOptions, components: Components
+    folder: RunFolder | None, directory: ClientDirectory, options: AppOptions, method: Method
 ) -> FederationSetup:
-    """The setup of the run in the folder; a new run collects it and writes it there."""
-    if folder is not None and folder.holds_run:
+    """The setup in the run's folder; what is not there yet is collected and written there."""
+    began = folder is not None and folder.holds_run
+    setup = None
+    if folder is not None and (began or folder.federation_file.exists()):
         setup = FederationSetup.read(folder.path)
-        directory.first_samples |= setup.first_samples
-        directory.wait()
-        return setup
+        setup.require_counted_with(options.config)
+        directory.continue_with(setup.clients, setup.first_samples)
     directory.wait()
-    setup = collect_setup(directory, options, components.method)
+    if setup is None:
+        setup = counted_setup(directory, options)
+        _keep(setup, folder)
+    setup.require_enough(options.federation.min_clients)
+    if isinstance(method, ClientStatistics) and not began:  # before round 1, the method may still be another
+        setup = with_statistics(setup, directory, options, method)
+        _keep(setup, folder)
+    return setup
+
+
+def _keep(setup: FederationSetup, folder: RunFolder | None) -> None:
     if folder is not None:
         setup.write(folder.path)
-    return setup
 
 
 def _population(config: Config, setup: FederationSetup, directory: ClientDirectory, made: Network) -> Population:

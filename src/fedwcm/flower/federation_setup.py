@@ -1,6 +1,8 @@
 """Facts that are collected once, before round 1: the class distribution, and the method's client statistics.
 
-They are kept in the run's folder: a restarted server reads them instead of asking the clients again.
+They are kept in the run's folder: a restarted server reads them instead of asking the clients again. Classes above
+all are counted once, even if the run then fails before its first round: of two sums that differ by one client, the
+difference is what that client has.
 """
 
 import json
@@ -14,7 +16,6 @@ from flwr.app import RecordDict
 from fedwcm.config.population import population_of
 from fedwcm.config.schema import Config
 from fedwcm.core.gathering import read_sum
-from fedwcm.core.method import Method
 from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Ints, Population, Report
 from fedwcm.flower.answers import widened
@@ -42,10 +43,28 @@ class FederationSetup:
     """The number of samples that each client told first."""
     not_counted: dict[int, str]
     """The clients whose classes were not counted, with the reason."""
+    counted_with: dict[str, object]
+    """The options that decide what is counted."""
 
     def population(self, config: Config) -> Population:
         """The public facts about the federation."""
         return population_of(config, self.totals, self.deviation, self.clients, self.mean_samples)
+
+    def require_counted_with(self, config: Config) -> None:
+        """Raise if other options need other counts: the clients would have to be asked again."""
+        wanted, had = _counted_with(config), self.counted_with
+        changed = [f"{key}: {had[key]} is now {wanted[key]}" for key in wanted if had[key] != wanted[key]]
+        if changed:
+            raise ValueError(
+                f"the classes were counted with other options ({'; '.join(changed)}): "
+                "take the former ones, or another flower.out"
+            )
+
+    def require_enough(self, needed: int) -> None:
+        """Raise if fewer clients than this were counted."""
+        counted = len(self.first_samples) - len(self.not_counted)
+        if counted < needed:
+            raise RuntimeError(f"{counted} clients were counted, flower.min_clients = {needed} are needed")
 
     def write(self, folder: Path) -> None:
         """Write `federation.json` into a run's folder."""
@@ -64,22 +83,36 @@ class FederationSetup:
         return cls(**{**facts, **arrays, "first_samples": samples, "not_counted": reasons})
 
 
-def collect_setup(directory: ClientDirectory, options: AppOptions, method: Method) -> FederationSetup:
-    """Ask all connected clients; those that do not answer are left out."""
+def counted_setup(directory: ClientDirectory, options: AppOptions) -> FederationSetup:
+    """Count the classes of all connected clients; those that do not answer are left out."""
     assert directory.info is not None, "clients are asked after they have sent their info"
-    needed = options.federation.min_clients
     counted = count_classes(directory, directory.info.classes, options.config)
-    clients = counted.clients
-    _require_enough(len(clients), needed, "counted their samples")
-    mean = float(directory.samples[clients].mean())
-    told = {client: directory.first_samples[client] for client in directory.known}
-    series, everybody = uuid.uuid4().hex[:16], len(directory.samples)
-    totals, deviation = read_sum(counted.total, len(clients))
-    setup = FederationSetup(series, everybody, mean, totals, deviation, {}, told, counted.left_out)
-    if not isinstance(method, ClientStatistics):
-        return setup
+    if not counted.clients:
+        raise RuntimeError("no client counted its samples")
+    totals, deviation = read_sum(counted.total, len(counted.clients))
+    return FederationSetup(
+        series=uuid.uuid4().hex[:16],
+        clients=len(directory.samples),
+        mean_samples=float(directory.samples[counted.clients].mean()),
+        totals=totals,
+        deviation=deviation,
+        statistics={},
+        first_samples={client: directory.first_samples[client] for client in directory.known},
+        not_counted=counted.left_out,
+        counted_with=_counted_with(options.config),
+    )
+
+
+def with_statistics(
+    setup: FederationSetup, directory: ClientDirectory, options: AppOptions, method: ClientStatistics
+) -> FederationSetup:
+    """Ask the clients that were counted for what the method wants to know of them."""
+    clients = [client for client in setup.first_samples if client not in setup.not_counted]
     statistics = _statistics(directory, clients, method, setup.population(options.config))
-    _require_enough(len(next(iter(statistics.values()), ())), needed, "told the method's statistics")
+    needed = options.federation.min_clients
+    told = len(next(iter(statistics.values()), ()))
+    if told < needed:
+        raise RuntimeError(f"{told} clients told their statistics, flower.min_clients = {needed} are needed")
     return replace(setup, statistics=statistics)
 
 
@@ -102,6 +135,10 @@ def _statistics(
     return {key: np.array([told[client][key] for client in sorted(told)]) for key in bounds}
 
 
-def _require_enough(clients: int, needed: int, what: str) -> None:
-    if clients < needed:
-        raise RuntimeError(f"{clients} clients {what}, flower.min_clients = {needed} are needed")
+def _counted_with(config: Config) -> dict[str, object]:
+    target = config.run.target_shares
+    return {
+        "privacy.mode": config.privacy.mode,
+        "privacy.epsilon": config.privacy.epsilon,
+        "run.target": None if target is None else target.tolist(),
+    }

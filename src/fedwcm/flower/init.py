@@ -12,7 +12,7 @@ import tomli_w
 
 from fedwcm.config.options import plain
 from fedwcm.config.schema import SECTIONS
-from fedwcm.flower.run_config import ELSEWHERE, FlowerOptions
+from fedwcm.flower.run_config import ELSEWHERE, SIMULATOR_ONLY, FlowerOptions
 
 TEMPLATE_PACKAGE, TEMPLATE_NAME = "fedwcm_app", "fedwcm-app"
 
@@ -21,19 +21,12 @@ OWN_VALUES = {
     "local.batch_size": 10,
     "participation.fraction": 1.0,
     "run.rounds": 10,
-    "run.checkpoint_every": 1,
     "flower.patience": 60.0,
 }
 """Where the app differs from the defaults: it is small, and all of its clients take part."""
 
-SIMULATOR_ONLY = (
-    "run.name",
-    "run.backend",
-    "run.workers",
-    "run.reject_nonfinite",
-    "run.ray_address",
-    "run.worker_gpus",
-)
+NOT_LISTED = {"run.name", *SIMULATOR_ONLY}
+"""Options that the app cannot choose: its name is the method's, and others have one value on Flower."""
 
 
 def write_app(folder: Path) -> None:
@@ -71,7 +64,7 @@ def option_tables() -> str:
         tables += f"\n[tool.flwr.app.config.{section}]\n"
         for name, value in values.items():
             key = f"{section}.{name}"
-            if key not in SIMULATOR_ONLY:
+            if key not in NOT_LISTED:
                 given = OWN_VALUES.get(key, ",".join(map(str, value)) if isinstance(value, list) else value)
                 tables += f"{tomli_w.dumps({name: given}).strip()} # {meanings[name]}\n"
     return tables

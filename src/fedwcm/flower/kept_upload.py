@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS
 
 from fedwcm.core.types import Floats
-from fedwcm.flower.arrays import NOT_FINITE
+from fedwcm.engine.backends.in_process import NOT_FINITE
 from fedwcm.flower.mods import Mod
 
 KEPT, KEPT_FOR = "fedwcm-upload", "fedwcm-upload-for"
@@ -22,8 +22,15 @@ REQUEST = ("series", "round", "task")
 
 
 def keep_upload(answer: RecordDict, context: Context) -> RecordDict:
-    """Keep the upload in Flower's context, until the next one; return the answer without it."""
-    context.state[KEPT] = answer.array_records["upload"]
+    """Keep the upload in Flower's context, until the next one; return the answer without it.
+
+    Raises ValueError if it is not finite: the server cannot see it, and must know when training has diverged.
+    """
+    upload = answer.array_records["upload"]
+    for key, array in upload.items():
+        if not np.isfinite(array.numpy()).all():
+            raise ValueError(f"its upload {key!r} {NOT_FINITE}")
+    context.state[KEPT] = upload
     context.state[KEPT_FOR] = ConfigRecord({name: answer.config_records["answers"][name] for name in REQUEST})
     return RecordDict({**answer, "upload": ArrayRecord()})
 

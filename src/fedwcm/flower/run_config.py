@@ -14,6 +14,26 @@ from fedwcm.core.checks import require, unknown
 
 ELSEWHERE = {"data": "the data function", "partition": "the data function", "model": "the model function"}
 """Sections of the simulator that an app writes in Python instead."""
+AUGMENTATION = ("data.augment", "data.crop_padding")
+"""Options of these sections that are part of training."""
+
+ON_NODES = "clients train on their own nodes"
+NO_VALIDATION = "the server holds no validation data"
+SIMULATOR_ONLY = {
+    "run.backend": ON_NODES,
+    "run.workers": ON_NODES,
+    "run.ray_address": ON_NODES,
+    "run.worker_gpus": ON_NODES,
+    "run.spread": ON_NODES,
+    "run.select_by": NO_VALIDATION,
+    "run.patience": NO_VALIDATION,
+    "run.reject_nonfinite": "an update that is not finite is never used",
+    "run.checkpoint_every": "clients keep the states of two rounds, so the server saves every round",
+}
+"""Options that have one value on Flower, with the reason."""
+EVERY_ROUND: Settings = {"run.checkpoint_every": 1}
+NEED_COUNTS = ("train_set", "clients")
+"""Diagnostics for which the server would need what only clients have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +44,8 @@ class FlowerOptions:
         clients: how many there are, numbered from 0; 0 takes those that are connected when the run starts.
         min_clients: answers without which a round, or the start of a run, counts as unanswered.
         timeout: seconds that clients have for an answer.
-        enough: usable answers after which a round waits only `grace` seconds more; 0 waits for all clients.
+        enough: usable answers after which the training of a round waits only `grace` seconds more; 0 waits for all
+            clients, as evaluation always does.
         grace: seconds that the others have once enough clients have answered.
         patience: seconds to wait, before round 1, for clients that are not connected yet.
         fraction_evaluate: share of the clients that test the model on their own data, at every evaluation.
@@ -86,15 +107,29 @@ def read(run_config: Mapping[str, object]) -> AppOptions:
     chosen = method_settings(str(typed or Config().method.name))
     if typed is not None:
         chosen = {"run.name": typed, **chosen}
-    below: Settings = {"run.checkpoint_every": 1, **settings, "method.name": chosen["method.name"]}
-    return AppOptions(from_settings(overlay(below, chosen)), make(FlowerOptions, federation, "flower"))
+    below: Settings = {**EVERY_ROUND, **settings, "method.name": chosen["method.name"]}
+    config = from_settings(overlay(below, chosen))
+    _refuse_simulator_only(config)
+    return AppOptions(config, make(FlowerOptions, federation, "flower"))
 
 
 def _refuse_sections(settings: Mapping[str, object]) -> None:
     for key in settings:
         section = key.partition(".")[0]
-        if section in ELSEWHERE and key != "data.augment":
+        if section in ELSEWHERE and key not in AUGMENTATION:
             raise ValueError(f"{key} is not an option on Flower: {ELSEWHERE[section]} of the app decides")
         if section not in (*COMPONENTS, *SECTIONS):
             known = {*COMPONENTS, *SECTIONS, "flower", "app"} - {*ELSEWHERE}
             raise unknown("section of the run-config:", section, known)
+
+
+def _refuse_simulator_only(config: Config) -> None:
+    """Refuse what would do nothing, or end the run once its clients have been asked for their counts."""
+    fixed = from_settings(EVERY_ROUND).run
+    for key, reason in SIMULATOR_ONLY.items():
+        name = key.removeprefix("run.")
+        value, only = getattr(config.run, name), getattr(fixed, name)
+        require(value == only, key, value, f"{only!r} on Flower: {reason}")
+    for diagnostic in config.run.diagnostics:
+        reason = "on Flower: the server has no client's data"
+        require(diagnostic not in NEED_COUNTS, "run.diagnostics", diagnostic, f"none of {NEED_COUNTS} {reason}")

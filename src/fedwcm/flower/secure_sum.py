@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
 from flwr.app import ConfigRecord, RecordDict
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares
@@ -28,6 +29,8 @@ Ask = Callable[[Mapping[int, RecordDict], Callable[[int, RecordDict], None]], li
 
 MODULUS = 2**32
 """Masks and masked numbers are below this."""
+CURVE = ec.SECP384R1
+"""The curve of the keys that Flower's mods make."""
 MOST_SHARES = 21
 """Clients that share one client's secrets, at most; with fewer clients, all do. Flower's arithmetic is slow."""
 
@@ -124,11 +127,15 @@ class SecureSum:
             Key.MAX_WEIGHT: 1.0,
         }
 
+        known: set[ec.EllipticCurvePublicNumbers] = set()
+
         def read(client: int, told: Facts) -> None:
             require_names("keys", told, {Key.PUBLIC_KEY_1: 0, Key.PUBLIC_KEY_2: 0})
             keys = [_bytes(told[name]) for name in (Key.PUBLIC_KEY_1, Key.PUBLIC_KEY_2)]
-            for key in keys:
-                _parsed(load_pem_public_key, key, "its public key cannot be read")
+            points = {_point(key) for key in keys}
+            if len(points) < len(keys) or not points.isdisjoint(known):
+                raise UnusableError("its public key is there already: every key must be another")
+            known.update(points)
             self._keys[client] = keys
 
         self._require_neighbours(self._stage(Stage.SETUP, dict.fromkeys(self._neighbours, facts), read))
@@ -231,8 +238,13 @@ def _bytes(value: object) -> bytes:
     return value
 
 
-def _parsed(parse: Callable[[bytes], object], data: bytes, complaint: str) -> None:
+def _point(pem: bytes) -> ec.EllipticCurvePublicNumbers:
+    """A public key's place on the curve that Flower's mods use; with any other, its neighbours would fail."""
     try:
-        parse(data)
+        key = load_pem_public_key(pem)
     except Exception:  # whatever the bytes make the parser do, they are the client's fault
-        raise UnusableError(complaint) from None
+        raise UnusableError("its public key cannot be read") from None
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, CURVE):
+        kind = key.curve.name if isinstance(key, ec.EllipticCurvePublicKey) else type(key).__name__
+        raise UnusableError(f"its public key is {shown(kind)}: it must be on {CURVE.name}")
+    return key.public_numbers()

@@ -7,7 +7,6 @@ and a round that is repeated after a crash starts from the same state as the fir
 """
 
 import logging
-import os
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from fedwcm.core.types import State
 from fedwcm.flower.records import RequestId, to_arrays, to_tensors
+from fedwcm.runs.files import replacing
 
 LOG = logging.getLogger("flwr.fedwcm")
 
@@ -44,13 +44,8 @@ class FolderState:
         return _nested({key: value.to(device) for key, value in load_file(self._path).items()})
 
     def write(self, kept: StatesByRound) -> None:
-        """Replace the file in one step, flushed to disk first."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self._path.with_suffix(".tmp")
-        save_file({key: value.cpu().contiguous() for key, value in _flat(kept).items()}, draft)
-        with draft.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(draft, self._path)
+        with replacing(self._path) as draft:
+            save_file({key: value.cpu().contiguous() for key, value in _flat(kept).items()}, draft)
 
 
 class ContextState:

@@ -80,6 +80,7 @@ class Strategy(FedAvg):
         result.arrays = ArrayRecord(finished.model)
         for record in finished.history:
             _note(record, result)
+        result.evaluate_metrics_serverapp = dict(sorted(result.evaluate_metrics_serverapp.items()))
         return result
 
     def _run_config(self, rounds: int, timeout: float, train: ConfigRecord | None) -> dict[str, object]:
@@ -122,8 +123,11 @@ def _note(record: RoundRecord, result: Result) -> None:
     if record.train_loss is not None and record.train_accuracy is not None:
         trained: dict[str, Any] = {"loss": record.train_loss, "accuracy": record.train_accuracy}
         result.train_metrics_clientapp[record.round] = MetricRecord(trained)
-    told: dict[str, Any] = {
-        k.removeprefix("clients_"): v for k, v in record.extra.items() if k.startswith("clients_")
-    }
-    if told:
+    if told := _named("clients_", record):
         result.evaluate_metrics_clientapp[record.round] = MetricRecord(told)
+    if tested := _named("server_", record):  # by this process, or by the one that began the run
+        result.evaluate_metrics_serverapp.setdefault(record.round, MetricRecord(tested))
+
+
+def _named(prefix: str, record: RoundRecord) -> dict[str, Any]:
+    return {key.removeprefix(prefix): value for key, value in record.extra.items() if key.startswith(prefix)}

@@ -9,7 +9,7 @@ from fedwcm.privacy.client import MIN_CONTRIBUTORS, Client, Contributor, KeyHold
 from fedwcm.privacy.encoding import MAX_CONTRIBUTORS, MAX_COUNT
 from fedwcm.privacy.in_process import loopback, sum_counts
 from fedwcm.privacy.noise import noisy_counts, noisy_score
-from fedwcm.privacy.server import ClassTotals, Refused, Server, Transport
+from fedwcm.privacy.server import ClassTotals, Receive, Refused, Server, Transport
 from fedwcm.privacy.wire import ProtocolError
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Contributor",
     "KeyHolder",
     "ProtocolError",
+    "Receive",
     "Refused",
     "Server",
     "Transport",

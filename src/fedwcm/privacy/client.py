@@ -96,11 +96,6 @@ class KeyHolder:
         holder = cls(name, session, key_id, min_contributors, secret)
         return holder, PublicKey(session, name, key_id, min_contributors, public)
 
-    @property
-    def spent(self) -> bool:
-        """Whether the key was used and deleted."""
-        return self._secret is None
-
     def decrypt(self, request: DecryptRequest) -> Decrypted | Unreadable:
         """Decrypt the totals of a sum. The number of its contributors is read from the sum itself, not trusted.
 

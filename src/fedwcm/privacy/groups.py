@@ -1,13 +1,18 @@
 """The server's state for one key: who contributes under it, and the encrypted sum so far."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from fedwcm.privacy.bfv import PublicContext
-from fedwcm.privacy.encoding import MAX_CONTRIBUTORS, MAX_COUNT, slots_used
+from fedwcm.privacy.encoding import MAX_CONTRIBUTORS, MAX_COUNT, Ints, slots_used
 from fedwcm.privacy.messages import Contribution, CountRequest, Decrypted, DecryptRequest, PublicKey, Unreadable
 from fedwcm.privacy.wire import ProtocolError
+
+TotalsCheck = Callable[[Sequence[str], Ints], None]
+"""Gets the contributors and their decrypted totals; raises a ProtocolError if these cannot be true."""
 
 
 @dataclass
@@ -30,6 +35,8 @@ class Group:
     key: Key | None = None
     decrypted: Decrypted | None = None
     unreadable: bool = False
+    disbelieved: int = 0
+    """Key holders whose totals for these contributors could not be true."""
 
     @property
     def members(self) -> list[str]:
@@ -87,7 +94,7 @@ class Group:
             key.public.session, key.public.key_id, self.classes, len(self.contributors), ciphertexts
         )
 
-    def take_decrypted(self, reply: Decrypted | Unreadable) -> None:
+    def take_decrypted(self, reply: Decrypted | Unreadable, check: TotalsCheck) -> None:
         """Keep what the key holder decrypted, if it can be the total of this group."""
         if reply.key_id != self._current_key().public.key_id:
             raise ProtocolError("answers for another key")
@@ -96,13 +103,24 @@ class Group:
             return
         if (reply.contributors, len(reply.totals)) != (len(self.contributors), self.classes):
             raise ProtocolError(f"{len(reply.totals)} totals of {reply.contributors} contributors")
-        if max(reply.totals) > reply.contributors * MAX_COUNT:
-            raise ProtocolError(f"a total of {max(reply.totals):,} is more than was encrypted")
+        try:
+            if max(reply.totals) > reply.contributors * MAX_COUNT:
+                raise ProtocolError(f"a total of {max(reply.totals):,} is more than was encrypted")
+            check(self.contributors, np.array(reply.totals, dtype=np.int64))
+        except ProtocolError:
+            self.disbelieved += 1
+            raise
         self.decrypted = reply
 
-    def regrouped(self, members: Iterable[str]) -> "Group":
-        """A new group of these members, without a key yet."""
-        return Group(list(members), self.classes, self.min_contributors)
+    def again(self) -> "Group":
+        """The same contributors, without a key yet."""
+        return Group(list(self.contributors), self.classes, self.min_contributors, disbelieved=self.disbelieved)
+
+    def halves(self) -> list["Group"]:
+        """Two groups of half of the contributors each, without a key yet."""
+        half = len(self.contributors) // 2
+        parts = self.contributors[:half], self.contributors[half:]
+        return [Group(part, self.classes, self.min_contributors) for part in parts]
 
     def _current_key(self) -> Key:
         assert self.key is not None, "the group has no key yet"

@@ -1,12 +1,12 @@
 """The whole protocol in one process. Clients and server share no memory and exchange bytes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedwcm.privacy.client import MIN_CONTRIBUTORS, Client
-from fedwcm.privacy.server import ClassTotals, Server, Transport
+from fedwcm.privacy.server import ClassTotals, Receive, Server, Transport
 
 
 def sum_counts(
@@ -35,9 +35,9 @@ def sum_counts(
 def loopback(clients: Mapping[str, Client]) -> Transport:
     """A transport to clients in this process, one after the other."""
 
-    def deliver(requests: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
+    def deliver(requests: Mapping[str, bytes], receive: Receive) -> None:
         for name, request in requests.items():
-            yield name, clients[name].answer(request)
+            receive(name, clients[name].answer(request))
 
     return deliver
 

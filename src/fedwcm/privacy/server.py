@@ -4,14 +4,15 @@
     →  add the ciphertexts              →  ask the key holder to decrypt the sum
 
 The server tolerates failures. A key holder that vanishes is replaced, and its group contributes again; a group
-that has become too small joins another; a group whose sum cannot be decrypted is split until the part with the bad
-ciphertext is too small to split, and that part is left out. Clients that are in no decrypted sum are listed.
+that has become too small joins another; a group whose sum cannot be decrypted, or cannot be true, is split until
+the part with the bad ciphertext is too small to split, and that part is left out. Clients that are in no decrypted
+sum are listed.
 """
 
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from fedwcm.privacy.client import MIN_CONTRIBUTORS, checked_minimum, checked_name
 from fedwcm.privacy.encoding import MAX_CONTRIBUTORS, Ints
-from fedwcm.privacy.groups import Group
+from fedwcm.privacy.groups import Group, TotalsCheck
 from fedwcm.privacy.messages import (
     Contribution,
     Declined,
@@ -32,12 +33,18 @@ from fedwcm.privacy.messages import (
 )
 from fedwcm.privacy.wire import SESSION_BYTES, ProtocolError
 
-Transport = Callable[[Mapping[str, bytes]], Iterable[tuple[str, bytes]]]
-"""Delivers requests by client name and yields (client name, reply) as they arrive.
+Receive = Callable[[str, bytes], None]
+"""Takes a client's name and its reply."""
+
+Transport = Callable[[Mapping[str, bytes], Receive], None]
+"""Delivers requests by client name and hands on each reply as it arrives, so that none has to be kept.
 
 A client that does not reply counts as gone. The names must be those of the true senders: the transport
 authenticates, the protocol does not.
 """
+
+LONGEST_REASON = 300
+"""Characters of a client's reason that are passed on: the client decides how long it is."""
 
 _R = TypeVar("_R", bound=Reply)
 
@@ -64,10 +71,15 @@ class ClassTotals:
     seconds: float
 
 
+def _believe(contributors: Sequence[str], totals: Ints) -> None:
+    """Refuse no totals: nothing else is known of the counts."""
+
+
 class Server:
     """One session of the protocol. It never sees a secret key, nor counts other than sums.
 
-    `rng` deals the clients and chooses who holds a key; without one the choice is unpredictable.
+    `check_totals` sees each decrypted sum and refuses one that cannot be true. `rng` deals the clients and chooses
+    who holds a key; without one the choice is unpredictable.
     """
 
     def __init__(
@@ -77,9 +89,11 @@ class Server:
         *,
         key_holders: int = 1,
         min_contributors: int = MIN_CONTRIBUTORS,
+        check_totals: TotalsCheck = _believe,
         rng: np.random.Generator | None = None,
     ) -> None:
         _check(clients, classes, key_holders, min_contributors)
+        self._check_totals = check_totals
         self._clients = tuple(clients)
         order = (rng or np.random.default_rng()).permutation(len(clients))
         self._candidates = [clients[k] for k in order]
@@ -175,7 +189,7 @@ class Server:
             reply = self._read(Reply, sender, data)
             if not isinstance(reply, Decrypted | Unreadable):
                 raise ProtocolError(f"{type(reply).__name__} where a decrypted sum is expected")
-            asked[sender].take_decrypted(reply)
+            asked[sender].take_decrypted(reply, self._check_totals)
 
         requests = {holder: group.decrypt_request().to_bytes() for holder, group in asked.items()}
         self._exchange(transport, requests, accept)
@@ -184,26 +198,29 @@ class Server:
         self._groups = [part for group in failed for part in self._try_again(group)]
 
     def _try_again(self, group: Group) -> list[Group]:
-        """The groups to try next for one whose sum was not decrypted, with other key holders."""
-        if not group.unreadable:
-            return [group.regrouped(group.contributors)]
-        half = len(group.contributors) // 2
-        if half < group.min_contributors:
-            self._give_up(group, f"is one of {len(group.contributors)} whose sum could not be read")
+        """The groups to try next for one whose sum was not decrypted, with other key holders.
+
+        One key holder whose totals cannot be true may have made them up; after a second, the fault is in the sum.
+        """
+        if not group.unreadable and group.disbelieved < 2:
+            return [group.again()]
+        size = len(group.contributors)
+        if size // 2 < group.min_contributors:
+            what = "could not be read" if group.unreadable else "cannot be true"
+            self._give_up(group, f"is one of {size} whose sum {what}")
             return []
-        return [group.regrouped(group.contributors[:half]), group.regrouped(group.contributors[half:])]
+        return group.halves()
 
     def _give_up(self, group: Group, reason: str) -> None:
         self._refused += [Refused(name, reason) for name in group.members]
 
-    def _exchange(
-        self, transport: Transport, requests: Mapping[str, bytes], accept: Callable[[str, bytes], None]
-    ) -> None:
+    def _exchange(self, transport: Transport, requests: Mapping[str, bytes], accept: Receive) -> None:
         """Send requests and accept the replies one by one; a refused reply changes nothing else."""
         if not requests:
             return
         self._bytes_down += sum(map(len, requests.values()))
-        for sender, data in transport(requests):
+
+        def receive(sender: str, data: bytes) -> None:
             self._bytes_up += len(data)
             try:
                 if sender not in requests:
@@ -212,10 +229,12 @@ class Server:
             except ProtocolError as error:
                 self._refused.append(Refused(sender, str(error)))
 
+        transport(requests, receive)
+
     def _read(self, kind: type[_R], sender: str, data: bytes) -> _R:
         reply = Reply.from_bytes(data, self._limit)
         if isinstance(reply, Declined):
-            raise ProtocolError(f"declines: {reply.reason}")
+            raise ProtocolError(f"declines: {reply.reason[:LONGEST_REASON]}")
         if not isinstance(reply, kind):
             raise ProtocolError(f"sends {type(reply).__name__} where {kind.__name__} is expected")
         if reply.sender != sender:

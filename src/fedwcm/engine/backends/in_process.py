@@ -39,7 +39,8 @@ class StateStore(Protocol):
     def stage(self, ids: Ints, state: State) -> None: ...
 
 
-NOT_FINITE = "its update has a NaN or an infinity"
+NOT_FINITE = "has a NaN or an infinity"
+"""What every reason says for which a client is left out because its update is not finite."""
 
 
 class InProcess:
@@ -158,7 +159,7 @@ def without_nonfinite(result: ClientUpdates) -> ClientUpdates:
         sane &= _finite_rows(value)
     if sane.all():
         return result
-    left_out = {int(client): NOT_FINITE for client in result.ids[~sane]}
+    left_out = {int(client): f"its update {NOT_FINITE}" for client in result.ids[~sane]}
     return replace(result.select(np.flatnonzero(sane)), left_out={**result.left_out, **left_out})
 
 

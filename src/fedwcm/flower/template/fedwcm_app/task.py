@@ -26,9 +26,9 @@ def client_data(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -
     return division.normalizer(division.dataset.x_train[rows]), division.dataset.y_train[rows]
 
 
-def test_data() -> tuple[Any, Any]:
-    """The inputs and labels that the server tests the model on, as many of each class."""
-    division = digits()
+def test_data(run_config: Mapping[str, Any]) -> tuple[Any, Any]:
+    """What the server tests the model on, as many inputs of each class, normalised as those of the clients."""
+    division = digits(imbalance=run_config["app.imbalance"])
     return division.normalizer(division.dataset.x_test), division.dataset.y_test
 
 

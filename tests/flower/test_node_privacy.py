@@ -1,0 +1,64 @@
+"""A node's own rules: what the server's options say is not enough if they protect it less."""
+
+from typing import Any
+
+import pytest
+
+from fedwcm.flower.node_privacy import require_private_enough
+from fedwcm.flower.server import serve
+from fedwcm.privacy.options import PrivacyOptions
+
+from .federation import grid, model, run_config, test_data
+
+HE: dict[str, Any] = {"mode": "he"}
+
+
+@pytest.mark.parametrize(
+    ("demands", "options"),
+    [
+        ({}, {}),
+        ({"privacy": "none"}, {}),
+        ({"privacy": "he"}, HE),
+        ({"min-contributors": 3}, HE),
+        ({"min-contributors": 3}, {**HE, "min_contributors": 4}),
+        ({"score-levels": 8}, HE),
+        ({"epsilon": 1.0}, {"epsilon": 1.0}),
+        ({"epsilon": 1, "privacy": "he"}, {**HE, "epsilon": 0.5}),
+    ],
+)
+def test_a_run_that_protects_as_much_as_the_node_demands_is_served(
+    demands: dict[str, Any], options: dict[str, Any]
+) -> None:
+    require_private_enough(PrivacyOptions(**options), demands)
+
+
+@pytest.mark.parametrize(
+    ("demands", "options", "said"),
+    [
+        ({"privacy": "he"}, {}, "this node demands privacy = 'he': the run has privacy.mode = 'none'"),
+        ({"min-contributors": 5}, HE, "min-contributors = 5: the run has privacy.min_contributors = 3"),
+        ({"min-contributors": 2}, {}, "privacy.min_contributors = 3 and privacy.mode = 'none'"),
+        ({"score-levels": 4}, HE, "score-levels = 4: the run has privacy.score_levels = 8"),
+        ({"score-levels": 4}, {**HE, "score_levels": 0}, "privacy.score_levels = 0"),
+        ({"epsilon": 1.0}, {}, "epsilon = 1.0: the run has privacy.epsilon = None"),
+        ({"epsilon": 1.0}, {"epsilon": 2.0}, "epsilon = 1.0: the run has privacy.epsilon = 2.0"),
+        ({"privacy": "HE"}, HE, "privacy = 'HE' is not allowed: it must be 'none' or 'he'"),
+        ({"min-contributors": "5"}, HE, "min-contributors = '5' is not allowed"),
+        ({"score-levels": 0}, HE, "score-levels = 0 is not allowed"),
+        ({"epsilon": "small"}, HE, "epsilon = 'small' is not allowed"),
+    ],
+)
+def test_a_run_that_protects_less_is_refused_with_both_values(
+    demands: dict[str, Any], options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        require_private_enough(PrivacyOptions(**options), demands)
+
+
+def test_a_node_says_nothing_to_a_run_that_protects_it_less(caplog: pytest.LogCaptureFixture) -> None:
+    config = run_config("fedwcm")
+    nodes = grid(config, privacy="he")
+    with pytest.raises(RuntimeError, match="0 clients connected"):
+        serve(nodes, config, model, test_data)
+    assert {kind for _, kind, _ in nodes.log} == {"query.info"}
+    assert any("this node demands privacy = 'he'" in message for message in caplog.messages)
