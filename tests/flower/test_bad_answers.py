@@ -312,6 +312,19 @@ def test_a_run_in_which_nobody_is_finite_has_diverged() -> None:
         serve(grid(config), config, model, test_data)
 
 
+def test_one_faulty_client_does_not_end_a_run_in_which_it_is_the_only_one_asked() -> None:
+    config = run_config("fedavg", **{"run.rounds": 4, "participation.fraction": 1 / CLIENTS})
+    nodes = grid(config)
+
+    def mischief(client: int, request: Message, reply: Message) -> Message:
+        hit = request.metadata.message_type == "train.train"
+        return Message(upload(poisoned)(reply.content), reply_to=request) if hit else reply
+
+    nodes.mischief = mischief
+    result = serve(nodes, config, model, test_data)
+    assert [record.extra["participants"] for record in result.history] == [0] * 4
+
+
 @pytest.mark.parametrize(("poisoners", "ends"), [(2, False), (3, True)])
 @pytest.mark.parametrize("needed", [1, CLIENTS])
 def test_a_run_has_diverged_when_half_of_the_updates_are_not_finite(

@@ -57,7 +57,8 @@ class Rounds:
     """Steps through rounds: sample clients, let them train, update the model. State comes in and goes out.
 
     `statistics` is what the clients reported once, for methods with `ClientStatistics`; without it, it is computed
-    from the counts of the federation, which only a simulator has.
+    from the counts of the federation, which only a simulator has. So many `faulty` clients of a round may upload a NaN
+    without the run ending as diverged: none in a simulator, whose clients do as they are told.
     """
 
     trainer: ClientTrainer
@@ -69,6 +70,7 @@ class Rounds:
     statistics: Report | None = None
     aggregation: Aggregation = field(default_factory=Aggregation)
     server: ServerOptions = field(default_factory=ServerOptions)
+    faulty: int = 0
     clock: Clock = field(default_factory=Clock, kw_only=True)
 
     def start(self, x: Vec, buffers: Vec) -> ServerState:
@@ -90,7 +92,7 @@ class Rounds:
         exchange = Exchange(len(sampled))
         s = self._probe(before, asked, exchange) if isinstance(method, TwoPhase) else before.method
         result = None if s is None else self._ask("train", before, method.broadcast(s), asked, exchange)
-        _require_mostly_finite(result, len(asked), r)
+        self._require_mostly_finite(result, len(asked), r)
         used = None
         if s is not None and result is not None:
             with self.clock.phase("server"):
@@ -124,7 +126,7 @@ class Rounds:
         method = self.trainer.method
         assert isinstance(method, TwoPhase)
         result = self._ask("probe", before, method.probe_broadcast(before.method), asked, exchange)
-        _require_mostly_finite(result, len(asked), before.round)
+        self._require_mostly_finite(result, len(asked), before.round)
         if result is None:
             return None
 
@@ -174,6 +176,15 @@ class Rounds:
         exchange.answered(result)
         return result
 
+    def _require_mostly_finite(self, result: CohortUpdates | None, asked: int, r: int) -> None:
+        """Raise if at least half of the updates are not finite: that is no faulty client, training has diverged.
+
+        Half of all that were asked for: where few have answered, one faulty client is not yet the half.
+        """
+        refused = sum(NOT_FINITE in reason for reason in result.left_out.values()) if result is not None else 0
+        if refused > self.faulty and 2 * refused >= asked:
+            raise DivergedError(f"{refused} of {asked} updates have a NaN or an infinity in round {r + 1}")
+
     def _lr(self, r: int) -> float:
         return self.learning_rate.at(r, self.trainer.population.rounds)
 
@@ -217,18 +228,6 @@ class Exchange:
     def record(self) -> dict[str, object]:
         left_out = {"left_out": {str(client): why for client, why in self._left_out.items()}}
         return {"bytes_down": self._down, "bytes_up": self._up, **(left_out if self._left_out else {})}
-
-
-def _require_mostly_finite(result: CohortUpdates | None, asked: int, r: int) -> None:
-    """Raise if at least half of the updates are not finite: that is no faulty client, training has diverged.
-
-    Half of all that were asked for: where few have answered, one faulty client is not yet the half.
-    """
-    if result is None:
-        return
-    refused = sum(NOT_FINITE in reason for reason in result.left_out.values())
-    if refused and 2 * refused >= asked:
-        raise DivergedError(f"{refused} of {asked} updates have a NaN or an infinity in round {r + 1}")
 
 
 def _require_finite(state: State, r: int) -> None:

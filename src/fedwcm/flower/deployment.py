@@ -140,6 +140,7 @@ class Deployment:
             aggregation=config.aggregation,
             server=config.server,
             statistics=setup.statistics,
+            faulty=1,
         )
         x, buffers = made.initial()
         return Experiment(
