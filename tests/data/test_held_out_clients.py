@@ -88,6 +88,32 @@ def test_nobody_is_both_trained_on_and_tested(source: str, tmp_path: Path) -> No
     assert people_in(drawn[0].x_test) == people_in(drawn[1].x_test) != people_in(drawn[2].x_test)
 
 
+def with_validation() -> pd.DataFrame:
+    """Every fourth row of everybody is for validation."""
+    return frame().assign(part=np.where(np.arange(len(WHO)) % 4, "train", "val"))
+
+
+@pytest.mark.parametrize("chosen", [["p03", "p07"], 0.3])
+def test_the_validation_rows_of_those_who_are_tested_are_tested_too(chosen: Any) -> None:
+    data = load_dataset(with_validation(), label="activity", client="person", split="part", test_clients=chosen)
+    tested = people_in(data.x_test)
+    assert data.x_val is not None
+    assert data.test_clients is not None
+    assert len(data.x_test) == len(tested) * ROWS
+    assert tested == {int(name[1:]) for name in data.test_clients}
+    assert people_in(data.x_val) == people_in(data.x_train) == set(range(PEOPLE)) - tested
+    assert len(data.x_val) == (PEOPLE - len(tested)) * ROWS // 4
+
+
+def test_a_warning_says_that_nobody_knows_whose_the_validation_rows_are() -> None:
+    x = features()
+    arrays = {"x_train": x, "y_train": LABELS, "x_val": x[:30], "y_val": LABELS[:30]}
+    with pytest.warns(UserWarning, match="whose its validation rows are is not known"):
+        data = load_dataset(arrays, client_ids=NAMES, test_clients=["p03"])
+    assert data.y_val is not None
+    assert len(data.y_val) == 30
+
+
 OPTIONS: dict[str, Any] = {"rounds": 3, "epochs": 1, "participation": 0.5, "settings": {"model.hidden": [4]}}
 
 
