@@ -99,6 +99,11 @@ def assemble(
     network.point_parameters(x)  # otherwise the module would hold a second copy of the model
     federation = source.federation
     train_counts: Ints = federation.counts.sum(axis=0)
+    facts = model_facts(
+        source.input_shape, source.classes, source.normalizer, train_counts, config, components, source.dataset
+    )
+    if facts.fingerprint is not None:
+        components.loss.check_data(facts.fingerprint)
     trainer, choice, encryption = _trainer(config, components, network, federation)
     for note in filter(None, (source.normalization, choice.note, network.precision.note)):
         LOG.info(note)
@@ -118,9 +123,7 @@ def assemble(
         test=source.test,
         val=source.val,
         choice=choice,
-        facts=model_facts(
-            source.input_shape, source.classes, source.normalizer, train_counts, config, components, source.dataset
-        ),
+        facts=facts,
         client_names=source.client_names,
         test_clients=None if source.dataset is None else source.dataset.test_clients,
         encryption=encryption,
