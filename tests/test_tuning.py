@@ -22,7 +22,7 @@ from fedwcm.api.request import request
 from fedwcm.cli import main
 from fedwcm.config.flags import config_from
 from fedwcm.config.schema import method_settings
-from fedwcm.tuning.report import winner
+from fedwcm.tuning.report import winner, write_report
 from fedwcm.tuning.result import Tuning
 from fedwcm.tuning.space import ranges_in, space_from
 from fedwcm.tuning.study import MethodStudy
@@ -208,6 +208,33 @@ def _asked(asked: Any, space: dict[str, Any]) -> str:
 
     plan = _plan("fedavg", space, asked)
     return asked_text(plan, check_plans([plan], space, Path())["fedavg"], space, [0])
+
+
+def ended(diverged: bool, value: float = 0.0) -> optuna.trial.FrozenTrial:
+    return optuna.trial.create_trial(
+        params={"local.lr": 0.1},
+        distributions={"local.lr": FloatDistribution(0, 1)},
+        value=value,
+        user_attrs={"diverged": True} if diverged else {"val_accuracy": [value], "test_accuracy": [value]},
+    )
+
+
+def test_the_winners_are_judged_by_seeds_that_the_search_has_not_seen(tmp_path: Path) -> None:
+    trials = {"fedavg": [ended(False, 0.5)], "fedcm": [ended(True), ended(False)]}
+    command = Tuning(tmp_path, [0, 3], trials).command
+    assert "--methods 'fedavg[local.lr=0.1],fedcm[local.lr=0.1]' --seeds 4,5 " in command
+    write_report(tmp_path, trials, [0, 3])
+    assert "--method 'fedavg[local.lr=0.1]' --seed 4\n" in (tmp_path / "tuning.md").read_text()
+
+
+def test_a_setting_that_diverged_is_not_recommended(tmp_path: Path) -> None:
+    tuning = Tuning(tmp_path, [0], {"fedavg": [ended(True), ended(True)]})
+    assert tuning.best == {}
+    assert "none: all trials diverged" in repr(tuning)
+    with pytest.raises(ValueError, match="no winners"):
+        assert tuning.command
+    write_report(tmp_path, tuning.trials, [0])
+    assert "fedwcm run" not in (tmp_path / "tuning.md").read_text()
 
 
 def test_the_winner_is_spelled_as_a_method_with_its_options() -> None:
