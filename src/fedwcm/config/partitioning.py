@@ -9,6 +9,7 @@ from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
 from fedwcm.config.resolve import OBJECT, needed
 from fedwcm.config.schema import PARTITION_DEFAULTS, Component, Config
+from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Ints
 from fedwcm.data import DATASETS, Dataset, load_dataset, synthetic
@@ -58,6 +59,7 @@ class PartitionedData:
 def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> PartitionedData:
     """Load the data, create the long tail, hold out samples, and divide the rest among the clients."""
     seed, options = config.run.seed, resolved_data(config.data)
+    _refuse_tail_options(options)
     dataset = run_dataset(config, objects)
     if objects.dataset is not None:
         options = replace(options, dataset=f"{OBJECT}{dataset.name}#{fingerprint(dataset)}")
@@ -109,6 +111,16 @@ def resolved_data(options: DataOptions) -> DataOptions:
         return options
     named = options.dataset in (*DATASETS, synthetic.NAME)
     return replace(options, imbalance=NAMED_IMBALANCE if named else "none")
+
+
+def _refuse_tail_options(options: DataOptions) -> None:
+    """Refuse options of a long tail where there is none to be made."""
+    if not isinstance(options.imbalance, str):
+        return
+    for option in ("profile", "n_max"):
+        default, value = getattr(DataOptions, option), getattr(options, option)
+        allowed = f"{'none' if default is None else default} without a long tail: ask for one with data.imbalance"
+        require(value == default, f"data.{option}", value, allowed)
 
 
 def _partition(chosen: Component, objects: Objects, dataset: Dataset, rows: Ints) -> tuple[Partition, Component]:
