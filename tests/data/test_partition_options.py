@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import fedwcm
-
 from fedwcm.data.partition import PARTITIONS, make_partition
 
 
