@@ -1,5 +1,6 @@
 """The data set of a run, its long tail, and its division among the clients."""
 
+import warnings
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Ints
 from fedwcm.data import DATASETS, Dataset, load_dataset, synthetic
+from fedwcm.data.dataset import listed
 from fedwcm.data.fingerprint import array_digest, fingerprint
 from fedwcm.data.inputs import are_small
 from fedwcm.data.longtail import long_tail
@@ -130,7 +132,7 @@ def _partition(chosen: Component, objects: Objects, dataset: Dataset, rows: Ints
         assert dataset.client_ids is not None
         _refuse_options(chosen)
         digest = array_digest(dataset.client_ids)
-        return Natural(client_ids=dataset.client_ids[rows]), Component(f"{CLIENT_IDS}#{digest}")
+        return _natural(dataset, rows), Component(f"{CLIENT_IDS}#{digest}")
     if objects.partition is not None:
         return with_options(objects.partition, chosen.options, "partition"), chosen
     if name.startswith(OBJECT):
@@ -143,11 +145,22 @@ def _partition(chosen: Component, objects: Objects, dataset: Dataset, rows: Ints
                 f"partition.name = 'natural' needs the clients of {dataset.name}: name their column with --client"
             )
         _refuse_options(chosen)
-        return Natural(client_ids=dataset.client_ids[rows]), Component(name)
+        return _natural(dataset, rows), Component(name)
     known = {field.name for field in fields(PARTITIONS[name])} if name in PARTITIONS else set()
     defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in known}
     options = {**defaults, **chosen.options}
     return make_partition(name, **options), Component(name, options)
+
+
+def _natural(dataset: Dataset, rows: Ints) -> Natural:
+    """The data's own clients, without those of whom the long tail and the validation part leave no sample."""
+    assert dataset.client_ids is not None
+    ids = dataset.client_ids[rows]
+    if len(lost := np.setdiff1d(dataset.client_ids, ids)):
+        names = listed([dataset.client_names[i] for i in lost])
+        text = "the long tail and the validation part leave no training sample of client"
+        warnings.warn(f"{dataset.name}: {text} {names}; dropped as client", stacklevel=2)
+    return Natural(client_ids=ids)
 
 
 def _refuse_options(chosen: Component) -> None:
