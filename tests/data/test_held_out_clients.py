@@ -160,6 +160,14 @@ def test_what_cannot_be_held_out_is_refused(options: dict[str, Any], text: str) 
         load_dataset((features(), LABELS), **options)
 
 
+def test_clients_of_another_number_are_no_damaged_file(tmp_path: Path) -> None:
+    options = table(tmp_path)
+    del options["client"]
+    with pytest.raises(ValueError, match=r"train part: 120 samples but 100 clients") as refused:
+        load_dataset(**options, drop=["person"], client_ids=NAMES[:100], test_clients=0.2)
+    assert "damaged" not in str(refused.value)
+
+
 def test_data_with_a_test_part_and_data_without_clients_are_refused_by_name() -> None:
     x = features()
     with pytest.raises(ValueError, match="for data without a test part: arrays has one"):

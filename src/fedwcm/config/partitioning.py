@@ -63,6 +63,8 @@ def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = Tru
     seed, options = config.run.seed, resolved_data(config.data)
     _refuse_tail_options(options)
     dataset = run_dataset(config, objects)
+    images = f"false for inputs of shape {dataset.input_shape}: only images are flipped and cropped"
+    require(dataset.is_image or not options.augment, "data.augment", options.augment, images)
     if objects.dataset is not None:
         options = replace(options, dataset=f"{OBJECT}{dataset.name}#{fingerprint(dataset)}")
     rows = np.arange(len(dataset.y_train))

@@ -196,6 +196,8 @@ def draw_rows(
     if options.test_clients is None:
         return stratified_split(labels, options.test_fraction, rng)
     clients = clients if options.client_ids is None else options.client_ids
+    if clients is not None and len(clients) != len(labels):
+        raise ValueError(f"{name}: train part: {len(labels)} samples but {len(clients)} clients")
     if clients is None:
         raise ValueError(
             f"test_clients = {options.test_clients!r} needs data with clients of its own, which {name} does not "
