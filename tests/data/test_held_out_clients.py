@@ -105,6 +105,15 @@ def test_the_validation_rows_of_those_who_are_tested_are_tested_too(chosen: Any)
     assert len(data.x_val) == (PEOPLE - len(tested)) * ROWS // 4
 
 
+def test_arrays_may_say_whose_the_validation_rows_are() -> None:
+    x = features()
+    arrays = {"x_train": x, "y_train": LABELS, "client_train": NAMES}
+    data = load_dataset({**arrays, "x_val": x, "y_val": LABELS, "client_val": NAMES}, test_clients=["p03"])
+    assert data.x_val is not None
+    assert people_in(data.x_val) == set(range(PEOPLE)) - {3}
+    assert len(data.x_test) == 2 * ROWS
+
+
 def test_a_warning_says_that_nobody_knows_whose_the_validation_rows_are() -> None:
     x = features()
     arrays = {"x_train": x, "y_train": LABELS, "x_val": x[:30], "y_val": LABELS[:30]}
@@ -163,8 +172,8 @@ def test_what_cannot_be_held_out_is_refused(options: dict[str, Any], text: str) 
 def test_clients_of_another_number_are_no_damaged_file(tmp_path: Path) -> None:
     options = table(tmp_path)
     del options["client"]
-    with pytest.raises(ValueError, match=r"train part: 120 samples but 100 clients") as refused:
-        load_dataset(**options, drop=["person"], client_ids=NAMES[:100], test_clients=0.2)
+    with pytest.raises(ValueError, match="train part: 120 samples but 130 clients") as refused:
+        load_dataset(**options, drop=["person"], client_ids=np.resize(NAMES, 130), test_clients=0.2)
     assert "damaged" not in str(refused.value)
 
 
