@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from fedwcm.balance import local_deviations
+from fedwcm.config.build import build
 from fedwcm.config.class_totals import gather
+from fedwcm.config.schema import from_settings
 from fedwcm.core.gathering import FARTHEST, UNIT, addends, read_sum
 from fedwcm.core.types import Ints
 from fedwcm.privacy.options import PrivacyOptions
@@ -40,3 +42,11 @@ def test_a_client_that_sends_an_impossible_distance_moves_the_mean_no_farther_th
     rows = addends(COUNTS, None)
     rows[0, -1] = 2**30 - 1
     assert read_sum(rows.sum(axis=0), len(rows))[1] == FARTHEST
+
+
+def test_the_model_s_file_has_the_counts_that_were_gathered_not_those_that_noise_hides() -> None:
+    asked = {"partition.clients": 5, "privacy.epsilon": 0.1, "run.backend": "sequential"}
+    experiment = build(from_settings(asked))
+    held = np.array(experiment.facts.class_counts)
+    assert not np.array_equal(held, experiment.train_counts)
+    np.testing.assert_allclose(experiment.rounds.trainer.population.prior, held / held.sum())

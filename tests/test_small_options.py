@@ -1,8 +1,11 @@
 """Options that reach their part from a run's configuration."""
 
+import re
+
 import numpy as np
 import pytest
 
+import fedwcm
 from fedwcm.config.components import Components
 from fedwcm.config.schema import from_settings
 from fedwcm.data.augment import FlipCrop
@@ -42,3 +45,11 @@ def test_several_clients_hold_keys_and_the_distribution_is_the_same(monkeypatch:
     assert cost["clients"] == sum(1 for _ in fedwcm.partition(config=encrypted.config).counts)
     assert min(cost.values()) > 0
     assert clear.summary.encryption is None
+
+
+@pytest.mark.parametrize("shape", [(3,), (5, 2)], ids=["table", "sequence"])
+def test_only_images_are_augmented(shape: tuple[int, ...]) -> None:
+    own = np.zeros((20, *shape), dtype=np.float32), np.tile(np.arange(2), 10)
+    message = rf"data\.augment = True is not allowed: it must be false for inputs of shape {re.escape(str(shape))}"
+    with pytest.raises(ValueError, match=message):
+        fedwcm.run("fedavg", dataset=own, clients=2, augment=True, rounds=1)

@@ -49,11 +49,12 @@ def data() -> Clusters:
 
 
 def test_teacher_file_round_trips(tmp_path: Path) -> None:
-    teacher = Teacher(numbers(4, 2), numbers(2, 3), torch.tensor([0, 1, 1, 0]))
+    teacher = Teacher(numbers(4, 2), numbers(2, 3), torch.tensor([0, 1, 1, 0]), "a digest")
     teacher.write(tmp_path / "t.safetensors")
     again = Teacher.read(tmp_path / "t.safetensors")
     for key in ("logits", "embeddings", "labels"):
         assert torch.equal(getattr(teacher, key), getattr(again, key))
+    assert again.fingerprint == "a digest"
 
 
 def test_shapes_that_do_not_belong_together_are_refused() -> None:
@@ -89,6 +90,24 @@ def test_teacher_of_other_data_is_refused(tmp_path: Path, data: Clusters) -> Non
         Teacher(numbers(len(strange), CLASSES), numbers(CLASSES, 2), strange).write(path)
         with pytest.raises(ValueError, match="different training samples"):
             Bench(FedAvg(), data, mlp(), loss=objective()).train()
+
+
+def test_teacher_of_another_seeds_split_is_refused_though_the_labels_are_the_same(tmp_path: Path) -> None:
+    x, y = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32), np.repeat(np.arange(3), 20)
+    path = tmp_path / "t.safetensors"
+    other = load_dataset((x, y), seed=1)
+    assert np.array_equal(other.y_train, load_dataset((x, y), seed=0).y_train)
+    Teacher.of(other, numbers(48, 3).float(), numbers(3, 2).float()).write(path)
+    options: dict[str, Any] = {
+        "dataset": (x, y),
+        "clients": 3,
+        "imbalance": 0.5,
+        "rounds": 1,
+        "loss": Distillation(teacher=str(path)),
+    }
+    with pytest.raises(ValueError, match=r"t\.safetensors was made for different training samples"):
+        fedwcm.run("fedavg", seed=0, **options)
+    assert fedwcm.run("fedavg", seed=1, **options).summary.rounds == 1
 
 
 # --- the clients' loss -----------------------------------------------------------------------------------
@@ -241,7 +260,7 @@ def digits_teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with torch.no_grad():
         features = body(inputs)
         means = torch.stack([features[labels == c].mean(dim=0) for c in range(10)])
-        teacher = Teacher(head(features), means, labels)
+        teacher = Teacher.of(digits, head(features), means)
     path = tmp_path_factory.mktemp("teacher") / "digits.safetensors"
     teacher.write(path)
     return path

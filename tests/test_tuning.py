@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("optuna", reason="the extra fedwcm[tune] is not installed")
 
@@ -20,7 +22,7 @@ from fedwcm.api.request import request
 from fedwcm.cli import main
 from fedwcm.config.flags import config_from
 from fedwcm.config.schema import method_settings
-from fedwcm.tuning.report import winner
+from fedwcm.tuning.report import winner, write_report
 from fedwcm.tuning.result import Tuning
 from fedwcm.tuning.space import ranges_in, space_from
 from fedwcm.tuning.study import MethodStudy
@@ -91,8 +93,31 @@ def test_what_could_not_run_is_refused_before_the_first_trial(
 
 
 def test_without_validation_data_there_is_nothing_to_choose_by(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="validation data"):
-        fedwcm.tune(["fedavg"], {"lr": "0.1:0.9"}, tmp_path, trials=1, **SMALL, val_fraction=0.0)
+    fedwcm.run("fedavg", out=tmp_path / "run", report=False, **{**SMALL, "rounds": 1})
+    out, message = tmp_path / "tuned", r"data\.val_fraction = 0\.0 is not allowed.*chosen on validation data"
+    for options in ({"config": tmp_path / "run" / "config.toml"}, {**SMALL, "val_fraction": 0.0}):
+        with pytest.raises(ValueError, match=message):
+            fedwcm.tune(["fedavg"], {"lr": "0.1:0.9"}, out, trials=1, **options)
+    with pytest.raises(ValueError, match=r"data\.dataset = 'synthetic' cannot be tuned on"):
+        fedwcm.tune(["fedavg"], {"lr": "0.1:0.9"}, out, trials=1, dataset="synthetic")
+    assert not out.exists()  # refused before the first trial
+
+
+def test_a_search_is_not_continued_on_other_data(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 4)).astype(np.float32), np.tile(np.arange(3), 20)
+    asked: dict[str, Any] = {"methods": ["fedavg"], "search": {"lr": [0.05, 0.1]}, "trials": 1, "rounds": 1}
+    owners = np.repeat(np.arange(4), 15)
+    given = {"dataset": (x, y), "clients": owners, "model": torch.nn.Linear(4, 3)}
+    fedwcm.tune(out=tmp_path, **asked, **given)
+    fedwcm.tune(out=tmp_path, **asked, **given)
+    for name, other in {
+        "dataset": (x + 1, y),
+        "clients": np.roll(owners, 3),
+        "model": torch.nn.Linear(4, 3, bias=False),
+    }.items():
+        with pytest.raises(ValueError, match="holds a search of fedavg with other options"):
+            fedwcm.tune(out=tmp_path, **asked, **{**given, name: other})
 
 
 def test_from_python_the_result_prints_and_its_winner_runs(
@@ -179,9 +204,37 @@ def test_a_setting_that_lags_behind_is_pruned_on_the_validation_data(tmp_path: P
 
 
 def _asked(asked: Any, space: dict[str, Any]) -> str:
-    from fedwcm.tuning.tune import _plan, asked_text
+    from fedwcm.tuning.tune import _plan, asked_text, check_plans
 
-    return asked_text(_plan("fedavg", space, asked), space, [0])
+    plan = _plan("fedavg", space, asked)
+    return asked_text(plan, check_plans([plan], space, Path())["fedavg"], space, [0])
+
+
+def ended(diverged: bool, value: float = 0.0) -> optuna.trial.FrozenTrial:
+    return optuna.trial.create_trial(
+        params={"local.lr": 0.1},
+        distributions={"local.lr": FloatDistribution(0, 1)},
+        value=value,
+        user_attrs={"diverged": True} if diverged else {"val_accuracy": [value], "test_accuracy": [value]},
+    )
+
+
+def test_the_winners_are_judged_by_seeds_that_the_search_has_not_seen(tmp_path: Path) -> None:
+    trials = {"fedavg": [ended(False, 0.5)], "fedcm": [ended(True), ended(False)]}
+    command = Tuning(tmp_path, [0, 3], trials).command
+    assert "--methods 'fedavg[local.lr=0.1],fedcm[local.lr=0.1]' --seeds 4,5 " in command
+    write_report(tmp_path, trials, [0, 3])
+    assert "--method 'fedavg[local.lr=0.1]' --seed 4\n" in (tmp_path / "tuning.md").read_text()
+
+
+def test_a_setting_that_diverged_is_not_recommended(tmp_path: Path) -> None:
+    tuning = Tuning(tmp_path, [0], {"fedavg": [ended(True), ended(True)]})
+    assert tuning.best == {}
+    assert "none: all trials diverged" in repr(tuning)
+    with pytest.raises(ValueError, match="no winners"):
+        assert tuning.command
+    write_report(tmp_path, tuning.trials, [0])
+    assert "fedwcm run" not in (tmp_path / "tuning.md").read_text()
 
 
 def test_the_winner_is_spelled_as_a_method_with_its_options() -> None:

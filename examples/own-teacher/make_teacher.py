@@ -24,10 +24,10 @@ def make_teacher(dataset: str, data_dir: str | None = None) -> Teacher:
     data = load_dataset(dataset, data_dir=data_dir)
     inputs = Normalizer.fit(data.x_train)(data.x_train).reshape(len(data.y_train), -1)
     model = LogisticRegression(C=0.01, max_iter=50).fit(inputs, data.y_train)
-    return Teacher(
+    return Teacher.of(
+        data,
         logits=torch.as_tensor(model.decision_function(inputs), dtype=torch.float32),
         embeddings=normalize(torch.as_tensor(model.coef_, dtype=torch.float32), dim=-1),
-        labels=torch.as_tensor(data.y_train),
     )
 
 

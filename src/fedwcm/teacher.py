@@ -4,7 +4,8 @@
     fedwcm run --method clip2fl --dataset cifar10         # reads it
 
 CLIP runs once over the whole training set, through the package open_clip. Every run on this data set can use the
-file, whatever its long tail and partition. To use a teacher of your own, call `Teacher(...).write(path)`.
+file, whatever its long tail and partition, as long as the same samples are held out for testing. To use a teacher
+of your own, call `Teacher.of(dataset, logits, embeddings).write(path)`.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -43,12 +44,14 @@ CHUNK = 64
 class Teacher:
     """Logits `(n, C)` for every training sample, in data set order, and one embedding per class.
 
-    `labels (n,)` are the true classes of the samples, used to check that a file matches the data of a run.
+    `labels (n,)` are the true classes of the samples, and `fingerprint` is that of the data set: both tell whether
+    a file belongs to the data of a run. A client that sees its own samples only can compare the labels alone.
     """
 
     logits: Tensor
     embeddings: Tensor
     labels: Tensor
+    fingerprint: str = ""
 
     def __post_init__(self) -> None:
         """Raise ValueError for tensors whose shapes do not match."""
@@ -64,6 +67,13 @@ class Teacher:
             )
 
     @classmethod
+    def of(cls, dataset: "Dataset", logits: Tensor, embeddings: Tensor) -> Self:
+        """Return the teacher of a data set's training samples."""
+        from fedwcm.data.fingerprint import fingerprint
+
+        return cls(logits, embeddings, torch.from_numpy(dataset.y_train), fingerprint(dataset))
+
+    @classmethod
     def read(cls, path: str | Path) -> Self:
         """Read a teacher from a file."""
         if not Path(path).exists():
@@ -72,7 +82,9 @@ class Teacher:
                 f"python -m fedwcm.teacher --dataset NAME --out {path}"
             )
         try:
-            return cls(**load_file(path))
+            with safe_open(path, "pt") as file:
+                fingerprint = (file.metadata() or {}).get("fingerprint", "")
+            return cls(**load_file(path), fingerprint=fingerprint)
         except (SafetensorError, TypeError) as error:
             raise ValueError(f"{path} is not a teacher file with logits, embeddings and labels: {error}") from None
 
@@ -82,7 +94,7 @@ class Teacher:
         save_file(
             {key: value.cpu().contiguous() for key, value in tensors.items()},
             path,
-            metadata={"fedwcm": json.dumps(facts or {})},
+            metadata={"fedwcm": json.dumps(facts or {}), "fingerprint": self.fingerprint},
         )
 
     def require_classes(self, classes: int, path: str) -> None:
@@ -94,10 +106,21 @@ class Teacher:
         """Raise ValueError unless the file has samples with these ids and these labels."""
         ids, labels = ids.cpu(), labels.cpu()
         if int(ids.max()) >= len(self.labels) or not torch.equal(self.labels[ids], labels):
-            raise ValueError(
-                f"{path} was made for different training samples: make it again with the data set, the test "
-                "fraction and the seed of this run"
-            )
+            raise _made_for_other_samples(path)
+
+    def require_data(self, fingerprint: str, path: str) -> None:
+        """Raise ValueError unless the file was made for this data set: on data in order of class, the labels of
+        other samples are the same.
+        """
+        if self.fingerprint != fingerprint:
+            raise _made_for_other_samples(path)
+
+
+def _made_for_other_samples(path: str) -> ValueError:
+    return ValueError(
+        f"{path} was made for different training samples: make it again with the data set, the test fraction, the "
+        "image size and the seed of this run"
+    )
 
 
 class Encoder(Protocol):
@@ -151,7 +174,7 @@ def zero_shot(dataset: "Dataset", encoder: Encoder, prompt: str = PROMPT) -> Tea
         for start in tqdm(range(0, len(images), CHUNK), unit="batch", disable=None):
             embeddings = normalize(encoder.images(images[start : start + CHUNK]).float(), dim=-1)
             chunks.append((SHARPNESS * embeddings @ classes.T).cpu())
-    return Teacher(torch.cat(chunks), classes.cpu(), torch.from_numpy(dataset.y_train))
+    return Teacher.of(dataset, torch.cat(chunks), classes.cpu())
 
 
 def picture(image: NDArray[np.uint8]) -> "Image":
@@ -172,6 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             chosen.dataset,
             data_dir=chosen.data_dir,
             label=chosen.label,
+            image_size=chosen.image_size,
             test_fraction=chosen.test_fraction,
             seed=chosen.seed,
         )
@@ -196,6 +220,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--data-dir", help="folder to search first for named data sets")
     parser.add_argument("--label", help="label column of a data set from the hub")
+    parser.add_argument("--image-size", type=int, help="side of the square images, as in the runs")
     parser.add_argument(
         "--test-fraction", type=float, default=0.2, help="fraction held out for testing, as in the runs"
     )

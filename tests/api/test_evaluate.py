@@ -12,6 +12,7 @@ from PIL import Image
 
 import fedwcm
 from fedwcm.cli import main
+from fedwcm.data import load_dataset
 
 from .objects import SMALL, digits
 
@@ -86,8 +87,40 @@ def test_own_data_that_has_changed_or_is_to_be_drawn_from_is_refused(trained: Pa
     table(source, 220, 1)
     with pytest.raises(ValueError, match="not what it was when the run was trained on it"):
         fedwcm.evaluate(tmp_path / "run", source, **how)
-    with pytest.raises(ValueError, match="test_fraction is for other data"):
+    with pytest.raises(ValueError, match=r"test_fraction = 0\.2 is for other data"):
         fedwcm.evaluate(trained / "run", test_fraction=0.2)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("label", "a"), ("client", "a"), ("split", "a"), ("drop", ["a"]), ("encoding", "latin-1")],
+)
+def test_own_data_is_read_as_the_run_did(trained: Path, option: str, value: object) -> None:
+    for source in (None, trained / "activities.csv"):
+        with pytest.raises(ValueError, match=f"{option} = .* is for other data"):
+            fedwcm.evaluate(trained / "run", source, **{option: value})
+    assert fedwcm.evaluate(trained / "run", label="activity", client="person").rows == "run"
+
+
+def test_own_named_data_is_looked_for_where_it_is_now(tmp_path: Path) -> None:
+    x, y = digits()
+    then, now = tmp_path / "then", tmp_path / "now"
+    then.mkdir()
+    images = np.zeros((len(x), 28, 28), dtype=np.uint8)
+    images[:, :8, :8] = np.reshape(x, (-1, 8, 8))
+    np.savez(then / "fashion-mnist.npz", x_train=images, y_train=y, x_test=images[:50], y_test=y[:50])
+    how: dict[str, Any] = {"dataset": "fashion-mnist", "data_dir": then, "imbalance": "none", "model": "mlp"}
+    fedwcm.run("fedavg", out=tmp_path / "run", **SMALL | how | {"rounds": 1})
+    then.rename(now)
+    measured = fedwcm.evaluate(tmp_path / "run", data_dir=now)
+    assert (measured.samples, measured.rows) == (50, "run")
+    with pytest.raises((ValueError, OSError)):
+        fedwcm.evaluate(tmp_path / "run", data_dir=tmp_path / "nowhere")
+
+
+def test_a_data_set_made_of_the_runs_rows_is_its_own(trained: Path) -> None:
+    made = load_dataset(trained / "activities.csv", label="activity", client="person", seed=5, test_fraction=0.35)
+    assert fedwcm.evaluate(trained / "run", made).rows == "run"
 
 
 def test_of_new_data_every_row_is_tested_and_the_command_says_how_many(
@@ -108,6 +141,8 @@ def test_of_data_with_parts_the_test_part_is_tested_also_if_it_is_all_there_is(
     parts = table(tmp_path / "parts.csv", 90, 3, (*COLUMNS, "activity", "part"))
     measured = fedwcm.evaluate(trained / "run", parts, split="part")
     assert (measured.samples, measured.rows) == (30, "test")
+    with pytest.raises(ValueError, match=r"test_fraction = 0\.5 is for data without a test part: parts has one"):
+        fedwcm.evaluate(trained / "run", parts, split="part", test_fraction=0.5)
     lines = parts.read_text().splitlines()
     only = tmp_path / "only.csv"
     only.write_text("\n".join([lines[0], *(line for line in lines[1:] if line.endswith("test"))]) + "\n")

@@ -98,3 +98,9 @@ def test_the_total_shares_the_time_and_adds_the_memory_of_what_runs_together() -
     assert total(rows, 1) == Cost(50.0, 7)
     assert total(rows, 2) == Cost(30.0, 12)  # the longest run cannot be shared
     assert total(rows, 3) == Cost(30.0, 17)
+
+
+def test_a_dry_run_needs_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["compare", "--methods", "fedavg", "--seeds", "0", "--jobs", "0", "--dry-run"]
+    assert main([*command, "--out", str(tmp_path)]) == 2
+    assert "jobs = 0 is not allowed: it must be at least 1" in capsys.readouterr().err

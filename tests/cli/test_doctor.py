@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedwcm import machine
@@ -98,3 +99,11 @@ def test_a_crash_and_a_hang_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(machine, "run", lambda *_, **__: 1 / 0)
     monkeypatch.setattr(machine, "PATIENCE", 20.0)
     assert detail() == "ZeroDivisionError: division by zero"
+
+
+def test_a_model_that_is_not_a_number_anywhere_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    reference = {"first": np.zeros(2), "second": np.zeros(2)}
+    for spoilt in reference:
+        played = {**reference, spoilt: np.array([0.0, np.nan])}
+        monkeypatch.setattr(machine, "_played", lambda _, told=played: told)
+        assert machine._tried("cpu", machine.Trial("sequential", "cpu"), reference).status == "FAIL", spoilt

@@ -34,6 +34,19 @@ def test_options_in_brackets_win_and_shared_ones_reach_those_that_have_them() ->
     assert iid.config.partition.options == {"clients": 10}
 
 
+def test_the_clients_of_every_sample_are_a_partition_already() -> None:
+    x, y = np.zeros((12, 2), dtype=np.float32), np.tile(np.arange(3), 4)
+    owners = np.repeat(np.arange(4), 3)
+    with pytest.raises(ValueError, match=r"clients=… assigns every sample to a client.*use fedwcm\.partition"):
+        fedwcm.partitions(["equal", "iid"], dataset=(x, y), clients=owners)
+
+
+def test_an_option_that_none_of_the_partitions_has_is_refused() -> None:
+    for key in ("partition.btea", "partition.shards_per_client"):
+        with pytest.raises(ValueError, match=f"unknown option of these partitions: '{key}'"):
+            fedwcm.partitions(["equal", "iid"], dataset="digits", settings={key: 2})
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

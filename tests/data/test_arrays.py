@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fedwcm
 from fedwcm.config.flags import config_from
 from fedwcm.config.partitioning import divide
 from fedwcm.data import load_dataset
@@ -218,3 +219,29 @@ def test_token_ids_reach_an_embedding_as_they_are(
     )
     assert result.summary.final_accuracy == 1.0
     assert fedwcm.normalizer("run")(x[:5]).tolist() == x[:5].tolist()
+
+
+@pytest.mark.parametrize("folder", [False, True], ids=["npz", "npy"])
+def test_a_part_goes_by_any_of_its_names_in_capitals_or_not(tmp_path: Path, folder: bool) -> None:
+    x, y = np.arange(24, dtype=np.float32).reshape(12, 2), np.arange(12) % 2
+    arrays = {"X_train": x, "Y_Train": y, "x_validation": x[:6], "y_dev": y[:6]}
+    arrays |= {"X_TEST": x[:4], "y_testing": y[:4]}
+    if folder:
+        for name, values in arrays.items():
+            np.save(tmp_path / f"{name}.npy", values)
+    else:
+        np.savez(tmp_path / "data.npz", **arrays)
+    data = load_dataset(tmp_path if folder else tmp_path / "data.npz")
+    assert data.y_val is not None
+    assert [len(part) for part in (data.y_train, data.y_val, data.y_test)] == [12, 6, 4]
+    with pytest.raises(ValueError, match="two arrays for 'y_val', 'y_dev' and 'y_valid'"):
+        load_dataset({**arrays, "y_valid": y[:6]})
+
+
+@pytest.mark.parametrize("options", [{"imbalance": 0.1}, {"val_fraction": 0.5}], ids=["long tail", "validation"])
+def test_a_client_that_is_left_without_training_samples_is_told(options: dict[str, Any]) -> None:
+    x, y = np.zeros((60, 2), dtype=np.float32), np.tile(np.arange(3), 20)
+    test = np.zeros((3, 2), dtype=np.float32), np.arange(3)
+    with pytest.warns(UserWarning, match="leave no training sample of client '.*dropped as client"):
+        division = fedwcm.partition(dataset=(x, y, *test), clients=np.arange(60), **options)
+    assert len(division.counts) < 60

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedwcm.data import Dataset, stratified_split
+from fedwcm.data import Dataset, load_dataset, stratified_split
 from fedwcm.data.samples import encode
 
 RNG = np.random.default_rng(0)
@@ -121,3 +121,23 @@ def test_numbering_text_can_be_undone(values: list[str]) -> None:
     names, codes = encode(np.array([f"t{value}" for value in values]))
     assert [names[code] for code in codes] == [f"t{value}" for value in values]
     assert list(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"label": "y"},
+        {"client": "who"},
+        {"features": ["a"]},
+        {"drop": ["a"]},
+        {"impute": "median"},
+        {"image_size": 8},
+        {"encoding": "utf-8"},
+    ],
+)
+def test_a_data_set_that_is_made_already_is_not_read_again(options: dict[str, Any]) -> None:
+    x, y = np.zeros((4, 2), dtype=np.float32), np.array([0, 1, 0, 1])
+    made = Dataset("made", x, y, x, y, ("a", "b"))
+    (option,) = options
+    with pytest.raises(ValueError, match=rf"{option}=.* is not for a fedwcm\.Dataset, as made is"):
+        load_dataset(made, **options)

@@ -88,6 +88,41 @@ def test_nobody_is_both_trained_on_and_tested(source: str, tmp_path: Path) -> No
     assert people_in(drawn[0].x_test) == people_in(drawn[1].x_test) != people_in(drawn[2].x_test)
 
 
+def with_validation() -> pd.DataFrame:
+    """Every fourth row of everybody is for validation."""
+    return frame().assign(part=np.where(np.arange(len(WHO)) % 4, "train", "val"))
+
+
+@pytest.mark.parametrize("chosen", [["p03", "p07"], 0.3])
+def test_the_validation_rows_of_those_who_are_tested_are_tested_too(chosen: Any) -> None:
+    data = load_dataset(with_validation(), label="activity", client="person", split="part", test_clients=chosen)
+    tested = people_in(data.x_test)
+    assert data.x_val is not None
+    assert data.test_clients is not None
+    assert len(data.x_test) == len(tested) * ROWS
+    assert tested == {int(name[1:]) for name in data.test_clients}
+    assert people_in(data.x_val) == people_in(data.x_train) == set(range(PEOPLE)) - tested
+    assert len(data.x_val) == (PEOPLE - len(tested)) * ROWS // 4
+
+
+def test_arrays_may_say_whose_the_validation_rows_are() -> None:
+    x = features()
+    arrays = {"x_train": x, "y_train": LABELS, "client_train": NAMES}
+    data = load_dataset({**arrays, "x_val": x, "y_val": LABELS, "client_val": NAMES}, test_clients=["p03"])
+    assert data.x_val is not None
+    assert people_in(data.x_val) == set(range(PEOPLE)) - {3}
+    assert len(data.x_test) == 2 * ROWS
+
+
+def test_a_warning_says_that_nobody_knows_whose_the_validation_rows_are() -> None:
+    x = features()
+    arrays = {"x_train": x, "y_train": LABELS, "x_val": x[:30], "y_val": LABELS[:30]}
+    with pytest.warns(UserWarning, match="whose its validation rows are is not known"):
+        data = load_dataset(arrays, client_ids=NAMES, test_clients=["p03"])
+    assert data.y_val is not None
+    assert len(data.y_val) == 30
+
+
 OPTIONS: dict[str, Any] = {"rounds": 3, "epochs": 1, "participation": 0.5, "settings": {"model.hidden": [4]}}
 
 
@@ -132,6 +167,14 @@ def test_evaluation_needs_clients_that_only_the_call_knew(tmp_path: Path) -> Non
 def test_what_cannot_be_held_out_is_refused(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         load_dataset((features(), LABELS), **options)
+
+
+def test_clients_of_another_number_are_no_damaged_file(tmp_path: Path) -> None:
+    options = table(tmp_path)
+    del options["client"]
+    with pytest.raises(ValueError, match="train part: 120 samples but 130 clients") as refused:
+        load_dataset(**options, drop=["person"], client_ids=np.resize(NAMES, 130), test_clients=0.2)
+    assert "damaged" not in str(refused.value)
 
 
 def test_data_with_a_test_part_and_data_without_clients_are_refused_by_name() -> None:

@@ -66,6 +66,17 @@ def test_every_split_is_the_part_that_it_is_called(hf: Any, tmp_path: Path) -> N
     assert (len(data.y_train), len(data.y_val), len(data.y_test)) == (8, 6, 4)
 
 
+def test_columns_are_fitted_to_the_training_split_wherever_it_stands(hf: Any, tmp_path: Path) -> None:
+    splits = {
+        name: hf.Dataset.from_dict({"size": [value] * 3 + [None], "kind": ["x", "y"] * 2})
+        for name, value in {"test": 100.0, "validation": 50.0, "train": 1.0}.items()
+    }
+    hf.DatasetDict(splits).save_to_disk(tmp_path / "set")
+    data = load_dataset(f"hub:{tmp_path / 'set'}", label="kind", impute="median")
+    assert data.x_train[:, 0].tolist() == [1.0] * 4
+    assert data.x_test[:, 0].tolist() == [100.0] * 3 + [1.0]
+
+
 def test_validation_never_becomes_the_test(hf: Any, tmp_path: Path) -> None:
     hf.DatasetDict({"train": image_rows(hf, 10), "validation": image_rows(hf, 6)}).save_to_disk(tmp_path / "set")
     with pytest.warns(UserWarning, match="no test part: 20% of each class of train is drawn"):

@@ -122,6 +122,8 @@ def test_a_table_says_whose_each_file_is(tmp_path: Path, inside: bool) -> None:
     [
         ("file,client\ncat/0.png,p\n", r"who\.csv says of 1 images not whose they are, the first 'dog/0\.png'"),
         ("file,client\ncat/0.png,p\ndog/0.png,p\nowl.png,q\n", r"not in .*, the first 'owl\.png'"),
+        ("file,client\ncat/0.png,p\ndog/0.png,\n", r"who\.csv.*'client', row 2"),
+        ("file,client\ncat/0.png,p\ndog/0.png,p\ncat/0.png,q\n", r"names the file 'cat/0\.png' twice"),
         ("path,client\ncat/0.png,p\n", "must have the columns 'file' and 'client'; it has 'path', 'client'"),
     ],
 )

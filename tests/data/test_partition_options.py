@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fedwcm
 from fedwcm.data.partition import PARTITIONS, make_partition
 
 
@@ -61,3 +62,14 @@ def test_missing_option_is_named() -> None:
 def test_value_that_is_not_allowed_is_named(name: str, options: dict[str, Any], field: str) -> None:
     with pytest.raises(ValueError, match=f"^{field} .*must be"):
         make_partition(name, **options)
+
+
+@pytest.mark.parametrize(("option", "value"), [("profile", "step"), ("n_max", 5)])
+def test_options_of_a_long_tail_are_refused_without_one(option: str, value: object) -> None:
+    own = np.zeros((40, 2), dtype=np.float32), np.tile(np.arange(2), 20)
+    asked: dict[str, Any] = {"clients": 2, "beta": 1.0, "settings": {f"data.{option}": value}}
+    with pytest.raises(ValueError, match=rf"data\.{option} = {value!r} is not allowed.*data\.imbalance"):
+        fedwcm.partition(dataset=own, **asked)
+    with pytest.raises(ValueError, match=rf"data\.{option} = {value!r} is not allowed"):
+        fedwcm.partition(dataset="digits", imbalance="none", **asked)
+    assert fedwcm.partition(dataset=own, imbalance=0.5, **asked).counts.sum() < 32

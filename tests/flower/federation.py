@@ -90,10 +90,9 @@ test_data.__test__ = False  # type: ignore[attr-defined]
 
 def write_teacher(path: Path) -> None:
     """A teacher of the digits that knows nothing."""
-    labels = torch.from_numpy(load_dataset("digits").y_train)
-    rng = torch.Generator().manual_seed(0)
-    logits, embeddings = torch.randn(len(labels), 10, generator=rng), torch.randn(10, 6, generator=rng)
-    Teacher(logits, embeddings, labels).write(path)
+    digits, rng = load_dataset("digits"), torch.Generator().manual_seed(0)
+    logits, embeddings = torch.randn(len(digits.y_train), 10, generator=rng), torch.randn(10, 6, generator=rng)
+    Teacher.of(digits, logits, embeddings).write(path)
 
 
 def run_config(method: str, **changes: Any) -> dict[str, Any]:

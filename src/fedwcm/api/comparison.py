@@ -140,7 +140,7 @@ def compare(
     cells = plan(methods, seeds, grid or {}, common, Path(out))
     on_cluster = any(uses_cluster(cell) for cell in cells)
     require(jobs == 1 or not on_cluster, "jobs", jobs, "1 with the backend 'ray': run.workers says how many")
-    round_size = check(cells)
+    round_size = max((found.round_size for found in check(cells).values()), default=0)
     with locked(Path(out)):
         folder = ComparisonFolder(Path(out))
         labels = {cell.folder.name: cell.label for cell in cells}

@@ -102,7 +102,8 @@ def partitions(
 ) -> dict[str, Division]:
     """Divide a data set in several ways.
 
-    Options that all share, such as `clients` and `beta`, are for those partitions that have them.
+    Options that all share, such as `clients` and `beta`, are for those partitions that have them; an option that
+    none has is refused.
 
     Args:
         ways: partitions, each `NAME` or `NAME[option=value, …]`.
@@ -125,12 +126,18 @@ def partitions(
         val_fraction: share of the training data held out for validation.
         imbalance: samples of the rarest class over those of the most frequent, in (0, 1], made by leaving samples
             out; `"none"` for the data as it is. Named data sets have 0.1 by default.
-        clients: number of clients; or the client of every training sample, in the order of the data.
+        clients: number of clients.
         beta: Dirichlet concentration: smaller is more heterogeneous.
         seed: seed of all randomness.
     """
     common = request(None, config, settings, flags_in(locals()))
-    return {way: _divided(Request(partition_settings(way, common.settings), common.objects)) for way in ways}
+    if common.objects.client_ids is not None:
+        raise ValueError("clients=… assigns every sample to a client, which is a partition: use fedwcm.partition")
+    known = {key for way in ways for key in _options_of(way)}
+    for key in common.settings:
+        if key.startswith("partition.") and key not in {"partition.name", *known}:
+            raise unknown("option of these partitions:", key, known)
+    return {way: _divided(Request(_partition_settings(way, common.settings), common.objects)) for way in ways}
 
 
 def _divided(asked: Request) -> Division:
@@ -139,11 +146,16 @@ def _divided(asked: Request) -> Division:
     return Division(data.config, data.dataset.classes, counts, describe(counts))
 
 
-def partition_settings(way: str, common: Settings) -> Settings:
-    """The settings of a run that divides its data in this way, and is otherwise as these say."""
-    name, options = named_options(way)
+def _options_of(way: str) -> set[str]:
+    """The dotted options of a partition."""
+    name, _ = named_options(way)
     if name not in PARTITIONS:
         raise unknown("partition", name, PARTITIONS)
-    known = {f"partition.{field.name}" for field in fields(PARTITIONS[name])}
+    return {f"partition.{field.name}" for field in fields(PARTITIONS[name])}
+
+
+def _partition_settings(way: str, common: Settings) -> Settings:
+    """The settings of a run that divides its data in this way, and is otherwise as these say."""
+    (name, options), known = named_options(way), _options_of(way)
     kept = {key: value for key, value in common.items() if key in known or not key.startswith("partition.")}
     return {**kept, "partition.name": name, **{f"partition.{key}": value for key, value in options.items()}}

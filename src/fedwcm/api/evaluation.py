@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,12 @@ from fedwcm.api.types import ClientsLike, DataLike, ModelLike
 from fedwcm.config.objects import CLIENT_IDS, Objects
 from fedwcm.config.partitioning import run_dataset
 from fedwcm.config.schema import Config
-from fedwcm.data import Dataset, load_dataset, load_rows
+from fedwcm.core.checks import require
+from fedwcm.data import Dataset, load_rows
 from fedwcm.data.fingerprint import fingerprint
 from fedwcm.data.inputs import are_small, model_inputs
 from fedwcm.data.samples import Rows
+from fedwcm.data.split import stratified_split
 from fedwcm.engine.evaluate import evaluate as evaluate_network
 from fedwcm.engine.network import Network
 from fedwcm.metrics.classification import summarise
@@ -45,8 +47,9 @@ def evaluate(
 ) -> EvaluationRecord:
     """Test the model of a run. Columns and classes are matched by name.
 
-    The run's own data is recognised by its content: what is tested then are the very rows that the run held out.
-    Of other data it is the test part if there is one, and else every row.
+    The run's own data is recognised by its content: what is tested then are the very rows that the run held out,
+    and options that say to read it otherwise are refused. Of other data it is the test part if there is one, and
+    else every row.
 
     Args:
         folder: the run's folder.
@@ -54,7 +57,7 @@ def evaluate(
         model: what takes the trained weights, as in `fedwcm.load`.
         trust: import the factory that the folder names as `package.module:factory`.
         adjust: correct the model for the class distribution of its training data, as in `fedwcm.load`.
-        data_dir: folder in which named data sets are looked for first.
+        data_dir: folder in which named data sets are looked for first; the run's by default.
         label: label column of a table; the training data's by default.
         client: client column of a table, which is not an input.
         split: column of a table that says `train`, `val` or `test`.
@@ -66,29 +69,24 @@ def evaluate(
     Returns:
         The number of `samples`, which they were (`rows`: `run`, `test`, `all` or `drawn`), and the metrics.
     """
-    found = trained(Path(folder), model, trust, adjust)
-    own = own_rows(found, RunFolder(Path(folder)).config(), dataset, clients)
+    run_folder, found = RunFolder(Path(folder)), trained(Path(folder), model, trust, adjust)
     reading: dict[str, Any] = {
-        "data_dir": data_dir,
+        "data_dir": None if data_dir is None else str(data_dir),
         "label": label,
         "client": client,
         "split": split,
         "drop": tuple(drop),
         "encoding": encoding,
     }
-    if own is not None and test_fraction:
-        raise ValueError(
-            "test_fraction is for other data: of the run's own data, the rows that it held out are tested"
-        )
-    if own is not None:
-        rows, which = own, "run"
-    elif test_fraction:
-        drawn = load_dataset(dataset, **reading, test_fraction=test_fraction, schema=found.schema)
-        rows, which = _test_rows(drawn), "drawn"
-    else:
+    config = run_folder.config()
+    moved = config if data_dir is None else replace(config, data=replace(config.data, data_dir=str(data_dir)))
+    own = own_rows(found, moved, dataset, clients)
+    if own is None:
         rows = load_rows(dataset, found.schema, **reading)
-        which = rows.part
-    return _measured(found, rows, which, RunFolder(Path(folder)))
+        which = rows.part if test_fraction is None else "drawn"
+        return _measured(found, rows if test_fraction is None else _drawn(rows, test_fraction), which, run_folder)
+    _refuse_reading({**reading, "test_fraction": test_fraction}, moved)
+    return _measured(found, own, "run", run_folder)
 
 
 def own_rows(
@@ -99,39 +97,67 @@ def own_rows(
     Raises:
         ValueError: if this is the run's own source, but no longer what the run was trained on.
     """
-    held = config.data.dataset
-    is_same = dataset is None or _same_path(str(dataset), held)
-    is_text = dataset is None or isinstance(dataset, (str, Path))
-    if is_same and found.fingerprint is None:
+    must_be_own = dataset is None or _same_path(str(dataset), config.data.dataset)
+    if must_be_own and found.fingerprint is None:
         raise ValueError(f"the folder does not know the data that {config.title} was trained on: name a dataset")
-    source = (
-        config
-        if dataset is None or not is_text
-        else replace(config, data=replace(config.data, dataset=str(dataset)))
-    )
-    is_known = clients is not None or not config.partition.name.startswith(CLIENT_IDS)
-    if config.data.test_clients is not None and not is_text and not is_known:
-        raise ValueError(
-            "the run held out clients that it was given as clients=…: pass them again, or the rows that it tested "
-            "cannot be told from those that it trained on"
-        )
+    _require_clients(config, dataset, clients)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a reading that may be none
         try:
-            given = Objects(dataset=None if is_text else dataset, client_ids=clients)
-            whole = run_dataset(source, given)
+            whole = _read_as_run(config, dataset, clients)
         except (ValueError, OSError):
-            if dataset is None:
+            if must_be_own:
                 raise
             return None
     if fingerprint(whole) == found.fingerprint:
         return _test_rows(whole)
-    if is_same:
+    if must_be_own:
         raise ValueError(
             f"{config.data.title} is not what it was when the run was trained on it: its test rows cannot be told "
             "from its training rows. Put new rows into a file of their own, or restore the old one"
         )
     return None
+
+
+def _require_clients(config: Config, dataset: DataLike | None, clients: ClientsLike | None) -> None:
+    """Refuse samples without the clients by which the run divided them."""
+    told = clients is not None or dataset is None or isinstance(dataset, (str, Path))
+    if config.data.test_clients is not None and config.partition.name.startswith(CLIENT_IDS) and not told:
+        raise ValueError(
+            "the run held out clients that it was given as clients=…: pass them again, or the rows that it tested "
+            "cannot be told from those that it trained on"
+        )
+
+
+def _read_as_run(config: Config, dataset: DataLike | None, clients: ClientsLike | None) -> Dataset:
+    """The data, read and split as the run did."""
+    if isinstance(dataset, Dataset):
+        return dataset
+    if dataset is None or isinstance(dataset, (str, Path)):
+        source = config.data.dataset if dataset is None else str(dataset)
+        return run_dataset(replace(config, data=replace(config.data, dataset=source)), Objects(client_ids=clients))
+    return run_dataset(config, Objects(dataset=dataset, client_ids=clients))
+
+
+def _refuse_reading(given: Mapping[str, Any], config: Config) -> None:
+    """Refuse options by which the run's own data would be other than what the run read."""
+    for option, value in given.items():
+        if value not in (None, ()) and value != (used := getattr(config.data, option)):
+            raise ValueError(
+                f"{option} = {value!r} is for other data: the run's own are read as the run did, with {used!r}, "
+                "and the rows that it held out are tested"
+            )
+
+
+def _drawn(rows: Rows, fraction: float) -> Rows:
+    """A share of each class of data without a test part."""
+    require(0 < fraction < 1, "test_fraction", fraction, "above 0 and below 1")
+    if rows.part == "test":
+        raise ValueError(f"test_fraction = {fraction} is for data without a test part: {rows.name} has one")
+    assert rows.y is not None
+    chosen = stratified_split(rows.y, fraction, np.random.default_rng(0))[1]
+    clients = None if rows.clients is None else rows.clients[chosen]
+    return replace(rows, x=rows.x[chosen], y=rows.y[chosen], ids=None, clients=clients)
 
 
 def _same_path(given: str, held: str) -> bool:

@@ -32,6 +32,20 @@ class Cell:
     folder: Path
 
 
+@dataclass(frozen=True)
+class Checked:
+    """What is known of runs that could start: their options, resolved, and what came of them.
+
+    `round_size` is the clients of a round times the parameters of their models; `fingerprint` that of the data,
+    None if it is generated; `validates` tells whether there is validation data.
+    """
+
+    config: Config
+    round_size: int
+    fingerprint: str | None
+    validates: bool
+
+
 def plan(
     methods: Sequence[MethodLike],
     seeds: Sequence[int],
@@ -77,13 +91,13 @@ def with_method(common: Settings, own: Settings, method: MethodLike) -> Settings
     return overlay(common, own)
 
 
-def check(cells: Sequence[Cell]) -> int:
+def check(cells: Sequence[Cell]) -> dict[str, Checked]:
     """Raise for a run that could not start: options first, then what needs the data, which is loaded once a task.
 
     Runs that differ by their seed only are built once. A folder with another run is refused, finished or not.
 
     Returns:
-        The size of the largest round of all: its clients times the parameters of their models.
+        What was found out about the runs of each label.
     """
     alike: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -93,13 +107,13 @@ def check(cells: Sequence[Cell]) -> int:
     tasks: dict[str, list[str]] = {}
     for label, members in alike.items():
         tasks.setdefault(_task(members[0].request.config), []).append(label)
-    largest = 0
+    found: dict[str, Checked] = {}
     for labels in tasks.values():
         asked = alike[labels[0]][0].request
         data = run_data(asked.config, asked.objects, trusted=asked.trusted)
         for label in labels:
-            largest = max(largest, _check_on(data, alike[label], components[label]))
-    return largest
+            found[label] = _check_on(data, alike[label], components[label])
+    return found
 
 
 def _components(cell: Cell) -> Components:
@@ -111,8 +125,8 @@ def _task(config: Config) -> str:
     return repr((config.data, config.partition, config.model, config.run.device))
 
 
-def _check_on(data: RunData, cells: Sequence[Cell], components: Components) -> int:
-    """Raise if runs of one label cannot be built on the data, or a folder holds another; return a round's size."""
+def _check_on(data: RunData, cells: Sequence[Cell], components: Components) -> Checked:
+    """Raise if runs of one label cannot be built on the data, or a folder holds another."""
     asked = cells[0].request
     alone = replace(asked.config, run=replace(asked.config.run, workers=1))
     if alone.run.backend == "ray":
@@ -125,7 +139,12 @@ def _check_on(data: RunData, cells: Sequence[Cell], components: Components) -> i
             config = replace(experiment.config, run=replace(experiment.config.run, seed=cell.seed))
             refuse_another(folder, config, components.loss)
     cohort = largest_cohort(experiment.config, experiment.rounds.trainer.population)
-    return cohort * experiment.network.size
+    return Checked(
+        experiment.config,
+        cohort * experiment.network.size,
+        experiment.facts.fingerprint,
+        experiment.val is not None,
+    )
 
 
 def done(cell: Cell) -> bool:

@@ -9,11 +9,13 @@ from rich.table import Table
 from fedwcm.api.estimate import MODEL, Cost, Estimate, estimates, total
 from fedwcm.api.plan import Cell, check
 from fedwcm.cli.console import console
+from fedwcm.core.checks import require
 from fedwcm.watch.formatting import duration
 
 
 def dry_run(cells: Sequence[Cell], jobs: int) -> None:
     """Check the runs of a comparison, and print them with an estimate; nothing is written."""
+    require(jobs >= 1, "jobs", jobs, "at least 1")
     check(cells)
     rows = estimates(cells, jobs)
     table = Table("method", box=box.SIMPLE)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedwcm.config.class_totals import claimed_counts, gather
+from fedwcm.config.class_totals import Gathered, claimed_counts, gather
 from fedwcm.config.components import Components
 from fedwcm.config.device import choose_kernels, chosen_device, chosen_precision
 from fedwcm.config.model_facts import model_facts
@@ -98,8 +98,12 @@ def assemble(
     x, buffers = network.initial()
     network.point_parameters(x)  # otherwise the module would hold a second copy of the model
     federation = source.federation
-    train_counts: Ints = federation.counts.sum(axis=0)
-    trainer, choice, encryption = _trainer(config, components, network, federation)
+    trainer, choice, gathered = _trainer(config, components, network, federation)
+    facts = model_facts(
+        source.input_shape, source.classes, source.normalizer, gathered.totals, config, components, source.dataset
+    )
+    if facts.fingerprint is not None:
+        components.loss.check_data(facts.fingerprint)
     for note in filter(None, (source.normalization, choice.note, network.precision.note)):
         LOG.info(note)
     keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
@@ -114,23 +118,21 @@ def assemble(
         network=network,
         x=x,
         buffers=buffers,
-        train_counts=train_counts,
+        train_counts=federation.counts.sum(axis=0),
         test=source.test,
         val=source.val,
         choice=choice,
-        facts=model_facts(
-            source.input_shape, source.classes, source.normalizer, train_counts, config, components, source.dataset
-        ),
+        facts=facts,
         client_names=source.client_names,
         test_clients=None if source.dataset is None else source.dataset.test_clients,
-        encryption=encryption,
+        encryption=gathered.encryption,
     )
 
 
 def _trainer(
     config: Config, components: Components, network: Network, federation: Federation
-) -> tuple[ClientTrainer, ExecutionPlan, Mapping[str, float] | None]:
-    """Gather the classes of all clients; return their trainer, its backend, and what the encryption cost."""
+) -> tuple[ClientTrainer, ExecutionPlan, Gathered]:
+    """Gather the classes of all clients; return their trainer, its backend, and what was gathered."""
     few, samples = _few_samples(federation), federation.samples
     smallest = smallest_batch(config.local.drop_last, config.local.batch_size, network, few)
     claimed = claimed_counts(config, federation)
@@ -140,7 +142,7 @@ def _trainer(
     require_trainable(samples, population, network, few)
     choice = choose(config.run.backend, config.run.workers, network, largest_cohort(config, population), few)
     noisy = None if config.privacy.epsilon is None else dict(enumerate(claimed))
-    return components.trainer(config, choice.forward(network), population, noisy), choice, gathered.encryption
+    return components.trainer(config, choice.forward(network), population, noisy), choice, gathered
 
 
 def _network(module: nn.Module, config: Config) -> Network:

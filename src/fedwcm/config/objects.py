@@ -68,9 +68,10 @@ def separate(given: Mapping[str, Any]) -> tuple[dict[str, Any], Objects]:
         text["partition"], objects["partition"] = _partition(given["partition"])
     if not isinstance(given.get("model"), (str, Component, type(None))):
         text["model"], objects["model"] = _model(given["model"])
-    if isinstance(given.get("dataset"), Path):
-        text["dataset"] = str(given["dataset"])
-    elif not isinstance(given.get("dataset"), (str, type(None))):
+    for place in ("dataset", "data_dir"):
+        if isinstance(given.get(place), Path):
+            text[place] = str(given[place])
+    if not isinstance(given.get("dataset"), (str, Path, type(None))):
         text["dataset"], objects["dataset"] = f"{OBJECT}{_title(given['dataset'])}", given["dataset"]
     if not isinstance(given.get("clients"), (int, str, type(None))):
         if text.pop("partition", None) is not None:

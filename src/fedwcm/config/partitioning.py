@@ -1,5 +1,6 @@
 """The data set of a run, its long tail, and its division among the clients."""
 
+import warnings
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -9,9 +10,11 @@ from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
 from fedwcm.config.resolve import OBJECT, needed
 from fedwcm.config.schema import PARTITION_DEFAULTS, Component, Config
+from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Ints
 from fedwcm.data import DATASETS, Dataset, load_dataset, synthetic
+from fedwcm.data.dataset import listed
 from fedwcm.data.fingerprint import array_digest, fingerprint
 from fedwcm.data.inputs import are_small
 from fedwcm.data.longtail import long_tail
@@ -58,7 +61,10 @@ class PartitionedData:
 def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> PartitionedData:
     """Load the data, create the long tail, hold out samples, and divide the rest among the clients."""
     seed, options = config.run.seed, resolved_data(config.data)
+    _refuse_tail_options(options)
     dataset = run_dataset(config, objects)
+    images = f"false for inputs of shape {dataset.input_shape}: only images are flipped and cropped"
+    require(dataset.is_image or not options.augment, "data.augment", options.augment, images)
     if objects.dataset is not None:
         options = replace(options, dataset=f"{OBJECT}{dataset.name}#{fingerprint(dataset)}")
     rows = np.arange(len(dataset.y_train))
@@ -111,6 +117,16 @@ def resolved_data(options: DataOptions) -> DataOptions:
     return replace(options, imbalance=NAMED_IMBALANCE if named else "none")
 
 
+def _refuse_tail_options(options: DataOptions) -> None:
+    """Refuse options of a long tail where there is none to be made."""
+    if not isinstance(options.imbalance, str):
+        return
+    for option in ("profile", "n_max"):
+        default, value = getattr(DataOptions, option), getattr(options, option)
+        allowed = f"{'none' if default is None else default} without a long tail: ask for one with data.imbalance"
+        require(value == default, f"data.{option}", value, allowed)
+
+
 def _partition(chosen: Component, objects: Objects, dataset: Dataset, rows: Ints) -> tuple[Partition, Component]:
     """Return the partition and its resolved options; by default the data's own clients if any, else `equal`."""
     name = chosen.name
@@ -118,7 +134,7 @@ def _partition(chosen: Component, objects: Objects, dataset: Dataset, rows: Ints
         assert dataset.client_ids is not None
         _refuse_options(chosen)
         digest = array_digest(dataset.client_ids)
-        return Natural(client_ids=dataset.client_ids[rows]), Component(f"{CLIENT_IDS}#{digest}")
+        return _natural(dataset, rows), Component(f"{CLIENT_IDS}#{digest}")
     if objects.partition is not None:
         return with_options(objects.partition, chosen.options, "partition"), chosen
     if name.startswith(OBJECT):
@@ -131,11 +147,22 @@ def _partition(chosen: Component, objects: Objects, dataset: Dataset, rows: Ints
                 f"partition.name = 'natural' needs the clients of {dataset.name}: name their column with --client"
             )
         _refuse_options(chosen)
-        return Natural(client_ids=dataset.client_ids[rows]), Component(name)
+        return _natural(dataset, rows), Component(name)
     known = {field.name for field in fields(PARTITIONS[name])} if name in PARTITIONS else set()
     defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in known}
     options = {**defaults, **chosen.options}
     return make_partition(name, **options), Component(name, options)
+
+
+def _natural(dataset: Dataset, rows: Ints) -> Natural:
+    """The data's own clients, without those of whom the long tail and the validation part leave no sample."""
+    assert dataset.client_ids is not None
+    ids = dataset.client_ids[rows]
+    if len(lost := np.setdiff1d(dataset.client_ids, ids)):
+        names = listed([dataset.client_names[i] for i in lost])
+        text = "the long tail and the validation part leave no training sample of client"
+        warnings.warn(f"{dataset.name}: {text} {names}; dropped as client", stacklevel=2)
+    return Natural(client_ids=ids)
 
 
 def _refuse_options(chosen: Component) -> None:

@@ -27,4 +27,4 @@ def population_of(
 
 def largest_cohort(config: Config, population: Population) -> int:
     """Return the number of clients that are sampled for a round."""
-    return max(1, round(config.participation.fraction * population.clients))
+    return config.participation.cohort_size(population.clients)

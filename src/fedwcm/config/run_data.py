@@ -90,7 +90,8 @@ def _generated(config: Config, device: torch.device) -> RunData:
     for field in fields(DataOptions):
         value = getattr(options, field.name)
         ignored = field.name not in GENERATED and value != field.default
-        require(not ignored, f"data.{field.name}", value, f"{field.default} for synthetic data")
+        allowed = "none" if field.default is None else field.default
+        require(not ignored, f"data.{field.name}", value, f"{allowed} for synthetic data")
     imbalance = 1.0 if isinstance(options.imbalance, str) else options.imbalance
     division: dict[str, Any] = {**PARTITION_DEFAULTS, **config.partition.options}
     for option in division.keys() - PARTITION_DEFAULTS.keys():

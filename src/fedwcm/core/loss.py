@@ -32,6 +32,10 @@ class Loss(ABC):
         """Whether it reads `ctx.population.rounds`: then a finished run cannot be continued with more rounds."""
         return False
 
+    def check_data(self, fingerprint: str) -> None:
+        """Raise ValueError for a data set that it was not made for, known by its fingerprint."""
+        return
+
     def init_client(self, clients: Clients, population: Population) -> State:
         """Return the clients' own state at their first participation, one row per client."""
         return {}

@@ -100,6 +100,7 @@ def load_dataset(
         schema=schema,
     )
     if isinstance(source, Dataset) and schema is None and test_clients is None:
+        options.refuse(source.name, "a fedwcm.Dataset", ())
         return source if client_ids is None else _with_clients(source, client_ids)
     name, parts = _read(source, options, data_dir, download)
     if options.client_ids is not None:

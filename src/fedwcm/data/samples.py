@@ -142,14 +142,34 @@ def build_rows(name: str, parts: Parts, options: ReadOptions) -> Rows:
 
 
 def draw_test(name: str, parts: Parts, options: ReadOptions) -> Parts:
-    """Draw a test part from the training part. The validation part never becomes the test."""
+    """Draw a test part from the training part. The validation part never becomes the test, except for the rows of
+    clients that are held out.
+    """
     if parts.val is not None and options.test_clients is None:
         text = f"{name} has no test part: {options.test_fraction:.0%} of each class of train is drawn for it"
         warnings.warn(f"{text}; its validation part is for validation only", stacklevel=4)
     keep, held_out = draw_rows(name, parts.train.labels, parts.train.client, options)
-    test = parts.train.take(held_out)
+    test, val = parts.train.take(held_out), parts.val
     train = _moved_to_front(parts.train, keep) if parts.owned else parts.train.take(keep)
-    return replace(parts, train=train, test=test)
+    if val is not None and options.test_clients is not None:
+        test, val = _with_own_validation(name, test, val)
+    return replace(parts, train=train, test=test, val=val)
+
+
+def _with_own_validation(name: str, test: Samples, val: Samples) -> tuple[Samples, Samples | None]:
+    """Move the validation rows of tested clients to the test: they would choose the model that is tested."""
+    if test.client is None or val.client is None:
+        text = "whose its validation rows are is not known: clients that are tested may be among them"
+        warnings.warn(f"{name}: {text}", stacklevel=5)
+        return test, val
+    tested = np.isin(val.client.astype(np.str_), test.client.astype(np.str_))
+    whole = [test, val.take(np.flatnonzero(tested))]
+    joined = Samples(
+        _joined([as_features(f"{name}: features", part.x) for part in whole]),
+        _joined([part.labels for part in whole]),
+        np.concatenate([part.client.astype(np.str_) for part in whole if part.client is not None]),
+    )
+    return joined, None if tested.all() else val.take(np.flatnonzero(~tested))
 
 
 def _moved_to_front(samples: Samples, rows: Codes) -> Samples:
@@ -176,6 +196,8 @@ def draw_rows(
     if options.test_clients is None:
         return stratified_split(labels, options.test_fraction, rng)
     clients = clients if options.client_ids is None else options.client_ids
+    if clients is not None and len(clients) != len(labels):
+        raise ValueError(f"{name}: train part: {len(labels)} samples but {len(clients)} clients")
     if clients is None:
         raise ValueError(
             f"test_clients = {options.test_clients!r} needs data with clients of its own, which {name} does not "

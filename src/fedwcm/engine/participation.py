@@ -34,12 +34,15 @@ class Participation:
         require(0 < self.fraction <= 1, "fraction", self.fraction, "in (0, 1]")
         require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
 
+    def cohort_size(self, clients: int) -> int:
+        """Return how many of so many clients are sampled; with `bernoulli`, on average."""
+        return max(1, round(self.fraction * clients))
+
     def sampled(self, clients: int, seed: int, round_: int) -> Ints:
         """Return the ids of the clients asked to train, ascending; at least one."""
         rng = generator(seed, Purpose.COHORT, round_)
         if self.sampling == "fixed":
-            size = max(1, round(self.fraction * clients))
-            return np.sort(rng.choice(clients, size, replace=False, shuffle=False))
+            return np.sort(rng.choice(clients, self.cohort_size(clients), replace=False, shuffle=False))
         for _ in range(TRIES):
             chosen = np.flatnonzero(rng.random(clients) < self.fraction)
             if len(chosen):

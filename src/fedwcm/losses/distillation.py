@@ -50,6 +50,10 @@ class Distillation(CrossEntropy):
         require(self.alpha >= 0, "alpha", self.alpha, "non-negative")
         require(self.temperature > 0, "temperature", self.temperature, "positive")
 
+    def check_data(self, fingerprint: str) -> None:
+        if self.alpha:
+            self._loaded_teacher.require_data(fingerprint, self.teacher)
+
     def init_client(self, clients: Clients, population: Population) -> State:
         if self.alpha:
             self._loaded_teacher.require_classes(population.classes, self.teacher)

@@ -29,12 +29,19 @@ def winner(name: str, trial: FrozenTrial) -> str:
 
 
 def compare_command(trials: Mapping[str, Sequence[FrozenTrial]], out: Path, seeds: Sequence[int]) -> str:
-    """The command that runs the winners against each other."""
-    best = [winner(name, found[0]) for name, found in trials.items() if best_trial(found)]
-    listed = ",".join(str(seed) for seed in seeds)
+    """The command that runs the winners against each other, with as many seeds that the search has not seen."""
+    best = [winner(name, trial) for name, found in trials.items() if (trial := best_trial(found))]
+    if not best:
+        raise ValueError(f"{out} has no winners: no trial of any method came to its end without diverging")
+    listed = ",".join(str(seed) for seed in unseen(seeds))
     return (
         f"fedwcm compare --config {out}/config.toml --methods '{','.join(best)}' --seeds {listed} --out {out}/best"
     )
+
+
+def unseen(seeds: Sequence[int]) -> list[int]:
+    """As many seeds that are not among these."""
+    return [max(seeds) + 1 + i for i in range(len(seeds))]
 
 
 def _lines(trials: Mapping[str, Sequence[FrozenTrial]], out: Path, seeds: Sequence[int]) -> list[str]:
@@ -46,11 +53,12 @@ def _lines(trials: Mapping[str, Sequence[FrozenTrial]], out: Path, seeds: Sequen
     ]
     lines += [_markdown(HEADS), "|" + "---|" * len(HEADS), *map(_markdown, result_rows(trials))]
     if any(best_trial(found) for found in trials.values()):
-        lines += ["", "To run the winners against each other:", "", f"    {compare_command(trials, out, seeds)}"]
+        fresh = "To run the winners against each other, with seeds that the search has not seen:"
+        lines += ["", fresh, "", f"    {compare_command(trials, out, seeds)}"]
         for name, found in trials.items():
             if best := best_trial(found):
-                command = f"fedwcm run --config {out}/config.toml --method '{winner(name, best)}'"
-                lines += ["", f"To run {name} alone:", "", f"    {command}"]
+                method = f"--method '{winner(name, best)}' --seed {unseen(seeds)[0]}"
+                lines += ["", f"To run {name} alone:", "", f"    fedwcm run --config {out}/config.toml {method}"]
     return lines
 
 
@@ -61,9 +69,15 @@ def result_rows(trials: Mapping[str, Sequence[FrozenTrial]]) -> list[list[str]]:
         pruned = sum(trial.state == TrialState.PRUNED for trial in found)
         best = best_trial(found)
         numbers = [_mean(best, key) if best else "–" for key in MEASURED]
-        options = ", ".join(f"{key}={_toml(value)}" for key, value in best.params.items()) if best else "–"
-        rows.append([name, str(len(found)), str(pruned), *numbers, options])
+        rows.append([name, str(len(found)), str(pruned), *numbers, _options(best, found)])
     return rows
+
+
+def _options(best: FrozenTrial | None, found: Sequence[FrozenTrial]) -> str:
+    """The options of the best trial; without one, why there is none."""
+    if best is not None:
+        return ", ".join(f"{key}={_toml(value)}" for key, value in best.params.items())
+    return "none: all trials diverged" if found and all(map(_diverged, found)) else "–"
 
 
 def _markdown(cells: Sequence[str]) -> str:
@@ -71,8 +85,12 @@ def _markdown(cells: Sequence[str]) -> str:
 
 
 def best_trial(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
-    """The first of ranked trials, if it came to its end."""
-    return trials[0] if trials and trials[0].state == TrialState.COMPLETE else None
+    """The first of ranked trials that came to its end; one that diverged did not."""
+    return next((trial for trial in trials if trial.state == TrialState.COMPLETE and not _diverged(trial)), None)
+
+
+def _diverged(trial: FrozenTrial) -> bool:
+    return bool(trial.user_attrs.get("diverged"))
 
 
 def _mean(trial: FrozenTrial, key: str) -> str:
@@ -88,7 +106,7 @@ def csv_text(trials: Mapping[str, Sequence[FrozenTrial]]) -> str:
     writer.writerow(["method", "trial", "state", "val_accuracy", "test_accuracy", *keys])
     for name, found in trials.items():
         for trial in found:
-            state = "diverged" if trial.user_attrs.get("diverged") else trial.state.name.lower()
+            state = "diverged" if _diverged(trial) else trial.state.name.lower()
             measured = [np.mean(values) if (values := trial.user_attrs.get(key)) else "" for key in MEASURED]
             writer.writerow(
                 [name, trial.number + 1, state, *measured, *(trial.params.get(key, "") for key in keys)]

@@ -47,7 +47,7 @@ class Tuning:
 
     @property
     def command(self) -> str:
-        """The command that runs the winners against each other."""
+        """The command that runs the winners against each other, with seeds that the search has not seen."""
         return compare_command(self.trials, self.folder, self.seeds)
 
     def table(self) -> "pd.DataFrame":

@@ -5,14 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import optuna
+from optuna.samplers import RandomSampler
 from optuna.trial import Trial
 
-from fedwcm.api.plan import Cell, check, with_method
+from fedwcm.api.plan import Cell, Checked, check, with_method
 from fedwcm.api.request import Request, request
 from fedwcm.config.components import Components
 from fedwcm.config.objects import options_of
 from fedwcm.config.schema import from_settings, write_toml
 from fedwcm.core.checks import require, unknown
+from fedwcm.data import synthetic
 from fedwcm.tuning.report import write_report
 from fedwcm.tuning.result import Tuning
 from fedwcm.tuning.space import Space, of_method
@@ -52,13 +54,14 @@ def search_options(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     common = _with_validation(common)
     plans = [_plan(method, space, common) for method in methods]
-    round_size = _check(plans, space, out)
+    checked = check_plans(plans, space, out)
     studies = {}
     for plan in plans:
         warmup = int(WARMUP * plan.request.config.run.rounds)
-        studies[plan.name] = MethodStudy(out, plan.name, plan.space, asked_text(plan, space, seeds), warmup)
+        asked = asked_text(plan, checked[plan.name], space, seeds)
+        studies[plan.name] = MethodStudy(out, plan.name, plan.space, asked, warmup)
     write_toml(from_settings(common.settings), out / "config.toml")
-    _search(Search(plans, studies, seeds, trials, say), round_size)
+    _search(Search(plans, studies, seeds, trials, say), max(found.round_size for found in checked.values()))
     found = Tuning(out, seeds, {name: study.trials for name, study in studies.items()})
     write_report(out, found.trials, seeds)
     return found
@@ -85,12 +88,18 @@ def _search_here(search: Search) -> None:
             search.say(line(plan, trial, _played(plan, study, trial, search.seeds)))
 
 
-def asked_text(plan: Plan, space: Space, seeds: Sequence[int]) -> str:
-    """What the trials of a method depend on, besides the searched options."""
-    return repr((sorted(plan.request.settings.items()), sorted(map(str, space.items())), list(seeds)))
+def asked_text(plan: Plan, checked: Checked, space: Space, seeds: Sequence[int]) -> str:
+    """What the trials of a method depend on, besides the searched options; of objects, what tells them apart."""
+    given = (checked.fingerprint, checked.config.partition, checked.config.model)
+    return repr((sorted(plan.request.settings.items()), given, sorted(map(str, space.items())), list(seeds)))
 
 
 def _with_validation(common: Request) -> Request:
+    if common.settings.get("data.dataset") == synthetic.NAME:
+        raise ValueError(
+            f"data.dataset = {synthetic.NAME!r} cannot be tuned on: its samples are drawn as clients train, so "
+            "that none can be held out for validation"
+        )
     if "data.val_fraction" in common.settings:
         return common
     return replace(common, settings={**common.settings, "data.val_fraction": VAL_FRACTION})
@@ -105,17 +114,23 @@ def _plan(method: str, space: Space, common: Request) -> Plan:
     return Plan(method, asked, of_method(space, options))
 
 
-def _check(plans: Sequence[Plan], space: Space, out: Path) -> int:
-    """Refuse before the first trial what no method knows, and what could not run; return a round's size."""
+def check_plans(plans: Sequence[Plan], space: Space, out: Path) -> dict[str, Checked]:
+    """Refuse before the first trial what no method knows, what could not run, and what has no validation data."""
     known = {key for plan in plans for key in plan.space}
     for key in space.keys() - known:
         raise unknown("option of these methods:", key, known)
     cells = []
     for plan in plans:
-        some = optuna.create_study().ask(plan.space).params
+        some = (
+            optuna.create_study(sampler=RandomSampler(seed=0)).ask(plan.space).params
+        )  # the same in each process
         asked = replace(plan.request, settings=plan.settings(some, 0))
         cells.append(Cell(plan.name, 0, asked, out / "none"))
-    return check(cells)
+    checked = check(cells)
+    for found in checked.values():
+        allowed = "above 0, such as 0.1, for data without a validation part: options are chosen on validation data"
+        require(found.validates, "data.val_fraction", found.config.data.val_fraction, allowed)
+    return checked
 
 
 def _played(plan: Plan, study: MethodStudy, trial: Trial, seeds: Sequence[int]) -> str:

@@ -52,15 +52,15 @@ def split_parts(where: str, splits: Mapping[str, Any], options: ReadOptions) -> 
         )
     if others := [name for name in splits if name not in names.values()]:
         warnings.warn(f"{where}: the splits {listed(others)} are passed over", stacklevel=4)
-    first = splits[next(iter(names.values()))]
-    roles = _find_roles(where, first.features, options)
-    encoding = options.known or _fit(where, first, roles, "test" not in names, options)
+    leading = splits[names.get("train") or next(iter(names.values()))]
+    roles = _find_roles(where, leading.features, options)
+    encoding = options.known or _fit(where, leading, roles, "test" not in names, options)
     found = {
         part: _read_split(f"{where} ({name})", splits[name], roles, encoding, options)
         for part, name in names.items()
     }
     train = found.get("train") or next(iter(found.values())).take(slice(0))
-    classes = getattr(first.features[roles.label], "names", None) if roles.label else None
+    classes = getattr(leading.features[roles.label], "names", None) if roles.label else None
     return Parts(train, found.get("test"), None if classes is None else tuple(classes), found.get("val"), encoding)
 
 

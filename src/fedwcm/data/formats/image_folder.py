@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedwcm.data.dataset import listed
+from fedwcm.data.formats.encode import category_values
 from fedwcm.data.formats.images import image_suffixes, open_image, stack_images
 from fedwcm.data.formats.safety import require_inside
 from fedwcm.data.formats.table_file import open_table, table_suffix
@@ -130,8 +131,12 @@ def _with_clients(folder: Path, files: Sequence[ImageFile], source: str) -> list
     table = open_table(path, None)
     if not {"file", "client"} <= set(table.column_names):
         raise ValueError(f"{path} must have the columns 'file' and 'client'; it has {listed(table.column_names)}")
-    names, clients = (map(str, table.column(name).to_pylist()) for name in ("file", "client"))
-    holders = dict(zip(names, clients, strict=True))
+    names, clients = (map(str, category_values(str(path), table, name)) for name in ("file", "client"))
+    holders: dict[str, str] = {}
+    for name, client in zip(names, clients, strict=True):
+        if name in holders:
+            raise ValueError(f"{path} names the file {name!r:.200} twice: each image has one client")
+        holders[name] = client
     paths = [file.path.relative_to(folder).as_posix() for file in files]
     if unknown := [name for name in paths if name not in holders]:
         raise ValueError(f"{path} says of {len(unknown)} images not whose they are, the first {unknown[0]!r}")

@@ -24,7 +24,7 @@ def read_npy_folder(path: Path, options: ReadOptions) -> Parts:
     Inputs are mapped.
     """
     names = {file.stem: file for file in sorted(path.glob(f"*{SUFFIX}"))}
-    arrays = {name: _read(file, name.startswith("x")) for name, file in names.items()}
+    arrays = {name: _read(file, name.lower().startswith("x")) for name, file in names.items()}
     return array_parts(str(path), arrays, options)
 
 

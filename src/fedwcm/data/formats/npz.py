@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from fedwcm.data.dataset import listed
 from fedwcm.data.formats.safety import require_bounded
 from fedwcm.data.hint import did_you_mean
-from fedwcm.data.parts import PARTS
+from fedwcm.data.parts import PARTS, part_of
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.samples import Parts, Samples
 
 PART_KEYS = ("x_train", "y_train", "x_val", "y_val", "x_test", "y_test")
 WHOLE_KEYS = ("x", "y")
+CLIENT_KEYS = ("client_train", "client_val", "client_test")
 KINDS = "biufU"
 MAX_CODE_POINT = 0x10FFFF
 SURROGATES = (0xD800, 0xDFFF)
@@ -30,21 +31,22 @@ def read_npz(path: Path, options: ReadOptions = ReadOptions()) -> Parts:  # noqa
     `y`.
 
     Optional: `classes` (names; integer labels are then positions in it), and who holds each training
-    sample as `client_train` (beside `x_train`, with `client_test` for the test samples) or `client` (beside `x`).
+    sample as `client_train` (beside `x_train`, with `client_val` and `client_test` for the other samples) or
+    `client` (beside `x`). Capitals do not matter, and a part goes by any of its names: `X_validation` is `x_val`.
     """
     return replace(array_parts(str(path), read_arrays(path), options), owned=True)
 
 
 def array_parts(where: str, arrays: Mapping[str, NDArray[Any]], options: ReadOptions) -> Parts:
     """The parts that these arrays make; see `read_npz`."""
+    arrays = _usual_names(where, arrays)
     is_split = any(key in arrays for key in PART_KEYS)
-    client = "client_train" if is_split else "client"
-    known = (*(PART_KEYS if is_split else WHOLE_KEYS), client, *(["client_test"] if is_split else []), "classes")
+    known = (*PART_KEYS, *CLIENT_KEYS, "classes") if is_split else (*WHOLE_KEYS, "client", "classes")
     _refuse_unknown(where, arrays, known)
     names = arrays.get("classes")
     classes = None if names is None else tuple(str(name) for name in np.atleast_1d(names))
     if not is_split:
-        return Parts(_samples(where, arrays, "", client, options), classes=classes)
+        return Parts(_samples(where, arrays, "", "client", options), classes=classes)
     found = {
         part: _samples(where, arrays, f"_{part}", f"client_{part}", options)
         for part in PARTS
@@ -52,6 +54,19 @@ def array_parts(where: str, arrays: Mapping[str, NDArray[Any]], options: ReadOpt
     }
     train = found.get("train") or next(iter(found.values())).take(slice(0))
     return Parts(train, found.get("test"), classes, found.get("val"))
+
+
+def _usual_names(where: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The arrays by the names that they go by here; two that have the same are an error."""
+    found: dict[str, str] = {}
+    for name in arrays:
+        kind, _, ending = str(name).lower().partition("_")
+        part = part_of(ending)
+        key = f"{kind}_{part}" if part else str(name).lower()
+        if key in found:
+            raise ValueError(f"{where} has two arrays for {key!r}, {found[key]!r} and {name!r}: leave one")
+        found[key] = name
+    return {key: arrays[name] for key, name in found.items()}
 
 
 def _samples(
