@@ -322,7 +322,7 @@ def test_one_faulty_client_does_not_end_a_run_in_which_it_is_the_only_one_asked(
 
     nodes.mischief = mischief
     result = serve(nodes, config, model, test_data)
-    assert [record.extra["participants"] for record in result.history] == [0] * 4
+    assert [record.participants for record in result.history] == [0] * 4
 
 
 @pytest.mark.parametrize(("poisoners", "ends"), [(2, False), (3, True)])

@@ -57,8 +57,8 @@ class Rounds:
     """Steps through rounds: sample clients, let them train, update the model. State comes in and goes out.
 
     `statistics` is what the clients reported once, for methods with `ClientStatistics`; without it, it is computed
-    from the counts of the federation, which only a simulator has. So many `faulty` clients of a round may upload a NaN
-    without the run ending as diverged: none in a simulator, whose clients do as they are told.
+    from the counts of the federation, which only a simulator has. So many `faulty` clients of a round may upload
+    a NaN without the run ending as diverged: none in a simulator, whose clients do as they are told.
     """
 
     trainer: ClientTrainer
