@@ -183,5 +183,5 @@ def test_data_with_a_test_part_and_data_without_clients_are_refused_by_name() ->
         load_dataset((x, LABELS, x, LABELS), test_clients=0.2, client_ids=NAMES)
     with pytest.raises(ValueError, match="for data without a test part: digits has one"):
         fedwcm.partition(dataset="digits", test_clients=0.2)
-    with pytest.raises(ValueError, match=r"data\.test_clients = 0\.2 is not allowed: it must be None for synth"):
+    with pytest.raises(ValueError, match=r"data\.test_clients = 0\.2 is not allowed: it must be none for synth"):
         fedwcm.run("fedavg", dataset="synthetic", test_clients=0.2, rounds=1)
