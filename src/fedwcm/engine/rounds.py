@@ -86,20 +86,14 @@ class Rounds:
 
     def step(self, before: ServerState) -> tuple[ServerState, dict[str, object]]:
         """Run one round; return the state after it and what to record. Without answers, nothing changes."""
-        method, seed, r = self.trainer.method, self.trainer.seed, before.round
+        seed, r = self.trainer.seed, before.round
         sampled = self.participation.sampled(self.trainer.population.clients, seed, r)
         asked = self.participation.answering(sampled, seed, r)
         exchange = Exchange(len(sampled))
-        s = self._probe(before, asked, exchange) if isinstance(method, TwoPhase) else before.method
-        result = None if s is None else self._ask("train", before, method.broadcast(s), asked, exchange)
-        self._require_mostly_finite(result, len(asked), r)
-        used = None
-        if s is not None and result is not None:
-            with self.clock.phase("server"):
-                used = self._used(r, result, exchange, lambda kept, cohort: self._update(before, s, kept, cohort))
-        if used is None:
+        trained = self._train(before, asked, exchange)
+        if trained is None:
             return self._averaged(replace(before, round=r + 1)), {"participants": 0, **exchange.record()}
-        result, (after, clipped) = used
+        result, (after, clipped) = trained
         _require_finite({"model": after.x, "model's buffers": after.buffers, **after.state}, r)
         self.store.commit(r + 1, result.ids)
         record = {"participants": len(result.ids), **exchange.record(), **_measures(result, after)}
@@ -121,12 +115,27 @@ class Rounds:
         average = moving_average(state.average, *self.last_model(state), state.round, self.server.ema)
         return replace(state, average=average)
 
+    def _train(
+        self, before: ServerState, asked: Ints, exchange: "Exchange"
+    ) -> tuple[CohortUpdates, tuple[RoundResult, int]] | None:
+        """Run the round's phases; return whose uploads were used and what came of them; None without any."""
+        method = self.trainer.method
+        s = self._probe(before, asked, exchange) if isinstance(method, TwoPhase) else before.method
+        if s is None:
+            return None
+        result = self._ask("train", before, method.broadcast(s), asked, exchange)
+        if result is None:
+            return None
+        with self.clock.phase("server"):
+            return self._used(
+                before.round, result, exchange, lambda kept, cohort: self._update(before, s, kept, cohort)
+            )
+
     def _probe(self, before: ServerState, asked: Ints, exchange: "Exchange") -> State | None:
         """Run the first phase; return the server state with which the round goes on, None if nobody answered."""
         method = self.trainer.method
         assert isinstance(method, TwoPhase)
         result = self._ask("probe", before, method.probe_broadcast(before.method), asked, exchange)
-        self._require_mostly_finite(result, len(asked), before.round)
         if result is None:
             return None
 
@@ -174,14 +183,15 @@ class Rounds:
         with self.clock.phase("clients"):
             result = self.backend.run(task, asked, sent)
         exchange.answered(result)
+        self._require_mostly_finite(result, len(asked), before.round)
         return result
 
-    def _require_mostly_finite(self, result: CohortUpdates | None, asked: int, r: int) -> None:
+    def _require_mostly_finite(self, result: CohortUpdates, asked: int, r: int) -> None:
         """Raise if at least half of the updates are not finite: that is no faulty client, training has diverged.
 
         Half of all that were asked for: where few have answered, one faulty client is not yet the half.
         """
-        refused = sum(NOT_FINITE in reason for reason in result.left_out.values()) if result is not None else 0
+        refused = sum(NOT_FINITE in reason for reason in result.left_out.values())
         if refused > self.faulty and 2 * refused >= asked:
             raise DivergedError(f"{refused} of {asked} updates have a NaN or an infinity in round {r + 1}")
 
