@@ -27,7 +27,7 @@ from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.reproduce.cells import Scope, expand
 from fedwcm.reproduce.presets import load_preset
-from fedwcm.reproduce.store import ResultStore, read_run
+from fedwcm.reproduce.store import ResultStore
 from fedwcm.runs.records import Summary
 from fedwcm.testing import SIZES, _engine, _play
 
@@ -150,10 +150,8 @@ def _models(numbers: float, p: int) -> str:
 def _results() -> dict[str, dict[str, Summary]]:
     """Return each method's run on each data set."""
     store, results = ResultStore(DOCS.parent / "results"), dict[str, dict[str, Summary]]()
-    for cell in expand(load_preset("every-method"), Scope()):
-        path = store.find(cell)
-        if path is not None:
-            results.setdefault(cell.point["method"], {})[cell.dataset] = read_run(path).summary
+    for cell, run in store.runs(expand(load_preset("every-method"), Scope())):
+        results.setdefault(cell.point["method"], {})[cell.dataset] = run.summary
     return results
 
 

@@ -17,7 +17,7 @@ from fedwcm.data.longtail import class_counts
 from fedwcm.data.partition import counts_of, make_partition
 from fedwcm.reproduce.cells import Scope, expand
 from fedwcm.reproduce.presets import class_samples, load_preset
-from fedwcm.reproduce.store import ResultStore, read_run
+from fedwcm.reproduce.store import ResultStore
 
 PAGE = Path(__file__).parent / "results" / "README.md"
 CLIENTS = 100
@@ -43,11 +43,8 @@ def measured(scope: Scope, results: Path) -> dict[tuple[str, str], dict[float, f
     """Mean accuracy of the last ten evaluations by (IF, β) and α, where every α and seed was run."""
     store, found = ResultStore(results), dict[tuple[str, str], dict[float, list[float]]]()
     cells = expand(load_preset("alpha-map"), scope)
-    for cell in cells:
-        path = store.find(cell)
-        if path is None:
-            continue
-        accuracy = read_run(path).summary.last_mean_accuracy
+    for cell, run in store.runs(cells):
+        accuracy = run.summary.last_mean_accuracy
         place = found.setdefault((cell.point["imbalance"], cell.point["beta"]), {})
         place.setdefault(float(cell.point["method"].removeprefix("α ")), []).append(accuracy or 0.0)
     alphas = len({cell.point["method"] for cell in cells})

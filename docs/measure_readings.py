@@ -14,7 +14,7 @@ from docs.generated import write_blocks
 from fedwcm.reports.statistics import paired_test
 from fedwcm.reproduce.cells import Scope, expand
 from fedwcm.reproduce.presets import load_preset
-from fedwcm.reproduce.store import ResultStore, read_run
+from fedwcm.reproduce.store import ResultStore
 
 PAGE = Path(__file__).parent / "results" / "readings.md"
 DEFAULT = "default"
@@ -40,9 +40,8 @@ def main() -> None:
 def measured(scope: Scope, results: Path) -> Values:
     """Mean accuracy of the last ten evaluations of every run that is there."""
     store, found = ResultStore(results), dict[str, dict[tuple[Place, int], float]]()
-    for cell in expand(load_preset("readings"), scope):
-        path = store.find(cell)
-        accuracy = None if path is None else read_run(path).summary.last_mean_accuracy
+    for cell, run in store.runs(expand(load_preset("readings"), scope)):
+        accuracy = run.summary.last_mean_accuracy
         if accuracy is not None:
             place = (cell.point["imbalance"], cell.point["beta"])
             found.setdefault(cell.point["method"], {})[place, cell.seed] = accuracy

@@ -15,6 +15,11 @@ TRIES = 1000
 """How often Bernoulli sampling is repeated if it selects no client."""
 
 
+def share_of(clients: int, fraction: float) -> int:
+    """Return a share of so many clients as a number; at least one."""
+    return max(1, round(fraction * clients))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Participation:
     """Which clients take part in a round.
@@ -36,7 +41,7 @@ class Participation:
 
     def cohort_size(self, clients: int) -> int:
         """Return how many of so many clients are sampled; with `bernoulli`, on average."""
-        return max(1, round(self.fraction * clients))
+        return share_of(clients, self.fraction)
 
     def sampled(self, clients: int, seed: int, round_: int) -> Ints:
         """Return the ids of the clients asked to train, ascending; at least one."""

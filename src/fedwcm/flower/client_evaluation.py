@@ -8,6 +8,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.engine.network import Network
+from fedwcm.engine.participation import share_of
 from fedwcm.flower.answers import LARGEST_LOSS
 from fedwcm.flower.checks import UnusableError, real, shown, whole
 from fedwcm.flower.client_directory import ClientDirectory
@@ -76,7 +77,7 @@ class ClientEvaluation:
     def _cohort(self, round_: int) -> list[int]:
         clients = len(self._directory.samples)
         rng = generator(self._seed, Purpose.EVALUATION_COHORT, round_)
-        return sorted(rng.choice(clients, max(1, round(self._fraction * clients)), replace=False).tolist())
+        return sorted(rng.choice(clients, share_of(clients, self._fraction), replace=False).tolist())
 
 
 def _metrics(content: RecordDict, most_samples: int) -> Metrics:

@@ -52,6 +52,13 @@ class ResultStore:
         asked = cell.resolved()
         return next((path for path, held in alike.items() if _same(held, asked, cell.settings)), None)
 
+    def runs(self, cells: Iterable[Cell]) -> Iterator[tuple[Cell, StoredRun]]:
+        """The cells that were run, each with its run."""
+        for cell in cells:
+            path = self.find(cell)
+            if path is not None:
+                yield cell, read_run(path)
+
     def add(self, cell: Cell, folder: RunFolder) -> Path:
         """Store a finished run."""
         name = slug(str(cell.settings["run.name"]))

@@ -121,9 +121,8 @@ def check_plans(plans: Sequence[Plan], space: Space, out: Path) -> dict[str, Che
         raise unknown("option of these methods:", key, known)
     cells = []
     for plan in plans:
-        some = (
-            optuna.create_study(sampler=RandomSampler(seed=0)).ask(plan.space).params
-        )  # the same in each process
+        study = optuna.create_study(sampler=RandomSampler(seed=0))  # the same in each process
+        some = study.ask(plan.space).params
         asked = replace(plan.request, settings=plan.settings(some, 0))
         cells.append(Cell(plan.name, 0, asked, out / "none"))
     checked = check(cells)
