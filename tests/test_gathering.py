@@ -5,7 +5,7 @@ import pytest
 
 from fedwcm.balance import local_deviations
 from fedwcm.config.build import build
-from fedwcm.config.class_totals import gather
+from fedwcm.config.class_distribution import gather_distribution
 from fedwcm.config.schema import from_settings
 from fedwcm.core.gathering import FARTHEST, UNIT, addends, read_sum
 from fedwcm.core.types import Ints
@@ -30,7 +30,7 @@ def test_clients_may_be_added_in_any_order_and_one_by_one() -> None:
 
 def test_encryption_changes_no_digit_of_what_is_gathered() -> None:
     pytest.importorskip("tenseal", reason="needs the extra fedwcm[he]")
-    plain, sealed = (gather(COUNTS, TARGET, PrivacyOptions(mode=mode)) for mode in ("none", "he"))
+    plain, sealed = (gather_distribution(COUNTS, TARGET, PrivacyOptions(mode=mode)) for mode in ("none", "he"))
     assert plain.totals.tolist() == sealed.totals.tolist()
     assert plain.deviation == sealed.deviation
     assert plain.encryption is None

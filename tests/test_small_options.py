@@ -24,16 +24,16 @@ def test_the_crop_padding_reaches_the_augmentation() -> None:
 
 def test_several_clients_hold_keys_and_the_distribution_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tenseal")
-    import fedwcm.config.class_totals
+    import fedwcm.config.class_distribution
 
     seen: list[int] = []
-    plain = fedwcm.config.class_totals.sum_counts
+    plain = fedwcm.config.class_distribution.sum_counts
 
     def watched(*arguments: object, key_holders: int = 1, **options: object) -> object:
         seen.append(key_holders)
         return plain(*arguments, key_holders=key_holders, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(fedwcm.config.class_totals, "sum_counts", watched)
+    monkeypatch.setattr(fedwcm.config.class_distribution, "sum_counts", watched)
     method = "fedwcm[score=local, alpha_rule=local]"
     settings = {"privacy.key_holders": 2, "privacy.score_levels": 0}
     encrypted = fedwcm.run(method, privacy="he", settings=settings, **RUN)  # type: ignore[arg-type]

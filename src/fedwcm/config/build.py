@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedwcm.config.class_totals import Gathered, claimed_counts, gather
+from fedwcm.config.class_distribution import ClassDistribution, claimed_counts, gather_distribution
 from fedwcm.config.components import Components
 from fedwcm.config.device import choose_kernels, chosen_device, chosen_precision
 from fedwcm.config.model_facts import model_facts
@@ -131,12 +131,12 @@ def assemble(
 
 def _trainer(
     config: Config, components: Components, network: Network, federation: Federation
-) -> tuple[ClientTrainer, ExecutionPlan, Gathered]:
+) -> tuple[ClientTrainer, ExecutionPlan, ClassDistribution]:
     """Gather the classes of all clients; return their trainer, its backend, and what was gathered."""
     few, samples = _few_samples(federation), federation.samples
     smallest = smallest_batch(config.local.drop_last, config.local.batch_size, network, few)
     claimed = claimed_counts(config, federation)
-    gathered = gather(claimed, config.run.target_shares, config.privacy)
+    gathered = gather_distribution(claimed, config.run.target_shares, config.privacy)
     mean = float(samples.mean())
     population = population_of(config, gathered.totals, gathered.deviation, len(samples), mean, smallest)
     require_trainable(samples, population, network, few)

@@ -27,7 +27,7 @@ def claimed_counts(config: Config, federation: Federation) -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
-class Gathered:
+class ClassDistribution:
     """The samples per class over all clients, their mean distance from the target, and the cost of encryption.
 
     The cost is None for a plain sum; else the number of clients, the bytes from and to them, and the seconds.
@@ -38,14 +38,14 @@ class Gathered:
     encryption: dict[str, float] | None
 
 
-def gather(counts: Ints, target: Floats | None, privacy: PrivacyOptions) -> Gathered:
+def gather_distribution(counts: Ints, target: Floats | None, privacy: PrivacyOptions) -> ClassDistribution:
     """Sum what clients with these counts add up before round 1, plainly or under homomorphic encryption."""
     if privacy.mode == "none":
         blocks = (counts[start : start + BLOCK] for start in range(0, len(counts), BLOCK))
         total = sum((addends(block, target).sum(axis=0) for block in blocks), np.zeros((), dtype=np.int64))
-        return Gathered(*read_sum(total, len(counts)), None)
+        return ClassDistribution(*read_sum(total, len(counts)), None)
     holders, least = privacy.key_holders, privacy.min_contributors
     found = sum_counts(addends(counts, target), key_holders=holders, min_contributors=least)
     clients = len(found.contributors)
     cost = {"bytes_up": found.bytes_up, "bytes_down": found.bytes_down, "seconds": found.seconds}
-    return Gathered(*read_sum(found.totals, clients), {"clients": clients, **cost})
+    return ClassDistribution(*read_sum(found.totals, clients), {"clients": clients, **cost})
