@@ -13,7 +13,6 @@ from fedwcm.config.build import assemble
 from fedwcm.config.components import Components
 from fedwcm.config.flags import option_key
 from fedwcm.config.objects import object_label
-from fedwcm.config.population import largest_cohort
 from fedwcm.config.recipes import RECIPES, expanded
 from fedwcm.config.run_data import RunData, run_data
 from fedwcm.config.schema import INCIDENTAL, Config, Settings, named_options, overlay, to_settings
@@ -138,7 +137,7 @@ def _check_on(data: RunData, cells: Sequence[Cell], components: Components) -> C
         if folder.holds_run:
             config = replace(experiment.config, run=replace(experiment.config.run, seed=cell.seed))
             refuse_another(folder, config, components.loss)
-    cohort = largest_cohort(experiment.config, experiment.rounds.trainer.population)
+    cohort = experiment.config.participation.cohort_size(experiment.rounds.trainer.population.clients)
     return Checked(
         experiment.config,
         cohort * experiment.network.size,

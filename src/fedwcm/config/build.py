@@ -16,7 +16,7 @@ from fedwcm.config.device import choose_kernels, chosen_device, chosen_precision
 from fedwcm.config.model_facts import model_facts
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import NO_OBJECTS, Objects
-from fedwcm.config.population import largest_cohort, population_of
+from fedwcm.config.population import population_of
 from fedwcm.config.rounds import Elsewhere, make_rounds
 from fedwcm.config.run_data import LabelledTensors, RunData, run_data
 from fedwcm.config.schema import Config
@@ -140,7 +140,8 @@ def _trainer(
     mean = float(samples.mean())
     population = population_of(config, gathered.totals, gathered.deviation, len(samples), mean, smallest)
     require_trainable(samples, population, network, few)
-    choice = choose(config.run.backend, config.run.workers, network, largest_cohort(config, population), few)
+    cohort = config.participation.cohort_size(len(samples))
+    choice = choose(config.run.backend, config.run.workers, network, cohort, few)
     noisy = None if config.privacy.epsilon is None else dict(enumerate(claimed))
     return components.trainer(config, choice.forward(network), population, noisy), choice, gathered
 

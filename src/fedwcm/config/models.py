@@ -40,7 +40,7 @@ def chosen_model(
         if given is None and ":" in name:
             given = resolve("model", name, trusted=trusted)
             if isinstance(given, type) and not issubclass(given, nn.Module):
-                raise ValueError(f"model {name!r} is a class that is no torch.nn.Module: it is not called")
+                raise ValueError(f"model {name!r} is a class, but not a torch.nn.Module: it is not called")
         module = build_model(given or name, input_shape, classes, seed, **chosen.options)
     return module, Component(name, chosen.options)
 

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 import numpy as np
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fedwcm.config.options import convert, make
 from fedwcm.config.resolve import OBJECT, spelled
 from fedwcm.config.schema import Component, Config
-from fedwcm.core.checks import unknown
+from fedwcm.core.checks import field_types, unknown
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.sampler import Sampler
@@ -173,7 +173,7 @@ def with_options(instance: T, options: Mapping[str, object], where: str) -> T:
     changed = {key: value for key, value in options.items() if own.get(key) != value}
     if not changed:
         return instance
-    kinds = get_type_hints(type(instance)) if is_dataclass(instance) else {}
+    kinds = field_types(type(instance)) if is_dataclass(instance) else {}
     for key in changed:
         if key not in own and key not in kinds:
             raise unknown("option", f"{where}.{key}", [f"{where}.{name}" for name in own])

@@ -2,13 +2,13 @@
 
 import inspect
 import re
-import typing
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from typing import Any
 
 from fedwcm.config.options import describe
 from fedwcm.config.schema import PARTITION_DEFAULTS, SECTIONS, Config
+from fedwcm.core.checks import field_types
 
 NAMES_OF_COMPONENTS = {
     "partition": "how samples are divided among clients: `fedwcm list partitions`",
@@ -31,7 +31,7 @@ class OptionDoc:
 
 def option_docs(cls: type[Any], section: str) -> list[OptionDoc]:
     """The options of a dataclass under their dotted names."""
-    kinds = typing.get_type_hints(cls)
+    kinds = field_types(cls)
     return [
         OptionDoc(
             f"{section}.{field.name}", describe(kinds[field.name]), default_text(field), about(cls, field.name)

@@ -23,8 +23,3 @@ def population_of(
         target=config.run.target_shares,
         deviation=deviation,
     )
-
-
-def largest_cohort(config: Config, population: Population) -> int:
-    """Return the number of clients that are sampled for a round."""
-    return config.participation.cohort_size(population.clients)

@@ -22,7 +22,7 @@ from fedwcm.data.normalize import Normalizer
 from fedwcm.engine.federation import Federation, InMemoryFederation
 
 GENERATED = ("dataset", "data_dir", "shared", "imbalance")
-"""Data options that do not change what synthetic data is, or that it has."""
+"""Data options that synthetic data accepts."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ TRIES = 1000
 
 
 def share_of(clients: int, fraction: float) -> int:
-    """Return a share of so many clients as a number; at least one."""
+    """Return the number of clients in this fraction of them, at least 1."""
     return max(1, round(fraction * clients))
 
 

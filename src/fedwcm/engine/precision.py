@@ -42,9 +42,7 @@ class Precision:
         """What a run in this precision should say; empty in float32."""
         if not self.is_reduced:
             return ""
-        return (
-            f"clients compute in {self.name} by autocast, linear layers without their fast path: that is in fp32"
-        )
+        return f"clients compute in {self.name} by autocast; the fast path of linear layers needs fp32"
 
     def autocast(self, device: torch.device) -> AbstractContextManager[object]:
         """Return the context of a forward pass."""

@@ -58,7 +58,7 @@ class Rounds:
 
     `statistics` is what the clients reported once, for methods with `ClientStatistics`; without it, it is computed
     from the counts of the federation, which only a simulator has. So many `faulty` clients of a round may upload
-    a NaN without the run ending as diverged: none in a simulator, whose clients do as they are told.
+    a NaN without the run ending as diverged: none in a simulator, where a NaN always means divergence.
     """
 
     trainer: ClientTrainer
@@ -93,13 +93,13 @@ class Rounds:
         trained = self._train(before, asked, exchange)
         if trained is None:
             return self._averaged(replace(before, round=r + 1)), {"participants": 0, **exchange.record()}
-        result, (after, clipped) = trained
+        result, after = trained
         _require_finite({"model": after.x, "model's buffers": after.buffers, **after.state}, r)
         self.store.commit(r + 1, result.ids)
         record = {"participants": len(result.ids), **exchange.record(), **_measures(result, after)}
         if before.max_norm is not None:
-            record |= {"clipped_clients": clipped, "max_norm": before.max_norm}
-        bound = self.aggregation.next_bound(before.max_norm, clipped / len(result.ids))
+            record |= {"clipped_clients": after.clipped, "max_norm": before.max_norm}
+        bound = self.aggregation.next_bound(before.max_norm, after.clipped / len(result.ids))
         after_round = ServerState(r + 1, after.x, after.buffers, after.state, before.average, bound)
         return self._averaged(after_round), {**record, **_listed(result, after)}
 
@@ -117,7 +117,7 @@ class Rounds:
 
     def _train(
         self, before: ServerState, asked: Ints, exchange: "Exchange"
-    ) -> tuple[CohortUpdates, tuple[RoundResult, int]] | None:
+    ) -> tuple[CohortUpdates, RoundResult] | None:
         """Run the round's phases; return whose uploads were used and what came of them; None without any."""
         method = self.trainer.method
         s = self._probe(before, asked, exchange) if isinstance(method, TwoPhase) else before.method
@@ -145,14 +145,13 @@ class Rounds:
         used = self._used(before.round, result, exchange, after)
         return None if used is None else used[1]
 
-    def _update(
-        self, before: ServerState, s: State, result: CohortUpdates, cohort: Cohort
-    ) -> tuple[RoundResult, int]:
-        """Return what the method makes of the uploads, and how many increments were scaled down."""
+    def _update(self, before: ServerState, s: State, result: CohortUpdates, cohort: Cohort) -> RoundResult:
+        """Return what the method makes of the uploads."""
         uploads, clipped = receive(replace(self.aggregation, max_norm=before.max_norm), result.uploads)
         if CLIPPED in result.report:
             clipped = int(result.report[CLIPPED].sum())
-        return update(self.trainer.method, before.x, before.buffers, s, uploads, cohort), clipped
+        after = update(self.trainer.method, before.x, before.buffers, s, uploads, cohort)
+        return replace(after, clipped=clipped)
 
     def _used(
         self, r: int, result: CohortUpdates, exchange: "Exchange", use: Callable[[CohortUpdates, Cohort], T]
@@ -189,7 +188,8 @@ class Rounds:
     def _require_mostly_finite(self, result: CohortUpdates, asked: int, r: int) -> None:
         """Raise if at least half of the updates are not finite: that is no faulty client, training has diverged.
 
-        Half of all that were asked for: where few have answered, one faulty client is not yet the half.
+        Half of the clients asked, not of those that answered: otherwise one faulty client among few answers would
+        end the run.
         """
         refused = sum(NOT_FINITE in reason for reason in result.left_out.values())
         if refused > self.faulty and 2 * refused >= asked:
@@ -269,6 +269,6 @@ def _listed(result: CohortUpdates, after: RoundResult) -> dict[str, object]:
 
 
 def _entropy(weights: Floats) -> float:
-    """Entropy in nats of the clients' weights: log m when they are even, 0 when one client is all."""
+    """Entropy in nats of the clients' weights: log m when they are even, 0 when one client has all the weight."""
     p = weights[weights > 0] / weights.sum()
     return float(-(p * np.log(p)).sum())

@@ -16,6 +16,8 @@ class RoundResult:
     state: State
     weights: Floats
     metrics: dict[str, float]
+    clipped: int = 0
+    """Increments that were scaled down to the bound of the round."""
 
 
 def update(method: Method, x: Vec, buffers: Vec, s: State, uploads: Uploads, cohort: Cohort) -> RoundResult:

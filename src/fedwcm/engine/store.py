@@ -81,7 +81,7 @@ class ClientStore:
         self.commit(self.round, ids)
 
     def reserve(self, ids: Ints) -> None:
-        """Make room for the next state of these clients, in place of any for whom that was done before."""
+        """Make room for the next state of these clients, replacing any earlier reservation."""
         if not self._columns:
             return
         *_, replaced = self._replaced
@@ -96,7 +96,7 @@ class ClientStore:
         self._reserved, self._replaced = ids, (self.round, ids[:0], replaced[:0])
 
     def stage(self, ids: Ints, state: State) -> None:
-        """Write the next state of clients for whom room was made. Any process may, as often as it likes."""
+        """Write the next state of clients with a reservation. Any process may call this, any number of times."""
         for key, column in self._columns.items():
             column.rows[self._at(self._next, ids)] = state[key].to("cpu", column.rows.dtype)
 

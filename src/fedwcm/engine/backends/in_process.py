@@ -40,7 +40,7 @@ class StateStore(Protocol):
 
 
 NOT_FINITE = "has a NaN or an infinity"
-"""What every reason says for which a client is left out because its update is not finite."""
+"""Phrase of a reason that marks a client as left out because its update is not finite; `Rounds` looks for it."""
 
 
 class InProcess:
@@ -117,7 +117,8 @@ class BlockCollector:
         self._answered[positions] = True
         first, last = int(positions[0]), int(positions[-1])
         together = last - first + 1 == len(positions) and bool((np.diff(positions) == 1).all())
-        rows = slice(first, last + 1) if together else torch.from_numpy(positions)  # a third of the time
+        # A slice takes a third of the time of an index.
+        rows = slice(first, last + 1) if together else torch.from_numpy(positions)
         for key, value in result.upload.items():
             if key not in self._upload:
                 self._upload[key] = value.new_empty(len(self._ids), *value.shape[1:])

@@ -76,7 +76,7 @@ class Worker:
         self.pipe.send((task, block))
 
     def answer(self) -> ClientUpdates:
-        """What became of the block: its upload is overwritten by the next one."""
+        """Return the result of the block; the next call overwrites its upload."""
         try:
             answer: Answer = self.pipe.recv()
             if answer.grown:
