@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedwcm.balance import local_deviations
+from fedwcm.balance import local_deviations, momentum_gain
 from fedwcm.config.options import make
 from fedwcm.core.method import Method
 from fedwcm.core.types import Cohort, Context, Report
@@ -124,6 +124,14 @@ def test_the_server_s_rate_scales_its_step() -> None:
 
 
 # --- gain --------------------------------------------------------------------------------------------
+
+
+def test_the_nominal_gain_of_plain_sgd_is_that_of_the_formula() -> None:
+    data = clusters(sizes=(10, 90, 20, 20, 30))
+    population = make_trainer(FedCM(), data.federation, linear()).population
+    announced = FedCM(momentum_norm="nominal").starting_gain(population, data.federation.samples)
+    expected = momentum_gain(0.1, data.federation.samples, population.batch_size)
+    assert announced == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("method", WITH_MOMENTUM)

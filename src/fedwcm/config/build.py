@@ -17,7 +17,7 @@ from fedwcm.config.model_facts import model_facts
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import NO_OBJECTS, Objects
 from fedwcm.config.population import population_of
-from fedwcm.config.rounds import Elsewhere, make_rounds
+from fedwcm.config.rounds import WorkerSources, make_rounds
 from fedwcm.config.run_data import LabelledTensors, RunData, run_data
 from fedwcm.config.schema import Config
 from fedwcm.core.checks import require
@@ -83,15 +83,8 @@ def assemble(
     """Return a run of this configuration on samples that are there already, divided as it says."""
     asked, device = config, chosen_device(config.run.device)
     config = replace(config, data=source.config.data, partition=source.config.partition)
-    make_model = partial(
-        chosen_model,
-        config.model,
-        objects.model,
-        source.input_shape,
-        len(source.classes),
-        model_seed(config.run.seed),
-        trusted=trusted,
-    )
+    shape, classes, seed = source.input_shape, len(source.classes), model_seed(config.run.seed)
+    make_model = partial(chosen_model, config.model, objects.model, shape, classes, seed, trusted=trusted)
     module, model = make_model()
     config = _on_device(replace(components.resolved(config), model=model), str(device))
     network = _network(module, config)
@@ -100,21 +93,21 @@ def assemble(
     federation = source.federation
     trainer, choice, gathered = _trainer(config, components, network, federation)
     facts = model_facts(
-        source.input_shape, source.classes, source.normalizer, gathered.totals, config, components, source.dataset
+        shape, source.classes, source.normalizer, gathered.totals, config, components, source.dataset
     )
     if facts.fingerprint is not None:
         components.loss.check_data(facts.fingerprint)
     for note in filter(None, (source.normalization, choice.note, network.precision.note)):
         LOG.info(note)
     keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
-    elsewhere = Elsewhere(
+    workers = WorkerSources(
         lambda place: _network(make_model()[0], _on_device(config, place)),
         lambda place: run_data(_on_device(asked, place), objects, trusted=trusted).federation,
         asked.run.device,
     )
     return Experiment(
         config=config,
-        rounds=make_rounds(config, trainer, federation, choice, elsewhere),
+        rounds=make_rounds(config, trainer, federation, choice, workers),
         network=network,
         x=x,
         buffers=buffers,

@@ -20,7 +20,7 @@ from fedwcm.engine.uploads import require_possible
 
 
 @dataclass(frozen=True, eq=False)
-class Elsewhere:
+class WorkerSources:
     """How a worker of a cluster, on another machine, makes the model and reads the data, both onto its device."""
 
     make_network: Callable[[str], Network]
@@ -30,7 +30,7 @@ class Elsewhere:
 
 
 def make_rounds(
-    config: Config, trainer: ClientTrainer, federation: Federation, choice: ExecutionPlan, elsewhere: Elsewhere
+    config: Config, trainer: ClientTrainer, federation: Federation, choice: ExecutionPlan, sources: WorkerSources
 ) -> Rounds:
     """Return the rounds of a run whose clients are trained as planned."""
     first = trainer.clients(np.array([0]), [federation.shard(0)])
@@ -42,7 +42,7 @@ def make_rounds(
         trainer=trainer,
         federation=federation,
         participation=config.participation,
-        backend=_backend(config, choice, inner, elsewhere),
+        backend=_backend(config, choice, inner, sources),
         store=store,
         learning_rate=config.local,
         aggregation=config.aggregation,
@@ -50,21 +50,21 @@ def make_rounds(
     )
 
 
-def _backend(config: Config, choice: ExecutionPlan, inner: InProcess, elsewhere: Elsewhere) -> Backend:
+def _backend(config: Config, choice: ExecutionPlan, inner: InProcess, sources: WorkerSources) -> Backend:
     if choice.name != "ray":
         return Processes(inner, choice.workers) if choice.workers > 1 else inner
     from fedwcm.engine.backends.on_ray.backend import RayBackend
     from fedwcm.engine.backends.on_ray.cluster import Cluster
     from fedwcm.engine.backends.on_ray.worker import WorkerSetup
 
-    run, device = config.run, worker_device(config.run, elsewhere.device)
+    run, device = config.run, worker_device(config.run, sources.device)
     setup = WorkerSetup.of(
         inner.trainer,
-        make_network=partial(elsewhere.make_network, device),
+        make_network=partial(sources.make_network, device),
         plan=choice,
         device=device,
         reject_nonfinite=run.reject_nonfinite,
-        read=partial(elsewhere.read, device) if _is_there_already(config) else None,
+        read=partial(sources.read, device) if _is_there_already(config) else None,
     )
     return RayBackend(inner, setup, lambda: Cluster(run.ray_address, run.workers), run.workers, run.worker_gpus)
 

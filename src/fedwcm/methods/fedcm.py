@@ -67,8 +67,11 @@ class FedCM(Momentum, RoundMetrics, Method):
     def starting_gain(self, population: Population, samples: Ints) -> float:
         if self.momentum_norm == "exact":
             return 1.0 - self.alpha
-        path = population.path(population.local_steps(samples))
-        return (1.0 - self.alpha) * float(path.mean()) / population.nominal_steps
+        return (1.0 - self.alpha) * float(self.paths(population, samples).mean()) / population.nominal_steps
+
+    def paths(self, population: Population, samples: Ints) -> Floats:
+        """Return the length of each client's path, in steps at the round's learning rate."""
+        return population.path(population.local_steps(samples))
 
     def broadcast(self, s: State) -> State:
         return {"momentum": s["momentum"], "alpha": s["alpha"]}

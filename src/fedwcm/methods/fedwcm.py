@@ -175,12 +175,9 @@ class FedWCMX(LocalRates, FedWCM):
         limit = self.rate_limit
         require(limit is None or limit > 0, "rate_limit", limit, "positive or none")
 
-    def starting_gain(self, population: Population, samples: Ints) -> float:
-        if self.momentum_norm == "exact":
-            return 1.0 - self.alpha
-        path = population.path(population.local_steps(samples))
-        length = float((path * self._rate_factors(population, path)).mean())
-        return (1.0 - self.alpha) * length / population.nominal_steps
+    def paths(self, population: Population, samples: Ints) -> Floats:
+        path = super().paths(population, samples)
+        return path * self._rate_factors(population, path)
 
     def local_lr(self, ctx: Context) -> Floats:
         path = ctx.population.path(ctx.clients.steps)
