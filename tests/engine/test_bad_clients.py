@@ -138,6 +138,22 @@ def test_the_median_and_the_trimmed_mean_are_numpys() -> None:
     np.testing.assert_allclose(two, np.stack([trimmed, -3 * trimmed]))
 
 
+@pytest.mark.parametrize("trim", [0.2, 0.5])
+def test_a_robust_momentum_is_that_of_increments_per_step(trim: float) -> None:
+    """Clients that follow the same direction for 1, 18 and 18 steps: the momentum is that direction."""
+    direction, path = ROWS[0], np.array([1.0, 18.0, 18.0])
+    uploads = UploadRows({"delta": -torch.from_numpy(path)[:, None] * direction})
+    p = np.full(3, 1 / 3)
+    _, momentum = RobustUploads(uploads, trim).sum("delta", np.stack([p, -p / path]))
+    torch.testing.assert_close(momentum, direction)
+
+
+def test_a_share_to_trim_is_no_client_short_by_rounding() -> None:
+    rows = torch.arange(100.0)[:, None] ** 2
+    kept = RobustUploads(UploadRows({"delta": rows}), 0.29).sum("delta", np.full(100, 0.01))
+    torch.testing.assert_close(kept, rows[29:71].mean(dim=0))
+
+
 def test_a_robust_sum_of_equal_uploads_is_the_plain_one() -> None:
     rows, weights = ROWS[:1].repeat(4, 1), np.array([0.1, 0.2, 0.3, 0.4])
     for trim in (0.1, 0.3, 0.5):

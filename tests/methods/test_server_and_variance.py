@@ -291,6 +291,7 @@ def test_the_proximal_term_is_a_spring_to_the_received_model() -> None:
         ("slowmo", {"beta": 0.0}, "fedavg", {}),
         ("mimelite", {"beta": 0.0}, "fedavg", {}),
         ("feddyn", {"lam": 0.0}, "fedavg", {"average": "uniform"}),
+        ("fedspeed", {"lam": 0.0, "rho": 0.0, "printed": True}, "fedavg", {"average": "uniform"}),
         ("fedadam", {"beta1": 0.0, "epsilon": 1e13, "server_lr": 1e13}, "fedavg", {}),
         ("fedavg-m", {"server_lr": 0.5}, "fedcm", {"server_step": "literal", "server_lr": 0.5}),
         ("fedavg-m", {"server_step": "average"}, "fedcm", {}),

@@ -1,5 +1,6 @@
 """The moving average of the global model: what it is, that training ignores it, that resuming continues it."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ import fedwcm
 from fedwcm.config.build import build
 from fedwcm.config.flags import config_from
 from fedwcm.engine.moving_average import moving_average
+from fedwcm.engine.server_options import ServerOptions
+from fedwcm.methods.fedavg import FedAvg
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.model_file import read_model
+from tests.factories import Scripted, clusters, make_rounds, make_trainer, mlp, play
 from tests.records import timeless
 from tests.runs.test_checkpoint import SMALL, Interrupted
 
@@ -24,12 +28,12 @@ def test_it_is_the_weighted_mean_of_the_rounds_without_the_initial_model() -> No
     average: dict[str, torch.Tensor] = {}
     for t in range(1, 7):
         x = torch.from_numpy(models[t - 1])
-        average = moving_average(average, x, 2.0 * x, t, 0.8)
+        average = moving_average(average, x, 2.0 * x, 0.8)
         weights = 0.8 ** np.arange(t)[::-1]
         expected = weights @ models[:t] / weights.sum()
         np.testing.assert_allclose(average["x"].numpy(), expected, rtol=1e-12)
         np.testing.assert_allclose(average["buffers"].numpy(), 2.0 * expected, rtol=1e-12)
-    assert moving_average({}, x, x, 1, 0.0) == {}
+    assert moving_average({}, x, x, 0.0) == {}
 
 
 def test_training_is_the_same_and_the_plain_accuracy_is_recorded_beside(tmp_path: Path) -> None:
@@ -55,18 +59,25 @@ def test_stopped_and_resumed_equals_never_stopped(tmp_path: Path) -> None:
         assert torch.equal(value, resumed.model.state_dict()[key])
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.9])
-def test_buffers_are_averaged_too_and_a_round_without_an_answer_counts(dropout: float) -> None:
+def test_buffers_are_averaged_too() -> None:
     settings = {"server.ema": 0.8, "model.name": "resnet8", "model.width": 4, "model.norm": "batch"}
-    settings["participation.dropout"] = dropout
     experiment = build(config_from("fedavg", None, settings, dataset="digits", participation=0.02, epochs=1))
-    rounds, models, answers = experiment.rounds, [], []
+    rounds, models = experiment.rounds, []
     state = rounds.start(experiment.x, experiment.buffers)
     for _ in range(3):
-        state, record = rounds.step(state)
+        state, _ = rounds.step(state)
         models.append(torch.cat([state.x, state.buffers]))
-        answers.append(record["participants"])
     assert len(experiment.buffers)
-    assert (0 in answers) == (dropout > 0)
     expected = (0.64 * models[0] + 0.8 * models[1] + models[2]) / 2.44
     torch.testing.assert_close(torch.cat(rounds.model(state)), expected)
+
+
+def test_the_average_starts_with_the_first_round_that_is_answered() -> None:
+    data = clusters()
+    training = make_trainer(FedAvg(), data.federation, mlp())
+    rounds = make_rounds(training, data.federation, participation=Scripted([[], [0, 1], [], [2]]))
+    rounds = replace(rounds, server=ServerOptions(ema=0.8))
+    (empty, _), (first, _), (same, _), (last, _) = play(rounds, 4)
+    assert empty.average == {}
+    torch.testing.assert_close(rounds.model(first)[0], first.x)
+    torch.testing.assert_close(rounds.model(last)[0], (0.64 * first.x + 0.8 * same.x + last.x) / 2.44)

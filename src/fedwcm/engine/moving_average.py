@@ -2,10 +2,11 @@
 
 With x_1, …, x_t the models after each round and d the decay (`server.ema`),
 
-    a_t = Σ_i d^(t−i) x_i / Σ_i d^(t−i)  =  a_{t−1} + c_t (x_t − a_{t−1}),      c_t = (1 − d) / (1 − d^t)
+    a_t = Σ_i d^(t−i) x_i / W_t  =  a_{t−1} + (x_t − a_{t−1}) / W_t,      W_t = Σ_i d^(t−i) = d W_{t−1} + 1
 
-The weights sum to 1 from the first round on, so that the initial model never counts. BatchNorm's buffers are
-averaged in the same way. Clients never see the average: training is the same with and without it.
+The weights sum to 1 from the first round on, so that the initial model never counts: the first round is the first
+that a client answered. BatchNorm's buffers are averaged in the same way. Clients never see the average, so training
+is the same with and without it.
 """
 
 import torch
@@ -13,10 +14,11 @@ import torch
 from fedwcm.core.types import State, Vec
 
 
-def moving_average(average: State, x: Vec, buffers: Vec, round_: int, decay: float) -> State:
-    """Return the average after this round, the first being 1; nothing without a decay."""
+def moving_average(average: State, x: Vec, buffers: Vec, decay: float) -> State:
+    """Return the average after another round, with W_t beside it; nothing without a decay."""
     if not decay:
         return {}
-    weight = (1.0 - decay) / (1.0 - decay**round_)
+    total = decay * float(average.get("total", 0.0)) + 1.0
     current = {"x": x, "buffers": buffers}
-    return {key: torch.lerp(average.get(key, value), value, weight) for key, value in current.items()}
+    mean = {key: torch.lerp(average.get(key, value), value, 1.0 / total) for key, value in current.items()}
+    return {**mean, "total": torch.tensor(total, dtype=torch.float64)}

@@ -92,7 +92,9 @@ class Rounds:
         exchange = Exchange(len(sampled))
         trained = self._train(before, asked, exchange)
         if trained is None:
-            return self._averaged(replace(before, round=r + 1)), {"participants": 0, **exchange.record()}
+            unchanged = replace(before, round=r + 1)
+            after_round = self._averaged(unchanged) if before.average else unchanged
+            return after_round, {"participants": 0, **exchange.record()}
         result, after = trained
         _require_finite({"model": after.x, "model's buffers": after.buffers, **after.state}, r)
         self.store.commit(r + 1, result.ids)
@@ -112,7 +114,7 @@ class Rounds:
         return (state.average["x"], state.average["buffers"]) if state.average else self.last_model(state)
 
     def _averaged(self, state: ServerState) -> ServerState:
-        average = moving_average(state.average, *self.last_model(state), state.round, self.server.ema)
+        average = moving_average(state.average, *self.last_model(state), self.server.ema)
         return replace(state, average=average)
 
     def _train(

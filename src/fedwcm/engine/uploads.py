@@ -13,6 +13,9 @@ from fedwcm.core.mixins import ClientStatistics, TwoPhase
 from fedwcm.core.types import Clients, Floats, Ints, State, Uploads, Vec, bytes_of
 from fedwcm.engine.aggregation import Aggregation
 
+ROUNDING = 1e-9
+"""Added to a product of a share and a number of clients, so that 0.29 of 100 is 29."""
+
 
 class ClientUploads(Uploads, Protocol):
     """The uploads of a phase, in the order of the clients' ids, wherever they are held."""
@@ -117,9 +120,7 @@ class ScaledIncrements:
         return self.uploads.norms(key) * self._factors(key)
 
     def table(self, key: str) -> Tensor:
-        rows = self.uploads.table(key)
-        factors = torch.as_tensor(self._factors(key), dtype=rows.dtype, device=rows.device)
-        return rows * factors.view(-1, *[1] * (rows.dim() - 1))
+        return _scaled(self.uploads.table(key), self._factors(key))
 
     def sum(self, key: str, weights: Floats) -> Tensor:
         return self.uploads.sum(key, weights * self._factors(key))
@@ -130,18 +131,32 @@ class ScaledIncrements:
 
 @dataclass(frozen=True, eq=False)
 class RobustUploads:
-    """Uploads whose weighted mean is replaced by a trimmed mean; a trim of one half is the median."""
+    """Uploads whose weighted mean is replaced by a trimmed mean; a trim of one half is the median.
+
+    Of several sums, the first replaces the mean of the uploads, and each other the mean of their multiples by
+    its weights over those of the first: FedCM's momentum is the median of the increments per step, not the median
+    of the increments by the mean of 1/steps.
+    """
 
     uploads: ClientUploads
     trim: float
 
     def sum(self, key: str, weights: Floats) -> Tensor:
         rows = self.uploads.table(key)
+        if weights.ndim == 1:
+            return float(weights.sum()) * self._centre(rows)
+        first = weights[0]
+        return torch.stack([float(first.sum()) * self._centre(_scaled(rows, own / first)) for own in weights])
+
+    def _centre(self, rows: Tensor) -> Tensor:
         clients = len(rows)
-        drop = min(int(self.trim * clients), (clients - 1) // 2)
-        centre = rows.sort(dim=0).values[drop : clients - drop].mean(dim=0)
-        total = torch.as_tensor(weights.sum(axis=-1), dtype=rows.dtype, device=rows.device)
-        return total.reshape(*total.shape, *[1] * centre.dim()) * centre
+        drop = min(int(self.trim * clients + ROUNDING), (clients - 1) // 2)
+        return rows.sort(dim=0).values[drop : clients - drop].mean(dim=0)
+
+
+def _scaled(rows: Tensor, factors: Floats) -> Tensor:
+    column = torch.as_tensor(factors, dtype=rows.dtype, device=rows.device)
+    return rows * column.view(-1, *[1] * (rows.dim() - 1))
 
 
 def row_norms(rows: Tensor) -> Floats:

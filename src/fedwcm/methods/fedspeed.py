@@ -44,7 +44,8 @@ class FedSpeed(SharpnessAware, FedDyn):
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         upload, report, c = super().finish(w, c, ctx)
-        return ({"delta": upload["delta"] + c["dual"]} if self.printed else upload), report, c
+        corrected = self.printed and self.lam > 0  # without a penalty there is nothing to correct: FedAvg
+        return ({"delta": upload["delta"] + c["dual"]} if corrected else upload), report, c
 
     def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
         if not self.printed:

@@ -123,7 +123,7 @@ def _cell(
     for key in chosen.keys() & own.keys():
         raise ValueError(f"{title} fixes {key}, which --set gives: leave it out of one of them")
     settings = overlay(settings, chosen)
-    rounds = max(1, math.ceil(scope.fraction * int(str(settings["run.rounds"]))))
+    rounds = max(1, math.ceil(scope.fraction * int(str(settings["run.rounds"])) - 1e-9))  # 0.28 of 300 is 84
     timing = {"run.eval_every": max(1, rounds // EVALUATIONS), **chosen, "run.rounds": rounds}
     settings = overlay(overlay(settings, timing), own)
     return Cell({**labels, "method": title}, seed, {**settings, "run.seed": seed, "run.name": spec})
