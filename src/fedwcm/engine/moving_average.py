@@ -5,8 +5,8 @@ With x_1, …, x_t the models after each round and d the decay (`server.ema`),
     a_t = Σ_i d^(t−i) x_i / W_t  =  a_{t−1} + (x_t − a_{t−1}) / W_t,      W_t = Σ_i d^(t−i) = d W_{t−1} + 1
 
 The weights sum to 1 from the first round on, so that the initial model never counts: the first round is the first
-that a client answered. BatchNorm's buffers are averaged in the same way. Clients never see the average, so training
-is the same with and without it.
+that a client answered. BatchNorm's buffers are averaged in the same way. Clients never see the average, so
+training is the same with and without it.
 """
 
 import torch
