@@ -19,6 +19,7 @@ from fedwcm.data.fingerprint import array_digest, fingerprint
 from fedwcm.data.inputs import are_small
 from fedwcm.data.longtail import long_tail
 from fedwcm.data.normalize import Normalizer, choose_normalizer
+from fedwcm.data.objects import as_array
 from fedwcm.data.partition import PARTITIONS, Natural, Partition, make_partition
 from fedwcm.data.split import stratified_split
 from fedwcm.models import has_embedding
@@ -66,7 +67,7 @@ def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = Tru
     images = f"false for inputs of shape {dataset.input_shape}: only images are flipped and cropped"
     require(dataset.is_image or not options.augment, "data.augment", options.augment, images)
     if objects.dataset is not None:
-        options = replace(options, dataset=f"{OBJECT}{dataset.name}#{fingerprint(dataset)}")
+        options = replace(options, dataset=f"{OBJECT}{dataset.name}#{dataset.digest or fingerprint(dataset)}")
     rows = np.arange(len(dataset.y_train))
     if not isinstance(options.imbalance, str):
         rng = generator(seed, Purpose.LONG_TAIL)
@@ -133,7 +134,7 @@ def _partition(chosen: Component, objects: Objects, dataset: Dataset, rows: Ints
     if objects.client_ids is not None:
         assert dataset.client_ids is not None
         _refuse_options(chosen)
-        digest = array_digest(dataset.client_ids)
+        digest = array_digest(as_array(objects.client_ids))  # before a test part is drawn: the same for all seeds
         return _natural(dataset, rows), Component(f"{CLIENT_IDS}#{digest}")
     if objects.partition is not None:
         return with_options(objects.partition, chosen.options, "partition"), chosen

@@ -31,6 +31,9 @@ class Dataset:
     `test_clients` names who each *test* sample belongs to, where the data tells: clients that train as well or, if
     whole clients are held out, clients that nobody trains on.
 
+    `digest` is that of the source, as it was read before a test part was drawn: the same whatever the seed. It is
+    empty for a named data set and for one that was not read.
+
     `encoding` tells how the samples were made from columns or images; `schema` is all that is needed to read other
     data in the same way.
 
@@ -50,6 +53,7 @@ class Dataset:
     y_val: NDArray[np.int64] | None = None
     encoding: Encoding = field(default_factory=Encoding)
     test_clients: NDArray[np.str_] | None = None
+    digest: str = ""
 
     def __post_init__(self) -> None:
         """Refuse data that is not as the class promises."""

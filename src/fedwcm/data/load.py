@@ -20,7 +20,7 @@ from fedwcm.data.hint import did_you_mean
 from fedwcm.data.locate import data_folders, user_cache
 from fedwcm.data.named import DATASETS, read_named
 from fedwcm.data.read_options import Impute, ReadOptions
-from fedwcm.data.samples import Parts, Rows, build_dataset, build_rows, encode
+from fedwcm.data.samples import Parts, Rows, build_dataset, build_rows, encode, source_digest
 from fedwcm.data.schema import DatasetSchema
 
 HUB = "hub:"
@@ -103,6 +103,8 @@ def load_dataset(
         options.refuse(source.name, "a fedwcm.Dataset", ())
         return source if client_ids is None else _with_clients(source, client_ids)
     name, parts = _read(source, options, data_dir, download)
+    if not (isinstance(source, str) and source in DATASETS):
+        parts = replace(parts, digest=source_digest(parts))
     if options.client_ids is not None:
         parts = replace(parts, train=replace(parts.train, client=options.client_ids))
     return build_dataset(name, parts, options)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.data.dataset import MAX_CHANNELS, Dataset, listed, model_shape
+from fedwcm.data.fingerprint import array_digest, sampled
 from fedwcm.data.large_arrays import in_colour, taken
 from fedwcm.data.parts import PARTS
 from fedwcm.data.read_options import ReadOptions
@@ -48,7 +49,8 @@ class Parts:
 
     Without `test`, a test part is drawn from `train`, which may have no rows where the source has no training
     part. With `classes`, integer labels are positions in it; without, the classes are the sorted unique labels.
-    Arrays that are `owned` by the reader, and by nobody else, may be rearranged.
+    Arrays that are `owned` by the reader, and by nobody else, may be rearranged. `digest` is that of the source; a
+    reader gives it where the samples depend on which of them are drawn for the test part, as those of a table do.
     """
 
     train: Samples
@@ -57,6 +59,7 @@ class Parts:
     val: Samples | None = None
     encoding: Encoding = field(default_factory=Encoding)
     owned: bool = False
+    digest: str = ""
 
     def present(self) -> dict[str, Samples]:
         """The parts that there are, by name."""
@@ -117,7 +120,17 @@ def build_dataset(name: str, parts: Parts, options: ReadOptions) -> Dataset:
         None if val is None else codes["val"],
         parts.encoding,
         None if test.client is None else test.client.astype(np.str_),
+        parts.digest,
     )
+
+
+def source_digest(parts: Parts) -> str:
+    """Return a digest of what was read, before a test part is drawn: the same whatever the seed."""
+    if parts.digest:
+        return parts.digest
+    held = parts.present().values()
+    arrays = [array for part in held for array in (*sampled(part.x), part.y, part.client) if array is not None]
+    return array_digest(np.array(parts.classes or (), dtype=np.str_), *arrays)
 
 
 def build_rows(name: str, parts: Parts, options: ReadOptions) -> Rows:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedwcm.data.dataset import listed
+from fedwcm.data.fingerprint import table_digest
 from fedwcm.data.formats.columns import choose_features, find_column, find_label, match_columns
 from fedwcm.data.formats.encode import category_values, encode_columns, fit_columns
 from fedwcm.data.formats.images import stack_images
@@ -61,7 +62,10 @@ def split_parts(where: str, splits: Mapping[str, Any], options: ReadOptions) -> 
     }
     train = found.get("train") or next(iter(found.values())).take(slice(0))
     classes = getattr(leading.features[roles.label], "names", None) if roles.label else None
-    return Parts(train, found.get("test"), None if classes is None else tuple(classes), found.get("val"), encoding)
+    columns = [roles.label, roles.client, *roles.features]
+    digest = "" if roles.image else table_digest(*(_table(splits[name], columns) for name in names.values()))
+    labels = None if classes is None else tuple(classes)
+    return Parts(train, found.get("test"), labels, found.get("val"), encoding, digest=digest)
 
 
 def _open(source: str) -> Mapping[str, Any]:

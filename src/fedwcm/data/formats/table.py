@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.data.dataset import listed
+from fedwcm.data.fingerprint import table_digest
 from fedwcm.data.formats.columns import choose_features, find_column, find_label, match_columns
 from fedwcm.data.formats.encode import category_values, encode_columns, fit_columns
 from fedwcm.data.formats.images import open_image, stack_images
@@ -47,10 +48,11 @@ def table_parts(where: str, table: Any, options: ReadOptions) -> Parts:
     encoding = find_encoding(where, table, roles, training, options)
     x = read_features(where, table, encoding)
     whole = Samples(x, values.get("label"), values.get("client"))
+    digest = table_digest(table)
     if len(rows) == 1 and len(rows["train"]) == len(x):
-        return Parts(whole, encoding=encoding, owned=True)
+        return Parts(whole, encoding=encoding, owned=True, digest=digest)
     parts = {part: whole.take(chosen) for part, chosen in rows.items()}
-    return Parts(parts["train"], parts.get("test"), val=parts.get("val"), encoding=encoding)
+    return Parts(parts["train"], parts.get("test"), val=parts.get("val"), encoding=encoding, digest=digest)
 
 
 def find_roles(where: str, columns: Sequence[str], options: ReadOptions) -> Roles:
