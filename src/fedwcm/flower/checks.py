@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from flwr.app import Message
 
@@ -12,14 +11,6 @@ LONGEST = 80
 
 class UnusableError(Exception):
     """An answer that cannot be used; the text says why."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A client that is left out, and the reason."""
-
-    client: int
-    reason: str
 
 
 def refuse_error(reply: Message) -> None:

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 
 from fedwcm.core.types import Ints
 from fedwcm.flower.answers import check_samples
-from fedwcm.flower.checks import Fault, UnusableError
+from fedwcm.flower.checks import UnusableError
 from fedwcm.flower.client_info import Admission, ClientInfo
 from fedwcm.flower.exchange import NodeExchange, Wait
 from fedwcm.flower.node_pairs import NodePairs
@@ -95,8 +95,8 @@ class ClientDirectory:
         round_: int = 0,
         *,
         all_needed: bool = False,
-    ) -> list[Fault]:
-        """Send each client its question and hand on the answers as they arrive; return the clients without one.
+    ) -> dict[int, str]:
+        """Send each client its question and hand on the answers as they arrive; return who is left out, and why.
 
         Args:
             kind: Flower's type of the messages.
@@ -109,17 +109,17 @@ class ClientDirectory:
         self._identify(online, min(self._options.timeout, INFO_TIMEOUT))
         busy = self._exchange.busy(online)
         nodes = {node: client for client in contents if (node := self._nodes.get(client)) in online}
-        faults = [Fault(client, "it is not connected") for client in contents if client not in nodes.values()]
-        faults += [Fault(client, busy[node]) for node, client in nodes.items() if node in busy]
+        left_out = {client: "it is not connected" for client in contents if client not in nodes.values()}
+        left_out |= {client: busy[node] for node, client in nodes.items() if node in busy}
         asked = {n: RecordDict({**contents[c], **self._run}) for n, c in nodes.items() if n not in busy}
         enough = 0 if all_needed or not round_ else self._options.enough
         wait = Wait(self._options.timeout, enough, self._options.grace)
         missing = self._exchange.ask(kind, asked, lambda n, content: receive(nodes[n], content), wait, round_)
-        faults += [Fault(nodes[node], reason) for node, reason in missing.items()]
-        for fault in faults:
+        left_out |= {nodes[node]: reason for node, reason in missing.items()}
+        for client, reason in left_out.items():
             where = f"round {round_}" if round_ else kind
-            LOG.warning("%s: client %d is left out: %s", where, fault.client, fault.reason)
-        return faults
+            LOG.warning("%s: client %d is left out: %s", where, client, reason)
+        return left_out
 
     def _identify(self, online: set[int], timeout: float) -> None:
         """Ask new nodes for their info; those that are refused are asked again, at growing intervals."""

@@ -50,9 +50,9 @@ def _plain_counting(
     def receive(client: int, content: RecordDict) -> None:
         rows[client] = _counts(content, classes, int(directory.samples[client]), epsilon)
 
-    faults = directory.ask("query.counts", dict.fromkeys(directory.known, RecordDict()), receive)
+    left_out = directory.ask("query.counts", dict.fromkeys(directory.known, RecordDict()), receive)
     total = sum((addends(row[None], target)[0] for row in rows.values()), np.zeros(classes + 1, dtype=np.int64))
-    return Counted(sorted(rows), total, {fault.client: fault.reason for fault in faults})
+    return Counted(sorted(rows), total, left_out)
 
 
 def _counts(content: RecordDict, classes: int, samples: int, epsilon: float | None) -> Ints:
@@ -75,9 +75,9 @@ def _encrypted_counting(directory: ClientDirectory, classes: int, privacy: Priva
 
     def transport(requests: Mapping[str, bytes], receive: Receive) -> None:
         contents = {int(name): to_bytes_record(data) for name, data in requests.items()}
-        faults = directory.ask("query.encrypted", contents, lambda k, reply: receive(str(k), _encrypted(reply)))
-        for fault in faults:
-            reasons.setdefault(str(fault.client), fault.reason)  # the first: who is late is not asked again
+        missing = directory.ask("query.encrypted", contents, lambda k, reply: receive(str(k), _encrypted(reply)))
+        for client, reason in missing.items():
+            reasons.setdefault(str(client), reason)  # the first: who is late is not asked again
 
     names = tuple(map(str, directory.known))
     holders, least = privacy.key_holders, privacy.min_contributors

@@ -20,12 +20,12 @@ from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
 from fedwcm.core.types import Floats, Ints
 from fedwcm.flower.arrays import unpacked
-from fedwcm.flower.checks import Fault, UnusableError, items, require_names, shown
+from fedwcm.flower.checks import UnusableError, items, require_names, shown
 from fedwcm.flower.kept_upload import SUM
 
 Facts = dict[str, Any]
-Ask = Callable[[Mapping[int, RecordDict], Callable[[int, RecordDict], None]], list[Fault]]
-"""Sends clients their messages of a stage and hands on the answers; returns the clients without one."""
+Ask = Callable[[Mapping[int, RecordDict], Callable[[int, RecordDict], None]], dict[int, str]]
+"""Sends clients their messages of a stage and hands on the answers; returns the clients without one, and why."""
 
 MODULUS = 2**32
 """Masks and masked numbers are below this."""
@@ -210,7 +210,7 @@ class SecureSum:
             read(client, dict(content.config_records[RECORD_KEY_CONFIGS]))
             answered.add(client)
 
-        self.lost |= {fault.client: fault.reason for fault in self._ask(contents, receive)}
+        self.lost |= self._ask(contents, receive)
         return answered
 
     def _require_neighbours(self, present: set[int]) -> None:
