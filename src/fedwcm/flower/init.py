@@ -10,6 +10,7 @@ from shutil import copytree, ignore_patterns
 
 import tomli_w
 
+from fedwcm.config.option_docs import about
 from fedwcm.config.options import plain
 from fedwcm.config.schema import SECTIONS
 from fedwcm.flower.run_config import ELSEWHERE, SIMULATOR_ONLY, FlowerOptions
@@ -59,23 +60,11 @@ def option_tables() -> str:
     for section, cls in {**SECTIONS, "flower": FlowerOptions}.items():
         if section in ELSEWHERE:
             continue
-        meanings = _meanings(cls)
         values = {field.name: "none" for field in fields(cls)} | plain(cls())
         tables += f"\n[tool.flwr.app.config.{section}]\n"
         for name, value in values.items():
             key = f"{section}.{name}"
             if key not in NOT_LISTED:
                 given = OWN_VALUES.get(key, ",".join(map(str, value)) if isinstance(value, list) else value)
-                tables += f"{tomli_w.dumps({name: given}).strip()} # {meanings[name]}\n"
+                tables += f"{tomli_w.dumps({name: given}).strip()} # {about(cls, name).rstrip('.')}\n"
     return tables
-
-
-def _meanings(cls: type) -> dict[str, str]:
-    """The meaning of each field of a class of options, from the docstrings of the class and its bases."""
-    found: dict[str, str] = {}
-    for base in reversed(cls.__mro__):
-        described = re.findall(
-            r"^        (\w+): ((?:.+\n)(?:            .+\n)*)", base.__doc__ or "", re.MULTILINE
-        )
-        found |= {name: " ".join(text.split()).rstrip(".") for name, text in described}
-    return found
