@@ -10,12 +10,12 @@ from flwr.app import RecordDict
 from torch import nn
 
 from fedwcm.config.schema import from_settings
-from fedwcm.flower.checks import UnusableError
 from fedwcm.flower.client import client_id
 from fedwcm.flower.client_info import Admission, ClientInfo
 from fedwcm.flower.model import architecture, network
 from fedwcm.flower.samples import shard, tensors
 from fedwcm.flower.server import serve
+from fedwcm.flower.untrusted import UnusableError
 from fedwcm.models.mlp import MLP
 
 from .federation import CLIENTS, data, in_simulator, model, run_config, test_data

@@ -11,9 +11,9 @@ import torch
 from flwr.app import Error, Message
 from flwr.app.message import make_message
 
-from fedwcm.flower.checks import UnusableError
 from fedwcm.flower.node_pairs import NodePairs
 from fedwcm.flower.server import serve
+from fedwcm.flower.untrusted import UnusableError
 from fedwcm.runs.progress import Silent
 from fedwcm.runs.runner import Runner, RunResult
 

@@ -13,10 +13,10 @@ from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFI
 from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
 from fedwcm.core.types import Floats
-from fedwcm.flower.checks import UnusableError
 from fedwcm.flower.kept_upload import answer_stage, keep_upload
 from fedwcm.flower.secure_sum import SecureSum, SecureSumError
 from fedwcm.flower.secure_uploads import directions
+from fedwcm.flower.untrusted import UnusableError
 
 SIZE = 7
 Answer = Callable[[ConfigRecord], ConfigRecord | None]

@@ -11,8 +11,8 @@ from fedwcm.core.types import Clients, Ints, Report, State
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates
 from fedwcm.engine.rounds import CLIPPED
 from fedwcm.flower.arrays import tensor_like
-from fedwcm.flower.checks import UnusableError, real, require_names, shown, whole
 from fedwcm.flower.records import REPORT, RequestId
+from fedwcm.flower.untrusted import UnusableError, real, require_names, shown, whole
 
 GROWTH = 2
 """A client's samples may become so many times more, or fewer, than it told first: its weight goes by them."""

@@ -10,7 +10,7 @@ from numpy.lib import format as npy
 from torch import Tensor
 
 from fedwcm.engine.backends.in_process import NOT_FINITE
-from fedwcm.flower.checks import UnusableError
+from fedwcm.flower.untrusted import UnusableError
 
 
 def tensor_like(name: str, array: Array, like: Tensor) -> Tensor:

@@ -15,12 +15,12 @@ from flwr.serverapp import Grid
 
 from fedwcm.core.types import Ints
 from fedwcm.flower.answers import check_samples
-from fedwcm.flower.checks import UnusableError
 from fedwcm.flower.client_info import Admission, ClientInfo
 from fedwcm.flower.exchange import NodeExchange, Wait
 from fedwcm.flower.node_pairs import NodePairs
 from fedwcm.flower.records import RUN, config_record
 from fedwcm.flower.run_config import AppOptions
+from fedwcm.flower.untrusted import UnusableError
 
 LOG = logging.getLogger("flwr.fedwcm")
 

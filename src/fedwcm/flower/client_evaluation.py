@@ -10,8 +10,8 @@ from fedwcm.core.rng import Purpose, generator
 from fedwcm.engine.network import Network
 from fedwcm.engine.participation import share_of
 from fedwcm.flower.answers import LARGEST_LOSS
-from fedwcm.flower.checks import UnusableError, real, shown, whole
 from fedwcm.flower.client_directory import ClientDirectory
+from fedwcm.flower.untrusted import UnusableError, real, shown, whole
 from fedwcm.runs.selection import EvaluatedModel
 
 LOG = logging.getLogger("flwr.fedwcm")

@@ -9,8 +9,8 @@ import torch
 from flwr.app import ConfigRecord, RecordDict
 
 from fedwcm.engine.network import Network
-from fedwcm.flower.checks import UnusableError, items, require_names, shown, text, whole
 from fedwcm.flower.model import architecture, class_scores
+from fedwcm.flower.untrusted import UnusableError, items, require_names, shown, text, whole
 
 DTYPES = ("float32", "int64", "int32", "int16", "int8", "uint8", "bool")
 LARGEST_INPUT = 2**22

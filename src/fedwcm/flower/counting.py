@@ -12,9 +12,9 @@ from fedwcm.config.schema import Config
 from fedwcm.core.gathering import addends
 from fedwcm.core.types import Floats, Ints
 from fedwcm.flower.answers import GROWTH
-from fedwcm.flower.checks import UnusableError, items, shown, whole
 from fedwcm.flower.client_directory import ClientDirectory
 from fedwcm.flower.records import to_bytes_record
+from fedwcm.flower.untrusted import UnusableError, items, shown, whole
 from fedwcm.privacy import Receive, Server
 from fedwcm.privacy.options import PrivacyOptions
 from fedwcm.privacy.wire import ProtocolError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedwcm.flower.checks import UnusableError, refuse_error
+from fedwcm.flower.untrusted import UnusableError, refuse_error
 
 Receive = Callable[[int, RecordDict], None]
 """Takes the reply of a node; raises an UnusableError if it cannot be used."""

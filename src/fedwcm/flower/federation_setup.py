@@ -19,11 +19,11 @@ from fedwcm.core.gathering import read_sum
 from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Ints, Population, Report
 from fedwcm.flower.answers import widened
-from fedwcm.flower.checks import UnusableError, real, require_names
 from fedwcm.flower.client_directory import ClientDirectory
 from fedwcm.flower.counting import count_classes
 from fedwcm.flower.records import population_record
 from fedwcm.flower.run_config import AppOptions
+from fedwcm.flower.untrusted import UnusableError, real, require_names
 from fedwcm.runs.files import replace_file
 from fedwcm.runs.folder import RunFolder
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from fedwcm.flower.checks import UnusableError
+from fedwcm.flower.untrusted import UnusableError
 from fedwcm.runs.files import replace_file
 
 NAME = "nodes.json"

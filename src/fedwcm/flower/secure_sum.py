@@ -20,8 +20,8 @@ from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
 from fedwcm.core.types import Floats, Ints
 from fedwcm.flower.arrays import unpacked
-from fedwcm.flower.checks import UnusableError, items, require_names, shown
 from fedwcm.flower.kept_upload import SUM
+from fedwcm.flower.untrusted import UnusableError, items, require_names, shown
 
 Facts = dict[str, Any]
 Ask = Callable[[Mapping[int, RecordDict], Callable[[int, RecordDict], None]], dict[int, str]]
