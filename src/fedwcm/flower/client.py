@@ -22,7 +22,7 @@ from fedwcm.flower.client_info import ClientInfo
 from fedwcm.flower.encrypted import reply as encrypted_reply
 from fedwcm.flower.kept_upload import answer_stage, keep_upload
 from fedwcm.flower.model import ModelFactory, architecture, class_scores, network
-from fedwcm.flower.mods import Mod, Mods, require_possible, require_usable, through_mods
+from fedwcm.flower.mods import Mod, Mods, require_mods_allowed, require_usable, through_mods
 from fedwcm.flower.node_privacy import require_private_enough
 from fedwcm.flower.records import (
     answer,
@@ -143,7 +143,7 @@ class Client:
         """The client's number and the form of its data; an error if it cannot train as the run asks."""
         chosen_precision(self.config.run.precision, self._network.device)
         mods.require_as_asked(is_secure(content))
-        require_possible(mods.training, self._components.method, self.config, self._network.initial()[0])
+        require_mods_allowed(mods.training, self._components.method, self.config, self._network.initial()[0])
         shape, dtype = tuple(self._like.shape[1:]), str(self._like.dtype).removeprefix("torch.")
         model = tuple(architecture(self._network))
         return ClientInfo(self.id, len(self._shard), self._classes, shape, dtype, model, __version__)

@@ -77,7 +77,7 @@ def require_usable(around_app: Sequence[Mod]) -> None:
             raise ValueError(f"{name} is not possible around the app: give it to add_training(…, mods=[{name}])")
 
 
-def require_possible(mods: Sequence[Mod], method: Method, config: Config, x: Vec) -> None:
+def require_mods_allowed(mods: Sequence[Mod], method: Method, config: Config, x: Vec) -> None:
     """Raise ValueError if the server needs more of this method's clients than the models that mods may change."""
     if not mods:
         return
