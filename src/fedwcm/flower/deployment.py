@@ -96,7 +96,7 @@ class Deployment:
         federation, made = self.options.federation, network(self.model, config)
         if self.initial is not None:
             made.module.load_state_dict(self.initial)
-        _require_possible(config, components.method, made, federation.secure_aggregation)
+        _require_compatible(config, components.method, made, federation.secure_aggregation)
         test = None if self.evaluate is None else tensors(self.evaluate(), made.device)
         shape = None if test is None else tuple(test.inputs[:1].shape[1:])
         admission = Admission(made, __version__, federation.max_samples, shape)
@@ -185,7 +185,7 @@ def _require_same(folder: RunFolder, config: Config) -> None:
         raise ValueError(f"{folder.path} cannot be continued with another configuration: " + "; ".join(changed))
 
 
-def _require_possible(config: Config, method: Method, made: Network, secure: bool) -> None:
+def _require_compatible(config: Config, method: Method, made: Network, secure: bool) -> None:
     """Raise ValueError for options that exclude each other, before any client is asked for anything."""
     require_possible(config.aggregation, method, keeps_client_state(method, made.initial()[0]))
     if secure and config.aggregation.rule != "mean":
