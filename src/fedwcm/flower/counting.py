@@ -84,7 +84,7 @@ def _encrypted_counting(directory: ClientDirectory, classes: int, privacy: Priva
 
     def check(contributors: Sequence[str], totals: Ints) -> None:
         samples = int(directory.samples[[int(name) for name in contributors]].sum())
-        _require_possible(int(totals[:-1].sum()), samples, len(contributors) * classes, privacy.epsilon)
+        _require_plausible(int(totals[:-1].sum()), samples, len(contributors) * classes, privacy.epsilon)
 
     server = Server(names, classes + 1, key_holders=holders, min_contributors=least, check_totals=check)
     result = server.run(transport)
@@ -95,7 +95,7 @@ def _encrypted_counting(directory: ClientDirectory, classes: int, privacy: Priva
     return Counted([int(name) for name in result.contributors], result.totals, left_out)
 
 
-def _require_possible(counted: int, samples: int, counts: int, epsilon: float | None) -> None:
+def _require_plausible(counted: int, samples: int, counts: int, epsilon: float | None) -> None:
     """Refuse the sum of so many counts if their clients cannot have so many samples.
 
     Who adds or removes samples between its info and its count is believed within the usual bounds: under
