@@ -37,7 +37,7 @@ from fedwcm.flower.records import (
     to_bytes_record,
 )
 from fedwcm.flower.samples import Samples, shard, tensors
-from fedwcm.flower.state import state_after, state_store, with_next
+from fedwcm.flower.state import state_after, state_keeper, with_next
 
 DataLoader = Callable[..., Samples | tuple[Any, Any, Any]]
 """Gives this client's inputs and labels, from the node's config; it may take the run's config as `run_config`."""
@@ -179,13 +179,13 @@ class Client:
         if len(sent.x) != self._network.size:
             raise ValueError(f"the server's model has {len(sent.x)} parameters, this one {self._network.size}")
         trainer = self._trainer(population)
-        ids, shards, store = np.array([self.id]), [self._shard], state_store(self._context, asked)
+        ids, shards, keeper = np.array([self.id]), [self._shard], state_keeper(self._context, asked)
         fresh = trainer.initial_state(trainer.clients(ids, shards), sent.x)
-        kept = store.read(sent.x.device) if fresh else {}
+        kept = keeper.read(sent.x.device) if fresh else {}
         state = state_after(kept, last_used, fresh, self.id)
         result = trainer.run(task, ids, shards, state, sent)
         if task == "train" and result.state:
-            store.write(with_next(kept, last_used, asked.round, result.state))
+            keeper.write(with_next(kept, last_used, asked.round, result.state))
         return answer(asked, len(self._shard), result)
 
     def evaluate(self, content: RecordDict) -> RecordDict:
