@@ -126,13 +126,33 @@ class Deployment:
         trainer: ClientTrainer,
         test: LabelledTensors | None,
     ) -> Experiment:
+        """The same object that the simulator builds for its runner, with real clients behind it."""
         assert directory.info is not None, "clients have sent their info before"
         made = trainer.forward.network
+        x, buffers = made.initial()
+        names = [str(c) for c in range(len(setup.totals))]
+        components = Components(trainer.method, trainer.loss, trainer.sampler)
+        return Experiment(
+            config=config,
+            rounds=self._rounds(config, directory, setup, trainer),
+            network=made,
+            x=x,
+            buffers=buffers,
+            train_counts=setup.totals,
+            test=test,
+            val=None,
+            choice=ExecutionPlan("flower", block=1, workers=1),
+            facts=model_facts(directory.info.input_shape, names, None, setup.totals, config, components),
+        )
+
+    def _rounds(
+        self, config: Config, directory: ClientDirectory, setup: FederationSetup, trainer: ClientTrainer
+    ) -> Rounds:
+        """The simulator's rounds, with Flower's clients as their backend."""
         backend = FlowerBackend(directory, trainer, setup.series, self.options)
-        classes = len(setup.totals)
-        rounds = Rounds(
+        return Rounds(
             trainer=trainer,
-            federation=RemoteFederation(directory.samples, classes),
+            federation=RemoteFederation(directory.samples, len(setup.totals)),
             participation=config.participation,
             backend=backend,
             store=backend.store,
@@ -141,26 +161,6 @@ class Deployment:
             server=config.server,
             statistics=setup.statistics,
             faulty=1,
-        )
-        x, buffers = made.initial()
-        return Experiment(
-            config=config,
-            rounds=rounds,
-            network=made,
-            x=x,
-            buffers=buffers,
-            train_counts=setup.totals,
-            test=test,
-            val=None,
-            choice=ExecutionPlan("flower", block=1, workers=1),
-            facts=model_facts(
-                directory.info.input_shape,
-                [str(c) for c in range(classes)],
-                None,
-                setup.totals,
-                config,
-                Components(trainer.method, trainer.loss, trainer.sampler),
-            ),
         )
 
 
