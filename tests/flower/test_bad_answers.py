@@ -190,7 +190,7 @@ BEFORE_ROUND_1: dict[str, dict[str, Bad]] = {
         "nothing": Bad(lambda _: RecordDict(), "its info cannot be read: the record 'info' is missing"),
         "text as number": Bad(entry("info", "client", "one"), "its 'client' is 'one'"),
         "a negative number": Bad(entry("info", "client", -1), "its 'client' is -1"),
-        "a number too high": Bad(entry("info", "client", 10**6), "it says that it is client 1000000: allowed are"),
+        "a number too high": Bad(entry("info", "client", 10**6), "it claims to be client 1000000: 0 to"),
         "no samples": Bad(entry("info", "samples", 0), "its 'samples' is 0"),
         "too many samples": Bad(entry("info", "samples", 10**18), "its 'samples' is 1000000000000000000"),
         "nan samples": Bad(entry("info", "samples", float("nan")), "its 'samples' is nan"),

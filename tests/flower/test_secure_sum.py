@@ -146,7 +146,7 @@ def test_who_repeats_another_s_key_is_left_out_and_the_other_is_not() -> None:
 
     party = Party(5, {(client, Stage.SETUP): second_repeats_first for client in range(5)})
     protocol, _ = party.summed(np.ones((1, 5)))
-    assert list(protocol.lost.values()) == ["its public key is there already: every key must be another"]
+    assert list(protocol.lost.values()) == ["its public key is already in use: all keys must differ"]
 
 
 def test_wrong_shares_spoil_the_sum_and_are_noticed() -> None:

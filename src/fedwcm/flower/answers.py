@@ -15,7 +15,7 @@ from fedwcm.flower.records import REPORT, RequestId
 from fedwcm.flower.untrusted import UnusableError, real, require_names, shown, whole
 
 GROWTH = 2
-"""A client's samples may become so many times more, or fewer, than it told first: its weight goes by them."""
+"""Factor by which a client's sample count may change from its first report; its weight depends on it."""
 LARGEST_LOSS = 1e12
 """A mean loss beyond this is no longer a loss."""
 ROUNDING = 1e-6

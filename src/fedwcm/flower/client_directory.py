@@ -143,10 +143,10 @@ class ClientDirectory:
         about = self._admission.read(content, self.info)
         client = about.client
         if client >= self._limit:
-            raise UnusableError(f"it says that it is client {client}: allowed are 0 to {self._limit - 1}")
+            raise UnusableError(f"it claims to be client {client}: 0 to {self._limit - 1} are allowed")
         before = self._nodes.get(client)
         if before in online:
-            raise UnusableError(f"it says that it is client {client}, which node {before} is")
+            raise UnusableError(f"it claims to be client {client}, but that is node {before}")
         told = self.first_samples.get(client, about.samples)
         check_samples({"samples": about.samples}, told)
         self._pairs.claim(client, node)

@@ -16,7 +16,7 @@ Receive = Callable[[int, RecordDict], None]
 PULLED_AT_ONCE = 4
 """Replies fetched at a time: the server holds so many besides what it makes of them."""
 LARGE = 2**24
-"""Bytes of arrays in replies from which they are worth to be freed at once."""
+"""Reply size in bytes above which memory is freed immediately."""
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 3.0
 """Seconds between looks for replies: short at first, for quick answers, longer when they take long."""
 STRAGGLER_LIMIT = 3

@@ -37,7 +37,7 @@ def architecture(network: Network) -> list[str]:
 
 
 def class_scores(network: Network, inputs: Tensor) -> Tensor:
-    """The model's output on a batch, one row a sample, one column a class; nothing is learned from it."""
+    """The model's output on a batch: one row per sample, one column per class, without gradients."""
     network.module.eval()
     with torch.no_grad():
         logits, _ = network(inputs)

@@ -134,7 +134,7 @@ class SecureSum:
             keys = [_bytes(told[name]) for name in (Key.PUBLIC_KEY_1, Key.PUBLIC_KEY_2)]
             points = {_point(key) for key in keys}
             if len(points) < len(keys) or not points.isdisjoint(known):
-                raise UnusableError("its public key is there already: every key must be another")
+                raise UnusableError("its public key is already in use: all keys must differ")
             known.update(points)
             self._keys[client] = keys
 
@@ -234,7 +234,7 @@ def _on_a_ring(clients: Sequence[int], reach: int) -> dict[int, set[int]]:
 
 def _bytes(value: object) -> bytes:
     if not isinstance(value, bytes):
-        raise UnusableError(f"{shown(value)} is where bytes must be")
+        raise UnusableError(f"expected bytes, got {shown(value)}")
     return value
 
 
