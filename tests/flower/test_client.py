@@ -10,12 +10,12 @@ from flwr.app import RecordDict
 from torch import nn
 
 from fedwcm.config.schema import from_settings
-from fedwcm.flower.checks import UnusableError
 from fedwcm.flower.client import client_id
 from fedwcm.flower.client_info import Admission, ClientInfo
 from fedwcm.flower.model import architecture, network
 from fedwcm.flower.samples import shard, tensors
 from fedwcm.flower.server import serve
+from fedwcm.flower.untrusted import UnusableError
 from fedwcm.models.mlp import MLP
 
 from .federation import CLIENTS, data, in_simulator, model, run_config, test_data
@@ -55,7 +55,7 @@ def test_inputs_may_be_arrays_or_tensors_of_any_precision() -> None:
     ],
 )
 def test_labels_that_do_not_fit_the_inputs_are_refused(samples: Any) -> None:
-    with pytest.raises(ValueError, match="one whole number a sample"):
+    with pytest.raises(ValueError, match="one whole number per sample"):
         tensors(samples, CPU)
 
 

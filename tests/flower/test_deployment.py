@@ -63,16 +63,19 @@ def wait_for_end(out: Path) -> None:
     wait_until(lambda: RunFolder(out).finished, "the end of the run", 6 * PHASE)
 
 
-def test_a_deployment_trains_as_the_simulator_and_survives_restarts(site: Site) -> None:
-    superlink = site.superlink()
-    for client in range(CLIENTS):
-        site.register(f"node{client}")
-
+def assert_refuses_a_stranger(site: Site) -> None:
     write_node_key(site.folder / "stranger")
     stranger = site.supernode("stranger", "partition-id=0")
     wait_until(lambda: not stranger.running, "the stranger is refused", PHASE)
     assert stranger.code
     assert "SuperNode could not establish a connection" in stranger.log.read_text()
+
+
+def test_a_deployment_trains_as_the_simulator_and_survives_restarts(site: Site) -> None:
+    superlink = site.superlink()
+    for client in range(CLIENTS):
+        site.register(f"node{client}")
+    assert_refuses_a_stranger(site)
 
     nodes = start_nodes(site)
     out, second = site.folder / "scaffold", site.folder / "fedwcm"

@@ -11,9 +11,9 @@ import torch
 from flwr.app import Error, Message
 from flwr.app.message import make_message
 
-from fedwcm.flower.checks import UnusableError
 from fedwcm.flower.node_pairs import NodePairs
 from fedwcm.flower.server import serve
+from fedwcm.flower.untrusted import UnusableError
 from fedwcm.runs.progress import Silent
 from fedwcm.runs.runner import Runner, RunResult
 
@@ -244,7 +244,7 @@ def test_a_second_node_with_a_number_in_use_is_refused_and_named(caplog: pytest.
     kept, refused = min(first, second), max(first, second)
     finished = serve(nodes, config, model, test_data)
     assert finished is not None
-    assert f"node {refused} is not used: it says that it is client 0, which node {kept} is" in caplog.messages
+    assert f"node {refused} is not used: it claims to be client 0, but that is node {kept}" in caplog.messages
     assert_same_model(in_simulator("fedwcm", [EVERYBODY] * 3), finished)
 
 
@@ -275,7 +275,7 @@ def test_pairs_of_nodes_and_clients_can_be_given(tmp_path: Path) -> None:
     pairs = NodePairs(True, tmp_path)
     pairs.claim(0, 11)
     for client, node in [(1, 13), (2, 11)]:
-        with pytest.raises(UnusableError, match=f"it says that it is client {client}"):
+        with pytest.raises(UnusableError, match=f"it claims to be client {client}"):
             pairs.claim(client, node)
     (tmp_path / "nodes.json").write_text("[1]")
     with pytest.raises(ValueError, match="cannot be read"):
@@ -288,7 +288,7 @@ def test_a_node_with_a_number_that_does_not_exist_is_not_used(caplog: pytest.Log
     nodes.start(CLIENTS)
     finished = serve(nodes, config, model, test_data)
     assert finished is not None
-    assert any("it says that it is client 5: allowed are 0 to 4" in message for message in caplog.messages)
+    assert any("it claims to be client 5: 0 to 4 are allowed" in message for message in caplog.messages)
     assert sum(kind == "query.info" for _, kind, _ in nodes.log) == CLIENTS + 1
 
 

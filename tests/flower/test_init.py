@@ -67,7 +67,9 @@ def test_every_option_is_in_the_config_of_the_app_and_valid(tmp_path: Path) -> N
     for section, cls in {"local": LocalOptions, "aggregation": Aggregation, "flower": FlowerOptions}.items():
         assert {f"{section}.{field.name}" for field in fields(cls)} <= set(config)
     assert read(config).config.local.batch_size == 10
-    assert "# maximum norm of a step's direction" in (tmp_path / "app" / "pyproject.toml").read_text()
+    written = (tmp_path / "app" / "pyproject.toml").read_text()
+    assert "# maximum norm of a step's direction" in written
+    assert "# \n" not in written, "an option has no description"
 
 
 def test_init_does_not_touch_a_folder_that_holds_something(tmp_path: Path) -> None:

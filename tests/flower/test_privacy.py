@@ -201,7 +201,7 @@ def test_a_key_holder_that_answers_nothing_but_zeros_is_replaced() -> None:
 def test_a_sum_must_be_what_its_clients_can_have(counted: int, epsilon: float | None, possible: bool) -> None:
     expected = nullcontext() if possible else pytest.raises(ProtocolError, match="their clients have 100, so")
     with expected:
-        counting._require_possible(counted, 100, 30, epsilon)
+        counting._require_plausible(counted, 100, 30, epsilon)
 
 
 def test_an_encrypted_reply_is_added_when_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFI
 from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
 from fedwcm.core.types import Floats
-from fedwcm.flower.checks import Fault, UnusableError
 from fedwcm.flower.kept_upload import answer_stage, keep_upload
 from fedwcm.flower.secure_sum import SecureSum, SecureSumError
 from fedwcm.flower.secure_uploads import directions
+from fedwcm.flower.untrusted import UnusableError
 
 SIZE = 7
 Answer = Callable[[ConfigRecord], ConfigRecord | None]
@@ -35,8 +35,10 @@ class Party:
             upload = ArrayRecord({"delta": Array(vector)})
             keep_upload(RecordDict({"upload": upload, "answers": facts}), context)
 
-    def ask(self, contents: Mapping[int, RecordDict], receive: Callable[[int, RecordDict], None]) -> list[Fault]:
-        faults = []
+    def ask(
+        self, contents: Mapping[int, RecordDict], receive: Callable[[int, RecordDict], None]
+    ) -> dict[int, str]:
+        lost = {}
         for client, content in contents.items():
             stage = str(content.config_records[RECORD_KEY_CONFIGS][Key.STAGE])
             message = Message(content, dst_node_id=10**18 + client, message_type="train.secure")
@@ -49,8 +51,8 @@ class Party:
                     raise UnusableError("silence")
                 receive(client, RecordDict({RECORD_KEY_CONFIGS: told}))
             except UnusableError as error:
-                faults.append(Fault(client, str(error)))
-        return faults
+                lost[client] = str(error)
+        return lost
 
     def summed(self, weights: Floats) -> tuple[SecureSum, Floats]:
         protocol = SecureSum(self.ask, range(len(self.vectors)), 8.0)
@@ -144,7 +146,7 @@ def test_who_repeats_another_s_key_is_left_out_and_the_other_is_not() -> None:
 
     party = Party(5, {(client, Stage.SETUP): second_repeats_first for client in range(5)})
     protocol, _ = party.summed(np.ones((1, 5)))
-    assert list(protocol.lost.values()) == ["its public key is there already: every key must be another"]
+    assert list(protocol.lost.values()) == ["its public key is already in use: all keys must differ"]
 
 
 def test_wrong_shares_spoil_the_sum_and_are_noticed() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedwcm.privacy import noisy_counts, noisy_score
+from fedwcm.privacy import noisy_counts
 
 DRAWS = 200_000
 
@@ -56,43 +56,7 @@ def test_the_same_generator_gives_the_same_noise() -> None:
     assert first.tolist() == second.tolist()
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 10.0])
-def test_a_noisy_score_stays_in_its_range_and_centres_on_the_score(epsilon: float) -> None:
-    rng = np.random.default_rng(5)
-    scores = np.array([noisy_score(0.1, epsilon, rng, 0.2) for _ in range(20_000)])
-    assert scores.min() >= 0
-    assert scores.max() <= 0.2
-    assert scores.mean() == pytest.approx(0.1, abs=5 * scores.std() / np.sqrt(len(scores)))
-
-
-def test_the_noise_of_a_score_has_the_stated_scale() -> None:
-    rng = np.random.default_rng(6)
-    epsilon = 50.0  # clipping is then out of reach
-    noise = np.array([noisy_score(0.5, epsilon, rng, 1.0) for _ in range(20_000)]) - 0.5
-    assert noise.std() == pytest.approx(np.sqrt(2) / epsilon, rel=0.05)
-
-
-def test_two_scores_are_told_apart_by_no_more_than_epsilon() -> None:
-    rng = np.random.default_rng(7)
-    epsilon = 1.0
-    low = np.array([noisy_score(0.0, epsilon, rng, 1.0) for _ in range(20_000)])
-    high = np.array([noisy_score(1.0, epsilon, rng, 1.0) for _ in range(20_000)])
-    edges = [0.0, 1e-9, 0.25, 0.5, 0.75, 1.0 - 1e-9, 1.1]
-    a, b = (np.histogram(sample, edges)[0] for sample in (low, high))
-    assert (np.abs(np.log(a / b)) < epsilon + 0.15).all()
-    assert abs(np.log(a[0] / b[0])) > epsilon / 2, "the scores should still be told apart somewhat"
-
-
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, float("inf"), float("nan"), 1e-9])
 def test_an_epsilon_that_promises_nothing_is_refused(epsilon: float) -> None:
     with pytest.raises(ValueError, match="epsilon must be"):
         noisy_counts([1], epsilon, np.random.default_rng(0))
-    with pytest.raises(ValueError, match="epsilon must be"):
-        noisy_score(0.1, epsilon, np.random.default_rng(0), 1.0)
-
-
-def test_a_score_outside_its_bound_is_refused() -> None:
-    with pytest.raises(ValueError, match="from 0 to bound"):
-        noisy_score(0.3, 1.0, np.random.default_rng(0), 0.2)
-    with pytest.raises(ValueError, match="bound must be"):
-        noisy_score(0.0, 1.0, np.random.default_rng(0), 0.0)

@@ -35,7 +35,7 @@ def add(commands: SubParsers) -> None:
 
 def do_check(arguments: argparse.Namespace) -> int:
     """Check the options of an app."""
-    from fedwcm.flower.check import checked_options
+    from fedwcm.flower.app_check import checked_options
 
     options = checked_options(arguments.folder, arguments.run_config)
     print(f"{arguments.folder}: all options are known; it trains {options.config.method.name}")

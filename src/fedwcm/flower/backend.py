@@ -18,7 +18,6 @@ from fedwcm.engine.cohort_updates import CohortUpdates
 from fedwcm.engine.rounds import CLIPPED
 from fedwcm.engine.store import ClientStore
 from fedwcm.flower.answers import AnswerReader
-from fedwcm.flower.checks import Fault
 from fedwcm.flower.client_directory import ClientDirectory
 from fedwcm.flower.client_info import ClientInfo
 from fedwcm.flower.records import RequestId, bounds_itself, broadcast_records, request
@@ -68,8 +67,7 @@ class FlowerBackend:
             table.put(result)
             directory.samples[client] = samples
 
-        faults = directory.ask(f"train.{task}", self._requests(asked, sent), receive, round_)
-        left_out = {fault.client: fault.reason for fault in faults}
+        left_out = directory.ask(f"train.{task}", self._requests(asked, sent), receive, round_)
         outliers = table.drop_outliers(_scale(sent))
         for client, reason in outliers.items():
             LOG.warning("round %d: client %d is left out: %s", round_, client, reason)
@@ -84,7 +82,7 @@ class FlowerBackend:
     def _kept_uploads(self, asked: RequestId, like: State, ids: Ints) -> SecureUploads:
         """The uploads of clients that keep them for secure aggregation."""
 
-        def ask(contents: Mapping[int, RecordDict], receive: Callable[[int, RecordDict], None]) -> list[Fault]:
+        def ask(contents: Mapping[int, RecordDict], receive: Callable[[int, RecordDict], None]) -> dict[int, str]:
             return self._directory.ask("train.secure", contents, receive, asked.round, all_needed=True)
 
         limit = self._options.secure_range
@@ -101,7 +99,7 @@ class FlowerBackend:
         }
 
     def _kept(self, task: Task, round_: int, result: ClientUpdates) -> ClientUpdates:
-        """The result if there are answers enough, with a note for each client that this answer was used."""
+        """The result if there are enough answers; the store notes for each client that this one was used."""
         needed = self._options.min_clients
         if len(result.ids) < needed:
             LOG.warning("round %d: %d answers, %d are needed: no step", round_, len(result.ids), needed)

@@ -22,7 +22,7 @@ from fedwcm.flower.client_info import ClientInfo
 from fedwcm.flower.encrypted import reply as encrypted_reply
 from fedwcm.flower.kept_upload import answer_stage, keep_upload
 from fedwcm.flower.model import ModelFactory, architecture, class_scores, network
-from fedwcm.flower.mods import Mod, Mods, require_possible, require_usable, through_mods
+from fedwcm.flower.mods import Mod, Mods, require_mods_allowed, require_usable, through_mods
 from fedwcm.flower.node_privacy import require_private_enough
 from fedwcm.flower.records import (
     answer,
@@ -37,10 +37,10 @@ from fedwcm.flower.records import (
     to_bytes_record,
 )
 from fedwcm.flower.samples import Samples, shard, tensors
-from fedwcm.flower.state import state_after, state_store, with_next
+from fedwcm.flower.state import state_after, state_keeper, with_next
 
 DataLoader = Callable[..., Samples | tuple[Any, Any, Any]]
-"""Gives this client's inputs and labels, from the node's config; it may take the run's config as `run_config`."""
+"""Loads this client's inputs and labels, given the node's config; it may take the run's config as `run_config`."""
 
 Work = Callable[["Client", RecordDict], RecordDict]
 
@@ -56,11 +56,11 @@ def client_app(
             labels from 0 to the number of classes minus 1. It is called for every message. A third entry may
             number the samples, for losses that look something up by number; else they count from 0.
         evaluate: gives the node's own `(inputs, labels)` to test models on, if the run asks for it.
-        mods: Flower's mods, or your own, around training: they see the model that came and the one that goes.
+        mods: Flower's mods, or your own, around training: they see the model before and after it.
 
     Each of the three gets Flower's run-config as well, if it takes a parameter `run_config`. The node's config
     must number the client: `partition-id`, or `client-id`. It may name a `state-dir`, in which the client's own
-    state survives restarts, a `device`, and the privacy without which it takes part in no run.
+    state survives restarts, a `device`, and the least privacy with which it takes part in a run.
     """
     app = add_training(ClientApp(), model=model, data=data, mods=mods)
     if evaluate is not None:
@@ -69,7 +69,7 @@ def client_app(
 
 
 def add_training(app: ClientApp, *, model: ModelFactory, data: DataLoader, mods: Sequence[Mod] = ()) -> ClientApp:
-    """Let an app train as the server's method wants, in the place of its own `@app.train()`; returns the app.
+    """Let an app train as the server's method wants, in place of its own `@app.train()`; returns the app.
 
     Its other functions, such as `@app.evaluate()`, stay as they are. The arguments are those of `client_app`.
     """
@@ -143,7 +143,7 @@ class Client:
         """The client's number and the form of its data; an error if it cannot train as the run asks."""
         chosen_precision(self.config.run.precision, self._network.device)
         mods.require_as_asked(is_secure(content))
-        require_possible(mods.training, self._components.method, self.config, self._network.initial()[0])
+        require_mods_allowed(mods.training, self._components.method, self.config, self._network.initial()[0])
         shape, dtype = tuple(self._like.shape[1:]), str(self._like.dtype).removeprefix("torch.")
         model = tuple(architecture(self._network))
         return ClientInfo(self.id, len(self._shard), self._classes, shape, dtype, model, __version__)
@@ -163,7 +163,7 @@ class Client:
         return to_bytes_record(reply)
 
     def statistics(self, content: RecordDict) -> RecordDict:
-        """What the method wants to know of these counts; the counts themselves stay here."""
+        """What the method wants to know about these counts; the counts themselves stay here."""
         population = read_population(content.config_records["population"])
         report = self._trainer(population).statistics(np.array([self.id]), self.counts[None])
         if not report:
@@ -175,21 +175,21 @@ class Client:
         """Run this client's part of a phase of a round."""
         asked, sent, population, last_used = read_request(content, self._network.device)
         if asked.client != self.id:
-            raise ValueError(f"this is client {self.id}, and the message is for client {asked.client}")
+            raise ValueError(f"this is client {self.id}, but the message is for client {asked.client}")
         if len(sent.x) != self._network.size:
             raise ValueError(f"the server's model has {len(sent.x)} parameters, this one {self._network.size}")
         trainer = self._trainer(population)
-        ids, shards, store = np.array([self.id]), [self._shard], state_store(self._context, asked)
+        ids, shards, keeper = np.array([self.id]), [self._shard], state_keeper(self._context, asked)
         fresh = trainer.initial_state(trainer.clients(ids, shards), sent.x)
-        kept = store.read(sent.x.device) if fresh else {}
+        kept = keeper.read(sent.x.device) if fresh else {}
         state = state_after(kept, last_used, fresh, self.id)
         result = trainer.run(task, ids, shards, state, sent)
         if task == "train" and result.state:
-            store.write(with_next(kept, last_used, asked.round, result.state))
+            keeper.write(with_next(kept, last_used, asked.round, result.state))
         return answer(asked, len(self._shard), result)
 
     def evaluate(self, content: RecordDict) -> RecordDict:
-        """Test the model that was sent, in Flower's own form of such messages."""
+        """Test the model that was sent; request and reply have Flower's own format."""
         module, shard = self._network.module, self._shard
         module.load_state_dict(content.array_records["arrays"].to_torch_state_dict())
         labels = shard.store.labels
@@ -204,7 +204,7 @@ class Client:
 
     @property
     def claimed_counts(self) -> Ints:
-        """The counts that this client claims to have: its own, or with the noise that the run asks for."""
+        """The counts that this client claims to have: the true ones, or with noise if the run asks for it."""
         epsilon = self.config.privacy.epsilon
         return self.counts if epsilon is None else kept_claim(self.counts, epsilon, self.id, self._context)
 

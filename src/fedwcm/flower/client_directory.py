@@ -1,7 +1,7 @@
 """The clients behind Flower's nodes, and how to send them requests.
 
-Clients have their own numbers, from the node's config, which address all randomness. Flower's node ids are random;
-with node authentication a node keeps its id as long as it keeps its key, without it each start brings a new one.
+A client's number comes from its node's config and addresses all its randomness. Flower's node ids are random: with
+node authentication a node keeps its id as long as it keeps its key, without it each start brings a new one.
 """
 
 import logging
@@ -15,24 +15,24 @@ from flwr.serverapp import Grid
 
 from fedwcm.core.types import Ints
 from fedwcm.flower.answers import check_samples
-from fedwcm.flower.checks import Fault, UnusableError
 from fedwcm.flower.client_info import Admission, ClientInfo
 from fedwcm.flower.exchange import NodeExchange, Wait
 from fedwcm.flower.node_pairs import NodePairs
 from fedwcm.flower.records import RUN, config_record
 from fedwcm.flower.run_config import AppOptions
+from fedwcm.flower.untrusted import UnusableError
 
 LOG = logging.getLogger("flwr.fedwcm")
 
 INFO = "query.info"
 INFO_TIMEOUT = 60.0
-"""Seconds that a node which comes during the run has to say who it is, as a round waits for it."""
+"""Seconds that a node which joins during the run has to identify itself: the round waits for it."""
 POLL_INTERVAL = 1.0
 """Seconds between checks of who is connected, before the first round."""
 RETRY_AFTER = 10.0
 """Seconds until a node that was refused is asked again; doubled each time."""
 MOST_CLIENTS = 100_000
-"""Clients at most if their number is not given: a node decides by its number how many there are."""
+"""Most clients if their number is not given: without a limit, a node could claim any number."""
 
 
 class ClientDirectory:
@@ -50,7 +50,7 @@ class ClientDirectory:
         self.info: ClientInfo | None = None
         self.samples: Ints = np.zeros(self._options.clients, dtype=np.int64)
         self.first_samples: dict[int, int] = {}
-        """The number of samples that each client told first."""
+        """The number of samples that each client first reported."""
 
     @property
     def known(self) -> list[int]:
@@ -58,7 +58,7 @@ class ClientDirectory:
         return sorted(self._nodes)
 
     def continue_with(self, clients: int, first_samples: Mapping[int, int]) -> None:
-        """Take the clients of a run that began before, of whom not all may be there yet."""
+        """Take the clients of a run that began before; not all of them need to be connected yet."""
         if self._clients not in (0, clients):
             raise ValueError(
                 f"flower.clients = {self._clients} is not allowed: the run that is continued has {clients} clients"
@@ -95,8 +95,8 @@ class ClientDirectory:
         round_: int = 0,
         *,
         all_needed: bool = False,
-    ) -> list[Fault]:
-        """Send each client its question and hand on the answers as they arrive; return the clients without one.
+    ) -> dict[int, str]:
+        """Send each client its question and hand on the answers as they arrive; return who is left out, and why.
 
         Args:
             kind: Flower's type of the messages.
@@ -109,20 +109,20 @@ class ClientDirectory:
         self._identify(online, min(self._options.timeout, INFO_TIMEOUT))
         busy = self._exchange.busy(online)
         nodes = {node: client for client in contents if (node := self._nodes.get(client)) in online}
-        faults = [Fault(client, "it is not connected") for client in contents if client not in nodes.values()]
-        faults += [Fault(client, busy[node]) for node, client in nodes.items() if node in busy]
+        left_out = {client: "it is not connected" for client in contents if client not in nodes.values()}
+        left_out |= {client: busy[node] for node, client in nodes.items() if node in busy}
         asked = {n: RecordDict({**contents[c], **self._run}) for n, c in nodes.items() if n not in busy}
         enough = 0 if all_needed or not round_ else self._options.enough
         wait = Wait(self._options.timeout, enough, self._options.grace)
         missing = self._exchange.ask(kind, asked, lambda n, content: receive(nodes[n], content), wait, round_)
-        faults += [Fault(nodes[node], reason) for node, reason in missing.items()]
-        for fault in faults:
+        left_out |= {nodes[node]: reason for node, reason in missing.items()}
+        for client, reason in left_out.items():
             where = f"round {round_}" if round_ else kind
-            LOG.warning("%s: client %d is left out: %s", where, fault.client, fault.reason)
-        return faults
+            LOG.warning("%s: client %d is left out: %s", where, client, reason)
+        return left_out
 
     def _identify(self, online: set[int], timeout: float) -> None:
-        """Ask new nodes for their info; those that are refused are asked again, at growing intervals."""
+        """Ask new nodes for their info; those that are refused are asked again at growing intervals."""
         now = time.monotonic()
         unknown = sorted(online - set(self._nodes.values()))
         unidentified = [node for node in unknown if self._retry_at.get(node, now) <= now]
@@ -143,10 +143,10 @@ class ClientDirectory:
         about = self._admission.read(content, self.info)
         client = about.client
         if client >= self._limit:
-            raise UnusableError(f"it says that it is client {client}: allowed are 0 to {self._limit - 1}")
+            raise UnusableError(f"it claims to be client {client}: 0 to {self._limit - 1} are allowed")
         before = self._nodes.get(client)
         if before in online:
-            raise UnusableError(f"it says that it is client {client}, which node {before} is")
+            raise UnusableError(f"it claims to be client {client}, but that is node {before}")
         told = self.first_samples.get(client, about.samples)
         check_samples({"samples": about.samples}, told)
         self._pairs.claim(client, node)

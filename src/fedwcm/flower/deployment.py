@@ -57,7 +57,7 @@ class Deployment:
     """A run that is ready to start.
 
     Args:
-        grid: Flower's way to the clients.
+        grid: Flower's connection to the clients.
         options: all options of the run, as they were given.
         model: makes the model.
         origin: where the model comes from, as `package.module:name`.
@@ -96,7 +96,7 @@ class Deployment:
         federation, made = self.options.federation, network(self.model, config)
         if self.initial is not None:
             made.module.load_state_dict(self.initial)
-        _require_possible(config, components.method, made, federation.secure_aggregation)
+        _require_compatible(config, components.method, made, federation.secure_aggregation)
         test = None if self.evaluate is None else tensors(self.evaluate(), made.device)
         shape = None if test is None else tuple(test.inputs[:1].shape[1:])
         admission = Admission(made, __version__, federation.max_samples, shape)
@@ -126,13 +126,33 @@ class Deployment:
         trainer: ClientTrainer,
         test: LabelledTensors | None,
     ) -> Experiment:
+        """The same object that the simulator builds for its runner, with real clients behind it."""
         assert directory.info is not None, "clients have sent their info before"
         made = trainer.forward.network
+        x, buffers = made.initial()
+        names = [str(c) for c in range(len(setup.totals))]
+        components = Components(trainer.method, trainer.loss, trainer.sampler)
+        return Experiment(
+            config=config,
+            rounds=self._rounds(config, directory, setup, trainer),
+            network=made,
+            x=x,
+            buffers=buffers,
+            train_counts=setup.totals,
+            test=test,
+            val=None,
+            choice=ExecutionPlan("flower", block=1, workers=1),
+            facts=model_facts(directory.info.input_shape, names, None, setup.totals, config, components),
+        )
+
+    def _rounds(
+        self, config: Config, directory: ClientDirectory, setup: FederationSetup, trainer: ClientTrainer
+    ) -> Rounds:
+        """The simulator's rounds, with Flower's clients as their backend."""
         backend = FlowerBackend(directory, trainer, setup.series, self.options)
-        classes = len(setup.totals)
-        rounds = Rounds(
+        return Rounds(
             trainer=trainer,
-            federation=RemoteFederation(directory.samples, classes),
+            federation=RemoteFederation(directory.samples, len(setup.totals)),
             participation=config.participation,
             backend=backend,
             store=backend.store,
@@ -141,26 +161,6 @@ class Deployment:
             server=config.server,
             statistics=setup.statistics,
             faulty=1,
-        )
-        x, buffers = made.initial()
-        return Experiment(
-            config=config,
-            rounds=rounds,
-            network=made,
-            x=x,
-            buffers=buffers,
-            train_counts=setup.totals,
-            test=test,
-            val=None,
-            choice=ExecutionPlan("flower", block=1, workers=1),
-            facts=model_facts(
-                directory.info.input_shape,
-                [str(c) for c in range(classes)],
-                None,
-                setup.totals,
-                config,
-                Components(trainer.method, trainer.loss, trainer.sampler),
-            ),
         )
 
 
@@ -185,7 +185,7 @@ def _require_same(folder: RunFolder, config: Config) -> None:
         raise ValueError(f"{folder.path} cannot be continued with another configuration: " + "; ".join(changed))
 
 
-def _require_possible(config: Config, method: Method, made: Network, secure: bool) -> None:
+def _require_compatible(config: Config, method: Method, made: Network, secure: bool) -> None:
     """Raise ValueError for options that exclude each other, before any client is asked for anything."""
     require_possible(config.aggregation, method, keeps_client_state(method, made.initial()[0]))
     if secure and config.aggregation.rule != "mean":
@@ -208,7 +208,7 @@ def _setup(
         setup = counted_setup(directory, options)
         _keep(setup, folder)
     setup.require_enough(options.federation.min_clients)
-    if isinstance(method, ClientStatistics) and not began:  # before round 1, the method may still be another
+    if isinstance(method, ClientStatistics) and not began:  # until round 1 the method may still change
         setup = with_statistics(setup, directory, options, method)
         _keep(setup, folder)
     return setup

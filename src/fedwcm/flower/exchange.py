@@ -1,4 +1,4 @@
-"""Messages to nodes and their replies, handed on one by one as they arrive; who is late is not asked meanwhile."""
+"""Send messages to nodes and hand on their replies one by one; a late node is not asked anything meanwhile."""
 
 import gc
 import time
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedwcm.flower.checks import UnusableError, refuse_error
+from fedwcm.flower.untrusted import UnusableError, refuse_error
 
 Receive = Callable[[int, RecordDict], None]
 """Takes the reply of a node; raises an UnusableError if it cannot be used."""
 
 PULLED_AT_ONCE = 4
-"""Replies fetched at a time: the server holds so many besides what it makes of them."""
+"""Replies fetched at a time: the server holds this many at once, besides what it makes of them."""
 LARGE = 2**24
-"""Bytes of arrays in replies from which they are worth to be freed at once."""
+"""Reply size in bytes above which memory is freed immediately."""
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 3.0
-"""Seconds between looks for replies: short at first, for quick answers, longer when they take long."""
+"""Seconds between polls for replies: short at first, for quick answers, and longer when they take long."""
 STRAGGLER_LIMIT = 3
 """Timeouts after which a node that still has not replied is asked again, as if its message were lost."""
 
@@ -40,7 +40,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Late:
-    """A message whose reply was not waited for."""
+    """A message whose reply did not arrive in time."""
 
     message_id: str
     round: int
@@ -125,7 +125,7 @@ class NodeExchange:
             yield from replies
             del replies
             if large:
-                gc.collect()  # Flower's messages are in cycles, and would wait for the garbage collector
+                gc.collect()  # Flower's messages form reference cycles: without this they would stay in memory
 
 
 def _bytes_of(reply: Message) -> int:

@@ -1,8 +1,8 @@
 """Facts that are collected once, before round 1: the class distribution, and the method's client statistics.
 
-They are kept in the run's folder: a restarted server reads them instead of asking the clients again. Classes above
-all are counted once, even if the run then fails before its first round: of two sums that differ by one client, the
-difference is what that client has.
+They are kept in the run's folder: a restarted server reads them instead of asking the clients again. Above all,
+classes are counted only once, even if the run then fails before its first round: the difference of two sums that
+differ by one client is what that client has.
 """
 
 import json
@@ -19,11 +19,11 @@ from fedwcm.core.gathering import read_sum
 from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Ints, Population, Report
 from fedwcm.flower.answers import widened
-from fedwcm.flower.checks import UnusableError, real, require_names
 from fedwcm.flower.client_directory import ClientDirectory
 from fedwcm.flower.counting import count_classes
 from fedwcm.flower.records import population_record
 from fedwcm.flower.run_config import AppOptions
+from fedwcm.flower.untrusted import UnusableError, real, require_names
 from fedwcm.runs.files import replace_file
 from fedwcm.runs.folder import RunFolder
 
@@ -40,7 +40,7 @@ class FederationSetup:
     """The mean distance of the clients' class distributions from the target."""
     statistics: Report
     first_samples: dict[int, int]
-    """The number of samples that each client told first."""
+    """The number of samples that each client first reported."""
     not_counted: dict[int, str]
     """The clients whose classes were not counted, with the reason."""
     counted_with: dict[str, object]
@@ -57,7 +57,7 @@ class FederationSetup:
         if changed:
             raise ValueError(
                 f"the classes were counted with other options ({'; '.join(changed)}): "
-                "take the former ones, or another flower.out"
+                "use the former ones, or another flower.out"
             )
 
     def require_enough(self, needed: int) -> None:
@@ -106,13 +106,13 @@ def counted_setup(directory: ClientDirectory, options: AppOptions) -> Federation
 def with_statistics(
     setup: FederationSetup, directory: ClientDirectory, options: AppOptions, method: ClientStatistics
 ) -> FederationSetup:
-    """Ask the clients that were counted for what the method wants to know of them."""
+    """Ask the clients that were counted for what the method wants to know about them."""
     clients = [client for client in setup.first_samples if client not in setup.not_counted]
     statistics = _statistics(directory, clients, method, setup.population(options.config))
     needed = options.federation.min_clients
     told = len(next(iter(statistics.values()), ()))
     if told < needed:
-        raise RuntimeError(f"{told} clients told their statistics, flower.min_clients = {needed} are needed")
+        raise RuntimeError(f"{told} clients reported their statistics, flower.min_clients = {needed} are needed")
     return replace(setup, statistics=statistics)
 
 

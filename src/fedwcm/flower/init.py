@@ -1,4 +1,4 @@
-"""Write the app that people start from. Its files are in `template/`; it is named after its folder."""
+"""Write the app that users start from. Its files are in `template/`; it is named after its folder."""
 
 import re
 from dataclasses import fields
@@ -10,6 +10,7 @@ from shutil import copytree, ignore_patterns
 
 import tomli_w
 
+from fedwcm.config.option_docs import about
 from fedwcm.config.options import plain
 from fedwcm.config.schema import SECTIONS
 from fedwcm.flower.run_config import ELSEWHERE, SIMULATOR_ONLY, FlowerOptions
@@ -26,7 +27,7 @@ OWN_VALUES = {
 """Where the app differs from the defaults: it is small, and all of its clients take part."""
 
 NOT_LISTED = {"run.name", *SIMULATOR_ONLY}
-"""Options that the app cannot choose: its name is the method's, and others have one value on Flower."""
+"""Options that the app does not list: a run's name is its method's, and the others have one value on Flower."""
 
 
 def write_app(folder: Path) -> None:
@@ -45,7 +46,7 @@ def write_app(folder: Path) -> None:
 
 
 def package_name(folder: Path) -> str:
-    """The folder's name as that of a package, which is not that of an installed one."""
+    """The folder's name as a package name that no installed package has."""
     words = re.sub(r"\W+|^(?=\d)", "_", folder.resolve().name.lower()).strip("_") or "app"
     words = f"app_{words}" if words[0].isdigit() else words
     spec = None if iskeyword(words) else find_spec(words)
@@ -59,23 +60,11 @@ def option_tables() -> str:
     for section, cls in {**SECTIONS, "flower": FlowerOptions}.items():
         if section in ELSEWHERE:
             continue
-        meanings = _meanings(cls)
         values = {field.name: "none" for field in fields(cls)} | plain(cls())
         tables += f"\n[tool.flwr.app.config.{section}]\n"
         for name, value in values.items():
             key = f"{section}.{name}"
             if key not in NOT_LISTED:
                 given = OWN_VALUES.get(key, ",".join(map(str, value)) if isinstance(value, list) else value)
-                tables += f"{tomli_w.dumps({name: given}).strip()} # {meanings[name]}\n"
+                tables += f"{tomli_w.dumps({name: given}).strip()} # {about(cls, name).rstrip('.')}\n"
     return tables
-
-
-def _meanings(cls: type) -> dict[str, str]:
-    """The meaning of each field of a class of options, from the docstrings of the class and its bases."""
-    found: dict[str, str] = {}
-    for base in reversed(cls.__mro__):
-        described = re.findall(
-            r"^        (\w+): ((?:.+\n)(?:            .+\n)*)", base.__doc__ or "", re.MULTILINE
-        )
-        found |= {name: " ".join(text.split()).rstrip(".") for name, text in described}
-    return found

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from fedwcm.flower.checks import UnusableError
+from fedwcm.flower.untrusted import UnusableError
 from fedwcm.runs.files import replace_file
 
 NAME = "nodes.json"
@@ -32,10 +32,10 @@ class NodePairs:
         if not self._bound or self._nodes.get(client) == node:
             return
         if client in self._nodes:
-            raise UnusableError(f"it says that it is client {client}, which belongs to node {self._nodes[client]}")
+            raise UnusableError(f"it claims to be client {client}, which belongs to node {self._nodes[client]}")
         if node in self._nodes.values():
             mine = next(c for c, owner in self._nodes.items() if owner == node)
-            raise UnusableError(f"it says that it is client {client}, and is client {mine}")
+            raise UnusableError(f"it claims to be client {client}, but it is registered as client {mine}")
         self._nodes[client] = node
         if self._path is not None:
             pairs = {str(c): owner for c, owner in sorted(self._nodes.items())}
@@ -48,5 +48,5 @@ def _read(path: Path) -> dict[int, int]:
     except (ValueError, AttributeError, TypeError) as error:
         raise ValueError(f'{path} cannot be read ({error}): it must hold {{"client": node id, …}}') from None
     if len(set(pairs.values())) < len(pairs):
-        raise ValueError(f"{path} gives one node to two clients")
+        raise ValueError(f"{path} assigns one node to two clients")
     return pairs

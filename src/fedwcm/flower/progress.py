@@ -3,12 +3,13 @@
 import logging
 from typing import Any
 
+from fedwcm.runs.progress import Silent
 from fedwcm.runs.records import RoundRecord
 
 LOG = logging.getLogger("flwr.fedwcm")
 
 
-class LogProgress:
+class LogProgress(Silent):
     """Logs one line per round."""
 
     def start(self, title: str, rounds: int, done: int) -> None:
@@ -24,6 +25,3 @@ class LogProgress:
         }
         shown = [f"{name} {value:.4f}" for name, value in numbers.items() if value is not None]
         LOG.info("round %d of %d: %s", number, self._rounds, ", ".join([f"{record.participants} clients", *shown]))
-
-    def close(self) -> None:
-        pass

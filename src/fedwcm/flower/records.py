@@ -57,7 +57,7 @@ def read_population(record: ConfigRecord) -> Population:
 
 
 def config_record(config: Config, secure: bool) -> ConfigRecord:
-    """The run's options that differ from the defaults: they go with every message, clients need no others.
+    """The run's options that differ from the defaults: part of every message, so that clients need no others.
 
     `secure` says whether clients keep their uploads for secure aggregation.
     """
@@ -77,7 +77,7 @@ def is_secure(content: RecordDict) -> bool:
 
 
 def bounds_itself(config: Config, secure: bool) -> bool:
-    """Whether clients scale their increments themselves, and say so: uploads are secret, or the bound adapts."""
+    """Whether clients bound their increments and report it: where uploads are secret, or the bound adapts."""
     return config.aggregation.max_norm is not None and (secure or config.aggregation.quantile is not None)
 
 
@@ -94,9 +94,8 @@ def broadcast_records(sent: Broadcast, population: Population) -> RecordDict:
 
 def request(shared: RecordDict, asked: RequestId, sent: Broadcast, last_used: int) -> RecordDict:
     """A request to one client. `last_used` is the last round for which its answer was used, 0 if none was."""
-    facts = {"task": asked.task, "round": asked.round, "client": asked.client, "series": asked.series}
     bound = {} if sent.max_norm is None else {"max_norm": sent.max_norm}
-    asking = ConfigRecord({**facts, **bound, "lr": sent.base_lr, "last_used": last_used})
+    asking = ConfigRecord({**vars(asked), **bound, "lr": sent.base_lr, "last_used": last_used})
     return RecordDict({**shared, "asked": asking})
 
 
@@ -108,7 +107,7 @@ def max_norm(content: RecordDict) -> float | None:
 def read_request(content: RecordDict, device: torch.device) -> tuple[RequestId, Broadcast, Population, int]:
     """The request's id, the broadcast, the population, and the round of the client's last used answer."""
     facts: dict[str, Any] = dict(content.config_records["asked"])
-    asked = RequestId(facts["task"], facts["round"], facts["client"], facts["series"])
+    asked = RequestId(**{field.name: facts[field.name] for field in fields(RequestId)})
     model = to_tensors(content.array_records["model"], device)
     message = to_tensors(content.array_records["message"], device)
     sent = Broadcast(asked.round - 1, model["x"], model["buffers"], message, facts["lr"], max_norm(content))
@@ -119,12 +118,11 @@ def answer(asked: RequestId, samples: int, result: ClientUpdates) -> RecordDict:
     """One client's answer; its result has one row."""
     numbers = {REPORT + key: float(values[0]) for key, values in result.report.items()}
     own = {"lr": result.learning_rates, "loss": result.loss, "accuracy": result.accuracy}
-    facts = {"task": asked.task, "round": asked.round, "client": asked.client, "series": asked.series}
     return RecordDict(
         {
             "upload": to_arrays({key: value[0] for key, value in result.upload.items()}),
             "numbers": MetricRecord({**numbers, **{key: float(values[0]) for key, values in own.items()}}),
-            "answers": ConfigRecord({**facts, "samples": samples}),
+            "answers": ConfigRecord({**vars(asked), "samples": samples}),
         }
     )
 

@@ -20,23 +20,23 @@ from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
 from fedwcm.core.types import Floats, Ints
 from fedwcm.flower.arrays import unpacked
-from fedwcm.flower.checks import Fault, UnusableError, items, require_names, shown
 from fedwcm.flower.kept_upload import SUM
+from fedwcm.flower.untrusted import UnusableError, items, require_names, shown
 
 Facts = dict[str, Any]
-Ask = Callable[[Mapping[int, RecordDict], Callable[[int, RecordDict], None]], list[Fault]]
-"""Sends clients their messages of a stage and hands on the answers; returns the clients without one."""
+Ask = Callable[[Mapping[int, RecordDict], Callable[[int, RecordDict], None]], dict[int, str]]
+"""Sends clients their messages of a stage and hands on the answers; returns the clients without one, and why."""
 
 MODULUS = 2**32
 """Masks and masked numbers are below this."""
 CURVE = ec.SECP384R1
 """The curve of the keys that Flower's mods make."""
 MOST_SHARES = 21
-"""Clients that share one client's secrets, at most; with fewer clients, all do. Flower's arithmetic is slow."""
+"""Most clients that share one client's secrets, as Flower's arithmetic is slow; with fewer clients, all do."""
 
 
 class SecureSumError(RuntimeError):
-    """Too few clients are left, or what they revealed does not fit: the sum stays secret for good."""
+    """Too few clients are left, or what they revealed does not fit: the sum cannot be recovered."""
 
 
 class SecureSum:
@@ -94,10 +94,10 @@ class SecureSum:
         for owner in sorted(self._sharing):
             if len(shares[owner]) < self._threshold:
                 there = f"{len(shares[owner])} of {self._threshold}"
-                raise SecureSumError(f"{there} shares of the secret of client {owner} are there")
+                raise SecureSumError(f"only {there} needed shares of the secret of client {owner} were revealed")
             try:
                 self._remove_masks(owner, combine_shares(shares[owner][: self._threshold]))
-            except Exception as error:  # whatever wrong shares make the arithmetic do
+            except Exception as error:  # whatever wrong shares make Flower's arithmetic raise
                 raise SecureSumError(f"the secret of client {owner} cannot be put together") from error
         counted, total = (array & (MODULUS - 1) for array in self._masked)
         clients = len(self.contributors)
@@ -134,7 +134,7 @@ class SecureSum:
             keys = [_bytes(told[name]) for name in (Key.PUBLIC_KEY_1, Key.PUBLIC_KEY_2)]
             points = {_point(key) for key in keys}
             if len(points) < len(keys) or not points.isdisjoint(known):
-                raise UnusableError("its public key is there already: every key must be another")
+                raise UnusableError("its public key is already in use: all keys must differ")
             known.update(points)
             self._keys[client] = keys
 
@@ -210,16 +210,18 @@ class SecureSum:
             read(client, dict(content.config_records[RECORD_KEY_CONFIGS]))
             answered.add(client)
 
-        self.lost |= {fault.client: fault.reason for fault in self._ask(contents, receive)}
+        self.lost |= self._ask(contents, receive)
         return answered
 
     def _require_neighbours(self, present: set[int]) -> None:
         for client in present:
             near = len(self._neighbours[client] & present)
             if near < self._threshold:
-                raise SecureSumError(f"{near} of {self._threshold} neighbours of client {client} are there")
+                raise SecureSumError(
+                    f"only {near} of {self._threshold} needed neighbours of client {client} are left"
+                )
         if not present:
-            raise SecureSumError("no client is there")
+            raise SecureSumError("no client is left")
 
 
 def _on_a_ring(clients: Sequence[int], reach: int) -> dict[int, set[int]]:
@@ -234,12 +236,12 @@ def _on_a_ring(clients: Sequence[int], reach: int) -> dict[int, set[int]]:
 
 def _bytes(value: object) -> bytes:
     if not isinstance(value, bytes):
-        raise UnusableError(f"{shown(value)} is where bytes must be")
+        raise UnusableError(f"expected bytes, got {shown(value)}")
     return value
 
 
 def _point(pem: bytes) -> ec.EllipticCurvePublicNumbers:
-    """A public key's place on the curve that Flower's mods use; with any other, its neighbours would fail."""
+    """A public key's place on the curve that Flower's mods use; on another curve, its neighbours would fail."""
     try:
         key = load_pem_public_key(pem)
     except Exception:  # whatever the bytes make the parser do, they are the client's fault

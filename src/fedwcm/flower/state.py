@@ -24,7 +24,7 @@ StatesByRound = dict[int, State]
 """States by the round after which the client had them."""
 
 
-class StateStore(Protocol):
+class StateKeeper(Protocol):
     """Where a client keeps its states."""
 
     def read(self, device: torch.device) -> StatesByRound: ...
@@ -63,7 +63,7 @@ class ContextState:
         self._context.state[self._name] = to_arrays(_flat(kept))
 
 
-def state_store(context: Context, asked: RequestId) -> StateStore:
+def state_keeper(context: Context, asked: RequestId) -> StateKeeper:
     """The folder that the node's config names as `state-dir`, else Flower's context."""
     folder = context.node_config.get("state-dir")
     return FolderState(Path(str(folder)), asked) if folder else ContextState(context, asked)

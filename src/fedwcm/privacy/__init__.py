@@ -8,7 +8,7 @@ from fedwcm.privacy.bench import BenchmarkRow, benchmark, format_benchmark
 from fedwcm.privacy.client import MIN_CONTRIBUTORS, Client, Contributor, KeyHolder
 from fedwcm.privacy.encoding import MAX_CONTRIBUTORS, MAX_COUNT
 from fedwcm.privacy.in_process import loopback, sum_counts
-from fedwcm.privacy.noise import noisy_counts, noisy_score
+from fedwcm.privacy.noise import noisy_counts
 from fedwcm.privacy.server import ClassTotals, Receive, Refused, Server, Transport
 from fedwcm.privacy.wire import ProtocolError
 
@@ -30,6 +30,5 @@ __all__ = [
     "format_benchmark",
     "loopback",
     "noisy_counts",
-    "noisy_score",
     "sum_counts",
 ]

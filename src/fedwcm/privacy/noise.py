@@ -1,7 +1,7 @@
 """Local differential privacy: noise that a client adds itself, before it sends anything.
 
-For settings in which even an exact sum, or a client's score, reveals too much. Both functions draw from the
-discrete Laplace distribution, P(X = j) ∝ e^(−ε |j| / Δ), on whole numbers: it has none of the gaps between
+For settings in which even an exact sum, or a client's score, reveals too much. The noise is drawn from the
+discrete Laplace distribution, P(X = j) ∝ e^(−ε |j|), on whole numbers: it has none of the gaps between
 floating-point numbers through which a real-valued Laplace draw reveals the value.
 
 The guarantee holds for one report. Reports add up: a client that reports n times spends n · ε. It also
@@ -13,8 +13,6 @@ from numpy.typing import ArrayLike
 
 from fedwcm.privacy.encoding import Ints, checked_counts
 
-SCORE_STEPS = 1 << 16
-"""A score is rounded to this many steps of its bound: far finer than any useful noise."""
 MIN_EPSILON = 1e-6
 """Below this nothing is left of the value, and the draws are no longer exact."""
 
@@ -38,21 +36,6 @@ def claimed_counts(counts: ArrayLike, epsilon: float, rng: np.random.Generator) 
     """
     noisy = noisy_counts(counts, epsilon, rng)
     return noisy if noisy.any() else np.ones_like(noisy)
-
-
-def noisy_score(score: float, epsilon: float, rng: np.random.Generator, bound: float) -> float:
-    """A client's score in [0, bound] with ε-local differential privacy for all of its data at once.
-
-    Sensitivity `bound`: whatever the client holds, its score moves by no more. The noise has a standard
-    deviation of about √2 · bound/ε; the result is kept in [0, bound], which costs no privacy.
-    """
-    if not (np.isfinite(bound) and bound > 0):
-        raise ValueError(f"bound must be a positive number, not {bound!r}")
-    if not 0 <= score <= bound:
-        raise ValueError(f"score must be from 0 to bound = {bound!r}, not {score!r}")
-    noise = _discrete_laplace(_checked_epsilon(epsilon) / SCORE_STEPS, 1, rng)
-    steps = round(score / bound * SCORE_STEPS) + int(noise[0])
-    return min(max(steps, 0), SCORE_STEPS) * bound / SCORE_STEPS
 
 
 def _checked_epsilon(epsilon: float) -> float:
