@@ -38,9 +38,6 @@ FAILED = 2
 REFRESH = 0.5
 """Seconds between two looks at the runs that are going on."""
 
-PATIENCE = 30.0
-"""Seconds in which a run of a comparison that was killed saves its progress, and ends."""
-
 
 def run_cells(
     cells: Sequence[Cell], jobs: int, progress: Callable[[], Progress], round_size: float = math.inf
@@ -162,7 +159,7 @@ def _run_alone(cell: Cell, parent: Connection) -> None:
     with interrupts.handled():
         threading.Thread(target=_stop_with_parent, args=(os.getppid(),), daemon=True).start()
         try:
-            wait_until_free(cell.folder, PATIENCE)
+            wait_until_free(cell.folder)
             alone = replace(cell.request, settings={**cell.request.settings, "run.workers": 1})
             play(replace(cell, request=alone))
         except KeyboardInterrupt:

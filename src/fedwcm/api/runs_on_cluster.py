@@ -35,9 +35,6 @@ from fedwcm.runs.lock import wait_until_free
 ATTEMPTS = 3
 """Workers that a run may lose before it is given up."""
 
-PATIENCE = 30.0
-"""Seconds in which a run whose driver was killed saves its progress, and ends."""
-
 Files = dict[str, bytes | None]
 """Contents of files by their path in the run's folder; None for one that is gone."""
 
@@ -157,7 +154,7 @@ def _play_there(tell: Tell, cell: Cell, dataset: object, token: str, files: File
     cell = replace(cell, request=with_data(cell.request, dataset))
     try:
         if (cell.folder.parent / token).exists():
-            wait_until_free(cell.folder, PATIENCE)
+            wait_until_free(cell.folder)
             play(cell)
             return ""
         with tempfile.TemporaryDirectory(prefix="fedwcm-run-") as place:

@@ -1,10 +1,9 @@
 """A study of one method in a file that several processes share: trials are dealt out until the budget is used."""
 
+import math
 import os
 import socket
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from fedwcm.runs.lock import FolderInUseError, locked
+from fedwcm.runs.lock import locked
 from fedwcm.tuning.space import Space
 
 SPENT = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
@@ -97,17 +96,6 @@ def _lives(process: int) -> bool:
     return process > 0
 
 
-@contextmanager
-def _turn(folder: Path) -> Iterator[None]:
+def _turn(folder: Path) -> AbstractContextManager[None]:
     """Wait until no other process deals out trials."""
-    while True:
-        lock = locked(folder / "dealing")
-        try:
-            lock.__enter__()
-            break
-        except FolderInUseError:
-            time.sleep(0.05)
-    try:
-        yield
-    finally:
-        lock.__exit__(None, None, None)
+    return locked(folder / "dealing", patience=math.inf)
