@@ -71,6 +71,20 @@ def test_whoever_waits_gets_the_lock_when_it_is_free(tmp_path: Path) -> None:
         pass
 
 
+def test_a_folder_that_its_holder_removes_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, really_open = [], os.open
+
+    def open_late(path: Path, *options: int) -> int:
+        if not opened:
+            path.parent.rmdir()
+        opened.append(path)
+        return really_open(path, *options)
+
+    monkeypatch.setattr(os, "open", open_late)
+    with locked(tmp_path / "run"):
+        assert len(opened) == 2
+
+
 def test_two_runs_on_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     options = ["run", "--method", "fedwcm", *DIGITS, "--rounds", "5000", "--out", str(folder), "--quiet"]

@@ -75,7 +75,6 @@ def _acquire_within(folder: Path, patience: float) -> int:
     while True:
         try:
             with writing(folder / NAME):
-                folder.mkdir(parents=True, exist_ok=True)
                 return _acquire(folder)
         except FolderInUseError:
             if time.monotonic() >= deadline:
@@ -89,7 +88,11 @@ def _acquire(folder: Path) -> int:
         raise _in_use(folder, _this_process())
     path = folder / NAME
     while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except FileNotFoundError:  # whoever held the lock has just removed the empty folder
+            continue
         try:
             _lock(file)
         except OSError as error:
