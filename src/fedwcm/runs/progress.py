@@ -54,7 +54,7 @@ class Bar:
         self._bar.close()
 
 
-class Lines:
+class Lines(Silent):
     """Plain lines: at most one every few seconds, and one for the last round."""
 
     INTERVAL = 5.0
@@ -72,9 +72,6 @@ class Lines:
         left = (now - self._began) / (number - self._done) * (self._rounds - number)
         accuracy = f"accuracy {record.test_accuracy:.4f}"
         print(f"{self._title}: round {number}/{self._rounds}, {accuracy}, {left:.0f} s left", file=sys.stderr)
-
-    def close(self) -> None:
-        pass
 
 
 def progress_for(quiet: bool) -> Progress:

@@ -10,6 +10,7 @@ from fedwcm.api.request import Request
 from fedwcm.api.training import start
 from fedwcm.config.schema import Settings, overlay
 from fedwcm.engine.rounds import DivergedError
+from fedwcm.runs.progress import Silent
 from fedwcm.runs.records import RoundRecord
 from fedwcm.tuning.space import Space
 from fedwcm.tuning.study import MethodStudy
@@ -102,20 +103,14 @@ def _validation(accuracy: float | None) -> float:
 
 
 @dataclass
-class _Watcher:
+class _Watcher(Silent):
     """Reports a run's best validation accuracy after every evaluation."""
 
     report: Report
     before: int
     best: float = field(default=0.0)
 
-    def start(self, title: str, rounds: int, done: int) -> None:
-        pass
-
     def round(self, number: int, record: RoundRecord) -> None:
         if record.val_accuracy is not None:
             self.best = max(self.best, record.val_accuracy)
             self.report(self.best, self.before + number)
-
-    def close(self) -> None:
-        pass
