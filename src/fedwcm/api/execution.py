@@ -26,7 +26,7 @@ from fedwcm.runs import interrupts
 from fedwcm.runs.comparison_progress import ComparisonProgress, FollowedRun
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.lock import wait_until_free
-from fedwcm.runs.progress import Progress, Silent
+from fedwcm.runs.progress import Progress
 from fedwcm.runs.records import RoundRecord
 
 if TYPE_CHECKING:
@@ -40,11 +40,15 @@ REFRESH = 0.5
 
 
 def run_cells(
-    cells: Sequence[Cell], jobs: int, progress: Callable[[], Progress], round_size: float = math.inf
+    cells: Sequence[Cell], jobs: int, progress: Callable[[], Progress] | None, round_size: float = math.inf
 ) -> None:
     """Run what is not finished yet: one after the other here, each in a process of its own, or on a cluster.
 
-    `round_size` is that of the largest round: clients times parameters; one that is not known counts as large.
+    Args:
+        cells: all runs, finished ones included.
+        jobs: runs at a time.
+        progress: makes what shows the rounds of each run; None shows nothing.
+        round_size: clients times parameters of the largest round; one that is not known counts as large.
     """
     waiting = [cell for cell in cells if not done(cell)]
     if waiting and all(uses_cluster(cell) for cell in waiting):
@@ -52,7 +56,7 @@ def run_cells(
     elif jobs == 1:
         _run_in_turn(cells, progress)
     else:
-        run_apart(cells, jobs, quiet=progress is Silent)
+        run_apart(cells, jobs, quiet=progress is None)
 
 
 def uses_cluster(cell: Cell) -> bool:
@@ -61,7 +65,7 @@ def uses_cluster(cell: Cell) -> bool:
 
 
 def _run_with_cluster(
-    cells: Sequence[Cell], waiting: Sequence[Cell], progress: Callable[[], Progress], round_size: float
+    cells: Sequence[Cell], waiting: Sequence[Cell], progress: Callable[[], Progress] | None, round_size: float
 ) -> None:
     """Spread whole runs or the clients of each over one cluster, which is there until all are done."""
     from fedwcm.api.runs_on_cluster import run_on_cluster, spreads_runs
@@ -70,20 +74,16 @@ def _run_with_cluster(
     options = waiting[0].request.config.run
     with Cluster(options.ray_address, options.workers):
         if spreads_runs(options, len(waiting), round_size):
-            run_on_cluster(cells, quiet=progress is Silent)
+            run_on_cluster(cells, quiet=progress is None)
         else:
             _run_in_turn(cells, progress)
 
 
-def _run_in_turn(cells: Sequence[Cell], progress: Callable[[], Progress]) -> None:
+def _run_in_turn(cells: Sequence[Cell], progress: Callable[[], Progress] | None) -> None:
     for number, cell in enumerate(cells, 1):
-        run_here(cell, f"{number}/{len(cells)}", progress())
-
-
-def run_here(cell: Cell, position: str, progress: Progress) -> None:
-    if done(cell):
-        return
-    play(cell, _Titled(progress, f"{cell.label} [{position}]"))
+        if not done(cell):
+            title = f"{cell.label} [{number}/{len(cells)}]"
+            play(cell, None if progress is None else _Titled(progress(), title))
 
 
 def run_apart(cells: Sequence[Cell], jobs: int, *, quiet: bool) -> None:

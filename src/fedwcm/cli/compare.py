@@ -68,7 +68,6 @@ def do(arguments: argparse.Namespace) -> int:
         return 0
     from fedwcm.api import compare
     from fedwcm.runs.interrupts import exit_status
-    from fedwcm.runs.progress import Silent, progress_for
 
     try:
         comparison = compare(
@@ -81,7 +80,7 @@ def do(arguments: argparse.Namespace) -> int:
             report=not arguments.no_report,
             config=arguments.config,
             settings=settings,
-            progress=Silent if arguments.quiet or arguments.json else lambda: progress_for(False),
+            progress=not (arguments.quiet or arguments.json),
             **flags,
         )
     except KeyboardInterrupt:

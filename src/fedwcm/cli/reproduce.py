@@ -45,7 +45,7 @@ def do(arguments: argparse.Namespace) -> int:
     from fedwcm.reproduce.cells import Scope
     from fedwcm.reproduce.command import reproduce
     from fedwcm.runs.interrupts import exit_status
-    from fedwcm.runs.progress import Silent, progress_for
+    from fedwcm.runs.progress import progress_maker
 
     scope = Scope(
         datasets=split_list(arguments.dataset),
@@ -72,7 +72,7 @@ def do(arguments: argparse.Namespace) -> int:
             jobs=arguments.jobs,
             backend=arguments.backend,
             run=not arguments.pages_only,
-            progress=Silent if arguments.quiet else lambda: progress_for(False),
+            progress=progress_maker(not arguments.quiet),
         )
     except KeyboardInterrupt:
         print("stopped; progress is saved. To resume, repeat the same command", file=sys.stderr)

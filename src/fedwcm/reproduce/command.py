@@ -16,7 +16,7 @@ from fedwcm.reproduce.store import ResultStore
 from fedwcm.reproduce.untrained import write_untrained
 from fedwcm.reproduce.working_folder import WorkingFolder
 from fedwcm.runs.lock import locked
-from fedwcm.runs.progress import Progress, Silent
+from fedwcm.runs.progress import Progress
 
 BATCH = 4
 """Runs of each process before what has finished is moved to the results."""
@@ -46,7 +46,7 @@ def reproduce(
     backend: str | None = None,
     run: bool = True,
     say: Callable[[str], object] = print,
-    progress: Callable[[], Progress] = Silent,
+    progress: Callable[[], Progress] | None = None,
 ) -> Pages:
     """Run what is left of a preset, and write its table, figure and report.
 
@@ -61,7 +61,7 @@ def reproduce(
         backend: as of a run; it does not change what is run.
         run: `False` writes the pages from what is there.
         say: told what will be done.
-        progress: makes what is told of each run's rounds.
+        progress: makes what is told of each run's rounds; None shows nothing.
     """
     preset, scope = load_preset(name), scope or Scope()
     target = Path(pages if pages is not None else results)

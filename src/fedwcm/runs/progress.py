@@ -74,25 +74,24 @@ class Lines(Silent):
         print(f"{self._title}: round {number}/{self._rounds}, {accuracy}, {left:.0f} s left", file=sys.stderr)
 
 
-def progress_for(quiet: bool) -> Progress:
+def shown_progress() -> Progress:
     """The progress that suits standard error: a bar on a terminal and in a notebook, lines elsewhere."""
-    if quiet:
-        return Silent()
     return Bar() if in_notebook() or sys.stderr.isatty() else Lines()
 
 
 def chosen_progress(progress: Progress | bool | None) -> Progress:
     """What a caller chose: an object, whether to show anything, or None: in a notebook only."""
     if progress is None or isinstance(progress, bool):
-        return progress_maker(progress)()
+        make = progress_maker(progress)
+        return Silent() if make is None else make()
     return progress
 
 
-def progress_maker(progress: Callable[[], Progress] | bool | None) -> Callable[[], Progress]:
-    """The same for several runs, each with a progress of its own."""
+def progress_maker(progress: Callable[[], Progress] | bool | None) -> Callable[[], Progress] | None:
+    """The same for several runs, each with a progress of its own; None to show nothing."""
     shown = in_notebook() if progress is None else progress
     if isinstance(shown, bool):
-        return (lambda: progress_for(False)) if shown else Silent
+        return shown_progress if shown else None
     return shown
 
 
