@@ -18,7 +18,6 @@ from fedwcm.config.schema import Config
 from fedwcm.core.checks import require
 from fedwcm.data import Dataset, load_rows
 from fedwcm.data.fingerprint import fingerprint
-from fedwcm.data.inputs import are_small, model_inputs
 from fedwcm.data.samples import Rows
 from fedwcm.data.split import stratified_split
 from fedwcm.engine.evaluate import evaluate as evaluate_network
@@ -171,11 +170,9 @@ def _test_rows(dataset: Dataset) -> Rows:
 def _measured(found: Trained, rows: Rows, which: str, folder: RunFolder) -> EvaluationRecord:
     """The loss and the metrics of the model on these rows."""
     assert rows.y is not None
-    small = are_small(rows.x, len(rows.x))
-    inputs = model_inputs(rows.x, found.normalizer.normalizer, torch.device("cpu"), prepared=small)
     labels = torch.from_numpy(rows.y)
     network = Network(found.module)
-    tested = evaluate_network(network, *network.initial(), inputs, labels, len(found.schema.classes))
+    tested = evaluate_network(network, *network.initial(), found.inputs(rows.x), labels, len(found.schema.classes))
     counts, rule = np.array(folder.summary().train_counts), folder.config().run.shot_groups
     metrics = summarise(tested.confusion, counts, rule)
     clients: dict[str, Any] = {}

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from fedwcm.api.types import ModelLike
 from fedwcm.config.models import chosen_model
+from fedwcm.core.batch import Inputs
+from fedwcm.data.inputs import are_small, model_inputs
 from fedwcm.data.normalize import Normalizer
 from fedwcm.data.objects import as_array
 from fedwcm.data.schema import DatasetSchema
@@ -47,6 +49,11 @@ class Trained:
     normalizer: "InputNormalizer"
     schema: DatasetSchema
     fingerprint: str | None
+
+    def inputs(self, x: NDArray[Any]) -> Inputs:
+        """Samples as the model takes them; many of them are prepared only when they are read."""
+        small = are_small(x, len(x))
+        return model_inputs(x, self.normalizer.normalizer, torch.device("cpu"), prepared=small)
 
 
 def trained(folder: Path, model: ModelLike | None, trust: bool, adjust: float = 0.0) -> Trained:
