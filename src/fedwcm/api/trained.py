@@ -66,7 +66,7 @@ def trained(folder: Path, model: ModelLike | None, trust: bool, adjust: float = 
         chosen, model, trust = replace(chosen, name=model), None, True
     module, _ = chosen_model(chosen, model, schema.input_shape, len(schema.classes), 0, trusted=trust)
     try:
-        module.load_state_dict(read_model(run_folder)[0])
+        module.load_state_dict(read_model(run_folder))
     except RuntimeError as error:
         raise ValueError(f"this model does not fit the weights in {folder}: {error}") from error
     return Trained(adjusted(module.eval(), facts, adjust), input_normalizer(facts), schema, facts.fingerprint)
