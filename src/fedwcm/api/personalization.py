@@ -1,6 +1,5 @@
 """`fedwcm.personalize`: how well a trained model does at each client after the client has fine-tuned it."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +19,6 @@ from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.fine_tuning import fine_tune, fine_tuner
 from fedwcm.metrics.clients import OnOwnSamples, named, spread_over_clients
 from fedwcm.privacy.options import PrivacyOptions
-from fedwcm.runs.files import replace_file
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.records import PersonalizationRecord
 
@@ -69,7 +67,7 @@ def personalize(
     finally:
         experiment.rounds.backend.close()
     if write:
-        replace_file(run_folder.personalized_file, json.dumps(record.to_json(), indent=2) + "\n")
+        run_folder.write_personalized(record)
     return record
 
 

@@ -1,11 +1,14 @@
 """Files that are replaced as a whole: whatever happens, the old one is there or the new one."""
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from safetensors import SafetensorError
+
+from fedwcm.core.json_record import RecordError
 
 
 class StorageError(OSError):
@@ -16,6 +19,24 @@ def replace_file(path: Path, content: str | bytes) -> None:
     """Write a file so that a crash, or somebody who reads at the same time, meets the old content or the new."""
     with replacing(path) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def write_json(path: Path, value: object, *, indent: int | None = 2, allow_nan: bool = True) -> None:
+    """Write a value as a JSON file: readable, or on one line if `indent` is None."""
+    replace_file(path, json.dumps(value, indent=indent, allow_nan=allow_nan) + "\n")
+
+
+def read_json(path: Path) -> object:
+    """The value in a JSON file."""
+    return parse_json(path.read_text(encoding="utf-8"), str(path))
+
+
+def parse_json(text: str | bytes, where: str) -> object:
+    """The value in a JSON text; the error names where the text is from."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise RecordError(f"{where}: this is not JSON ({error})") from None
 
 
 @contextmanager
