@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
 
@@ -22,9 +21,9 @@ import torch
 
 from fedwcm import __version__
 from fedwcm.api import run
+from fedwcm.core.child_process import ChildDiedError, call_in_child
 from fedwcm.core.types import Floats
 from fedwcm.data import load_dataset
-from fedwcm.engine.backends.errors import WorkerDiedError
 from fedwcm.engine.backends.plan import can_fork
 from fedwcm.engine.cluster_options import LOCAL
 from fedwcm.engine.precision import Precision, PrecisionName, precision_problem
@@ -149,24 +148,15 @@ def _played(trial: Trial) -> Model | str:
     """The model after two rounds in a process of its own, or what went wrong there."""
     forked = trial.device == "cpu" and can_fork() and trial.backend != "ray"  # Ray's threads do not survive it
     context = multiprocessing.get_context("fork") if forked else multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_play, args=(trial, sender))
-    process.start()
-    sender.close()  # or the end of the process would not show as the end of the pipe
     try:
-        if not receiver.poll(PATIENCE):
-            return f"no answer after {PATIENCE:g} seconds"
-        answer: Model | str = receiver.recv()
-        return answer
-    except EOFError:
-        process.join()
-        return f"the process {WorkerDiedError(process.exitcode)}"
-    finally:
-        process.kill()
-        process.join()
+        return call_in_child(context, _play, trial, timeout=PATIENCE)
+    except TimeoutError as error:
+        return str(error)
+    except ChildDiedError as error:
+        return f"the process {error}"
 
 
-def _play(trial: Trial, sender: Connection) -> None:
+def _play(trial: Trial) -> Model | str:
     settings = {
         "run.backend": trial.backend,
         "run.device": trial.device,
@@ -183,10 +173,9 @@ def _play(trial: Trial, sender: Connection) -> None:
     try:
         result = run("scaffold", dataset="digits", clients=4, rounds=2, epochs=1, model="cnn", settings=settings)
     except Exception as error:
-        sender.send(f"{type(error).__name__}: {error}")
-        return
+        return f"{type(error).__name__}: {error}"
     # As arrays: handles of shared tensors would be gone with this process.
-    sender.send({key: value.cpu().numpy() for key, value in result.model.state_dict().items()})
+    return {key: value.cpu().numpy() for key, value in result.model.state_dict().items()}
 
 
 def _version(package: str) -> str:

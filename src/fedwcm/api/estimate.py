@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
 
 import torch
 
@@ -13,7 +12,7 @@ from fedwcm.api.execution import process_context
 from fedwcm.api.plan import Cell, done
 from fedwcm.config.build import Experiment, build
 from fedwcm.config.schema import RunOptions
-from fedwcm.engine.backends.errors import WorkerDiedError
+from fedwcm.core.child_process import ChildDiedError, call_in_child
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.runs.progress import Silent
 from fedwcm.runs.runner import Runner
@@ -69,28 +68,19 @@ def total(rows: Sequence[Estimate], jobs: int) -> Cost:
 
 def _cost(cell: Cell, jobs: int) -> Cost | str:
     """Measured in a process of its own, so that one trial's memory does not count for the next."""
-    context = process_context()
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_trial, args=(cell, jobs, sender))
-    process.start()
-    sender.close()  # or the end of the process would not show as the end of the pipe
     try:
-        answer: Cost | str = receiver.recv()
-        return answer
-    except EOFError:
-        process.join()
-        return f"the trial {WorkerDiedError(process.exitcode)}"
-    finally:
-        process.join()
+        return call_in_child(process_context(), _trial, cell, jobs)
+    except ChildDiedError as error:
+        return f"the trial {error}"
 
 
-def _trial(cell: Cell, jobs: int, sender: Connection) -> None:
+def _trial(cell: Cell, jobs: int) -> Cost | str:
     try:
-        sender.send(_measured(cell, jobs))
+        return _measured(cell, jobs)
     except DivergedError as error:
-        sender.send(f"diverges: {error}")
+        return f"diverges: {error}"
     except (ValueError, OSError) as error:
-        sender.send(str(error))
+        return str(error)
 
 
 def _measured(cell: Cell, jobs: int) -> Cost:

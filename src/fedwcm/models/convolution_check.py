@@ -11,19 +11,19 @@ limits the instruction set, which is how one x86 machine tries the kernels of ot
 import json
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from multiprocessing.connection import Connection
 from pkgutil import resolve_name
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import conv2d
+
+from fedwcm.core.child_process import ChildDiedError, call_in_child, signal_name
 
 # Of the sum of the products' magnitudes. Rounding was at most 2e-6 in thousands of shapes, the fault over 1e-2.
 TOLERANCE = 1e-5
@@ -100,32 +100,21 @@ def check_convolutions(
 
 def _problem(convolution: dict[str, Any], isa: str | None, threads: int, timeout: float) -> str:
     """Try one convolution in a process of its own."""
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.Process(target=_try, args=(Convolution(**convolution), isa, threads, sender))
-    process.start()
-    sender.close()  # or the end of the process would not show as the end of the pipe
-    if not receiver.poll(timeout):
-        process.kill()
-        process.join()
-        return f"no answer after {timeout:g} seconds"
+    context, tried = multiprocessing.get_context(), Convolution(**convolution)
     try:
-        error = receiver.recv()
-    except EOFError:
-        process.join()
-        return f"ended by {_cause(process.exitcode)}"
-    process.join()
+        error = call_in_child(context, _try, tried, isa, threads, timeout=timeout)
+    except TimeoutError as late:
+        return str(late)
+    except ChildDiedError as died:
+        return f"ended by {signal_name(died.exit_code) or f'exit code {died.exit_code}'}"
     return "" if error <= TOLERANCE else f"wrong by {error:.1e} of the sum of magnitudes"
 
 
-def _cause(exitcode: int | None) -> str:
-    return signal.Signals(-exitcode).name if exitcode is not None and exitcode < 0 else f"exit code {exitcode}"
-
-
-def _try(convolution: Convolution, isa: str | None, threads: int, sender: Connection) -> None:
+def _try(convolution: Convolution, isa: str | None, threads: int) -> float:
     if isa is not None:
         os.environ["ONEDNN_MAX_CPU_ISA"] = isa  # oneDNN reads it when it is first used
     torch.set_num_threads(threads)
-    sender.send(_error(convolution))
+    return _error(convolution)
 
 
 def _error(c: Convolution) -> float:
