@@ -10,7 +10,7 @@ from fedwcm.api.estimate import MODEL, Cost, Estimate, estimates, total
 from fedwcm.api.plan import Cell, check
 from fedwcm.cli.console import console
 from fedwcm.core.checks import require
-from fedwcm.watch.formatting import duration
+from fedwcm.core.durations import duration
 
 
 def dry_run(cells: Sequence[Cell], jobs: int) -> None:

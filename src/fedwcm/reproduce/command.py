@@ -8,8 +8,9 @@ from fedwcm.api.execution import run_cells
 from fedwcm.api.plan import Cell as Run
 from fedwcm.api.request import Request
 from fedwcm.config.objects import NO_OBJECTS
+from fedwcm.core.durations import rough_duration
 from fedwcm.reproduce.cells import Cell, Scope, expand
-from fedwcm.reproduce.estimate import duration, seconds_here, seconds_on_gpu
+from fedwcm.reproduce.estimate import seconds_here, seconds_on_gpu
 from fedwcm.reproduce.pages import Pages, write_pages
 from fedwcm.reproduce.presets import load_preset, preset_names
 from fedwcm.reproduce.store import ResultStore
@@ -88,7 +89,7 @@ def listing(scope: Scope | None = None, results: str | Path = "results") -> list
         preset = load_preset(name)
         cells = expand(preset, scope or Scope()) if preset.kind == "training" else []
         left = [cell for cell in cells if store.find(cell) is None]
-        here, gpu = duration(seconds_here(left)), duration(seconds_on_gpu(left))
+        here, gpu = rough_duration(seconds_here(left)), rough_duration(seconds_on_gpu(left))
         lines.append(Line(name, preset.title, len(cells), len(cells) - len(left), here, gpu))
     return lines
 
@@ -103,7 +104,7 @@ def _batches(cells: Sequence[Cell], jobs: int) -> Iterator[Sequence[Cell]]:
 def _forecast(left: Sequence[Cell]) -> str:
     if not left:
         return "nothing left"
-    return f"{len(left)} left: about {duration(seconds_here(left))} here by a short calibration"
+    return f"{len(left)} left: about {rough_duration(seconds_here(left))} here by a short calibration"
 
 
 def _run(cell: Cell, work: WorkingFolder, backend: str | None) -> Run:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import Protocol
 
+from fedwcm.core.durations import duration
 from fedwcm.runs.records import RoundRecord
 
 
@@ -71,7 +72,7 @@ class Lines(Silent):
         self._last = now
         left = (now - self._began) / (number - self._done) * (self._rounds - number)
         accuracy = f"accuracy {record.test_accuracy:.4f}"
-        print(f"{self._title}: round {number}/{self._rounds}, {accuracy}, {left:.0f} s left", file=sys.stderr)
+        print(f"{self._title}: round {number}/{self._rounds}, {accuracy}, {duration(left)} left", file=sys.stderr)
 
 
 def shown_progress() -> Progress:
