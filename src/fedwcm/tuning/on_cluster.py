@@ -13,7 +13,7 @@ from fedwcm.api.execution import REFRESH
 from fedwcm.api.request import Request
 from fedwcm.api.runs_on_cluster import ATTEMPTS, alone, with_data, worker_count
 from fedwcm.engine.backends.errors import WorkerError
-from fedwcm.tuning.trial import Outcome, Plan, Search, line, play, pruned
+from fedwcm.tuning.trial import Plan, Search, TrialResult, line, play, pruned
 
 Key = tuple[str, int]
 """A method and the number of its trial."""
@@ -91,7 +91,7 @@ class _Trials:
                 raise WorkerError(f"{line(plan, trial, call.lost)}, like {ATTEMPTS - 1} others before")
             study.give_back(trial)
             said = f"a worker was lost ({call.lost}); it is tried again"
-        elif isinstance(call.result, Outcome):
+        elif isinstance(call.result, TrialResult):
             said = call.result.tell(study, trial)
         else:
             said = pruned(study, trial)
@@ -99,7 +99,7 @@ class _Trials:
         self._search.say(line(plan, trial, said))
 
 
-def _play_there(tell: Tell, requests: Sequence[Request], dataset: object) -> Outcome | str:
+def _play_there(tell: Tell, requests: Sequence[Request], dataset: object) -> TrialResult | str:
     """On the worker: the runs of a trial; or what was wrong with them."""
     try:
         whole = [with_data(asked, dataset) for asked in requests]

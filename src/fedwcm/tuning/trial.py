@@ -50,7 +50,7 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialResult:
     """Accuracies of a trial's runs, on the validation and the test data; None if one of them diverged."""
 
     accuracies: tuple[list[float], list[float]] | None
@@ -81,7 +81,7 @@ def line(plan: Plan, trial: Trial, said: str) -> str:
     return f"{plan.name}, trial {trial.number + 1}: {options}: {said}"
 
 
-def play(requests: Sequence[Request], report: Report) -> Outcome:
+def play(requests: Sequence[Request], report: Report) -> TrialResult:
     """Make the runs of a trial, one after the other; whatever `report` raises ends them."""
     validated: list[float] = []
     tested: list[float] = []
@@ -90,10 +90,10 @@ def play(requests: Sequence[Request], report: Report) -> Outcome:
         try:
             summary = start(asked, out=None, resume=False, report=False, progress=watcher).summary
         except DivergedError:
-            return Outcome(None)
+            return TrialResult(None)
         validated.append(_validation(summary.val_accuracy))
         tested.append(summary.accuracy or 0.0)
-    return Outcome((validated, tested))
+    return TrialResult((validated, tested))
 
 
 def _validation(accuracy: float | None) -> float:
