@@ -103,13 +103,13 @@ def check_convolutions() -> Iterator[Check]:
     """Convolutions as models have them, on one thread and on two; and the one that oneDNN may get wrong."""
     tried = convolution_check.check_convolutions(EXAMPLES, threads=(1, 2), timeout=PATIENCE)
     known = convolution_check.check_convolutions([PLAIN_POINTWISE], threads=(1,), timeout=PATIENCE)  # two may hang
-    for outcome in (*tried, *known):
-        c, detail = outcome.convolution, outcome.problem or "its gradients are right"
-        status: Status = "FAIL" if outcome.problem else "PASS"
-        if outcome.problem and c == PLAIN_POINTWISE:
+    for result in (*tried, *known):
+        c, detail = result.convolution, result.problem or "its gradients are right"
+        status: Status = "FAIL" if result.problem else "PASS"
+        if result.problem and c == PLAIN_POINTWISE:
             status, detail = "avoided", f"{detail}; layers of a model compute it in another way (docs/models.md)"
         shape = f"{c.kernel}×{c.kernel}, stride {c.stride}, {c.channels} to {c.filters} channels"
-        threads = "1 thread" if outcome.threads == 1 else f"{outcome.threads} threads"
+        threads = "1 thread" if result.threads == 1 else f"{result.threads} threads"
         yield Check(f"{c.layer.rpartition(':')[2]} {shape}, {threads}", status, detail)
 
 

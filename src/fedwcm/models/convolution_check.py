@@ -1,7 +1,7 @@
 """Are this machine's convolutions right? Each is tried in a process of its own, where it may crash or hang.
 
-    for outcome in check_convolutions():
-        print(outcome.convolution, outcome.threads, outcome.problem or "right")
+    for result in check_convolutions():
+        print(result.convolution, result.threads, result.problem or "right")
 
 The outputs and gradients of a layer in float32, with its channels last in memory as in training, are compared with
 those of `conv2d` in float64, for which PyTorch does not call oneDNN. The environment variable `ONEDNN_MAX_CPU_ISA`
@@ -46,7 +46,7 @@ class Convolution:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ConvolutionResult:
     """What came of a convolution: `problem` is empty if its outputs and gradients are right."""
 
     convolution: Convolution
@@ -73,7 +73,7 @@ def check_convolutions(
     isas: Sequence[str | None] = (None,),
     threads: Sequence[int] = (1, 2),
     timeout: float = 60.0,
-) -> list[Outcome]:
+) -> list[ConvolutionResult]:
     """Try each convolution in a process of its own, with each instruction set and number of threads.
 
     `isas` are limits for oneDNN (`SSE41`, `AVX2`, `AVX512_CORE`, …); None leaves it as it is. A convolution that
@@ -95,7 +95,7 @@ def check_convolutions(
     )
     problems = json.loads(launcher.stdout)
     settings = product(isas, threads, convolutions)
-    return [Outcome(c, isa, n, problem) for (isa, n, c), problem in zip(settings, problems, strict=True)]
+    return [ConvolutionResult(c, isa, n, problem) for (isa, n, c), problem in zip(settings, problems, strict=True)]
 
 
 def _problem(convolution: dict[str, Any], isa: str | None, threads: int, timeout: float) -> str:
