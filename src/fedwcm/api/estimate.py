@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from fedwcm.api.execution import process_context
-from fedwcm.api.plan import Cell, done
+from fedwcm.api.plan import PlannedRun, done
 from fedwcm.config.build import Experiment, build
 from fedwcm.config.schema import RunOptions
 from fedwcm.core.child_process import ChildDiedError, call_in_child
@@ -46,12 +46,12 @@ class Estimate:
     cost: Cost | str | None
 
 
-def estimates(cells: Sequence[Cell], jobs: int) -> list[Estimate]:
+def estimates(planned_runs: Sequence[PlannedRun], jobs: int) -> list[Estimate]:
     """One estimate per label, in the order of the comparison; labels without runs to come have no cost."""
     found = []
-    for label in dict.fromkeys(cell.label for cell in cells):
-        members = [cell for cell in cells if cell.label == label]
-        waiting = [cell for cell in members if not done(cell)]
+    for label in dict.fromkeys(planned.label for planned in planned_runs):
+        members = [planned for planned in planned_runs if planned.label == label]
+        waiting = [planned for planned in members if not done(planned)]
         cost = _cost(waiting[0], jobs) if waiting else None
         rounds = members[0].request.config.run.rounds
         found.append(Estimate(label, rounds, len(members), len(members) - len(waiting), cost))
@@ -66,25 +66,25 @@ def total(rows: Sequence[Estimate], jobs: int) -> Cost:
     return Cost(max(longest, sum(cost.seconds for cost in each) / jobs), sum(together))
 
 
-def _cost(cell: Cell, jobs: int) -> Cost | str:
+def _cost(planned: PlannedRun, jobs: int) -> Cost | str:
     """Measured in a process of its own, so that one trial's memory does not count for the next."""
     try:
-        return call_in_child(process_context(), _trial, cell, jobs)
+        return call_in_child(process_context(), _trial, planned, jobs)
     except ChildDiedError as error:
         return f"the trial {error}"
 
 
-def _trial(cell: Cell, jobs: int) -> Cost | str:
+def _trial(planned: PlannedRun, jobs: int) -> Cost | str:
     try:
-        return _measured(cell, jobs)
+        return _measured(planned, jobs)
     except DivergedError as error:
         return f"diverges: {error}"
     except (ValueError, OSError) as error:
         return str(error)
 
 
-def _measured(cell: Cell, jobs: int) -> Cost:
-    asked, began = cell.request, time.perf_counter()
+def _measured(planned: PlannedRun, jobs: int) -> Cost:
+    asked, began = planned.request, time.perf_counter()
     config = asked.config
     options = replace(config.run, rounds=TRIAL_ROUNDS, eval_every=1, profile=True, track=())
     if options.backend == "ray":  # the trial is made here

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fedwcm.api.plan import Cell, done
+from fedwcm.api.plan import PlannedRun, done
 from fedwcm.api.training import start
 from fedwcm.engine.backends.errors import WorkerDiedError, WorkerError
 from fedwcm.engine.backends.plan import can_fork
@@ -39,33 +39,39 @@ REFRESH = 0.5
 """Seconds between two looks at the runs that are going on."""
 
 
-def run_cells(
-    cells: Sequence[Cell], jobs: int, progress: Callable[[], Progress] | None, round_size: float = math.inf
+def run_all(
+    planned_runs: Sequence[PlannedRun],
+    jobs: int,
+    progress: Callable[[], Progress] | None,
+    round_size: float = math.inf,
 ) -> None:
     """Run what is not finished yet: one after the other here, each in a process of its own, or on a cluster.
 
     Args:
-        cells: all runs, finished ones included.
+        planned_runs: all runs, finished ones included.
         jobs: runs at a time.
         progress: makes what shows the rounds of each run; None shows nothing.
         round_size: clients times parameters of the largest round; one that is not known counts as large.
     """
-    waiting = [cell for cell in cells if not done(cell)]
-    if waiting and all(uses_cluster(cell) for cell in waiting):
-        _run_with_cluster(cells, waiting, progress, round_size)
+    waiting = [planned for planned in planned_runs if not done(planned)]
+    if waiting and all(uses_cluster(planned) for planned in waiting):
+        _run_with_cluster(planned_runs, waiting, progress, round_size)
     elif jobs == 1:
-        _run_in_turn(cells, progress)
+        _run_in_turn(planned_runs, progress)
     else:
-        run_apart(cells, jobs, quiet=progress is None)
+        run_apart(planned_runs, jobs, quiet=progress is None)
 
 
-def uses_cluster(cell: Cell) -> bool:
+def uses_cluster(planned: PlannedRun) -> bool:
     """Whether the run is for a cluster."""
-    return cell.request.config.run.backend == "ray"
+    return planned.request.config.run.backend == "ray"
 
 
 def _run_with_cluster(
-    cells: Sequence[Cell], waiting: Sequence[Cell], progress: Callable[[], Progress] | None, round_size: float
+    planned_runs: Sequence[PlannedRun],
+    waiting: Sequence[PlannedRun],
+    progress: Callable[[], Progress] | None,
+    round_size: float,
 ) -> None:
     """Spread whole runs or the clients of each over one cluster, which is there until all are done."""
     from fedwcm.api.runs_on_cluster import run_on_cluster, spreads_runs
@@ -74,28 +80,28 @@ def _run_with_cluster(
     options = waiting[0].request.config.run
     with Cluster(options.ray_address, options.workers):
         if spreads_runs(options, len(waiting), round_size):
-            run_on_cluster(cells, quiet=progress is None)
+            run_on_cluster(planned_runs, quiet=progress is None)
         else:
-            _run_in_turn(cells, progress)
+            _run_in_turn(planned_runs, progress)
 
 
-def _run_in_turn(cells: Sequence[Cell], progress: Callable[[], Progress] | None) -> None:
-    for number, cell in enumerate(cells, 1):
-        if not done(cell):
-            title = f"{cell.label} [{number}/{len(cells)}]"
-            play(cell, None if progress is None else _Titled(progress(), title))
+def _run_in_turn(planned_runs: Sequence[PlannedRun], progress: Callable[[], Progress] | None) -> None:
+    for number, planned in enumerate(planned_runs, 1):
+        if not done(planned):
+            title = f"{planned.label} [{number}/{len(planned_runs)}]"
+            play(planned, None if progress is None else _Titled(progress(), title))
 
 
-def run_apart(cells: Sequence[Cell], jobs: int, *, quiet: bool) -> None:
+def run_apart(planned_runs: Sequence[PlannedRun], jobs: int, *, quiet: bool) -> None:
     """Each run in a process of its own with one thread, at most so many at a time."""
     context = process_context()
-    if context.get_start_method() != "fork" and any(cell.request.objects for cell in cells):
+    if context.get_start_method() != "fork" and any(planned.request.objects for planned in planned_runs):
         raise ValueError(
             f"jobs = {jobs} is not allowed: objects cannot be handed to new processes here; use jobs=1"
         )
-    waiting = [cell for cell in cells if not done(cell)]
+    waiting = [planned for planned in planned_runs if not done(planned)]
     running: list[_Apart] = []
-    display = ComparisonProgress(len(cells), len(cells) - len(waiting), quiet)
+    display = ComparisonProgress(len(planned_runs), len(planned_runs) - len(waiting), quiet)
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -119,11 +125,12 @@ def run_apart(cells: Sequence[Cell], jobs: int, *, quiet: bool) -> None:
 class _Apart:
     """A run in a process of its own, which sends its warnings here."""
 
-    def __init__(self, cell: Cell, context: "ForkContext | SpawnContext") -> None:
-        self.cell = cell
-        self.followed = FollowedRun(f"{cell.label}, seed {cell.seed}", cell.folder, cell.request.config.run.rounds)
+    def __init__(self, planned: PlannedRun, context: "ForkContext | SpawnContext") -> None:
+        self.planned = planned
+        rounds = planned.request.config.run.rounds
+        self.followed = FollowedRun(f"{planned.label}, seed {planned.seed}", planned.folder, rounds)
         self._warnings, sender = context.Pipe(duplex=False)
-        self.process: BaseProcess = context.Process(target=_run_alone, args=(cell, sender))
+        self.process: BaseProcess = context.Process(target=_run_alone, args=(planned, sender))
         self.process.start()
         sender.close()  # or the end of the process would not show as the end of the pipe
 
@@ -134,8 +141,8 @@ class _Apart:
 
     def require_finished(self, display: ComparisonProgress) -> None:
         self.pass_on_warnings(display)
-        if not RunFolder(self.cell.folder).finished:
-            raise WorkerError(f"{self.followed.title}: the run in {self.cell.folder} {_end(self.process)}")
+        if not RunFolder(self.planned.folder).finished:
+            raise WorkerError(f"{self.followed.title}: the run in {self.planned.folder} {_end(self.process)}")
 
 
 def process_context() -> "ForkContext | SpawnContext":
@@ -152,20 +159,20 @@ def _end(process: BaseProcess) -> str:
     return str(WorkerDiedError(process.exitcode)) if process.exitcode != FAILED else "failed, as said above"
 
 
-def _run_alone(cell: Cell, parent: Connection) -> None:
+def _run_alone(planned: PlannedRun, parent: Connection) -> None:
     """One run in this process, which ends quietly when it is stopped, and stops when its parent is gone."""
     torch.set_num_threads(1)
     warnings.showwarning = lambda message, *_, **__: _send(parent, f"warning: {message}")
     with interrupts.handled():
         threading.Thread(target=_stop_with_parent, args=(os.getppid(),), daemon=True).start()
         try:
-            wait_until_free(cell.folder)
-            alone = replace(cell.request, settings={**cell.request.settings, "run.workers": 1})
-            play(replace(cell, request=alone))
+            wait_until_free(planned.folder)
+            alone = replace(planned.request, settings={**planned.request.settings, "run.workers": 1})
+            play(replace(planned, request=alone))
         except KeyboardInterrupt:
             sys.exit(interrupts.exit_status())
         except (ValueError, OSError) as error:
-            _send(parent, f"error: {cell.label}, seed {cell.seed}: {error}")
+            _send(parent, f"error: {planned.label}, seed {planned.seed}: {error}")
             sys.exit(FAILED)
 
 
@@ -180,10 +187,10 @@ def _stop_with_parent(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def play(cell: Cell, progress: Progress | None = None) -> None:
+def play(planned: PlannedRun, progress: Progress | None = None) -> None:
     """Play the run from its start, or from where its folder has it."""
     with suppress(DivergedError):  # its summary says so, and the table shows it
-        start(cell.request, out=cell.folder, resume=True, report=False, progress=progress)
+        start(planned.request, out=planned.folder, resume=True, report=False, progress=progress)
 
 
 class _Titled:

@@ -19,7 +19,7 @@ import ray
 
 from fedwcm.api.cluster_calls import ClusterCalls, Ended, Tell, Warned
 from fedwcm.api.execution import REFRESH, play
-from fedwcm.api.plan import Cell, done
+from fedwcm.api.plan import PlannedRun, done
 from fedwcm.api.request import Request
 from fedwcm.config.rounds import worker_device
 from fedwcm.config.schema import RunOptions
@@ -55,10 +55,10 @@ def worker_count(options: RunOptions) -> int:
     return options.workers or max(1, room_for(options.worker_gpus))
 
 
-def run_on_cluster(cells: Sequence[Cell], *, quiet: bool) -> None:
+def run_on_cluster(planned_runs: Sequence[PlannedRun], *, quiet: bool) -> None:
     """Run what is not finished yet, each run on one worker, as many at a time as there are workers."""
-    waiting = [cell for cell in cells if not done(cell)]
-    display = ComparisonProgress(len(cells), len(cells) - len(waiting), quiet)
+    waiting = [planned for planned in planned_runs if not done(planned)]
+    display = ComparisonProgress(len(planned_runs), len(planned_runs) - len(waiting), quiet)
     runs = _Runs(waiting, display)
     try:
         while runs.go_on():
@@ -71,11 +71,11 @@ def run_on_cluster(cells: Sequence[Cell], *, quiet: bool) -> None:
 class _Runs:
     """The runs that wait, and those that are going on."""
 
-    def __init__(self, waiting: Sequence[Cell], display: ComparisonProgress) -> None:
+    def __init__(self, waiting: Sequence[PlannedRun], display: ComparisonProgress) -> None:
         self._waiting, self._display = list(waiting), display
         self._options = waiting[0].request.config.run if waiting else RunOptions()
         self._calls = ClusterCalls(self._options.worker_gpus)
-        self._running: dict[Path, tuple[Cell, FollowedRun]] = {}
+        self._running: dict[Path, tuple[PlannedRun, FollowedRun]] = {}
         self._losses: Counter[Path] = Counter()
         self._token = f".{uuid.uuid4().hex}"  # whoever sees it sees the folders
         self._data: Any = ray.put(waiting[0].request.objects.dataset if waiting else None)  # once for all runs
@@ -97,13 +97,16 @@ class _Runs:
         for path in {path.parent for path in [*self._losses, *self._running]}:
             (path / self._token).unlink(missing_ok=True)
 
-    def _start(self, cell: Cell) -> None:
-        title = f"{cell.label}, seed {cell.seed}"
-        self._losses.setdefault(cell.folder, 0)
-        self._running[cell.folder] = cell, FollowedRun(title, cell.folder, cell.request.config.run.rounds)
-        self._mark(cell.folder.parent)
-        sent = replace(cell, folder=cell.folder.resolve(), request=with_data(alone(cell.request), None))
-        self._calls.start(cell.folder, _play_there, sent, self._data, self._token, _contents(cell.folder))
+    def _start(self, planned: PlannedRun) -> None:
+        title = f"{planned.label}, seed {planned.seed}"
+        self._losses.setdefault(planned.folder, 0)
+        self._running[planned.folder] = (
+            planned,
+            FollowedRun(title, planned.folder, planned.request.config.run.rounds),
+        )
+        self._mark(planned.folder.parent)
+        sent = replace(planned, folder=planned.folder.resolve(), request=with_data(alone(planned.request), None))
+        self._calls.start(planned.folder, _play_there, sent, self._data, self._token, _contents(planned.folder))
 
     def _mark(self, folder: Path) -> None:
         """Let workers find out whether they see the folder."""
@@ -118,23 +121,23 @@ class _Runs:
                 _write(folder, letter)
 
     def _end(self, call: Ended) -> None:
-        cell, run = self._running.pop(call.key)
+        planned, run = self._running.pop(call.key)
         if call.lost:
-            self._lost(cell, run, call.lost)
+            self._lost(planned, run, call.lost)
         elif call.result:
             self._display.warn(f"error: {run.title}: {call.result}")
-            raise WorkerError(f"{run.title}: the run in {cell.folder} failed, as said above")
+            raise WorkerError(f"{run.title}: the run in {planned.folder} failed, as said above")
         elif not run.folder.finished:
-            raise WorkerError(f"{run.title}: the run in {cell.folder} was stopped")
+            raise WorkerError(f"{run.title}: the run in {planned.folder} was stopped")
         else:
             self._display.ended(run)
 
-    def _lost(self, cell: Cell, run: FollowedRun, how: str) -> None:
-        self._losses[cell.folder] += 1
-        if self._losses[cell.folder] == ATTEMPTS:
+    def _lost(self, planned: PlannedRun, run: FollowedRun, how: str) -> None:
+        self._losses[planned.folder] += 1
+        if self._losses[planned.folder] == ATTEMPTS:
             raise WorkerError(f"{run.title}: a worker was lost ({how}), like {ATTEMPTS - 1} others before")
         self._display.warn(f"warning: {run.title}: a worker was lost ({how}); another goes on")
-        self._waiting.insert(0, cell)
+        self._waiting.insert(0, planned)
 
 
 def alone(asked: Request) -> Request:
@@ -149,19 +152,19 @@ def with_data(asked: Request, dataset: object) -> Request:
     return replace(asked, objects=replace(asked.objects, dataset=dataset))
 
 
-def _play_there(tell: Tell, cell: Cell, dataset: object, token: str, files: Files) -> str:
+def _play_there(tell: Tell, planned: PlannedRun, dataset: object, token: str, files: Files) -> str:
     """On the worker: one run; returns what was wrong with it, if anything was."""
-    cell = replace(cell, request=with_data(cell.request, dataset))
+    planned = replace(planned, request=with_data(planned.request, dataset))
     try:
-        if (cell.folder.parent / token).exists():
-            wait_until_free(cell.folder)
-            play(cell)
+        if (planned.folder.parent / token).exists():
+            wait_until_free(planned.folder)
+            play(planned)
             return ""
         with tempfile.TemporaryDirectory(prefix="fedwcm-run-") as place:
-            folder = Path(place) / cell.folder.name
+            folder = Path(place) / planned.folder.name
             _write(folder, files)
             with _Sending(folder, tell):
-                play(replace(cell, folder=folder))
+                play(replace(planned, folder=folder))
     except (ValueError, OSError) as error:
         return str(error)
     return ""

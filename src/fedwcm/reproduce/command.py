@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwcm.api.execution import run_cells
-from fedwcm.api.plan import Cell as Run
+from fedwcm.api.execution import run_all
+from fedwcm.api.plan import PlannedRun
 from fedwcm.api.request import Request
 from fedwcm.config.objects import NO_OBJECTS
 from fedwcm.core.durations import rough_duration
@@ -76,7 +76,7 @@ def reproduce(
         say(f"{preset.title}: {len(cells)} runs, {len(cells) - len(left)} done, {_forecast(left)}")
         for batch in _batches(left if run else [], jobs):
             try:
-                run_cells([_run(cell, working, backend) for cell in batch], jobs, progress)
+                run_all([_run(cell, working, backend) for cell in batch], jobs, progress)
             finally:
                 working.harvest(batch, store)
     return write_pages(preset, scope, [(cell, store.find(cell)) for cell in cells], target)
@@ -107,6 +107,6 @@ def _forecast(left: Sequence[Cell]) -> str:
     return f"{len(left)} left: about {rough_duration(seconds_here(left))} here by a short calibration"
 
 
-def _run(cell: Cell, work: WorkingFolder, backend: str | None) -> Run:
+def _run(cell: Cell, work: WorkingFolder, backend: str | None) -> PlannedRun:
     settings = cell.settings if backend is None else {**cell.settings, "run.backend": backend}
-    return Run(cell.label, cell.seed, Request(settings, NO_OBJECTS), work.start(cell).path)
+    return PlannedRun(cell.label, cell.seed, Request(settings, NO_OBJECTS), work.start(cell).path)

@@ -8,7 +8,7 @@ import optuna
 from optuna.samplers import RandomSampler
 from optuna.trial import Trial
 
-from fedwcm.api.plan import Cell, Checked, check, with_method
+from fedwcm.api.plan import Checked, PlannedRun, check, with_method
 from fedwcm.api.request import Request, request
 from fedwcm.config.components import Components
 from fedwcm.config.objects import options_of
@@ -119,13 +119,13 @@ def check_plans(plans: Sequence[Plan], space: Space, out: Path) -> dict[str, Che
     known = {key for plan in plans for key in plan.space}
     for key in space.keys() - known:
         raise unknown("option of these methods:", key, known)
-    cells = []
+    planned_runs = []
     for plan in plans:
         study = optuna.create_study(sampler=RandomSampler(seed=0))  # the same in each process
         some = study.ask(plan.space).params
         asked = replace(plan.request, settings=plan.settings(some, 0))
-        cells.append(Cell(plan.name, 0, asked, out / "none"))
-    checked = check(cells)
+        planned_runs.append(PlannedRun(plan.name, 0, asked, out / "none"))
+    checked = check(planned_runs)
     for found in checked.values():
         allowed = "above 0, such as 0.1, for data without a validation part: options are chosen on validation data"
         require(found.validates, "data.val_fraction", found.config.data.val_fraction, allowed)
