@@ -100,12 +100,12 @@ def run_apart(planned_runs: Sequence[PlannedRun], jobs: int, *, quiet: bool) -> 
             f"jobs = {jobs} is not allowed: objects cannot be handed to new processes here; use jobs=1"
         )
     waiting = [planned for planned in planned_runs if not done(planned)]
-    running: list[_Apart] = []
+    running: list[_ChildRun] = []
     display = ComparisonProgress(len(planned_runs), len(planned_runs) - len(waiting), quiet)
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                running.append(_Apart(waiting.pop(0), context))
+                running.append(_ChildRun(waiting.pop(0), context))
             wait([run.process.sentinel for run in running], timeout=REFRESH)
             for run in running:
                 run.pass_on_warnings(display)
@@ -122,7 +122,7 @@ def run_apart(planned_runs: Sequence[PlannedRun], jobs: int, *, quiet: bool) -> 
             run.process.join()
 
 
-class _Apart:
+class _ChildRun:
     """A run in a process of its own, which sends its warnings here."""
 
     def __init__(self, planned: PlannedRun, context: "ForkContext | SpawnContext") -> None:
