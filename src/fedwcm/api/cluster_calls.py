@@ -47,9 +47,9 @@ class ClusterCalls:
     """
 
     def __init__(self, gpus: float) -> None:
-        mailbox: Any = ray.remote(_Mailbox)
+        queue: Any = ray.remote(_Queue)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self._mailbox = mailbox.options(num_cpus=0, scheduling_strategy=here).remote()
+        self._queue = queue.options(num_cpus=0, scheduling_strategy=here).remote()
         call: Any = ray.remote(_call)
         self._call = call.options(num_cpus=0 if gpus else 1, num_gpus=gpus or None, max_retries=0)
         self._going: dict[Any, Any] = {}
@@ -59,7 +59,7 @@ class ClusterCalls:
 
     def start(self, key: object, work: Work, *arguments: object) -> None:
         """Let a worker do `work(tell, *arguments)`; what it tells comes back with the key."""
-        self._going[self._call.remote(self._mailbox, key, work, *arguments)] = key
+        self._going[self._call.remote(self._queue, key, work, *arguments)] = key
 
     def wait(self, seconds: float) -> list[Ended]:
         """Wait for calls to end; return those that did, none if so many seconds pass.
@@ -72,8 +72,8 @@ class ClusterCalls:
 
     def told(self) -> list[tuple[Any, Any]]:
         """Return what calls have told since the last time, each with the key of its call."""
-        letters: list[tuple[Any, Any]] = ray.get(self._mailbox.take.remote())
-        return letters
+        messages: list[tuple[Any, Any]] = ray.get(self._queue.take.remote())
+        return messages
 
     def stop(self, key: object) -> None:
         """Let a call end as by Ctrl-C; `wait` tells when it has."""
@@ -92,7 +92,7 @@ class ClusterCalls:
             return []  # the cluster is gone
         finally:
             self._going.clear()
-            ray.kill(self._mailbox)
+            ray.kill(self._queue)
 
     def _end(self, answer: Any) -> Ended:
         key = self._going.pop(answer)
@@ -106,25 +106,25 @@ class ClusterCalls:
             return Ended(key, lost=str(error).partition("\n")[0])
 
 
-class _Mailbox:
+class _Queue:
     """Holds what calls tell until it is asked for: an actor on the node of the caller."""
 
     def __init__(self) -> None:
-        self._letters: list[tuple[Any, Any]] = []
+        self._messages: list[tuple[Any, Any]] = []
 
-    def put(self, key: object, letter: object) -> None:
-        self._letters.append((key, letter))
+    def put(self, key: object, message: object) -> None:
+        self._messages.append((key, message))
 
     def take(self) -> list[tuple[Any, Any]]:
-        taken, self._letters = self._letters, []
+        taken, self._messages = self._messages, []
         return taken
 
 
-def _call(mailbox: Any, key: object, work: Work, *arguments: object) -> object:
+def _call(queue: Any, key: object, work: Work, *arguments: object) -> object:
     """On the worker: make the call on its main thread, where it can be interrupted."""
 
-    def tell(letter: object) -> None:
-        ray.get(mailbox.put.remote(key, letter))
+    def tell(message: object) -> None:
+        ray.get(queue.put.remote(key, message))
 
     torch.set_num_threads(1)
     with warnings.catch_warnings(), interrupts.handled():

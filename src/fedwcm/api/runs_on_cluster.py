@@ -113,12 +113,12 @@ class _Runs:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / self._token).touch()
 
-    def _deliver(self, letters: Sequence[tuple[Path, Any]]) -> None:
-        for folder, letter in letters:
-            if isinstance(letter, Warned):
-                self._display.warn(letter.text)
+    def _deliver(self, messages: Sequence[tuple[Path, Any]]) -> None:
+        for folder, message in messages:
+            if isinstance(message, Warned):
+                self._display.warn(message.text)
             else:
-                _write(folder, letter)
+                _write(folder, message)
 
     def _end(self, call: Ended) -> None:
         planned, run = self._running.pop(call.key)

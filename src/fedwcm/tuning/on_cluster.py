@@ -47,8 +47,8 @@ class _Trials:
         while room > 0 and self._start_next():
             room -= 1
         ended = self._calls.wait(REFRESH) if self._going else []
-        for key, letter in self._calls.told():
-            self._hear(key, letter)
+        for key, message in self._calls.told():
+            self._hear(key, message)
         for call in ended:
             self._end(call)
         return bool(self._going)
@@ -70,12 +70,12 @@ class _Trials:
                 return True
         return False
 
-    def _hear(self, key: Key, letter: object) -> None:
-        if isinstance(letter, Warned):
-            warnings.warn(letter.text.removeprefix("warning: "), stacklevel=2)
-        elif isinstance(letter, tuple) and key in self._going and key not in self._pruned:
+    def _hear(self, key: Key, message: object) -> None:
+        if isinstance(message, Warned):
+            warnings.warn(message.text.removeprefix("warning: "), stacklevel=2)
+        elif isinstance(message, tuple) and key in self._going and key not in self._pruned:
             _, trial = self._going[key]
-            trial.report(*letter)
+            trial.report(*message)
             if trial.should_prune():
                 self._pruned.add(key)
                 self._calls.stop(key)
