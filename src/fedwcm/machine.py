@@ -45,7 +45,7 @@ HALF_TOLERANCE = 1e-2
 
 Model = dict[str, Floats]
 Status = Literal["PASS", "FAIL", "avoided", "never run"]
-"""`avoided` is a fault of the machine that models here go round."""
+"""`avoided` is a fault of this machine that the package's models work around."""
 
 
 @dataclass(frozen=True)

@@ -94,8 +94,8 @@ def compare(
         report: write `report.html`, one for all runs, into `out`.
         config: a TOML file or a `Config` to start from.
         settings: dotted options, such as `{"method.q": "off"}`.
-        progress: whether to show how far the runs are, by default in a notebook only; or what makes what is told
-            of each run's rounds.
+        progress: whether to show how far the runs are, by default in a notebook only; or a function that makes,
+            for each run, an object that is called after every round.
         dataset: a named data set, a file, a folder of images or `hub:ID`; or data: `(x, y)`,
             `(x_train, y_train, x_test, y_test)` or a dict of arrays or tensors, a list of each client's `(x, y)`,
             a pandas DataFrame, a `torch.utils.data.Dataset`, a Hugging Face `Dataset`, a `fedwcm.Dataset`.
@@ -132,7 +132,7 @@ def compare(
         device: `auto`, `cpu`, `cuda`, `mps`, …
         privacy: `none`, or `he`: gather the class distribution under homomorphic encryption.
         diagnostics: what else to measure at every evaluation: `concentration`, `train_set`, `clients`.
-        track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
+        track: experiment trackers to log to: `tensorboard`, `mlflow`, `wandb`.
         backend: `auto`, `sequential`, `vectorized`, `parallel` or `ray`.
     """
     require(jobs >= 1, "jobs", jobs, "at least 1")

@@ -46,9 +46,9 @@ def evaluate(
 ) -> EvaluationRecord:
     """Test the model of a run. Columns and classes are matched by name.
 
-    The run's own data is recognised by its content: what is tested then are the very rows that the run held out,
-    and options that say to read it otherwise are refused. Of other data it is the test part if there is one, and
-    else every row.
+    The run's own data is recognised by its content: exactly the rows that the run held out are then tested, and
+    options that would read the data in another way are refused. Of other data, the test part is tested if there
+    is one, and otherwise every row.
 
     Args:
         folder: the run's folder.

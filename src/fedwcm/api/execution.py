@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkContext, SpawnContext
 
 FAILED = 2
-"""Exit status of a run in a process of its own that has said why it failed."""
+"""Exit status of a child run that has already reported its error."""
 
 REFRESH = 0.5
 """Seconds between two looks at the runs that are going on."""
@@ -73,7 +73,7 @@ def _run_with_cluster(
     progress: Callable[[], Progress] | None,
     round_size: float,
 ) -> None:
-    """Spread whole runs or the clients of each over one cluster, which is there until all are done."""
+    """Spread whole runs, or the clients of each, over one cluster, which stays up until all runs are done."""
     from fedwcm.api.runs_on_cluster import run_on_cluster, spreads_runs
     from fedwcm.engine.backends.on_ray.cluster import Cluster
 
@@ -93,7 +93,7 @@ def _run_in_turn(planned_runs: Sequence[PlannedRun], progress: Callable[[], Prog
 
 
 def run_apart(planned_runs: Sequence[PlannedRun], jobs: int, *, quiet: bool) -> None:
-    """Each run in a process of its own with one thread, at most so many at a time."""
+    """Run each in its own single-threaded process, at most `jobs` at a time."""
     context = process_context()
     if context.get_start_method() != "fork" and any(planned.request.objects for planned in planned_runs):
         raise ValueError(
@@ -156,7 +156,7 @@ def process_context() -> "ForkContext | SpawnContext":
 
 
 def _end(process: BaseProcess) -> str:
-    return str(WorkerDiedError(process.exitcode)) if process.exitcode != FAILED else "failed, as said above"
+    return str(WorkerDiedError(process.exitcode)) if process.exitcode != FAILED else "failed; see the error above"
 
 
 def _run_alone(planned: PlannedRun, parent: Connection) -> None:

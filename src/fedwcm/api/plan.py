@@ -92,7 +92,7 @@ def with_method(common: Settings, own: Settings, method: MethodLike) -> Settings
 
 
 def check(planned_runs: Sequence[PlannedRun]) -> dict[str, Checked]:
-    """Raise for a run that could not start: options first, then what needs the data, which is loaded once a task.
+    """Raise for a run that could not start: options first, then what needs the data, loaded once per task.
 
     Runs that differ by their seed only are built once. A folder with another run is refused, finished or not.
 

@@ -44,7 +44,7 @@ def request(
 ) -> Request:
     """What is asked for by names and objects, a file and dotted settings.
 
-    A file of options is the user's own word, unless a run has left it in its folder: that may be somebody else's.
+    A configuration file is trusted, unless a run wrote it into its folder, which may come from someone else.
     """
     text, objects = separate({**flags, "method": method})
     named = text.pop("method")

@@ -77,7 +77,7 @@ class _Runs:
         self._calls = ClusterCalls(self._options.worker_gpus)
         self._running: dict[Path, tuple[PlannedRun, FollowedRun]] = {}
         self._losses: Counter[Path] = Counter()
-        self._token = f".{uuid.uuid4().hex}"  # whoever sees it sees the folders
+        self._token = f".{uuid.uuid4().hex}"  # a worker that sees this file shares our file system
         self._data: Any = ray.put(waiting[0].request.objects.dataset if waiting else None)  # once for all runs
 
     def go_on(self) -> bool:
@@ -126,7 +126,7 @@ class _Runs:
             self._lost(planned, run, call.lost)
         elif call.result:
             self._display.warn(f"error: {run.title}: {call.result}")
-            raise WorkerError(f"{run.title}: the run in {planned.folder} failed, as said above")
+            raise WorkerError(f"{run.title}: the run in {planned.folder} failed; see the error above")
         elif not run.folder.finished:
             raise WorkerError(f"{run.title}: the run in {planned.folder} was stopped")
         else:

@@ -21,7 +21,7 @@ class StoppedError(KeyboardInterrupt):
 
 @dataclass
 class _Process:
-    """What has come to this process, of which there is one."""
+    """Signal state of this process."""
 
     received: int | None = None
     raised: bool = False
@@ -58,8 +58,8 @@ def deferred() -> Iterator[None]:
         yield
     finally:
         _process.deferring -= 1
-    if _process.received is not None and not _process.deferring:  # or its exception got lost, as in a finalizer
-        _raise()
+    if _process.received is not None and not _process.deferring:
+        _raise()  # raised again if the first exception was swallowed, e.g. in a finalizer
 
 
 def exit_status() -> int:

@@ -129,7 +129,7 @@ def _lock(file: int) -> None:
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise
-        warnings.warn("this file system has no locks: see to it that no second run uses the folder", stacklevel=2)
+        warnings.warn("this file system has no locks: make sure that no other run uses this folder", stacklevel=2)
 
 
 def _holder(file: int) -> dict[str, object]:
