@@ -1,4 +1,4 @@
-"""What this machine is, and whether it computes what it should: small runs on every backend and device.
+"""Facts about this machine, and whether it computes correctly: small runs on every backend and device.
 
 Each run is made in a process of its own, where it may crash or hang, and compared with one on the CPU, client
 after client, on one thread and without oneDNN.
@@ -38,10 +38,10 @@ PATIENCE = 120.0
 """Seconds after which a run counts as hanging."""
 
 TOLERANCE = 1e-4
-"""Largest difference of a parameter after two rounds: rounding makes 1e-6 of it, a wrong gradient over 1e-2."""
+"""Largest difference of a parameter after two rounds: rounding causes 1e-6, a wrong gradient over 1e-2."""
 
 HALF_TOLERANCE = 1e-2
-"""The same with 16 bits, where rounding alone makes about 2e-3."""
+"""The same with 16 bits, where rounding alone causes about 2e-3."""
 
 Model = dict[str, Floats]
 Status = Literal["PASS", "FAIL", "avoided", "never run"]
@@ -50,7 +50,7 @@ Status = Literal["PASS", "FAIL", "avoided", "never run"]
 
 @dataclass(frozen=True)
 class Trial:
-    """A small run that is to be tried. The reference has one thread and no oneDNN."""
+    """A small run to try. The reference uses one thread and no oneDNN."""
 
     backend: str
     device: str
@@ -60,7 +60,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Check:
-    """Something that was tried, and what came of it."""
+    """A check and its result."""
 
     name: str
     status: Status
@@ -87,7 +87,7 @@ def facts() -> dict[str, str]:
 
 def check_backends() -> Iterator[Check]:
     """Two rounds on every backend and device and in every precision, each compared with the reference, in turn."""
-    load_dataset("digits")  # what a forked process has, it need not import
+    load_dataset("digits")  # imported here, so that forked processes need not import it
     reference = _played(Trial("sequential", "cpu", is_reference=True))
     if isinstance(reference, str):
         yield Check("reference", "FAIL", reference)

@@ -1,4 +1,4 @@
-"""Calls that workers of a Ray cluster make, each with a core or a share of a GPU, and what they tell meanwhile."""
+"""Function calls on the workers of a Ray cluster, each with a core or a share of a GPU, and their messages."""
 
 import warnings
 from collections.abc import Callable
@@ -17,10 +17,10 @@ Tell = Callable[[object], None]
 """Sends something to the caller while the call is going on."""
 
 Work = Callable[..., object]
-"""What is called: with a `Tell`, then the arguments. Stopping it raises KeyboardInterrupt inside."""
+"""The called function: takes a `Tell`, then the arguments. Stopping it raises KeyboardInterrupt inside."""
 
 PATIENCE = 60.0
-"""Seconds in which calls that are stopped save what they have."""
+"""Seconds that stopped calls have to save their progress."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Warned:
 
 @dataclass(frozen=True, eq=False)
 class Ended:
-    """A call that is over: what it returned, or how its worker was lost. None and "" if it was stopped."""
+    """A call that has ended: what it returned, or how its worker was lost; both are empty if it was stopped."""
 
     key: Any
     result: Any = None
@@ -40,7 +40,7 @@ class Ended:
 
 
 class ClusterCalls:
-    """Calls that are going on. This process has to be connected to the cluster.
+    """The running calls. This process must be connected to the cluster.
 
     Args:
         gpus: share of a GPU for each call; 0 for a core.
@@ -58,30 +58,30 @@ class ClusterCalls:
         return len(self._going)
 
     def start(self, key: object, work: Work, *arguments: object) -> None:
-        """Let a worker do `work(tell, *arguments)`; what it tells comes back with the key."""
+        """Let a worker call `work(tell, *arguments)`; its messages come back with the key."""
         self._going[self._call.remote(self._queue, key, work, *arguments)] = key
 
     def wait(self, seconds: float) -> list[Ended]:
-        """Wait for calls to end; return those that did, none if so many seconds pass.
+        """Wait for calls to end, for so many seconds at most; return those that did.
 
         Raises:
-            WorkerError: the work failed in a way that it did not foresee.
+            WorkerError: the function raised an exception.
         """
         ready, _ = ray.wait(list(self._going), num_returns=1, timeout=seconds)
         return [self._end(answer) for answer in ready]
 
     def told(self) -> list[tuple[Any, Any]]:
-        """Return what calls have told since the last time, each with the key of its call."""
+        """Return the messages since the last time, each with the key of its call."""
         messages: list[tuple[Any, Any]] = ray.get(self._queue.take.remote())
         return messages
 
     def stop(self, key: object) -> None:
-        """Let a call end as by Ctrl-C; `wait` tells when it has."""
+        """Interrupt a call as Ctrl-C would; `wait` returns it when it has ended."""
         for answer in [answer for answer, own in self._going.items() if own == key]:
             ray.cancel(answer)
 
     def close(self) -> list[tuple[Any, Any]]:
-        """Stop all calls, let them save what they have, and return what they still had to tell."""
+        """Stop all calls, let them save their progress, and return their last messages."""
         for answer in self._going:
             ray.cancel(answer)
         if self._going:
@@ -107,7 +107,7 @@ class ClusterCalls:
 
 
 class _Queue:
-    """Holds what calls tell until it is asked for: an actor on the node of the caller."""
+    """Holds the messages of calls until they are fetched: an actor on the node of the caller."""
 
     def __init__(self) -> None:
         self._messages: list[tuple[Any, Any]] = []

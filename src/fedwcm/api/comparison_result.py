@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 CURVE_POINTS = 200
 SHOWN_COLUMNS = (*FIRST, "few", "medium", "many", "client_mean", "client_worst_decile")
-"""Of the view in a notebook; `markdown` and `table()` have all."""
+"""Columns of the view in a notebook; `markdown` and `table()` have all."""
 
 SHOWN_ROWS = 3
-"""Methods whose accuracy a line has room for."""
+"""Methods whose accuracy is named in the text view."""
 
 
 class Comparison:

@@ -1,4 +1,4 @@
-"""How long a comparison will take and how much memory, from a short trial of each of its methods."""
+"""How much time and memory a comparison will take, from a short trial of each of its methods."""
 
 import resource
 import sys
@@ -87,7 +87,7 @@ def _measured(planned: PlannedRun, jobs: int) -> Cost:
     asked, began = planned.request, time.perf_counter()
     config = asked.config
     options = replace(config.run, rounds=TRIAL_ROUNDS, eval_every=1, profile=True, track=())
-    if options.backend == "ray":  # the trial is made here
+    if options.backend == "ray":  # the trial runs on this machine
         options = replace(options, backend="auto")
     if jobs > 1:
         torch.set_num_threads(1)
@@ -106,7 +106,7 @@ def _evaluations(options: RunOptions) -> int:
 
 
 def _peak_bytes(workers: int) -> int:
-    """The largest memory so far of this process, and of its workers, each as large as the largest."""
+    """The peak memory of this process and of its workers, each counted as the largest of them."""
     unit = 1 if sys.platform == "darwin" else 1024
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     worker = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss if workers > 1 else 0
@@ -114,7 +114,7 @@ def _peak_bytes(workers: int) -> int:
 
 
 def _client_bytes(experiment: Experiment) -> int:
-    """What the clients that the trial has not met will keep."""
+    """The state of the clients that have not taken part in the trial."""
     store = experiment.rounds.store
     clients = experiment.rounds.trainer.population.clients
     return store.bytes_per_client * (clients - len(store.visited()))

@@ -101,7 +101,7 @@ def own_rows(
         raise ValueError(f"the folder does not know the data that {config.title} was trained on: name a dataset")
     _require_clients(config, dataset, clients)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a reading that may be none
+        warnings.simplefilter("ignore")  # this may not be the run's data, and is then read again
         try:
             whole = _read_as_run(config, dataset, clients)
         except (ValueError, OSError):
@@ -119,7 +119,7 @@ def own_rows(
 
 
 def _require_clients(config: Config, dataset: DataLike | None, clients: ClientsLike | None) -> None:
-    """Refuse samples without the clients by which the run divided them."""
+    """Require the clients of the samples if the run divided its data by them."""
     told = clients is not None or dataset is None or isinstance(dataset, (str, Path))
     if config.data.test_clients is not None and config.partition.name.startswith(CLIENT_IDS) and not told:
         raise ValueError(
@@ -139,7 +139,7 @@ def _read_as_run(config: Config, dataset: DataLike | None, clients: ClientsLike 
 
 
 def _refuse_reading(given: Mapping[str, Any], config: Config) -> None:
-    """Refuse options by which the run's own data would be other than what the run read."""
+    """Refuse options that would read the run's own data in another way than the run did."""
     for option, value in given.items():
         if value not in (None, ()) and value != (used := getattr(config.data, option)):
             raise ValueError(

@@ -36,7 +36,7 @@ FAILED = 2
 """Exit status of a child run that has already reported its error."""
 
 REFRESH = 0.5
-"""Seconds between two looks at the runs that are going on."""
+"""Seconds between two checks on the running runs."""
 
 
 def run_all(
@@ -117,7 +117,7 @@ def run_apart(planned_runs: Sequence[PlannedRun], jobs: int, *, quiet: bool) -> 
     finally:
         display.close()
         for run in running:
-            run.process.terminate()  # as Ctrl-C: it saves its progress
+            run.process.terminate()  # like Ctrl-C: the run saves its progress
         for run in running:
             run.process.join()
 
@@ -146,9 +146,9 @@ class _ChildRun:
 
 
 def process_context() -> "ForkContext | SpawnContext":
-    """A forked process has torch already, which takes longer to import than many a small run.
+    """Fork if possible: importing torch takes longer than many a small run.
 
-    But it cannot use CUDA if this process did before.
+    A forked process cannot use CUDA if this process has used it before.
     """
     if can_fork() and not torch.cuda.is_initialized():
         return multiprocessing.get_context("fork")
@@ -160,7 +160,7 @@ def _end(process: BaseProcess) -> str:
 
 
 def _run_alone(planned: PlannedRun, parent: Connection) -> None:
-    """One run in this process, which ends quietly when it is stopped, and stops when its parent is gone."""
+    """Run in this child process, which ends quietly when it is stopped, and stops when its parent is gone."""
     torch.set_num_threads(1)
     warnings.showwarning = lambda message, *_, **__: _send(parent, f"warning: {message}")
     with interrupts.handled():
@@ -188,7 +188,7 @@ def _stop_with_parent(parent: int) -> None:
 
 
 def play(planned: PlannedRun, progress: Progress | None = None) -> None:
-    """Play the run from its start, or from where its folder has it."""
+    """Start the run, or resume it from its folder."""
     with suppress(DivergedError):  # its summary says so, and the table shows it
         start(planned.request, out=planned.folder, resume=True, report=False, progress=progress)
 

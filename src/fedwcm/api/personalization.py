@@ -56,7 +56,7 @@ def personalize(
     run_folder = RunFolder(Path(folder))
     found = trained(run_folder.path, model, trust)
     config, objects = _as_it_was(run_folder.config(), dataset, clients)
-    if isinstance(model, str):  # whoever names a model trusts that one, and none of the folder's other names
+    if isinstance(model, str):  # naming a model trusts that one, not the other names in the folder
         config, model = replace(config, model=replace(config.model, options={})), found.module
     experiment = build(config, replace(objects, model=model), trusted=trust)
     try:

@@ -34,7 +34,7 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Checked:
-    """What is known of runs that could start: their options, resolved, and what came of them.
+    """What checking the runs of a label has shown, and their options, resolved.
 
     `round_size` is the clients of a round times the parameters of their models; `fingerprint` that of the data,
     None if it is generated; `validates` tells whether there is validation data.
@@ -82,7 +82,7 @@ def plan(
 def with_method(common: Settings, own: Settings, method: MethodLike) -> Settings:
     """The settings of one of several methods: its own on top of those for all.
 
-    A recipe stays what its name says; a warning tells what of the common settings does not hold for it.
+    A recipe keeps its own settings; a warning names the common settings that it overrides.
     """
     recipe = RECIPES.get(named_options(method)[0]) if isinstance(method, str) else None
     for key, value in (recipe.settings if recipe else {}).items():
@@ -97,7 +97,7 @@ def check(planned_runs: Sequence[PlannedRun]) -> dict[str, Checked]:
     Runs that differ by their seed only are built once. A folder with another run is refused, finished or not.
 
     Returns:
-        What was found out about the runs of each label.
+        What was found for each label.
     """
     alike: dict[str, list[PlannedRun]] = {}
     for planned in planned_runs:
@@ -121,7 +121,7 @@ def _components(planned: PlannedRun) -> Components:
 
 
 def _task(config: Config) -> str:
-    """What the samples, their division and their form depend on."""
+    """The options on which the samples, their division and their format depend."""
     return repr((config.data, config.partition, config.model, config.run.device))
 
 

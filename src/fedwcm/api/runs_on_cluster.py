@@ -1,8 +1,8 @@
 """The runs of a comparison on a Ray cluster: whole runs on its workers, or the clients of one run at a time.
 
-A run on a worker writes into its folder if the worker sees it: if all nodes share it, or there is but one. If
-not, it writes into a temporary one, whose files are sent here as they change: a run that is stopped or lost goes
-on from its last checkpoint wherever it is started next.
+A run on a worker writes into its folder if the worker sees it: if all nodes share it, or there is only one node.
+Otherwise it writes into a temporary folder, whose files are sent here as they change: a run that is stopped or
+lost resumes from its last checkpoint wherever it is started next.
 """
 
 import tempfile
@@ -51,7 +51,7 @@ def spreads_runs(options: RunOptions, runs: int, round_size: float) -> bool:
 
 
 def worker_count(options: RunOptions) -> int:
-    """Return how many workers there are to be: as asked for, or as the cluster has room for now."""
+    """Return the number of workers: as configured, or as many as the cluster has room for now."""
     return options.workers or max(1, room_for(options.worker_gpus))
 
 
@@ -69,7 +69,7 @@ def run_on_cluster(planned_runs: Sequence[PlannedRun], *, quiet: bool) -> None:
 
 
 class _Runs:
-    """The runs that wait, and those that are going on."""
+    """The waiting and the running runs."""
 
     def __init__(self, waiting: Sequence[PlannedRun], display: ComparisonProgress) -> None:
         self._waiting, self._display = list(waiting), display
@@ -81,7 +81,7 @@ class _Runs:
         self._data: Any = ray.put(waiting[0].request.objects.dataset if waiting else None)  # once for all runs
 
     def go_on(self) -> bool:
-        """Start what there is room for, look at what is going on; False when nothing is left."""
+        """Start as many runs as there is room for, and check on the others; False when none is left."""
         while self._waiting and len(self._calls) < worker_count(self._options):
             self._start(self._waiting.pop(0))
         ended = self._calls.wait(REFRESH) if self._running else []
@@ -92,7 +92,7 @@ class _Runs:
         return bool(self._waiting or self._running)
 
     def close(self) -> None:
-        """Stop what is going on: it saves its progress."""
+        """Stop the runs, which save their progress."""
         self._deliver(self._calls.close())
         for path in {path.parent for path in [*self._losses, *self._running]}:
             (path / self._token).unlink(missing_ok=True)
@@ -141,19 +141,19 @@ class _Runs:
 
 
 def alone(asked: Request) -> Request:
-    """The run as one worker makes it."""
+    """The request for a run on a single worker."""
     run = asked.config.run
     own = {"run.backend": "auto", "run.workers": 1, "run.device": worker_device(run, run.device)}
     return replace(asked, settings=asked.settings | own)
 
 
 def with_data(asked: Request, dataset: object) -> Request:
-    """The request with a data set that came, or is to go, another way."""
+    """The request with this data set, which is sent to workers once and not with every request."""
     return replace(asked, objects=replace(asked.objects, dataset=dataset))
 
 
 def _play_there(tell: Tell, planned: PlannedRun, dataset: object, token: str, files: Files) -> str:
-    """On the worker: one run; returns what was wrong with it, if anything was."""
+    """On the worker: run it, and return the error, if any."""
     planned = replace(planned, request=with_data(planned.request, dataset))
     try:
         if (planned.folder.parent / token).exists():
@@ -201,7 +201,7 @@ class _Sending:
 
 
 def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
-    """What tells whether the files of a run have changed; drafts and locks are not among them."""
+    """Modification times and sizes of the files of a run, except drafts and locks."""
     found = {}
     for path in folder.rglob("*"):
         if path.suffix != ".tmp" and path.name != LOCK and path.is_file():
@@ -212,7 +212,7 @@ def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def _contents(folder: Path, names: Sequence[str] | None = None) -> Files:
-    """The files of a folder; those that are gone when it comes to them are left out."""
+    """The files of a folder, without those that disappear meanwhile."""
     files: Files = {}
     for name in _stamps(folder) if names is None else names:
         with suppress(FileNotFoundError):

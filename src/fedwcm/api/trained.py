@@ -42,7 +42,7 @@ def load(
 class Trained:
     """A trained model and what it takes to use it.
 
-    `fingerprint` is that of the data it was trained on, divided as they were; None where the folder does not know.
+    `fingerprint` is that of its training data and their division; None if the folder does not have it.
     """
 
     module: nn.Module
@@ -73,7 +73,7 @@ def trained(folder: Path, model: ModelLike | None, trust: bool, adjust: float = 
 
 
 def model_facts(folder: RunFolder) -> ModelFacts:
-    """What it takes to use a run's model; an error if there is none."""
+    """The facts needed to use a run's model; an error if there is none."""
     if not folder.model_file.exists():
         raise FileNotFoundError(f"{folder.path} holds no finished run: there is no {folder.model_file.name} in it")
     return read_facts(folder)
@@ -90,8 +90,8 @@ def schema_of(facts: ModelFacts) -> DatasetSchema:
 class InputNormalizer:
     """Raw inputs to those that a run's model takes: normalised, images with the channels first.
 
-    Takes arrays, tensors and nested lists, and returns what went in. Images are `(n, height, width, channels)`, in
-    tensors also `(n, channels, height, width)`, grey ones also `(n, height, width)`; tables `(n, features)`,
+    Takes arrays, tensors and nested lists, and returns the same type. Images are `(n, height, width, channels)`,
+    in tensors also `(n, channels, height, width)`, grey ones also `(n, height, width)`; tables `(n, features)`,
     sequences `(n, steps, channels)`.
     """
 

@@ -1,4 +1,4 @@
-"""What `fedwcm compare --dry-run` prints: the runs, and what they will take."""
+"""What `fedwcm compare --dry-run` prints: the runs, and their expected time and memory."""
 
 from collections.abc import Sequence
 

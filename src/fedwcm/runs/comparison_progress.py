@@ -42,7 +42,7 @@ class ComparisonProgress:
 
     Args:
         total: runs of the comparison.
-        done: those that have ended.
+        done: runs that have ended.
         quiet: show warnings only.
     """
 
@@ -60,7 +60,7 @@ class ComparisonProgress:
             self._live.start()
 
     def show(self, running: Sequence[FollowedRun]) -> None:
-        """Draw the runs that are going on; only on a terminal."""
+        """Draw the running runs; only on a terminal."""
         if self._live is None:
             return
         rows = Table.grid(padding=(0, 2))

@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole: whatever happens, the old one is there or the new one."""
+"""Files that are replaced as a whole: a crash leaves either the old one or the new one."""
 
 import json
 import os
@@ -16,7 +16,7 @@ class StorageError(OSError):
 
 
 def replace_file(path: Path, content: str | bytes) -> None:
-    """Write a file so that a crash, or somebody who reads at the same time, meets the old content or the new."""
+    """Write a file so that a crash, or a concurrent reader, finds either the old content or the new."""
     with replacing(path) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
 
@@ -41,7 +41,7 @@ def parse_json(text: str | bytes, where: str) -> object:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A draft to write, which then takes the place of the file; on disk before its name is."""
+    """A draft to write, which then replaces the file; it is synced to disk before it is renamed."""
     draft = path.with_name(f"{path.name}.tmp")
     try:
         with writing(path):

@@ -1,9 +1,9 @@
 """A lock on the folder of a run or of a comparison, so that no two processes write there.
 
-It is a lock of the operating system on a small file, which also says who holds it: it ends with its process,
-however that ends. POSIX record locks, unlike `flock`, are not inherited by forked workers, who would keep them
-for a while after the death of their parent, and they work across machines on NFS. Within one process they never
-conflict, so the folders of this process are remembered besides.
+It is an operating-system lock on a small file, which also says who holds it. The lock ends with its process,
+however that ends. POSIX record locks, unlike `flock`, are not inherited by forked workers, which would keep them
+after the death of their parent, and they work across machines on NFS. Within one process they never conflict, so
+the folders that this process has locked are remembered as well.
 """
 
 import errno
@@ -21,10 +21,10 @@ from fedwcm.runs.files import writing
 
 NAME = ".lock"
 FAR = 2**30
-"""Where the locked byte is: beyond the text, which others must be able to read where locks are mandatory."""
+"""Position of the locked byte: beyond the text, which others must be able to read where locks are mandatory."""
 
 UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
-"""What file systems without locks answer."""
+"""Errors of file systems without locks."""
 
 PATIENCE = 30.0
 """Seconds in which a run that was killed saves its progress and ends."""
@@ -83,7 +83,7 @@ def _acquire_within(folder: Path, patience: float) -> int:
 
 
 def _acquire(folder: Path) -> int:
-    """Lock the file, and write into it who did. One that was removed while it was being locked does not count."""
+    """Lock the file, and write into it who holds it. A file that was removed meanwhile is locked anew."""
     if folder.resolve() in _held:
         raise _in_use(folder, _this_process())
     path = folder / NAME

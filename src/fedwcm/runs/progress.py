@@ -84,7 +84,7 @@ def shown_progress() -> Progress:
 
 
 def chosen_progress(progress: Progress | bool | None) -> Progress:
-    """What a caller chose: an object, whether to show anything, or None: in a notebook only."""
+    """The progress that a caller chose: an object, whether to show any, or None: in a notebook only."""
     if progress is None or isinstance(progress, bool):
         make = progress_maker(progress)
         return Silent() if make is None else make()

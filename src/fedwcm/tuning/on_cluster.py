@@ -30,7 +30,7 @@ def search_on_cluster(search: Search) -> None:
 
 
 class _Trials:
-    """The trials that are going on."""
+    """The running trials."""
 
     def __init__(self, search: Search) -> None:
         first = search.plans[0].request
@@ -42,7 +42,7 @@ class _Trials:
         self._losses: Counter[str] = Counter()
 
     def go_on(self) -> bool:
-        """Start the trials that there is room for, and see how the others are; False when none is left."""
+        """Start as many trials as there is room for, and check on the others; False when none is left."""
         room = worker_count(self._options) - len(self._going)
         while room > 0 and self._start_next():
             room -= 1
@@ -54,7 +54,7 @@ class _Trials:
         return bool(self._going)
 
     def close(self) -> None:
-        """Stop what is going on, and leave it to whoever goes on with the search."""
+        """Stop the running trials, and return them to their studies."""
         self._calls.close()
         for plan, trial in self._going.values():
             self._search.studies[plan.name].give_back(trial)
@@ -100,7 +100,7 @@ class _Trials:
 
 
 def _play_there(tell: Tell, requests: Sequence[Request], dataset: object) -> TrialResult | str:
-    """On the worker: the runs of a trial; or what was wrong with them."""
+    """On the worker: run a trial; return its result or the error."""
     try:
         whole = [with_data(asked, dataset) for asked in requests]
         return play(whole, lambda accuracy, rounds: tell((accuracy, rounds)))

@@ -33,8 +33,8 @@ class Tuning:
     def best(self) -> dict[str, str]:
         """Each method with its best options in brackets, as `fedwcm.run` and `fedwcm.compare` take it.
 
-        Pass `config=tuning.config` beside it: that has all other options. A method without a trial that came to
-        its end is missing.
+        Pass `config=tuning.config` beside it: that has all other options. Methods without
+        a completed trial are missing.
         """
         return {name: winner(name, found) for name in self.trials if (found := best_trial(self.trials[name]))}
 

@@ -1,4 +1,4 @@
-"""A study of one method in a file that several processes share: trials are dealt out until the budget is used."""
+"""A study of one method in a file that several processes share: they take trials until the budget is used."""
 
 import math
 import os
@@ -30,7 +30,7 @@ class MethodStudy:
         folder: of the whole search; `trials.journal` in it is the storage.
         name: of the method, as it was typed.
         space: the options to search.
-        asked: everything else that trials depend on, as text; another one is refused.
+        asked: everything else that trials depend on, as text; a study with another text is refused.
         warmup: rounds of a run in which it is not pruned.
     """
 
@@ -49,22 +49,24 @@ class MethodStudy:
             self.study.set_user_attr("asked", asked)
 
     def next_trial(self, budget: int) -> Trial | None:
-        """The next trial of this process; None if the budget is used, or all that is left runs elsewhere."""
+        """The next trial of this process; None if the budget is used up, or the remaining trials run elsewhere."""
         with _turn(self.folder):
             self._give_back_dead_trials()
             spent = self.study.get_trials(deepcopy=False, states=SPENT)
             if len(spent) >= budget:
                 return None
-            # A sampler of its own for each trial: processes would otherwise draw the same numbers.
+            # Each trial has its own sampler: processes would otherwise draw the same numbers.
             number = len(self.study.get_trials(deepcopy=False))
-            seed = int(np.random.SeedSequence(number).generate_state(1)[0])  # first draws of 0, 1, 2, … are alike
+            seed = int(
+                np.random.SeedSequence(number).generate_state(1)[0]
+            )  # the first draws of seeds 0, 1, 2, … are alike
             self.study.sampler = TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
             trial = self.study.ask(self.space)
             trial.set_user_attr("owner", [socket.gethostname(), os.getpid()])
             return trial
 
     def give_back(self, trial: Trial) -> None:
-        """Leave a trial that was cut short to whoever asks next."""
+        """Return an interrupted trial to the study, for the next process that asks."""
         self.study.enqueue_trial(trial.params)
         self.study.tell(trial, state=TrialState.FAIL)
 
@@ -97,5 +99,5 @@ def _lives(process: int) -> bool:
 
 
 def _turn(folder: Path) -> AbstractContextManager[None]:
-    """Wait until no other process deals out trials."""
+    """Wait until no other process is taking a trial."""
     return locked(folder / "dealing", patience=math.inf)
