@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "privacy": {"core"},
     "config": {"core", "engine", "data", "models", "privacy", *ZOO},
     "runs": {"core", "engine", "config", "data", "models", "metrics"},
-    "watch": {"config", "runs"},
+    "watch": {"core", "config", "runs"},
     "reports": {"core", "config", "data", "metrics", "runs"},
     "flower": {"core", "engine", "config", "data", "models", "runs", "privacy", *ZOO},
     "reproduce": {"api", "core", "config", "data", "methods", "models", "privacy", "reports", "runs"},

@@ -10,7 +10,7 @@ from fedwcm.config.recipes import RECIPE_SETS, expanded
 from fedwcm.engine.rounds import Rounds
 from fedwcm.reproduce.cells import Cell, Scope, expand
 from fedwcm.reproduce.command import listing, reproduce
-from fedwcm.reproduce.estimate import duration, seconds_here, seconds_on_gpu
+from fedwcm.reproduce.estimate import seconds_here, seconds_on_gpu
 from fedwcm.reproduce.pages import command_line
 from fedwcm.reproduce.paper_numbers import PaperTable, rows_of_paper
 from fedwcm.reproduce.presets import chosen_methods, load_preset, preset_names
@@ -187,7 +187,6 @@ def test_estimates_grow_with_the_work() -> None:
     assert times == sorted(times)
     assert times[0] > 0
     assert (seconds_on_gpu(cells) or 0) > 0
-    assert [duration(s) for s in (5, 150, 9000, 200_000)] == ["5 s", "2 min", "2 h", "2 days"]
 
 
 def test_the_list_has_every_preset_and_counts_what_is_done(

@@ -1,4 +1,4 @@
-"""What this machine is, and whether it computes what it should: small runs on every backend and device.
+"""Facts about this machine, and whether it computes correctly: small runs on every backend and device.
 
 Each run is made in a process of its own, where it may crash or hang, and compared with one on the CPU, client
 after client, on one thread and without oneDNN.
@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
 
@@ -22,9 +21,9 @@ import torch
 
 from fedwcm import __version__
 from fedwcm.api import run
+from fedwcm.core.child_process import ChildDiedError, call_in_child
 from fedwcm.core.types import Floats
 from fedwcm.data import load_dataset
-from fedwcm.engine.backends.errors import WorkerDiedError
 from fedwcm.engine.backends.plan import can_fork
 from fedwcm.engine.cluster_options import LOCAL
 from fedwcm.engine.precision import Precision, PrecisionName, precision_problem
@@ -39,19 +38,19 @@ PATIENCE = 120.0
 """Seconds after which a run counts as hanging."""
 
 TOLERANCE = 1e-4
-"""Largest difference of a parameter after two rounds: rounding makes 1e-6 of it, a wrong gradient over 1e-2."""
+"""Largest difference of a parameter after two rounds: rounding causes 1e-6, a wrong gradient over 1e-2."""
 
 HALF_TOLERANCE = 1e-2
-"""The same with 16 bits, where rounding alone makes about 2e-3."""
+"""The same with 16 bits, where rounding alone causes about 2e-3."""
 
 Model = dict[str, Floats]
 Status = Literal["PASS", "FAIL", "avoided", "never run"]
-"""`avoided` is a fault of the machine that models here go round."""
+"""`avoided` is a fault of this machine that the package's models work around."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A small run that is to be tried. The reference has one thread and no oneDNN."""
+    """A small run to try. The reference uses one thread and no oneDNN."""
 
     backend: str
     device: str
@@ -61,7 +60,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Check:
-    """Something that was tried, and what came of it."""
+    """A check and its result."""
 
     name: str
     status: Status
@@ -88,7 +87,7 @@ def facts() -> dict[str, str]:
 
 def check_backends() -> Iterator[Check]:
     """Two rounds on every backend and device and in every precision, each compared with the reference, in turn."""
-    load_dataset("digits")  # what a forked process has, it need not import
+    load_dataset("digits")  # imported here, so that forked processes need not import it
     reference = _played(Trial("sequential", "cpu", is_reference=True))
     if isinstance(reference, str):
         yield Check("reference", "FAIL", reference)
@@ -104,13 +103,13 @@ def check_convolutions() -> Iterator[Check]:
     """Convolutions as models have them, on one thread and on two; and the one that oneDNN may get wrong."""
     tried = convolution_check.check_convolutions(EXAMPLES, threads=(1, 2), timeout=PATIENCE)
     known = convolution_check.check_convolutions([PLAIN_POINTWISE], threads=(1,), timeout=PATIENCE)  # two may hang
-    for outcome in (*tried, *known):
-        c, detail = outcome.convolution, outcome.problem or "its gradients are right"
-        status: Status = "FAIL" if outcome.problem else "PASS"
-        if outcome.problem and c == PLAIN_POINTWISE:
+    for result in (*tried, *known):
+        c, detail = result.convolution, result.problem or "its gradients are right"
+        status: Status = "FAIL" if result.problem else "PASS"
+        if result.problem and c == PLAIN_POINTWISE:
             status, detail = "avoided", f"{detail}; layers of a model compute it in another way (docs/models.md)"
         shape = f"{c.kernel}×{c.kernel}, stride {c.stride}, {c.channels} to {c.filters} channels"
-        threads = "1 thread" if outcome.threads == 1 else f"{outcome.threads} threads"
+        threads = "1 thread" if result.threads == 1 else f"{result.threads} threads"
         yield Check(f"{c.layer.rpartition(':')[2]} {shape}, {threads}", status, detail)
 
 
@@ -149,24 +148,15 @@ def _played(trial: Trial) -> Model | str:
     """The model after two rounds in a process of its own, or what went wrong there."""
     forked = trial.device == "cpu" and can_fork() and trial.backend != "ray"  # Ray's threads do not survive it
     context = multiprocessing.get_context("fork") if forked else multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_play, args=(trial, sender))
-    process.start()
-    sender.close()  # or the end of the process would not show as the end of the pipe
     try:
-        if not receiver.poll(PATIENCE):
-            return f"no answer after {PATIENCE:g} seconds"
-        answer: Model | str = receiver.recv()
-        return answer
-    except EOFError:
-        process.join()
-        return f"the process {WorkerDiedError(process.exitcode)}"
-    finally:
-        process.kill()
-        process.join()
+        return call_in_child(context, _play, trial, timeout=PATIENCE)
+    except TimeoutError as error:
+        return str(error)
+    except ChildDiedError as error:
+        return f"the process {error}"
 
 
-def _play(trial: Trial, sender: Connection) -> None:
+def _play(trial: Trial) -> Model | str:
     settings = {
         "run.backend": trial.backend,
         "run.device": trial.device,
@@ -183,10 +173,9 @@ def _play(trial: Trial, sender: Connection) -> None:
     try:
         result = run("scaffold", dataset="digits", clients=4, rounds=2, epochs=1, model="cnn", settings=settings)
     except Exception as error:
-        sender.send(f"{type(error).__name__}: {error}")
-        return
+        return f"{type(error).__name__}: {error}"
     # As arrays: handles of shared tensors would be gone with this process.
-    sender.send({key: value.cpu().numpy() for key, value in result.model.state_dict().items()})
+    return {key: value.cpu().numpy() for key, value in result.model.state_dict().items()}
 
 
 def _version(package: str) -> str:

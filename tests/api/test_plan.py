@@ -36,15 +36,15 @@ def test_a_run_that_could_not_start_is_found_before_the_first_one(
 
 def test_a_grid_reaches_the_options_of_the_method() -> None:
     common = request(None, None, None, {})
-    cells = plan(["fedcm", "fedwcm"], [0], {"method.alpha": [0.1, 0.5]}, common, Path("c"))
-    assert [cell.request.settings["method.alpha"] for cell in cells] == [0.1, 0.5] * 2
+    planned_runs = plan(["fedcm", "fedwcm"], [0], {"method.alpha": [0.1, 0.5]}, common, Path("c"))
+    assert [planned.request.settings["method.alpha"] for planned in planned_runs] == [0.1, 0.5] * 2
 
 
 def test_options_for_all_reach_every_method_and_its_own_come_first() -> None:
     common = request(None, None, {"method.alpha": 0.3, "local.lr": 0.2}, {})
-    cells = plan(["fedcm", "fedcm[alpha=0.7]", "fedwcm"], [0], {}, common, Path("c"))
-    assert [cell.request.config.method.options["alpha"] for cell in cells] == [0.3, 0.7, 0.3]
-    assert {cell.request.config.local.lr for cell in cells} == {0.2}
+    planned_runs = plan(["fedcm", "fedcm[alpha=0.7]", "fedwcm"], [0], {}, common, Path("c"))
+    assert [planned.request.config.method.options["alpha"] for planned in planned_runs] == [0.3, 0.7, 0.3]
+    assert {planned.request.config.local.lr for planned in planned_runs} == {0.2}
 
 
 def test_an_option_that_one_of_the_methods_does_not_have_is_refused(tmp_path: Path) -> None:

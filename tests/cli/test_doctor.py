@@ -12,7 +12,7 @@ import pytest
 from fedwcm import machine
 from fedwcm.cli import main
 from fedwcm.engine.backends.plan import can_fork
-from fedwcm.models.convolution_check import Convolution, Outcome
+from fedwcm.models.convolution_check import Convolution, ConvolutionResult
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="needs fork")
 
@@ -47,8 +47,8 @@ def test_a_cluster_that_is_not_installed_is_said_so(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_wrong_convolution_fails_unless_models_go_round_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def outcomes(convolutions: Sequence[Convolution], **_: object) -> list[Outcome]:
-        return [Outcome(each, None, 1, "wrong by 1e-2") for each in convolutions]
+    def outcomes(convolutions: Sequence[Convolution], **_: object) -> list[ConvolutionResult]:
+        return [ConvolutionResult(each, None, 1, "wrong by 1e-2") for each in convolutions]
 
     monkeypatch.setattr(machine.convolution_check, "check_convolutions", outcomes)
     *used, plain = machine.check_convolutions()

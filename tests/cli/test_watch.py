@@ -23,7 +23,7 @@ from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.live import MetricsFollower
 from fedwcm.runs.records import RoundRecord, SplitRecord, Summary
 from fedwcm.watch.follow import SILENCE, Snapshot, Watch, WatchedRun
-from fedwcm.watch.formatting import bar, duration, sparkline
+from fedwcm.watch.formatting import bar, sparkline
 from fedwcm.watch.frame import frame, status
 from tests.records import round_record
 from tests.records import summary as a_summary
@@ -219,10 +219,6 @@ def test_a_bar_has_its_width_and_an_eighth_of_a_character_of_precision(share: fl
     assert len(drawn) == width
     filled = sum(" ▏▎▍▌▋▊▉█".index(mark) for mark in drawn) / 8
     assert filled == pytest.approx(share * width, abs=1 / 16 + 1e-9)
-
-
-def test_spans_of_time_read_as_people_say_them() -> None:
-    assert [duration(s) for s in (0.2, 59, 200, 7500)] == ["0 s", "59 s", "3 min 20 s", "2 h 05 min"]
 
 
 # --- the command -------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def test_the_folder_holds_what_any_run_s_folder_holds(tmp_path: Path) -> None:
     assert folder.summary() == finished.summary
     assert folder.summary().backend == "flower"
     assert list(folder.summary().train_counts) == FederationSetup.read(tmp_path).totals.tolist()
-    saved, _ = read_model(folder)
+    saved = read_model(folder)
     for name, tensor in finished.model.items():
         assert torch.equal(saved[name], tensor)
     assert folder.config().method.name == "fedwcm"

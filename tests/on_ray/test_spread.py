@@ -216,7 +216,7 @@ def test_what_is_wrong_with_a_run_is_said_and_the_others_stop(
         def finish(self, w: Vec, c: State, ctx: Context) -> Any:
             raise ValueError("this client cannot count")
 
-    with pytest.raises(WorkerError, match=r"Wrong, seed 0: the run in .* failed, as said above"):
+    with pytest.raises(WorkerError, match=r"Wrong, seed 0: the run in .* failed; see the error above"):
         compare(tmp_path / "away", [Wrong, "fedavg"], [0], "ray", settings={"run.spread": "runs"})
     assert "error: Wrong, seed 0: this client cannot count" in capfd.readouterr().err
     wait_for(lambda: ray.available_resources().get("CPU") == ray.cluster_resources()["CPU"])

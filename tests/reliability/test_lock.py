@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import threading
 import time
 from pathlib import Path
 
@@ -57,6 +58,31 @@ def test_within_a_process_too_and_nothing_is_left_behind(tmp_path: Path) -> None
         with locked(tmp_path / "other"):
             pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_whoever_waits_gets_the_lock_when_it_is_free(tmp_path: Path) -> None:
+    folder, ready = tmp_path / "run", tmp_path / "ready"
+    holder = forked(lambda: hold(folder, ready))
+    assert wait_until(ready.exists, holder)
+    with pytest.raises(FolderInUseError), locked(folder, patience=0.1):
+        pass
+    threading.Timer(0.2, lambda: end(holder)).start()
+    with locked(folder, patience=60.0):
+        pass
+
+
+def test_a_folder_that_its_holder_removes_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, really_open = [], os.open
+
+    def open_late(path: Path, *options: int) -> int:
+        if not opened:
+            path.parent.rmdir()
+        opened.append(path)
+        return really_open(path, *options)
+
+    monkeypatch.setattr(os, "open", open_late)
+    with locked(tmp_path / "run"):
+        assert len(opened) == 2
 
 
 def test_two_runs_on_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

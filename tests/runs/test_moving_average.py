@@ -42,7 +42,7 @@ def test_training_is_the_same_and_the_plain_accuracy_is_recorded_beside(tmp_path
     assert [r.plain_few for r in averaged.history] == [r.few for r in plain.history]
     assert averaged.history[0].test_accuracy == plain.history[0].test_accuracy
     assert averaged.history[-1].test_accuracy != plain.history[-1].test_accuracy
-    handed_over, _ = read_model(RunFolder(tmp_path / "run"))
+    handed_over = read_model(RunFolder(tmp_path / "run"))
     assert all(torch.equal(handed_over[key], value) for key, value in averaged.model.state_dict().items())
     tested = fedwcm.evaluate(tmp_path / "run")
     assert tested.test_accuracy == averaged.history[-1].test_accuracy

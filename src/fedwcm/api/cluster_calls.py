@@ -1,4 +1,4 @@
-"""Calls that workers of a Ray cluster make, each with a core or a share of a GPU, and what they tell meanwhile."""
+"""Function calls on the workers of a Ray cluster, each with a core or a share of a GPU, and their messages."""
 
 import warnings
 from collections.abc import Callable
@@ -17,10 +17,10 @@ Tell = Callable[[object], None]
 """Sends something to the caller while the call is going on."""
 
 Work = Callable[..., object]
-"""What is called: with a `Tell`, then the arguments. Stopping it raises KeyboardInterrupt inside."""
+"""The called function: takes a `Tell`, then the arguments. Stopping it raises KeyboardInterrupt inside."""
 
 PATIENCE = 60.0
-"""Seconds in which calls that are stopped save what they have."""
+"""Seconds that stopped calls have to save their progress."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Warned:
 
 @dataclass(frozen=True, eq=False)
 class Ended:
-    """A call that is over: what it returned, or how its worker was lost. None and "" if it was stopped."""
+    """A call that has ended: what it returned, or how its worker was lost; both are empty if it was stopped."""
 
     key: Any
     result: Any = None
@@ -40,16 +40,16 @@ class Ended:
 
 
 class ClusterCalls:
-    """Calls that are going on. This process has to be connected to the cluster.
+    """The running calls. This process must be connected to the cluster.
 
     Args:
         gpus: share of a GPU for each call; 0 for a core.
     """
 
     def __init__(self, gpus: float) -> None:
-        mailbox: Any = ray.remote(_Mailbox)
+        queue: Any = ray.remote(_Queue)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self._mailbox = mailbox.options(num_cpus=0, scheduling_strategy=here).remote()
+        self._queue = queue.options(num_cpus=0, scheduling_strategy=here).remote()
         call: Any = ray.remote(_call)
         self._call = call.options(num_cpus=0 if gpus else 1, num_gpus=gpus or None, max_retries=0)
         self._going: dict[Any, Any] = {}
@@ -58,30 +58,30 @@ class ClusterCalls:
         return len(self._going)
 
     def start(self, key: object, work: Work, *arguments: object) -> None:
-        """Let a worker do `work(tell, *arguments)`; what it tells comes back with the key."""
-        self._going[self._call.remote(self._mailbox, key, work, *arguments)] = key
+        """Let a worker call `work(tell, *arguments)`; its messages come back with the key."""
+        self._going[self._call.remote(self._queue, key, work, *arguments)] = key
 
     def wait(self, seconds: float) -> list[Ended]:
-        """Wait for calls to end; return those that did, none if so many seconds pass.
+        """Wait for calls to end, for so many seconds at most; return those that did.
 
         Raises:
-            WorkerError: the work failed in a way that it did not foresee.
+            WorkerError: the function raised an exception.
         """
         ready, _ = ray.wait(list(self._going), num_returns=1, timeout=seconds)
         return [self._end(answer) for answer in ready]
 
     def told(self) -> list[tuple[Any, Any]]:
-        """Return what calls have told since the last time, each with the key of its call."""
-        letters: list[tuple[Any, Any]] = ray.get(self._mailbox.take.remote())
-        return letters
+        """Return the messages since the last time, each with the key of its call."""
+        messages: list[tuple[Any, Any]] = ray.get(self._queue.take.remote())
+        return messages
 
     def stop(self, key: object) -> None:
-        """Let a call end as by Ctrl-C; `wait` tells when it has."""
+        """Interrupt a call as Ctrl-C would; `wait` returns it when it has ended."""
         for answer in [answer for answer, own in self._going.items() if own == key]:
             ray.cancel(answer)
 
     def close(self) -> list[tuple[Any, Any]]:
-        """Stop all calls, let them save what they have, and return what they still had to tell."""
+        """Stop all calls, let them save their progress, and return their last messages."""
         for answer in self._going:
             ray.cancel(answer)
         if self._going:
@@ -92,7 +92,7 @@ class ClusterCalls:
             return []  # the cluster is gone
         finally:
             self._going.clear()
-            ray.kill(self._mailbox)
+            ray.kill(self._queue)
 
     def _end(self, answer: Any) -> Ended:
         key = self._going.pop(answer)
@@ -106,25 +106,25 @@ class ClusterCalls:
             return Ended(key, lost=str(error).partition("\n")[0])
 
 
-class _Mailbox:
-    """Holds what calls tell until it is asked for: an actor on the node of the caller."""
+class _Queue:
+    """Holds the messages of calls until they are fetched: an actor on the node of the caller."""
 
     def __init__(self) -> None:
-        self._letters: list[tuple[Any, Any]] = []
+        self._messages: list[tuple[Any, Any]] = []
 
-    def put(self, key: object, letter: object) -> None:
-        self._letters.append((key, letter))
+    def put(self, key: object, message: object) -> None:
+        self._messages.append((key, message))
 
     def take(self) -> list[tuple[Any, Any]]:
-        taken, self._letters = self._letters, []
+        taken, self._messages = self._messages, []
         return taken
 
 
-def _call(mailbox: Any, key: object, work: Work, *arguments: object) -> object:
+def _call(queue: Any, key: object, work: Work, *arguments: object) -> object:
     """On the worker: make the call on its main thread, where it can be interrupted."""
 
-    def tell(letter: object) -> None:
-        ray.get(mailbox.put.remote(key, letter))
+    def tell(message: object) -> None:
+        ray.get(queue.put.remote(key, message))
 
     torch.set_num_threads(1)
     with warnings.catch_warnings(), interrupts.handled():

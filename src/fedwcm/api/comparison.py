@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedwcm.api.comparison_result import Comparison
-from fedwcm.api.execution import run_cells, uses_cluster
+from fedwcm.api.execution import run_all, uses_cluster
 from fedwcm.api.plan import check, plan
 from fedwcm.api.request import flags_in, request
 from fedwcm.api.types import (
@@ -94,8 +94,8 @@ def compare(
         report: write `report.html`, one for all runs, into `out`.
         config: a TOML file or a `Config` to start from.
         settings: dotted options, such as `{"method.q": "off"}`.
-        progress: whether to show how far the runs are, by default in a notebook only; or what makes what is told
-            of each run's rounds.
+        progress: whether to show how far the runs are, by default in a notebook only; or a function that makes,
+            for each run, an object that is called after every round.
         dataset: a named data set, a file, a folder of images or `hub:ID`; or data: `(x, y)`,
             `(x_train, y_train, x_test, y_test)` or a dict of arrays or tensors, a list of each client's `(x, y)`,
             a pandas DataFrame, a `torch.utils.data.Dataset`, a Hugging Face `Dataset`, a `fedwcm.Dataset`.
@@ -132,22 +132,22 @@ def compare(
         device: `auto`, `cpu`, `cuda`, `mps`, …
         privacy: `none`, or `he`: gather the class distribution under homomorphic encryption.
         diagnostics: what else to measure at every evaluation: `concentration`, `train_set`, `clients`.
-        track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
+        track: experiment trackers to log to: `tensorboard`, `mlflow`, `wandb`.
         backend: `auto`, `sequential`, `vectorized`, `parallel` or `ray`.
     """
     require(jobs >= 1, "jobs", jobs, "at least 1")
     common = request(None, config, settings, flags_in(locals()), trust=trust)
-    cells = plan(methods, seeds, grid or {}, common, Path(out))
-    on_cluster = any(uses_cluster(cell) for cell in cells)
+    planned_runs = plan(methods, seeds, grid or {}, common, Path(out))
+    on_cluster = any(uses_cluster(planned) for planned in planned_runs)
     require(jobs == 1 or not on_cluster, "jobs", jobs, "1 with the backend 'ray': run.workers says how many")
-    round_size = max((found.round_size for found in check(cells).values()), default=0)
+    round_size = max((found.round_size for found in check(planned_runs).values()), default=0)
     with locked(Path(out)):
         folder = ComparisonFolder(Path(out))
-        labels = {cell.folder.name: cell.label for cell in cells}
+        labels = {planned.folder.name: planned.label for planned in planned_runs}
         most_jobs = max(jobs, folder.index().jobs or 1)  # some of the runs may be there from then
         index = ComparisonIndex(labels=labels, jobs=most_jobs, grid=tuple(map(option_key, grid or {})))
         folder.write_index(index)
-        run_cells(cells, jobs, progress_maker(progress), round_size)
+        run_all(planned_runs, jobs, progress_maker(progress), round_size)
         return collect(index, Path(out), report)
 
 

@@ -1,15 +1,13 @@
 """What `fedwcm.compare` returns: all runs, the table and what it says, with a view for notebooks."""
 
-import io
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedwcm.api.inline_view import facts_text, figure, table_html
 from fedwcm.api.result import SHOWN_METRICS, Result, read_result
-from fedwcm.api.tables import EXTRA, flat_metric, known_metric, plot_curves
+from fedwcm.api.tables import csv_frame, flat_metric, known_metric, plot_curves
 from fedwcm.api.types import ModelLike
-from fedwcm.core.extras import optional_module
 from fedwcm.reports.figures import Curve
 from fedwcm.reports.load import load_runs
 from fedwcm.reports.series import curves
@@ -26,10 +24,10 @@ if TYPE_CHECKING:
 
 CURVE_POINTS = 200
 SHOWN_COLUMNS = (*FIRST, "few", "medium", "many", "client_mean", "client_worst_decile")
-"""Of the view in a notebook; `markdown` and `table()` have all."""
+"""Columns of the view in a notebook; `markdown` and `table()` have all."""
 
 SHOWN_ROWS = 3
-"""Methods whose accuracy a line has room for."""
+"""Methods whose accuracy is named in the text view."""
 
 
 class Comparison:
@@ -66,10 +64,7 @@ class Comparison:
 
         Needs pandas: `pip install 'fedwcm[notebook]'`. Without it, `rows` has the same numbers.
         """
-        pandas = optional_module("pandas", EXTRA, "table()")
-        text = io.StringIO(csv_table(self.rows))
-        frame: pd.DataFrame = pandas.read_csv(text, keep_default_na=False, na_values=[""])
-        return frame
+        return csv_frame(csv_table(self.rows))
 
     def plot(self, metric: str = "test_accuracy", ax: "Axes | None" = None, **style: Any) -> "Axes":
         """Draw the mean of a number over the rounds for each method, with its standard deviation over the seeds.

@@ -9,7 +9,7 @@ from fedwcm.runs.folder import RunFolder
 
 
 def refuse_another(folder: RunFolder, wanted: Config, loss: Loss) -> None:
-    """Raise if the folder's run is another one than is wanted, and does not become it by more rounds."""
+    """Raise unless the folder's run is the wanted one, or becomes it with more rounds."""
     held = folder.config()
     before, after = held.run.rounds, wanted.run.rounds
     if after > before:
@@ -26,12 +26,12 @@ def refuse_another(folder: RunFolder, wanted: Config, loss: Loss) -> None:
 
 
 def is_finished(folder: RunFolder, experiment: Experiment) -> bool:
-    """Whether the folder's run came to the end that this experiment has."""
+    """Whether the folder's run has finished all rounds of this experiment."""
     return folder.finished and folder.config().run.rounds == experiment.config.run.rounds
 
 
 def reason_against(config: Config, loss: Loss, before: int) -> str | None:
-    """Why the first rounds of a run are not those of one with so many rounds; None if they are."""
+    """Why the first rounds of a run differ from those of a run of `before` rounds; None if they do not."""
     rate, options = config.local, config.run
     if any(rate.at(r, before) != rate.at(r, options.rounds) for r in range(before)):
         return f"local.schedule = {rate.schedule!r} depends on run.rounds"

@@ -1,19 +1,18 @@
-"""How long a comparison will take and how much memory, from a short trial of each of its methods."""
+"""How much time and memory a comparison will take, from a short trial of each of its methods."""
 
 import resource
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
 
 import torch
 
 from fedwcm.api.execution import process_context
-from fedwcm.api.plan import Cell, done
+from fedwcm.api.plan import PlannedRun, done
 from fedwcm.config.build import Experiment, build
 from fedwcm.config.schema import RunOptions
-from fedwcm.engine.backends.errors import WorkerDiedError
+from fedwcm.core.child_process import ChildDiedError, call_in_child
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.runs.progress import Silent
 from fedwcm.runs.runner import Runner
@@ -47,12 +46,12 @@ class Estimate:
     cost: Cost | str | None
 
 
-def estimates(cells: Sequence[Cell], jobs: int) -> list[Estimate]:
+def estimates(planned_runs: Sequence[PlannedRun], jobs: int) -> list[Estimate]:
     """One estimate per label, in the order of the comparison; labels without runs to come have no cost."""
     found = []
-    for label in dict.fromkeys(cell.label for cell in cells):
-        members = [cell for cell in cells if cell.label == label]
-        waiting = [cell for cell in members if not done(cell)]
+    for label in dict.fromkeys(planned.label for planned in planned_runs):
+        members = [planned for planned in planned_runs if planned.label == label]
+        waiting = [planned for planned in members if not done(planned)]
         cost = _cost(waiting[0], jobs) if waiting else None
         rounds = members[0].request.config.run.rounds
         found.append(Estimate(label, rounds, len(members), len(members) - len(waiting), cost))
@@ -67,37 +66,28 @@ def total(rows: Sequence[Estimate], jobs: int) -> Cost:
     return Cost(max(longest, sum(cost.seconds for cost in each) / jobs), sum(together))
 
 
-def _cost(cell: Cell, jobs: int) -> Cost | str:
+def _cost(planned: PlannedRun, jobs: int) -> Cost | str:
     """Measured in a process of its own, so that one trial's memory does not count for the next."""
-    context = process_context()
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_trial, args=(cell, jobs, sender))
-    process.start()
-    sender.close()  # or the end of the process would not show as the end of the pipe
     try:
-        answer: Cost | str = receiver.recv()
-        return answer
-    except EOFError:
-        process.join()
-        return f"the trial {WorkerDiedError(process.exitcode)}"
-    finally:
-        process.join()
+        return call_in_child(process_context(), _trial, planned, jobs)
+    except ChildDiedError as error:
+        return f"the trial {error}"
 
 
-def _trial(cell: Cell, jobs: int, sender: Connection) -> None:
+def _trial(planned: PlannedRun, jobs: int) -> Cost | str:
     try:
-        sender.send(_measured(cell, jobs))
+        return _measured(planned, jobs)
     except DivergedError as error:
-        sender.send(f"diverges: {error}")
+        return f"diverges: {error}"
     except (ValueError, OSError) as error:
-        sender.send(str(error))
+        return str(error)
 
 
-def _measured(cell: Cell, jobs: int) -> Cost:
-    asked, began = cell.request, time.perf_counter()
+def _measured(planned: PlannedRun, jobs: int) -> Cost:
+    asked, began = planned.request, time.perf_counter()
     config = asked.config
     options = replace(config.run, rounds=TRIAL_ROUNDS, eval_every=1, profile=True, track=())
-    if options.backend == "ray":  # the trial is made here
+    if options.backend == "ray":  # the trial runs on this machine
         options = replace(options, backend="auto")
     if jobs > 1:
         torch.set_num_threads(1)
@@ -116,7 +106,7 @@ def _evaluations(options: RunOptions) -> int:
 
 
 def _peak_bytes(workers: int) -> int:
-    """The largest memory so far of this process, and of its workers, each as large as the largest."""
+    """The peak memory of this process and of its workers, each counted as the largest of them."""
     unit = 1 if sys.platform == "darwin" else 1024
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     worker = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss if workers > 1 else 0
@@ -124,7 +114,7 @@ def _peak_bytes(workers: int) -> int:
 
 
 def _client_bytes(experiment: Experiment) -> int:
-    """What the clients that the trial has not met will keep."""
+    """The state of the clients that have not taken part in the trial."""
     store = experiment.rounds.store
     clients = experiment.rounds.trainer.population.clients
     return store.bytes_per_client * (clients - len(store.visited()))

@@ -18,7 +18,6 @@ from fedwcm.config.schema import Config
 from fedwcm.core.checks import require
 from fedwcm.data import Dataset, load_rows
 from fedwcm.data.fingerprint import fingerprint
-from fedwcm.data.inputs import are_small, model_inputs
 from fedwcm.data.samples import Rows
 from fedwcm.data.split import stratified_split
 from fedwcm.engine.evaluate import evaluate as evaluate_network
@@ -47,9 +46,9 @@ def evaluate(
 ) -> EvaluationRecord:
     """Test the model of a run. Columns and classes are matched by name.
 
-    The run's own data is recognised by its content: what is tested then are the very rows that the run held out,
-    and options that say to read it otherwise are refused. Of other data it is the test part if there is one, and
-    else every row.
+    The run's own data is recognised by its content: exactly the rows that the run held out are then tested, and
+    options that would read the data in another way are refused. Of other data, the test part is tested if there
+    is one, and otherwise every row.
 
     Args:
         folder: the run's folder.
@@ -102,7 +101,7 @@ def own_rows(
         raise ValueError(f"the folder does not know the data that {config.title} was trained on: name a dataset")
     _require_clients(config, dataset, clients)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a reading that may be none
+        warnings.simplefilter("ignore")  # this may not be the run's data, and is then read again
         try:
             whole = _read_as_run(config, dataset, clients)
         except (ValueError, OSError):
@@ -120,7 +119,7 @@ def own_rows(
 
 
 def _require_clients(config: Config, dataset: DataLike | None, clients: ClientsLike | None) -> None:
-    """Refuse samples without the clients by which the run divided them."""
+    """Require the clients of the samples if the run divided its data by them."""
     told = clients is not None or dataset is None or isinstance(dataset, (str, Path))
     if config.data.test_clients is not None and config.partition.name.startswith(CLIENT_IDS) and not told:
         raise ValueError(
@@ -140,7 +139,7 @@ def _read_as_run(config: Config, dataset: DataLike | None, clients: ClientsLike 
 
 
 def _refuse_reading(given: Mapping[str, Any], config: Config) -> None:
-    """Refuse options by which the run's own data would be other than what the run read."""
+    """Refuse options that would read the run's own data in another way than the run did."""
     for option, value in given.items():
         if value not in (None, ()) and value != (used := getattr(config.data, option)):
             raise ValueError(
@@ -171,11 +170,9 @@ def _test_rows(dataset: Dataset) -> Rows:
 def _measured(found: Trained, rows: Rows, which: str, folder: RunFolder) -> EvaluationRecord:
     """The loss and the metrics of the model on these rows."""
     assert rows.y is not None
-    small = are_small(rows.x, len(rows.x))
-    inputs = model_inputs(rows.x, found.normalizer.normalizer, torch.device("cpu"), prepared=small)
     labels = torch.from_numpy(rows.y)
     network = Network(found.module)
-    tested = evaluate_network(network, *network.initial(), inputs, labels, len(found.schema.classes))
+    tested = evaluate_network(network, *network.initial(), found.inputs(rows.x), labels, len(found.schema.classes))
     counts, rule = np.array(folder.summary().train_counts), folder.config().run.shot_groups
     metrics = summarise(tested.confusion, counts, rule)
     clients: dict[str, Any] = {}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fedwcm.api.plan import Cell, done
+from fedwcm.api.plan import PlannedRun, done
 from fedwcm.api.training import start
 from fedwcm.engine.backends.errors import WorkerDiedError, WorkerError
 from fedwcm.engine.backends.plan import can_fork
@@ -26,83 +26,86 @@ from fedwcm.runs import interrupts
 from fedwcm.runs.comparison_progress import ComparisonProgress, FollowedRun
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.lock import wait_until_free
-from fedwcm.runs.progress import Progress, Silent
+from fedwcm.runs.progress import Progress
 from fedwcm.runs.records import RoundRecord
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkContext, SpawnContext
 
 FAILED = 2
-"""Exit status of a run in a process of its own that has said why it failed."""
+"""Exit status of a child run that has already reported its error."""
 
 REFRESH = 0.5
-"""Seconds between two looks at the runs that are going on."""
-
-PATIENCE = 30.0
-"""Seconds in which a run of a comparison that was killed saves its progress, and ends."""
+"""Seconds between two checks on the running runs."""
 
 
-def run_cells(
-    cells: Sequence[Cell], jobs: int, progress: Callable[[], Progress], round_size: float = math.inf
+def run_all(
+    planned_runs: Sequence[PlannedRun],
+    jobs: int,
+    progress: Callable[[], Progress] | None,
+    round_size: float = math.inf,
 ) -> None:
     """Run what is not finished yet: one after the other here, each in a process of its own, or on a cluster.
 
-    `round_size` is that of the largest round: clients times parameters; one that is not known counts as large.
+    Args:
+        planned_runs: all runs, finished ones included.
+        jobs: runs at a time.
+        progress: makes what shows the rounds of each run; None shows nothing.
+        round_size: clients times parameters of the largest round; one that is not known counts as large.
     """
-    waiting = [cell for cell in cells if not done(cell)]
-    if waiting and all(uses_cluster(cell) for cell in waiting):
-        _run_with_cluster(cells, waiting, progress, round_size)
+    waiting = [planned for planned in planned_runs if not done(planned)]
+    if waiting and all(uses_cluster(planned) for planned in waiting):
+        _run_with_cluster(planned_runs, waiting, progress, round_size)
     elif jobs == 1:
-        _run_in_turn(cells, progress)
+        _run_in_turn(planned_runs, progress)
     else:
-        run_apart(cells, jobs, quiet=progress is Silent)
+        run_apart(planned_runs, jobs, quiet=progress is None)
 
 
-def uses_cluster(cell: Cell) -> bool:
+def uses_cluster(planned: PlannedRun) -> bool:
     """Whether the run is for a cluster."""
-    return cell.request.config.run.backend == "ray"
+    return planned.request.config.run.backend == "ray"
 
 
 def _run_with_cluster(
-    cells: Sequence[Cell], waiting: Sequence[Cell], progress: Callable[[], Progress], round_size: float
+    planned_runs: Sequence[PlannedRun],
+    waiting: Sequence[PlannedRun],
+    progress: Callable[[], Progress] | None,
+    round_size: float,
 ) -> None:
-    """Spread whole runs or the clients of each over one cluster, which is there until all are done."""
+    """Spread whole runs, or the clients of each, over one cluster, which stays up until all runs are done."""
     from fedwcm.api.runs_on_cluster import run_on_cluster, spreads_runs
     from fedwcm.engine.backends.on_ray.cluster import Cluster
 
     options = waiting[0].request.config.run
     with Cluster(options.ray_address, options.workers):
         if spreads_runs(options, len(waiting), round_size):
-            run_on_cluster(cells, quiet=progress is Silent)
+            run_on_cluster(planned_runs, quiet=progress is None)
         else:
-            _run_in_turn(cells, progress)
+            _run_in_turn(planned_runs, progress)
 
 
-def _run_in_turn(cells: Sequence[Cell], progress: Callable[[], Progress]) -> None:
-    for number, cell in enumerate(cells, 1):
-        run_here(cell, f"{number}/{len(cells)}", progress())
+def _run_in_turn(planned_runs: Sequence[PlannedRun], progress: Callable[[], Progress] | None) -> None:
+    for number, planned in enumerate(planned_runs, 1):
+        if not done(planned):
+            title = f"{planned.label} [{number}/{len(planned_runs)}]"
+            play(planned, None if progress is None else _Titled(progress(), title))
 
 
-def run_here(cell: Cell, position: str, progress: Progress) -> None:
-    if done(cell):
-        return
-    play(cell, _Titled(progress, f"{cell.label} [{position}]"))
-
-
-def run_apart(cells: Sequence[Cell], jobs: int, *, quiet: bool) -> None:
-    """Each run in a process of its own with one thread, at most so many at a time."""
+def run_apart(planned_runs: Sequence[PlannedRun], jobs: int, *, quiet: bool) -> None:
+    """Run each in its own single-threaded process, at most `jobs` at a time."""
     context = process_context()
-    if context.get_start_method() != "fork" and any(cell.request.objects for cell in cells):
+    if context.get_start_method() != "fork" and any(planned.request.objects for planned in planned_runs):
         raise ValueError(
             f"jobs = {jobs} is not allowed: objects cannot be handed to new processes here; use jobs=1"
         )
-    waiting = [cell for cell in cells if not done(cell)]
-    running: list[_Apart] = []
-    display = ComparisonProgress(len(cells), len(cells) - len(waiting), quiet)
+    waiting = [planned for planned in planned_runs if not done(planned)]
+    running: list[_ChildRun] = []
+    display = ComparisonProgress(len(planned_runs), len(planned_runs) - len(waiting), quiet)
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                running.append(_Apart(waiting.pop(0), context))
+                running.append(_ChildRun(waiting.pop(0), context))
             wait([run.process.sentinel for run in running], timeout=REFRESH)
             for run in running:
                 run.pass_on_warnings(display)
@@ -114,19 +117,20 @@ def run_apart(cells: Sequence[Cell], jobs: int, *, quiet: bool) -> None:
     finally:
         display.close()
         for run in running:
-            run.process.terminate()  # as Ctrl-C: it saves its progress
+            run.process.terminate()  # like Ctrl-C: the run saves its progress
         for run in running:
             run.process.join()
 
 
-class _Apart:
+class _ChildRun:
     """A run in a process of its own, which sends its warnings here."""
 
-    def __init__(self, cell: Cell, context: "ForkContext | SpawnContext") -> None:
-        self.cell = cell
-        self.followed = FollowedRun(f"{cell.label}, seed {cell.seed}", cell.folder, cell.request.config.run.rounds)
+    def __init__(self, planned: PlannedRun, context: "ForkContext | SpawnContext") -> None:
+        self.planned = planned
+        rounds = planned.request.config.run.rounds
+        self.followed = FollowedRun(f"{planned.label}, seed {planned.seed}", planned.folder, rounds)
         self._warnings, sender = context.Pipe(duplex=False)
-        self.process: BaseProcess = context.Process(target=_run_alone, args=(cell, sender))
+        self.process: BaseProcess = context.Process(target=_run_alone, args=(planned, sender))
         self.process.start()
         sender.close()  # or the end of the process would not show as the end of the pipe
 
@@ -137,14 +141,14 @@ class _Apart:
 
     def require_finished(self, display: ComparisonProgress) -> None:
         self.pass_on_warnings(display)
-        if not RunFolder(self.cell.folder).finished:
-            raise WorkerError(f"{self.followed.title}: the run in {self.cell.folder} {_end(self.process)}")
+        if not RunFolder(self.planned.folder).finished:
+            raise WorkerError(f"{self.followed.title}: the run in {self.planned.folder} {_end(self.process)}")
 
 
 def process_context() -> "ForkContext | SpawnContext":
-    """A forked process has torch already, which takes longer to import than many a small run.
+    """Fork if possible: importing torch takes longer than many a small run.
 
-    But it cannot use CUDA if this process did before.
+    A forked process cannot use CUDA if this process has used it before.
     """
     if can_fork() and not torch.cuda.is_initialized():
         return multiprocessing.get_context("fork")
@@ -152,23 +156,23 @@ def process_context() -> "ForkContext | SpawnContext":
 
 
 def _end(process: BaseProcess) -> str:
-    return str(WorkerDiedError(process.exitcode)) if process.exitcode != FAILED else "failed, as said above"
+    return str(WorkerDiedError(process.exitcode)) if process.exitcode != FAILED else "failed; see the error above"
 
 
-def _run_alone(cell: Cell, parent: Connection) -> None:
-    """One run in this process, which ends quietly when it is stopped, and stops when its parent is gone."""
+def _run_alone(planned: PlannedRun, parent: Connection) -> None:
+    """Run in this child process, which ends quietly when it is stopped, and stops when its parent is gone."""
     torch.set_num_threads(1)
     warnings.showwarning = lambda message, *_, **__: _send(parent, f"warning: {message}")
     with interrupts.handled():
         threading.Thread(target=_stop_with_parent, args=(os.getppid(),), daemon=True).start()
         try:
-            wait_until_free(cell.folder, PATIENCE)
-            alone = replace(cell.request, settings={**cell.request.settings, "run.workers": 1})
-            play(replace(cell, request=alone))
+            wait_until_free(planned.folder)
+            alone = replace(planned.request, settings={**planned.request.settings, "run.workers": 1})
+            play(replace(planned, request=alone))
         except KeyboardInterrupt:
             sys.exit(interrupts.exit_status())
         except (ValueError, OSError) as error:
-            _send(parent, f"error: {cell.label}, seed {cell.seed}: {error}")
+            _send(parent, f"error: {planned.label}, seed {planned.seed}: {error}")
             sys.exit(FAILED)
 
 
@@ -183,10 +187,10 @@ def _stop_with_parent(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def play(cell: Cell, progress: Progress | None = None) -> None:
-    """Play the run from its start, or from where its folder has it."""
+def play(planned: PlannedRun, progress: Progress | None = None) -> None:
+    """Start the run, or resume it from its folder."""
     with suppress(DivergedError):  # its summary says so, and the table shows it
-        start(cell.request, out=cell.folder, resume=True, report=False, progress=progress)
+        start(planned.request, out=planned.folder, resume=True, report=False, progress=progress)
 
 
 class _Titled:

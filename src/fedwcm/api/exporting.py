@@ -176,7 +176,7 @@ def _require_onnx() -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporter's remarks about itself."""
+    """Silence the exporter's own log messages and warnings."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,6 +1,5 @@
 """`fedwcm.personalize`: how well a trained model does at each client after the client has fine-tuned it."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +19,6 @@ from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.fine_tuning import fine_tune, fine_tuner
 from fedwcm.metrics.clients import OnOwnSamples, named, spread_over_clients
 from fedwcm.privacy.options import PrivacyOptions
-from fedwcm.runs.files import replace_file
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.records import PersonalizationRecord
 
@@ -58,7 +56,7 @@ def personalize(
     run_folder = RunFolder(Path(folder))
     found = trained(run_folder.path, model, trust)
     config, objects = _as_it_was(run_folder.config(), dataset, clients)
-    if isinstance(model, str):  # whoever names a model trusts that one, and none of the folder's other names
+    if isinstance(model, str):  # naming a model trusts that one, not the other names in the folder
         config, model = replace(config, model=replace(config.model, options={})), found.module
     experiment = build(config, replace(objects, model=model), trusted=trust)
     try:
@@ -69,7 +67,7 @@ def personalize(
     finally:
         experiment.rounds.backend.close()
     if write:
-        replace_file(run_folder.personalized_file, json.dumps(record.to_json(), indent=2) + "\n")
+        run_folder.write_personalized(record)
     return record
 
 

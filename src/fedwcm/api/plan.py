@@ -22,7 +22,7 @@ from fedwcm.runs.trackers.tracking import check_trackers
 
 
 @dataclass(frozen=True)
-class Cell:
+class PlannedRun:
     """One run of a comparison."""
 
     label: str
@@ -33,7 +33,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Checked:
-    """What is known of runs that could start: their options, resolved, and what came of them.
+    """What checking the runs of a label has shown, and their options, resolved.
 
     `round_size` is the clients of a round times the parameters of their models; `fingerprint` that of the data,
     None if it is generated; `validates` tells whether there is validation data.
@@ -51,13 +51,13 @@ def plan(
     grid: Mapping[str, Sequence[object]],
     common: Request,
     out: Path,
-) -> list[Cell]:
+) -> list[PlannedRun]:
     """The runs of a comparison: every method at every point of the grid with every seed.
 
     Raises:
         ValueError: the grid varies an option that a method fixes in its brackets, or two runs are the same.
     """
-    cells = []
+    planned_runs = []
     grid = {option_key(name): values for name, values in grid.items()}
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     owns = [(method, request(method, None, None, {})) for method in expanded(methods)]
@@ -72,16 +72,16 @@ def plan(
         settings = overlay(settings, {"run.seed": seed, "run.name": name})
         objects = replace(common.objects, method=own.objects.method)
         path = ComparisonFolder(out).run_path(label, seed)
-        cells.append(Cell(label, seed, Request(settings, objects, common.trusted), path))
-    if len({cell.folder for cell in cells}) < len(cells):
+        planned_runs.append(PlannedRun(label, seed, Request(settings, objects, common.trusted), path))
+    if len({planned.folder for planned in planned_runs}) < len(planned_runs):
         raise ValueError("two of the methods have the same name and options: give one of them another class name")
-    return cells
+    return planned_runs
 
 
 def with_method(common: Settings, own: Settings, method: MethodLike) -> Settings:
     """The settings of one of several methods: its own on top of those for all.
 
-    A recipe stays what its name says; a warning tells what of the common settings does not hold for it.
+    A recipe keeps its own settings; a warning names the common settings that it overrides.
     """
     recipe = RECIPES.get(named_options(method)[0]) if isinstance(method, str) else None
     for key, value in (recipe.settings if recipe else {}).items():
@@ -90,18 +90,18 @@ def with_method(common: Settings, own: Settings, method: MethodLike) -> Settings
     return overlay(common, own)
 
 
-def check(cells: Sequence[Cell]) -> dict[str, Checked]:
-    """Raise for a run that could not start: options first, then what needs the data, which is loaded once a task.
+def check(planned_runs: Sequence[PlannedRun]) -> dict[str, Checked]:
+    """Raise for a run that could not start: options first, then what needs the data, loaded once per task.
 
     Runs that differ by their seed only are built once. A folder with another run is refused, finished or not.
 
     Returns:
-        What was found out about the runs of each label.
+        What was found for each label.
     """
-    alike: dict[str, list[Cell]] = {}
-    for cell in cells:
-        check_trackers(cell.request.config.run.track, cell.folder)
-        alike.setdefault(cell.label, []).append(cell)
+    alike: dict[str, list[PlannedRun]] = {}
+    for planned in planned_runs:
+        check_trackers(planned.request.config.run.track, planned.folder)
+        alike.setdefault(planned.label, []).append(planned)
     components = {label: _components(members[0]) for label, members in alike.items()}
     tasks: dict[str, list[str]] = {}
     for label, members in alike.items():
@@ -115,27 +115,27 @@ def check(cells: Sequence[Cell]) -> dict[str, Checked]:
     return found
 
 
-def _components(cell: Cell) -> Components:
-    return Components.of(cell.request.config, cell.request.objects, trusted=cell.request.trusted)
+def _components(planned: PlannedRun) -> Components:
+    return Components.of(planned.request.config, planned.request.objects, trusted=planned.request.trusted)
 
 
 def _task(config: Config) -> str:
-    """What the samples, their division and their form depend on."""
+    """The options on which the samples, their division and their format depend."""
     return repr((config.data, config.partition, config.model, config.run.device))
 
 
-def _check_on(data: RunData, cells: Sequence[Cell], components: Components) -> Checked:
+def _check_on(data: RunData, planned_runs: Sequence[PlannedRun], components: Components) -> Checked:
     """Raise if runs of one label cannot be built on the data, or a folder holds another."""
-    asked = cells[0].request
+    asked = planned_runs[0].request
     alone = replace(asked.config, run=replace(asked.config.run, workers=1))
     if alone.run.backend == "ray":
         alone = replace(alone, run=replace(alone.run, backend="sequential"))
     experiment = assemble(alone, components, data, asked.objects, trusted=asked.trusted)
     experiment.rounds.backend.close()
-    for cell in cells:
-        folder = RunFolder(cell.folder)
+    for planned in planned_runs:
+        folder = RunFolder(planned.folder)
         if folder.holds_run:
-            config = replace(experiment.config, run=replace(experiment.config.run, seed=cell.seed))
+            config = replace(experiment.config, run=replace(experiment.config.run, seed=planned.seed))
             refuse_another(folder, config, components.loss)
     cohort = experiment.config.participation.cohort_size(experiment.rounds.trainer.population.clients)
     return Checked(
@@ -146,14 +146,14 @@ def _check_on(data: RunData, cells: Sequence[Cell], components: Components) -> C
     )
 
 
-def done(cell: Cell) -> bool:
+def done(planned: PlannedRun) -> bool:
     """Whether the run is in its folder, finished, as far as that can be told without the data: see `check`."""
-    return RunFolder(cell.folder).finished and not _stale(cell)
+    return RunFolder(planned.folder).finished and not _stale(planned)
 
 
-def _stale(cell: Cell) -> bool:
+def _stale(planned: PlannedRun) -> bool:
     """Whether what was asked for differs from what the folder holds; the folder's options are all resolved."""
-    held, asked = _settings_of(RunFolder(cell.folder).config()), _settings_of(cell.request.config)
+    held, asked = _settings_of(RunFolder(planned.folder).config()), _settings_of(planned.request.config)
     return any(key in held and held[key] != value for key, value in asked.items() if value != "auto")
 
 

@@ -14,11 +14,8 @@ from fedwcm.api.trained import trained
 from fedwcm.api.types import Array, DataLike, ModelLike
 from fedwcm.core.batch import Inputs
 from fedwcm.data import load_rows
-from fedwcm.data.inputs import are_small, model_inputs
 from fedwcm.data.samples import Rows
-
-CHUNK = 500
-"""Samples in a forward pass: bounds memory, changes nothing else."""
+from fedwcm.engine.evaluate import CHUNK
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,9 +87,8 @@ def predict(
         drop=(*drop, *others),
         encoding=encoding,
     )
-    small = are_small(rows.x, len(rows.x))
-    inputs = model_inputs(rows.x, found.normalizer.normalizer, torch.device("cpu"), prepared=small)
-    predictions = Predictions(found.schema.classes, _probabilities(found.module, inputs), _ids(rows))
+    probabilities = _probabilities(found.module, found.inputs(rows.x))
+    predictions = Predictions(found.schema.classes, probabilities, _ids(rows))
     if out is not None:
         Path(out).parent.mkdir(parents=True, exist_ok=True)
         predictions.write(out)

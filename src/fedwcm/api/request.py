@@ -17,7 +17,7 @@ from fedwcm.runs.folder import RunFolder
 class Request:
     """Options as text and the objects that cannot be text.
 
-    `trusted` is false where a name that stands for code comes from a run's folder alone.
+    `trusted` is false if the name of code to import comes from a run's folder only.
     """
 
     settings: Settings
@@ -44,7 +44,7 @@ def request(
 ) -> Request:
     """What is asked for by names and objects, a file and dotted settings.
 
-    A file of options is the user's own word, unless a run has left it in its folder: that may be somebody else's.
+    A configuration file is trusted, unless a run wrote it into its folder, which may come from someone else.
     """
     text, objects = separate({**flags, "method": method})
     named = text.pop("method")
@@ -69,7 +69,7 @@ def _names_code(settings: Settings, own: Settings) -> bool:
 
 
 def resumed(asked: Request, folder: RunFolder, trust: bool) -> Request:
-    """The request on top of what the folder's run was: what is not said again stays as it was."""
+    """The request on top of the options of the folder's run: what is not given again keeps its value."""
     held = {key: value for key, value in to_settings(folder.config()).items() if key != "run.device"}
     trusted = trust or (asked.trusted and not _names_code(held, asked.settings))
     return Request(overlay(held, asked.settings), asked.objects, trusted)

@@ -1,8 +1,8 @@
 """The runs of a comparison on a Ray cluster: whole runs on its workers, or the clients of one run at a time.
 
-A run on a worker writes into its folder if the worker sees it: if all nodes share it, or there is but one. If
-not, it writes into a temporary one, whose files are sent here as they change: a run that is stopped or lost goes
-on from its last checkpoint wherever it is started next.
+A run on a worker writes into its folder if the worker sees it: if all nodes share it, or there is only one node.
+Otherwise it writes into a temporary folder, whose files are sent here as they change: a run that is stopped or
+lost resumes from its last checkpoint wherever it is started next.
 """
 
 import tempfile
@@ -19,7 +19,7 @@ import ray
 
 from fedwcm.api.cluster_calls import ClusterCalls, Ended, Tell, Warned
 from fedwcm.api.execution import REFRESH, play
-from fedwcm.api.plan import Cell, done
+from fedwcm.api.plan import PlannedRun, done
 from fedwcm.api.request import Request
 from fedwcm.config.rounds import worker_device
 from fedwcm.config.schema import RunOptions
@@ -34,9 +34,6 @@ from fedwcm.runs.lock import wait_until_free
 
 ATTEMPTS = 3
 """Workers that a run may lose before it is given up."""
-
-PATIENCE = 30.0
-"""Seconds in which a run whose driver was killed saves its progress, and ends."""
 
 Files = dict[str, bytes | None]
 """Contents of files by their path in the run's folder; None for one that is gone."""
@@ -54,14 +51,14 @@ def spreads_runs(options: RunOptions, runs: int, round_size: float) -> bool:
 
 
 def worker_count(options: RunOptions) -> int:
-    """Return how many workers there are to be: as asked for, or as the cluster has room for now."""
+    """Return the number of workers: as configured, or as many as the cluster has room for now."""
     return options.workers or max(1, room_for(options.worker_gpus))
 
 
-def run_on_cluster(cells: Sequence[Cell], *, quiet: bool) -> None:
+def run_on_cluster(planned_runs: Sequence[PlannedRun], *, quiet: bool) -> None:
     """Run what is not finished yet, each run on one worker, as many at a time as there are workers."""
-    waiting = [cell for cell in cells if not done(cell)]
-    display = ComparisonProgress(len(cells), len(cells) - len(waiting), quiet)
+    waiting = [planned for planned in planned_runs if not done(planned)]
+    display = ComparisonProgress(len(planned_runs), len(planned_runs) - len(waiting), quiet)
     runs = _Runs(waiting, display)
     try:
         while runs.go_on():
@@ -72,19 +69,19 @@ def run_on_cluster(cells: Sequence[Cell], *, quiet: bool) -> None:
 
 
 class _Runs:
-    """The runs that wait, and those that are going on."""
+    """The waiting and the running runs."""
 
-    def __init__(self, waiting: Sequence[Cell], display: ComparisonProgress) -> None:
+    def __init__(self, waiting: Sequence[PlannedRun], display: ComparisonProgress) -> None:
         self._waiting, self._display = list(waiting), display
         self._options = waiting[0].request.config.run if waiting else RunOptions()
         self._calls = ClusterCalls(self._options.worker_gpus)
-        self._running: dict[Path, tuple[Cell, FollowedRun]] = {}
+        self._running: dict[Path, tuple[PlannedRun, FollowedRun]] = {}
         self._losses: Counter[Path] = Counter()
-        self._token = f".{uuid.uuid4().hex}"  # whoever sees it sees the folders
+        self._token = f".{uuid.uuid4().hex}"  # a worker that sees this file shares our file system
         self._data: Any = ray.put(waiting[0].request.objects.dataset if waiting else None)  # once for all runs
 
     def go_on(self) -> bool:
-        """Start what there is room for, look at what is going on; False when nothing is left."""
+        """Start as many runs as there is room for, and check on the others; False when none is left."""
         while self._waiting and len(self._calls) < worker_count(self._options):
             self._start(self._waiting.pop(0))
         ended = self._calls.wait(REFRESH) if self._running else []
@@ -95,76 +92,79 @@ class _Runs:
         return bool(self._waiting or self._running)
 
     def close(self) -> None:
-        """Stop what is going on: it saves its progress."""
+        """Stop the runs, which save their progress."""
         self._deliver(self._calls.close())
         for path in {path.parent for path in [*self._losses, *self._running]}:
             (path / self._token).unlink(missing_ok=True)
 
-    def _start(self, cell: Cell) -> None:
-        title = f"{cell.label}, seed {cell.seed}"
-        self._losses.setdefault(cell.folder, 0)
-        self._running[cell.folder] = cell, FollowedRun(title, cell.folder, cell.request.config.run.rounds)
-        self._mark(cell.folder.parent)
-        sent = replace(cell, folder=cell.folder.resolve(), request=with_data(alone(cell.request), None))
-        self._calls.start(cell.folder, _play_there, sent, self._data, self._token, _contents(cell.folder))
+    def _start(self, planned: PlannedRun) -> None:
+        title = f"{planned.label}, seed {planned.seed}"
+        self._losses.setdefault(planned.folder, 0)
+        self._running[planned.folder] = (
+            planned,
+            FollowedRun(title, planned.folder, planned.request.config.run.rounds),
+        )
+        self._mark(planned.folder.parent)
+        sent = replace(planned, folder=planned.folder.resolve(), request=with_data(alone(planned.request), None))
+        self._calls.start(planned.folder, _play_there, sent, self._data, self._token, _contents(planned.folder))
 
     def _mark(self, folder: Path) -> None:
         """Let workers find out whether they see the folder."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / self._token).touch()
 
-    def _deliver(self, letters: Sequence[tuple[Path, Any]]) -> None:
-        for folder, letter in letters:
-            if isinstance(letter, Warned):
-                self._display.warn(letter.text)
+    def _deliver(self, messages: Sequence[tuple[Path, Any]]) -> None:
+        for folder, message in messages:
+            if isinstance(message, Warned):
+                self._display.warn(message.text)
             else:
-                _write(folder, letter)
+                _write(folder, message)
 
     def _end(self, call: Ended) -> None:
-        cell, run = self._running.pop(call.key)
+        planned, run = self._running.pop(call.key)
         if call.lost:
-            self._lost(cell, run, call.lost)
+            self._lost(planned, run, call.lost)
         elif call.result:
             self._display.warn(f"error: {run.title}: {call.result}")
-            raise WorkerError(f"{run.title}: the run in {cell.folder} failed, as said above")
+            raise WorkerError(f"{run.title}: the run in {planned.folder} failed; see the error above")
         elif not run.folder.finished:
-            raise WorkerError(f"{run.title}: the run in {cell.folder} was stopped")
+            raise WorkerError(f"{run.title}: the run in {planned.folder} was stopped")
         else:
             self._display.ended(run)
 
-    def _lost(self, cell: Cell, run: FollowedRun, how: str) -> None:
-        self._losses[cell.folder] += 1
-        if self._losses[cell.folder] == ATTEMPTS:
+    def _lost(self, planned: PlannedRun, run: FollowedRun, how: str) -> None:
+        self._losses[planned.folder] += 1
+        if self._losses[planned.folder] == ATTEMPTS:
             raise WorkerError(f"{run.title}: a worker was lost ({how}), like {ATTEMPTS - 1} others before")
         self._display.warn(f"warning: {run.title}: a worker was lost ({how}); another goes on")
-        self._waiting.insert(0, cell)
+        self._waiting.insert(0, planned)
 
 
 def alone(asked: Request) -> Request:
-    """The run as one worker makes it."""
+    """The request for a run on a single worker."""
     run = asked.config.run
     own = {"run.backend": "auto", "run.workers": 1, "run.device": worker_device(run, run.device)}
     return replace(asked, settings=asked.settings | own)
 
 
 def with_data(asked: Request, dataset: object) -> Request:
-    """The request with a data set that came, or is to go, another way."""
+    """The request with this data set, which is sent to workers once and not with every request."""
     return replace(asked, objects=replace(asked.objects, dataset=dataset))
 
 
-def _play_there(tell: Tell, cell: Cell, dataset: object, token: str, files: Files) -> str:
-    """On the worker: one run; returns what was wrong with it, if anything was."""
-    cell = replace(cell, request=with_data(cell.request, dataset))
+def _play_there(tell: Tell, planned: PlannedRun, dataset: object, token: str, files: Files) -> str:
+    """On the worker: run it, and return the error, if any."""
+    planned = replace(planned, request=with_data(planned.request, dataset))
     try:
-        if (cell.folder.parent / token).exists():
-            wait_until_free(cell.folder, PATIENCE)
-            play(cell)
+        if (planned.folder.parent / token).exists():
+            wait_until_free(planned.folder)
+            play(planned)
             return ""
         with tempfile.TemporaryDirectory(prefix="fedwcm-run-") as place:
-            folder = Path(place) / cell.folder.name
+            folder = Path(place) / planned.folder.name
             _write(folder, files)
             with _Sending(folder, tell):
-                play(replace(cell, folder=folder))
+                play(replace(planned, folder=folder))
     except (ValueError, OSError) as error:
         return str(error)
     return ""
@@ -201,7 +201,7 @@ class _Sending:
 
 
 def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
-    """What tells whether the files of a run have changed; drafts and locks are not among them."""
+    """Modification times and sizes of the files of a run, except drafts and locks."""
     found = {}
     for path in folder.rglob("*"):
         if path.suffix != ".tmp" and path.name != LOCK and path.is_file():
@@ -212,7 +212,7 @@ def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def _contents(folder: Path, names: Sequence[str] | None = None) -> Files:
-    """The files of a folder; those that are gone when it comes to them are left out."""
+    """The files of a folder, without those that disappear meanwhile."""
     files: Files = {}
     for name in _stamps(folder) if names is None else names:
         with suppress(FileNotFoundError):

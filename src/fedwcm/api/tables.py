@@ -1,5 +1,6 @@
-"""Histories as data frames and plots. pandas and matplotlib are imported where they are needed."""
+"""Histories and tables as data frames and plots. pandas and matplotlib are imported where they are needed."""
 
+import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,6 +24,13 @@ def history_frame(history: Sequence[RoundRecord]) -> "pd.DataFrame":
     pandas = optional_module("pandas", EXTRA, "history_frame()")
     frame: pd.DataFrame = pandas.DataFrame([scalars_of(record.to_json()) for record in history])
     return frame.astype({"round": int}).set_index("round") if history else frame
+
+
+def csv_frame(text: str) -> "pd.DataFrame":
+    """A table in CSV as a DataFrame: only empty cells are missing values, not those that say `NA` or `none`."""
+    pandas = optional_module("pandas", EXTRA, "table()")
+    frame: pd.DataFrame = pandas.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
+    return frame
 
 
 def known_metric(metric: str, history: Sequence[RoundRecord]) -> None:

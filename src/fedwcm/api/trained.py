@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from fedwcm.api.types import ModelLike
 from fedwcm.config.models import chosen_model
+from fedwcm.core.batch import Inputs
+from fedwcm.data.inputs import are_small, model_inputs
 from fedwcm.data.normalize import Normalizer
 from fedwcm.data.objects import as_array
 from fedwcm.data.schema import DatasetSchema
@@ -40,13 +42,18 @@ def load(
 class Trained:
     """A trained model and what it takes to use it.
 
-    `fingerprint` is that of the data it was trained on, divided as they were; None where the folder does not know.
+    `fingerprint` is that of its training data and their division; None if the folder does not have it.
     """
 
     module: nn.Module
     normalizer: "InputNormalizer"
     schema: DatasetSchema
     fingerprint: str | None
+
+    def inputs(self, x: NDArray[Any]) -> Inputs:
+        """Samples as the model takes them; many of them are prepared only when they are read."""
+        small = are_small(x, len(x))
+        return model_inputs(x, self.normalizer.normalizer, torch.device("cpu"), prepared=small)
 
 
 def trained(folder: Path, model: ModelLike | None, trust: bool, adjust: float = 0.0) -> Trained:
@@ -59,14 +66,14 @@ def trained(folder: Path, model: ModelLike | None, trust: bool, adjust: float = 
         chosen, model, trust = replace(chosen, name=model), None, True
     module, _ = chosen_model(chosen, model, schema.input_shape, len(schema.classes), 0, trusted=trust)
     try:
-        module.load_state_dict(read_model(run_folder)[0])
+        module.load_state_dict(read_model(run_folder))
     except RuntimeError as error:
         raise ValueError(f"this model does not fit the weights in {folder}: {error}") from error
     return Trained(adjusted(module.eval(), facts, adjust), input_normalizer(facts), schema, facts.fingerprint)
 
 
 def model_facts(folder: RunFolder) -> ModelFacts:
-    """What it takes to use a run's model; an error if there is none."""
+    """The facts needed to use a run's model; an error if there is none."""
     if not folder.model_file.exists():
         raise FileNotFoundError(f"{folder.path} holds no finished run: there is no {folder.model_file.name} in it")
     return read_facts(folder)
@@ -83,8 +90,8 @@ def schema_of(facts: ModelFacts) -> DatasetSchema:
 class InputNormalizer:
     """Raw inputs to those that a run's model takes: normalised, images with the channels first.
 
-    Takes arrays, tensors and nested lists, and returns what went in. Images are `(n, height, width, channels)`, in
-    tensors also `(n, channels, height, width)`, grey ones also `(n, height, width)`; tables `(n, features)`,
+    Takes arrays, tensors and nested lists, and returns the same type. Images are `(n, height, width, channels)`,
+    in tensors also `(n, channels, height, width)`, grey ones also `(n, height, width)`; tables `(n, features)`,
     sequences `(n, steps, channels)`.
     """
 

@@ -85,14 +85,14 @@ def run(
         method: a method or recipe, with options in brackets if need be: `"fedcm[alpha=0.2]"`;
             `"package.module:Name"`; or a `Method` or its class.
         out: folder for the configuration, metrics, checkpoints and model; nothing is written without one.
-        resume: go on from the newest checkpoint in `out`, with the options of the run there. Objects that its
-            configuration only tells of have to be passed again.
+        resume: go on from the newest checkpoint in `out`, with the options of the run there. Objects that the
+            configuration only describes must be passed again.
         trust: import what the folder of a run, resumed or given as `config`, names as `package.module:Name`.
         report: write `report.html` into `out` at the end.
         config: a TOML file or a `Config` to start from.
         settings: dotted options, such as `{"method.q": "off"}`.
-        progress: whether to show how far the run is, by default in a notebook only; or what is told of every
-            round.
+        progress: whether to show how far the run is, by default in a notebook only; or an object that is
+            called after every round.
         dataset: a named data set, a file, a folder of images or `hub:ID`; or data: `(x, y)`,
             `(x_train, y_train, x_test, y_test)` or a dict of arrays or tensors, a list of each client's `(x, y)`,
             a pandas DataFrame, a `torch.utils.data.Dataset`, a Hugging Face `Dataset`, a `fedwcm.Dataset`.
@@ -130,7 +130,7 @@ def run(
         device: `auto`, `cpu`, `cuda`, `mps`, …
         privacy: `none`, or `he`: gather the class distribution under homomorphic encryption.
         diagnostics: what else to measure at every evaluation: `concentration`, `train_set`, `clients`.
-        track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
+        track: experiment trackers to log to: `tensorboard`, `mlflow`, `wandb`.
         backend: `auto`, `sequential`, `vectorized`, `parallel` or `ray`.
     """
     asked = request(method, config, settings, flags_in(locals()), trust=trust)
@@ -142,7 +142,7 @@ def run(
 def start(
     asked: Request, *, out: str | Path | None, resume: bool, report: bool, progress: Progress | None = None
 ) -> Result:
-    """Run what was asked for, from its start or from where its folder has it; nobody else may use it meanwhile."""
+    """Start or resume the requested run, holding the lock on its folder."""
     if out is None:
         return _start(asked, None, resume, report, progress or Silent())
     with locked(Path(out)):
@@ -180,7 +180,7 @@ def _nothing_left(folder: RunFolder, experiment: Experiment) -> bool:
 
 
 def _played(experiment: Experiment, folder: RunFolder | None, progress: Progress, report: bool) -> RunResult:
-    """Run to the end, in memory or in a folder; there the report tells of a run that diverged, too."""
+    """Run to the end, in memory or in a folder; a run in a folder gets its report even if it diverged."""
     if folder is not None:
         counts = experiment.rounds.federation.counts
         folder.write_split(SplitRecord.of(counts, experiment.facts.classes, experiment.client_names))

@@ -85,7 +85,8 @@ def tune(
         space: a TOML file with more options to search.
         config: a TOML file or a `Config` to start from.
         settings: dotted options, such as `{"method.q": "off"}`.
-        progress: whether to say how each trial ended, by default in a notebook only; or what is told.
+        progress: whether to say how each trial ended, by default in a notebook only; or a function that is called
+            with that sentence.
         dataset: a named data set, a file, a folder of images or `hub:ID`; or data: `(x, y)`,
             `(x_train, y_train, x_test, y_test)` or a dict of arrays or tensors, a list of each client's `(x, y)`,
             a pandas DataFrame, a `torch.utils.data.Dataset`, a Hugging Face `Dataset`, a `fedwcm.Dataset`.
@@ -122,7 +123,7 @@ def tune(
         device: `auto`, `cpu`, `cuda`, `mps`, …
         privacy: `none`, or `he`: gather the class distribution under homomorphic encryption.
         diagnostics: what else to measure at every evaluation: `concentration`, `train_set`, `clients`.
-        track: trackers to tell of the run: `tensorboard`, `mlflow`, `wandb`.
+        track: experiment trackers to log to: `tensorboard`, `mlflow`, `wandb`.
         backend: `auto`, `sequential`, `vectorized`, `parallel` or `ray`.
     """
     optional_module("optuna", "tune", "fedwcm.tune")

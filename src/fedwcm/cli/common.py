@@ -125,7 +125,7 @@ def print_views(trackers: Sequence[str], folder: Path) -> None:
 
 
 def names_in(text: str | None) -> tuple[str, ...]:
-    """The names in a list `a,b`; none of nothing."""
+    """The names in a list `a,b`; none if there is no text."""
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 

@@ -4,11 +4,15 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings, print_views, seeds_in
 from fedwcm.config.flags import COMPARE_FLAGS
 from fedwcm.config.options import parse_value
 from fedwcm.config.schema import parse_assignment, split_list
+
+if TYPE_CHECKING:
+    from fedwcm.api.comparison_result import Comparison
 
 
 def add(commands: SubParsers) -> None:
@@ -68,7 +72,6 @@ def do(arguments: argparse.Namespace) -> int:
         return 0
     from fedwcm.api import compare
     from fedwcm.runs.interrupts import exit_status
-    from fedwcm.runs.progress import Silent, progress_for
 
     try:
         comparison = compare(
@@ -81,25 +84,29 @@ def do(arguments: argparse.Namespace) -> int:
             report=not arguments.no_report,
             config=arguments.config,
             settings=settings,
-            progress=Silent if arguments.quiet or arguments.json else lambda: progress_for(False),
+            progress=not (arguments.quiet or arguments.json),
             **flags,
         )
     except KeyboardInterrupt:
         print("stopped; progress is saved. To resume, repeat the same command", file=sys.stderr)
         return exit_status()
-    if arguments.json:
+    _print_result(comparison, as_json=arguments.json)
+    return 0
+
+
+def _print_result(comparison: "Comparison", *, as_json: bool) -> None:
+    if as_json:
         print(json.dumps(comparison.to_json()))
-        return 0
+        return
     from fedwcm.cli.console import console
     from fedwcm.cli.results_table import print_results
 
-    print_results(comparison.rows, console(), f"{out}/table.csv")
+    print_results(comparison.rows, console(), f"{comparison.folder}/table.csv")
     print("\n" + "\n".join(comparison.headline))
     if comparison.report is not None:
         print(f"\nreport: {comparison.report}")
     tracked = {name: None for runs in comparison.runs.values() for run in runs for name in run.config.run.track}
-    print_views(list(tracked), out)
-    return 0
+    print_views(list(tracked), comparison.folder)
 
 
 def _axis(text: str) -> tuple[str, list[object]]:

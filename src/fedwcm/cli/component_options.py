@@ -7,7 +7,7 @@ from dataclasses import is_dataclass
 from fedwcm.config.option_docs import PARTITION_OPTIONS, OptionDoc, default_of, option_docs
 
 MOST_NAMED = 4
-"""Components that have an option, up to which each is named."""
+"""Largest number of components with an option that are all named."""
 
 
 def options_of(component: Callable[..., object], section: str) -> list[OptionDoc]:

@@ -1,4 +1,4 @@
-"""What `fedwcm compare --dry-run` prints: the runs, and what they will take."""
+"""What `fedwcm compare --dry-run` prints: the runs, and their expected time and memory."""
 
 from collections.abc import Sequence
 
@@ -7,17 +7,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedwcm.api.estimate import MODEL, Cost, Estimate, estimates, total
-from fedwcm.api.plan import Cell, check
+from fedwcm.api.plan import PlannedRun, check
 from fedwcm.cli.console import console
 from fedwcm.core.checks import require
-from fedwcm.watch.formatting import duration
+from fedwcm.core.durations import duration
 
 
-def dry_run(cells: Sequence[Cell], jobs: int) -> None:
+def dry_run(planned_runs: Sequence[PlannedRun], jobs: int) -> None:
     """Check the runs of a comparison, and print them with an estimate; nothing is written."""
     require(jobs >= 1, "jobs", jobs, "at least 1")
-    check(cells)
-    rows = estimates(cells, jobs)
+    check(planned_runs)
+    rows = estimates(planned_runs, jobs)
     table = Table("method", box=box.SIMPLE)
     for heading in ("seeds", "rounds", "time per run", "memory"):
         table.add_column(heading, justify="right")

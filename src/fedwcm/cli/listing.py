@@ -1,4 +1,4 @@
-"""`fedwcm list`: what is available, and what one of it is."""
+"""`fedwcm list`: list what is available, or describe one entry."""
 
 import argparse
 import inspect
@@ -30,11 +30,13 @@ def add(commands: SubParsers) -> None:
     parser = commands.add_parser(
         "list",
         help="methods, data sets, models, options, …",
-        description="List what is available, or describe one of it with its options.",
+        description="List what is available, or describe one entry with its options.",
         examples=["fedwcm list methods", "fedwcm list methods fedwcm", "fedwcm list options"],
     )
-    parser.add_argument("what", nargs="?", choices=sorted(LISTS), help="what to list; nothing for what there is")
-    parser.add_argument("name", nargs="?", metavar="NAME", help="one of the list, to describe with its options")
+    parser.add_argument(
+        "what", nargs="?", choices=sorted(LISTS), help="what to list; without it, the kinds of lists"
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="an entry to describe with its options")
     parser.set_defaults(do=do)
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def log_on_stderr(quiet: bool) -> Iterator[None]:
-    """Print what is logged on standard error, each sentence once; only warnings if it is to be quiet."""
+    """Print what is logged to standard error, each sentence once; warnings only if `quiet`."""
     log, handler = logging.getLogger("fedwcm"), logging.StreamHandler()
     handler.addFilter(_Once())
     level = log.level

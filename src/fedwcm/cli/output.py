@@ -16,7 +16,7 @@ def until_reader_is_gone(command: Callable[[], int]) -> int:
         try:
             return command()
         finally:
-            sys.stdout.flush()  # here, since at the end of the process nobody could catch the error
+            sys.stdout.flush()  # at the end of the process, the error could not be caught
     except BrokenPipeError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in filter(_is_reader_gone, (sys.stdout, sys.stderr)):
@@ -33,6 +33,6 @@ def _is_reader_gone(stream: TextIO) -> bool:
     try:
         poll = select.poll()
         poll.register(stream.fileno(), 0)
-    except (AttributeError, OSError, ValueError):  # a system without poll, or a stream that is no file
+    except (AttributeError, OSError, ValueError):  # a system without poll, or a stream without a file
         return False
     return any(event & select.POLLERR for _, event in poll.poll(0))

@@ -1,4 +1,4 @@
-"""The parser of the command line: words for a mistyped flag or command, examples below the options."""
+"""The parser of the command line: suggestions for a mistyped flag or command, and examples below the options."""
 
 import argparse
 import re

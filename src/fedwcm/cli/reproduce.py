@@ -42,25 +42,17 @@ def add(commands: SubParsers) -> None:
 
 def do(arguments: argparse.Namespace) -> int:
     """Run what is left, then print the table and where the pages are; or print the list."""
-    from fedwcm.reproduce.cells import Scope
-    from fedwcm.reproduce.command import reproduce
-    from fedwcm.runs.interrupts import exit_status
-    from fedwcm.runs.progress import Silent, progress_for
-
-    scope = Scope(
-        datasets=split_list(arguments.dataset),
-        methods=split_list(arguments.methods),
-        seeds=seeds_in(arguments.seeds),
-        only=dict(_axis(text) for text in arguments.only),
-        fraction=arguments.fraction,
-        settings=chosen_settings(arguments),
-    )
+    scope = _scope(arguments)
     if arguments.list and arguments.only:
         raise ValueError("--only is for one table or figure, which has the axis: it does not go with --list")
     if arguments.list:
         return _print_list(scope, arguments.results)
     if arguments.name is None:
         raise ValueError("NAME is missing: `fedwcm reproduce --list` has the names")
+    from fedwcm.reproduce.command import reproduce
+    from fedwcm.runs.interrupts import exit_status
+    from fedwcm.runs.progress import progress_maker
+
     try:
         pages = reproduce(
             arguments.name,
@@ -72,7 +64,7 @@ def do(arguments: argparse.Namespace) -> int:
             jobs=arguments.jobs,
             backend=arguments.backend,
             run=not arguments.pages_only,
-            progress=Silent if arguments.quiet else lambda: progress_for(False),
+            progress=progress_maker(not arguments.quiet),
         )
     except KeyboardInterrupt:
         print("stopped; progress is saved. To resume, repeat the same command", file=sys.stderr)
@@ -82,6 +74,19 @@ def do(arguments: argparse.Namespace) -> int:
         if path is not None:
             print(path)
     return 0
+
+
+def _scope(arguments: argparse.Namespace) -> "Scope":
+    from fedwcm.reproduce.cells import Scope
+
+    return Scope(
+        datasets=split_list(arguments.dataset),
+        methods=split_list(arguments.methods),
+        seeds=seeds_in(arguments.seeds),
+        only=dict(_axis(text) for text in arguments.only),
+        fraction=arguments.fraction,
+        settings=chosen_settings(arguments),
+    )
 
 
 def _axis(text: str) -> tuple[str, list[str]]:

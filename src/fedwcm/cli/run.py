@@ -72,7 +72,6 @@ def do(arguments: argparse.Namespace) -> int:
     from fedwcm.engine.rounds import DivergedError
     from fedwcm.runs.folder import RunFolder
     from fedwcm.runs.interrupts import StoppedError, exit_status
-    from fedwcm.runs.progress import progress_for
 
     held = RunFolder(out)
     before = held.summary().rounds if arguments.resume and held.finished else None
@@ -86,7 +85,7 @@ def do(arguments: argparse.Namespace) -> int:
             report=not arguments.no_report,
             config=arguments.config,
             settings=settings,
-            progress=progress_for(quiet),
+            progress=not quiet,
             **flags,
         )
     except DivergedError as error:

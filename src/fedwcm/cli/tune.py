@@ -16,7 +16,7 @@ def add(commands: SubParsers) -> None:
         "tune",
         help="search for the best options",
         description="Search for the options with the best validation accuracy, each method with as many trials.\n"
-        "The same command goes on with a search that was stopped, and joins one that is going on.",
+        "The same command resumes a search that was stopped, and joins one that is running.",
         examples=[
             "fedwcm tune --methods fedavg,fedcm --search lr=log:0.003:0.3 --seeds 0,1 --out runs/tuned",
             "fedwcm tune --methods fedcm --search lr=0.03,0.1 --search method.alpha=0.05:0.5 --out runs/tuned",

@@ -1,7 +1,7 @@
 """Are this machine's convolutions right? Each is tried in a process of its own, where it may crash or hang.
 
-    for outcome in check_convolutions():
-        print(outcome.convolution, outcome.threads, outcome.problem or "right")
+    for result in check_convolutions():
+        print(result.convolution, result.threads, result.problem or "right")
 
 The outputs and gradients of a layer in float32, with its channels last in memory as in training, are compared with
 those of `conv2d` in float64, for which PyTorch does not call oneDNN. The environment variable `ONEDNN_MAX_CPU_ISA`
@@ -11,19 +11,19 @@ limits the instruction set, which is how one x86 machine tries the kernels of ot
 import json
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from multiprocessing.connection import Connection
 from pkgutil import resolve_name
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import conv2d
+
+from fedwcm.core.child_process import ChildDiedError, call_in_child, signal_name
 
 # Of the sum of the products' magnitudes. Rounding was at most 2e-6 in thousands of shapes, the fault over 1e-2.
 TOLERANCE = 1e-5
@@ -46,7 +46,7 @@ class Convolution:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ConvolutionResult:
     """What came of a convolution: `problem` is empty if its outputs and gradients are right."""
 
     convolution: Convolution
@@ -73,7 +73,7 @@ def check_convolutions(
     isas: Sequence[str | None] = (None,),
     threads: Sequence[int] = (1, 2),
     timeout: float = 60.0,
-) -> list[Outcome]:
+) -> list[ConvolutionResult]:
     """Try each convolution in a process of its own, with each instruction set and number of threads.
 
     `isas` are limits for oneDNN (`SSE41`, `AVX2`, `AVX512_CORE`, …); None leaves it as it is. A convolution that
@@ -95,37 +95,26 @@ def check_convolutions(
     )
     problems = json.loads(launcher.stdout)
     settings = product(isas, threads, convolutions)
-    return [Outcome(c, isa, n, problem) for (isa, n, c), problem in zip(settings, problems, strict=True)]
+    return [ConvolutionResult(c, isa, n, problem) for (isa, n, c), problem in zip(settings, problems, strict=True)]
 
 
 def _problem(convolution: dict[str, Any], isa: str | None, threads: int, timeout: float) -> str:
     """Try one convolution in a process of its own."""
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.Process(target=_try, args=(Convolution(**convolution), isa, threads, sender))
-    process.start()
-    sender.close()  # or the end of the process would not show as the end of the pipe
-    if not receiver.poll(timeout):
-        process.kill()
-        process.join()
-        return f"no answer after {timeout:g} seconds"
+    context, tried = multiprocessing.get_context(), Convolution(**convolution)
     try:
-        error = receiver.recv()
-    except EOFError:
-        process.join()
-        return f"ended by {_cause(process.exitcode)}"
-    process.join()
+        error = call_in_child(context, _try, tried, isa, threads, timeout=timeout)
+    except TimeoutError as late:
+        return str(late)
+    except ChildDiedError as died:
+        return f"ended by {signal_name(died.exit_code) or f'exit code {died.exit_code}'}"
     return "" if error <= TOLERANCE else f"wrong by {error:.1e} of the sum of magnitudes"
 
 
-def _cause(exitcode: int | None) -> str:
-    return signal.Signals(-exitcode).name if exitcode is not None and exitcode < 0 else f"exit code {exitcode}"
-
-
-def _try(convolution: Convolution, isa: str | None, threads: int, sender: Connection) -> None:
+def _try(convolution: Convolution, isa: str | None, threads: int) -> float:
     if isa is not None:
         os.environ["ONEDNN_MAX_CPU_ISA"] = isa  # oneDNN reads it when it is first used
     torch.set_num_threads(threads)
-    sender.send(_error(convolution))
+    return _error(convolution)
 
 
 def _error(c: Convolution) -> float:

@@ -1,4 +1,4 @@
-"""Axes that a diverged run does not spoil: values far beyond the others are off scale."""
+"""Axes that stay readable with a diverged run: values far beyond the others are off scale."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ FAR = 4.0
 
 
 OUT_OF_CONTROL = 1000.0
-"""A loss that no model has that learns: guessing among 1000 classes has a cross-entropy of 7."""
+"""A loss above that of any model that learns: guessing among 1000 classes has a cross-entropy of 7."""
 
 
 def upper_limit(figure: Curves) -> float | None:

@@ -36,7 +36,7 @@ def client_bars(groups: Sequence[MethodRuns]) -> Bars | None:
 
 
 def fine_tuned_bars(run: LoadedRun) -> Bars | None:
-    """Accuracy of each client before and after it has fine-tuned the model, the least before first."""
+    """Accuracy of each client before and after it has fine-tuned the model, sorted by the accuracy before."""
     record = run.personalized
     if record is None or len(record.client_accuracy) > MOST_CLIENTS:
         return None

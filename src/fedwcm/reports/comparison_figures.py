@@ -48,8 +48,8 @@ def comparison_figures(groups: Sequence[MethodRuns], limit: int) -> list[Figure]
         over_rounds["minority-angle"],
         confusion(groups) if alike else None,
         split([run for group in groups for run in group.runs]),
-        _cost(groups, megabytes, "bytes", "Bytes of a round", "MB", "Sent and received, all clients together."),
-        _cost(groups, seconds_per_round, "seconds", "Seconds of a round", "seconds", "Evaluation included."),
+        _cost(BYTES, groups, megabytes),
+        _cost(SECONDS, groups, seconds_per_round),
     ]
     return [figure for figure in figures if figure is not None]
 
@@ -147,52 +147,63 @@ def class_bars(groups: Sequence[MethodRuns]) -> Bars | None:
     order = head_to_tail(run)
     readers = [per_class(index) for index in order]
     names = [f"{run.classes[i]} ({class_share(run, i):.2g} %)" for i in order]
-    return _bars(
-        groups,
-        readers,
-        names,
+    figure = Bars(
         key="classes",
         title="Accuracy per class, from head to tail",
         caption="At the end of training, classes by their share of the training data.",
+        categories=names,
         x_label="class and its share of the training data",
+        y_label="test accuracy",
+        bounds=(0, 1),
     )
+    return _filled_bars(figure, groups, readers)
+
+
+SHOTS = Bars(
+    key="shots",
+    title="Classes with many, medium and few samples",
+    caption="Mean test accuracy, at the end, of the classes with many, medium and few training samples.",
+    categories=("many", "medium", "few"),
+    x_label="training samples of the classes",
+    y_label="test accuracy",
+    bounds=(0, 1),
+)
+BYTES = Bars(
+    key="bytes",
+    title="Bytes of a round",
+    caption="Sent and received, all clients together.",
+    categories=("",),
+    x_label="",
+    y_label="MB",
+)
+SECONDS = Bars(
+    key="seconds",
+    title="Seconds of a round",
+    caption="Evaluation included.",
+    categories=("",),
+    x_label="",
+    y_label="seconds",
+)
 
 
 def shot_bars(groups: Sequence[MethodRuns]) -> Bars | None:
-    return _bars(
-        groups,
-        [metric(shot) for shot in ("many", "medium", "few")],
-        ["many", "medium", "few"],
-        key="shots",
-        title="Classes with many, medium and few samples",
-        caption="Mean test accuracy, at the end, of the classes with many, medium and few training samples.",
-        x_label="training samples of the classes",
-    )
+    return _filled_bars(SHOTS, groups, [metric(shot) for shot in SHOTS.categories])
 
 
 def layer_bars(groups: Sequence[MethodRuns]) -> Bars | None:
     names = list(dict.fromkeys(name for group in groups for name in layers(group.runs[0])))
-    return _bars(
-        groups,
-        [metric("concentration_layers", name) for name in names],
-        names,
+    figure = Bars(
         key="concentration-layers",
         title="Neuron concentration of each layer",
         caption="At the end of training, from the first layer to the last.",
+        categories=names,
         x_label="layer",
         y_label="neuron concentration",
-        bounds=None,
     )
+    return _filled_bars(figure, groups, [metric("concentration_layers", name) for name in names])
 
 
-def _cost(
-    groups: Sequence[MethodRuns],
-    measure: Callable[[LoadedRun], float | None],
-    key: str,
-    title: str,
-    unit: str,
-    caption: str,
-) -> Bars | None:
+def _cost(figure: Bars, groups: Sequence[MethodRuns], measure: Callable[[LoadedRun], float | None]) -> Bars | None:
     """One bar per method."""
     made = []
     for group in groups:
@@ -200,20 +211,7 @@ def _cost(
         if values:
             whole = spread(values)
             made.append(Bar(group.label, [whole.mean], [whole.std] if len(group.runs) > 1 else None))
-    if not made:
-        return None
-    wide = len(made) > NARROW_BARS
-    return Bars(
-        key=key,
-        title=title,
-        caption=caption,
-        by_method=True,
-        wide=wide,
-        categories=[""],
-        bars=made,
-        x_label="",
-        y_label=unit,
-    )
+    return _with_bars(figure, made)
 
 
 def _filled(figure: Curves, groups: Sequence[MethodRuns], limit: int) -> Curves | None:
@@ -223,31 +221,14 @@ def _filled(figure: Curves, groups: Sequence[MethodRuns], limit: int) -> Curves 
     return replace(figure, curves=found, by_method=True)
 
 
-def _bars(
-    groups: Sequence[MethodRuns],
-    readers: Sequence[Reader],
-    categories: Sequence[str],
-    *,
-    key: str,
-    title: str,
-    caption: str,
-    x_label: str,
-    y_label: str = "test accuracy",
-    bounds: tuple[float, float] | None = (0, 1),
-) -> Bars | None:
+def _filled_bars(figure: Bars, groups: Sequence[MethodRuns], readers: Sequence[Reader]) -> Bars | None:
+    """The figure with a series per method, without those that have no values."""
     made = [bar(group.label, group.runs, readers) for group in groups]
-    made = [series for series in made if any(value is not None for value in series.values)]
-    if not made:
+    return _with_bars(figure, [series for series in made if any(value is not None for value in series.values)])
+
+
+def _with_bars(figure: Bars, bars: Sequence[Bar]) -> Bars | None:
+    if not bars:
         return None
-    return Bars(
-        key=key,
-        title=title,
-        caption=caption,
-        by_method=True,
-        categories=categories,
-        bars=made,
-        x_label=x_label,
-        y_label=y_label,
-        bounds=bounds,
-        wide=len(categories) * len(made) > NARROW_BARS,
-    )
+    wide = len(figure.categories) * len(bars) > NARROW_BARS
+    return replace(figure, bars=bars, by_method=True, wide=wide)

@@ -1,4 +1,4 @@
-"""Figures without news: what is the same in every round, or for every method, is said in words."""
+"""Figures that would show nothing: what is the same in every round, or for every method, is said in words."""
 
 import math
 from collections.abc import Sequence

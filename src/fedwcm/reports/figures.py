@@ -86,7 +86,7 @@ class Bars(Figure):
     kind: ClassVar[str] = "bars"
 
     categories: Sequence[str]
-    bars: Sequence[Bar]
+    bars: Sequence[Bar] = ()
     x_label: str
     y_label: str
     bounds: tuple[float, float] | None = None

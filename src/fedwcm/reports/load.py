@@ -22,7 +22,7 @@ from fedwcm.runs.records import (
 
 DEFAULTS = {key: value for key, value in to_settings(Config()).items() if key.partition(".")[0] in SECTIONS}
 IGNORED = {"run.seed", "run.diagnostics", *INCIDENTAL}
-"""Options in which runs may differ and still be the same but for their seed."""
+"""Options in which runs of one group may differ."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class LoadedRun:
     swept: tuple[str, ...] = ()
     """The options that its comparison's grid varied."""
     shared_machine: bool = False
-    """Whether other runs of its comparison went on at the same time."""
+    """Whether other runs of its comparison ran at the same time."""
 
     @property
     def seed(self) -> object:

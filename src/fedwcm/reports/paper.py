@@ -49,13 +49,13 @@ MOST_TICKS = 25
 LETTERS_PER_INCH, LETTERS_BESIDE, ROW_HEIGHT = 16, 12, 0.18
 """Of a legend: its letters, the room for a line and a gap beside each name, and the height of a row in inches."""
 AXIS_SHARE = 0.85
-"""Of the width of a figure, what its horizontal axis has."""
+"""Share of the width of a figure that its horizontal axis takes."""
 LONGEST_TICK = 28
-"""Letters of a name at an axis."""
+"""Longest name at an axis, in characters."""
 FEW_VALUES = 8
 """Values of an option up to which each has a tick."""
 FAINTEST = 0.15
-"""Where the colours of cells begin, of 1: the smallest value is not white, as an empty cell is."""
+"""Where the colour scale of cells begins, from 0 to 1: the smallest value is not white, unlike an empty cell."""
 
 
 def draw_figures(figures: Iterable[Figure], folder: Path, methods: Mapping[str, int]) -> list[Path]:
@@ -151,7 +151,7 @@ def _ticks(axes: Any, figure: Curves) -> None:
 
 def _curve(axes: Any, figure: Curves, curve: Curve, style: int) -> None:
     limit = upper_limit(figure)
-    beyond = np.inf if limit is None else 2 * limit  # as much as it takes to leave the axes
+    beyond = np.inf if limit is None else 2 * limit  # just enough to leave the axes
     x, y = np.array(curve.x), np.minimum(np.array(curve.y, dtype=float), beyond)
     dash, step = DASHES[style % len(DASHES)], max(1, -(-len(x) // MARKERS_ON_A_CURVE))
     colour = LIGHT[style % len(LIGHT)]
@@ -272,7 +272,7 @@ def _heatmap(axes: Any, figure: Heatmap) -> None:
     canvas = axes.figure
     bar = canvas.colorbar(image, ax=axes, label=figure.value_label, pad=0.02, format="{x:g}")
     if figure.log:
-        bar.ax.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.4)))  # 20, and no powers beside it
+        bar.ax.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.4)))  # "20", not "2 × 10¹"
     axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
     axes.set_title(_plain(figure.matrices[0].name), fontsize=9)
     axes.grid(False)
@@ -288,7 +288,7 @@ def _heatmap(axes: Any, figure: Heatmap) -> None:
 
 
 def _tick(name: str) -> str:
-    """A name at an axis, cut where it would take the room of the figure."""
+    """A name at an axis, cut if it is too long."""
     return _plain(name if len(name) <= LONGEST_TICK else f"{name[: LONGEST_TICK - 1].rstrip()}…")
 
 

@@ -41,7 +41,7 @@ class ReportContent:
         styles: the style of each method: see `fedwcm.reports.styles`.
         options: the options that all runs share.
         differences: the other options, with one value per method.
-        sweep: what the options do that a grid has varied.
+        sweep: the effect of the options that a grid varied.
     """
 
     title: str
@@ -119,7 +119,7 @@ def _table(groups: Sequence[MethodRuns], target: float | None) -> Table:
 
 
 def _default_target(groups: Sequence[MethodRuns]) -> float:
-    """Nine tenths of the best accuracy, down to a multiple of 0.05."""
+    """Nine tenths of the best accuracy, rounded down to a multiple of 0.05."""
     finals = [run.outcome.accuracy or 0.0 for group in groups for run in group.runs]
     return round(max(0.05, math.floor(0.9 * max(finals) * 20) / 20), 2)
 

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import stdtr, stdtrit  # scipy.stats takes a second to import
 
 LEVEL = 0.95
-"""Of confidence: a difference counts if its corrected p-value is below 1 − LEVEL."""
+"""Confidence level: a difference counts if its corrected p-value is below 1 − LEVEL."""
 
 
 @dataclass(frozen=True)

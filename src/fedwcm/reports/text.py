@@ -5,6 +5,7 @@ from pathlib import PurePath
 
 from fedwcm.config.recipes import RECIPES
 from fedwcm.config.schema import Settings
+from fedwcm.core.durations import rough_duration
 from fedwcm.core.json_record import is_number
 from fedwcm.reports.load import LoadedRun, MethodRuns, differing
 from fedwcm.reports.series import megabytes
@@ -69,7 +70,7 @@ def _cost(runs: Sequence[LoadedRun]) -> str:
     )
     sent = f"{clients:.0f} clients sent {up / 1e6:.3g} MB and received {down / 1e6:.3g} MB"
     mean = " (mean of the runs)" if len(costs) > 1 else ""
-    return f" before the first round: {sent}, in {_duration(seconds)}{mean}"
+    return f" before the first round: {sent}, in {rough_duration(seconds)}{mean}"
 
 
 def comparison_setup(groups: Sequence[MethodRuns]) -> list[str]:
@@ -131,7 +132,9 @@ def tiles(run: LoadedRun) -> list[tuple[str, str, str]]:
         shown.append(("MB per round", f"{mb:,.3g}", "sent and received"))
     if run.history:
         last = run.history[-1]
-        shown.append(("time", _duration(last.seconds), f"{last.seconds / max(1, last.round):.2g} s per round"))
+        shown.append(
+            ("time", rough_duration(last.seconds), f"{last.seconds / max(1, last.round):.2g} s per round")
+        )
     return shown
 
 
@@ -233,10 +236,3 @@ def counted(count: object, one: str, many: str | None = None) -> str:
 
 def listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.3g} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"

@@ -4,19 +4,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwcm.api.execution import run_cells
-from fedwcm.api.plan import Cell as Run
+from fedwcm.api.execution import run_all
+from fedwcm.api.plan import PlannedRun
 from fedwcm.api.request import Request
 from fedwcm.config.objects import NO_OBJECTS
+from fedwcm.core.durations import rough_duration
 from fedwcm.reproduce.cells import Cell, Scope, expand
-from fedwcm.reproduce.estimate import duration, seconds_here, seconds_on_gpu
+from fedwcm.reproduce.estimate import seconds_here, seconds_on_gpu
 from fedwcm.reproduce.pages import Pages, write_pages
 from fedwcm.reproduce.presets import load_preset, preset_names
 from fedwcm.reproduce.store import ResultStore
 from fedwcm.reproduce.untrained import write_untrained
 from fedwcm.reproduce.working_folder import WorkingFolder
 from fedwcm.runs.lock import locked
-from fedwcm.runs.progress import Progress, Silent
+from fedwcm.runs.progress import Progress
 
 BATCH = 4
 """Runs of each process before what has finished is moved to the results."""
@@ -46,7 +47,7 @@ def reproduce(
     backend: str | None = None,
     run: bool = True,
     say: Callable[[str], object] = print,
-    progress: Callable[[], Progress] = Silent,
+    progress: Callable[[], Progress] | None = None,
 ) -> Pages:
     """Run what is left of a preset, and write its table, figure and report.
 
@@ -61,7 +62,7 @@ def reproduce(
         backend: as of a run; it does not change what is run.
         run: `False` writes the pages from what is there.
         say: told what will be done.
-        progress: makes what is told of each run's rounds.
+        progress: makes what is told of each run's rounds; None shows nothing.
     """
     preset, scope = load_preset(name), scope or Scope()
     target = Path(pages if pages is not None else results)
@@ -75,7 +76,7 @@ def reproduce(
         say(f"{preset.title}: {len(cells)} runs, {len(cells) - len(left)} done, {_forecast(left)}")
         for batch in _batches(left if run else [], jobs):
             try:
-                run_cells([_run(cell, working, backend) for cell in batch], jobs, progress)
+                run_all([_run(cell, working, backend) for cell in batch], jobs, progress)
             finally:
                 working.harvest(batch, store)
     return write_pages(preset, scope, [(cell, store.find(cell)) for cell in cells], target)
@@ -88,7 +89,7 @@ def listing(scope: Scope | None = None, results: str | Path = "results") -> list
         preset = load_preset(name)
         cells = expand(preset, scope or Scope()) if preset.kind == "training" else []
         left = [cell for cell in cells if store.find(cell) is None]
-        here, gpu = duration(seconds_here(left)), duration(seconds_on_gpu(left))
+        here, gpu = rough_duration(seconds_here(left)), rough_duration(seconds_on_gpu(left))
         lines.append(Line(name, preset.title, len(cells), len(cells) - len(left), here, gpu))
     return lines
 
@@ -103,9 +104,9 @@ def _batches(cells: Sequence[Cell], jobs: int) -> Iterator[Sequence[Cell]]:
 def _forecast(left: Sequence[Cell]) -> str:
     if not left:
         return "nothing left"
-    return f"{len(left)} left: about {duration(seconds_here(left))} here by a short calibration"
+    return f"{len(left)} left: about {rough_duration(seconds_here(left))} here by a short calibration"
 
 
-def _run(cell: Cell, work: WorkingFolder, backend: str | None) -> Run:
+def _run(cell: Cell, work: WorkingFolder, backend: str | None) -> PlannedRun:
     settings = cell.settings if backend is None else {**cell.settings, "run.backend": backend}
-    return Run(cell.label, cell.seed, Request(settings, NO_OBJECTS), work.start(cell).path)
+    return PlannedRun(cell.label, cell.seed, Request(settings, NO_OBJECTS), work.start(cell).path)

@@ -64,16 +64,6 @@ def _seconds_on_gpu(config: Config) -> float | None:
     return max(work / GPU_RATE, config.run.rounds * samples / config.local.batch_size * GPU_STEP)
 
 
-def duration(seconds: float | None) -> str:
-    """A rounded time that people read."""
-    if seconds is None:
-        return "unknown"
-    for unit, length in (("days", 86_400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
 def _operations(config: Config) -> float | None:
     samples = _samples_a_round(config)
     if samples is None:

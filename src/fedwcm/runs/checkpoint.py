@@ -98,7 +98,7 @@ def load(folder: Path, store: ClientStore, like: ServerState) -> tuple[Checkpoin
 
 
 def _read(path: Path) -> tuple[dict[str, Any], State]:
-    """What a file says, as it was written: not a bit of it has changed."""
+    """The facts and tensors in a file, checked against its digest."""
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata() or {}
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)

@@ -1,11 +1,10 @@
 """A comparison's folder: its index, its tables, and a folder per run. Nothing here imports torch."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from fedwcm.runs.files import replace_file
-from fedwcm.runs.folder import REPORT, RunFolder, read_json, slug
+from fedwcm.runs.files import read_json, replace_file, write_json
+from fedwcm.runs.folder import REPORT, RunFolder, slug
 from fedwcm.runs.records import OUTCOMES, ComparisonIndex
 
 
@@ -56,7 +55,7 @@ class ComparisonFolder:
 
     def write_index(self, index: ComparisonIndex) -> None:
         """Write which runs there will be. Done before the first, so that `fedwcm watch` knows of all."""
-        replace_file(self.index_file, json.dumps(index.to_json(), indent=2) + "\n")
+        write_json(self.index_file, index.to_json())
 
     def write_tables(self, csv: str, latex: str, markdown: str) -> None:
         replace_file(self.table_file, csv)

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from fedwcm.core.durations import duration
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.live import MetricsFollower
 
@@ -41,7 +42,7 @@ class ComparisonProgress:
 
     Args:
         total: runs of the comparison.
-        done: those that have ended.
+        done: runs that have ended.
         quiet: show warnings only.
     """
 
@@ -59,7 +60,7 @@ class ComparisonProgress:
             self._live.start()
 
     def show(self, running: Sequence[FollowedRun]) -> None:
-        """Draw the runs that are going on; only on a terminal."""
+        """Draw the running runs; only on a terminal."""
         if self._live is None:
             return
         rows = Table.grid(padding=(0, 2))
@@ -93,8 +94,7 @@ class ComparisonProgress:
         passed, made = time.monotonic() - self._began, ahead - self._before
         if made <= 0:
             return ""
-        minutes, seconds = divmod(round(passed / made * (self.total - ahead)), 60)
-        return f", {minutes} min {seconds:02d} s left" if minutes else f", {seconds} s left"
+        return f", {duration(passed / made * (self.total - ahead))} left"
 
     def _print(self, text: str) -> None:
         self._console.print(Text(text), soft_wrap=not self._console.is_terminal)

@@ -1,5 +1,6 @@
-"""Files that are replaced as a whole: whatever happens, the old one is there or the new one."""
+"""Files that are replaced as a whole: a crash leaves either the old one or the new one."""
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -7,20 +8,40 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
+from fedwcm.core.json_record import RecordError
+
 
 class StorageError(OSError):
     """A file of a run cannot be written."""
 
 
 def replace_file(path: Path, content: str | bytes) -> None:
-    """Write a file so that a crash, or somebody who reads at the same time, meets the old content or the new."""
+    """Write a file so that a crash, or a concurrent reader, finds either the old content or the new."""
     with replacing(path) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def write_json(path: Path, value: object, *, indent: int | None = 2, allow_nan: bool = True) -> None:
+    """Write a value as a JSON file: readable, or on one line if `indent` is None."""
+    replace_file(path, json.dumps(value, indent=indent, allow_nan=allow_nan) + "\n")
+
+
+def read_json(path: Path) -> object:
+    """The value in a JSON file."""
+    return parse_json(path.read_text(encoding="utf-8"), str(path))
+
+
+def parse_json(text: str | bytes, where: str) -> object:
+    """The value in a JSON text; the error names where the text is from."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise RecordError(f"{where}: this is not JSON ({error})") from None
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A draft to write, which then takes the place of the file; on disk before its name is."""
+    """A draft to write, which then replaces the file; it is synced to disk before it is renamed."""
     draft = path.with_name(f"{path.name}.tmp")
     try:
         with writing(path):

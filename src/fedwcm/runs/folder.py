@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedwcm.config.schema import Config, Settings, from_settings, read_toml, write_toml
-from fedwcm.core.json_record import JsonRecord, RecordError
-from fedwcm.runs.files import replace_file, replacing, writing
+from fedwcm.core.json_record import JsonRecord
+from fedwcm.runs.files import parse_json, read_json, replace_file, replacing, write_json, writing
 from fedwcm.runs.records import PersonalizationRecord, RoundRecord, SplitRecord, Summary
 
 REPORT = "report.html"
@@ -77,7 +77,7 @@ class RunFolder:
         return SplitRecord.from_json(read_json(self.split_file), str(self.split_file))
 
     def write_split(self, split: SplitRecord) -> None:
-        replace_file(self.split_file, json.dumps(split.to_json()) + "\n")
+        write_json(self.split_file, split.to_json(), indent=None)
 
     def personalized(self) -> PersonalizationRecord | None:
         """The clients before and after they have fine-tuned the model; None if they have not."""
@@ -85,28 +85,19 @@ class RunFolder:
             return None
         return PersonalizationRecord.from_json(read_json(self.personalized_file), str(self.personalized_file))
 
+    def write_personalized(self, record: PersonalizationRecord) -> None:
+        write_json(self.personalized_file, record.to_json())
+
     def summary(self) -> Summary:
         return Summary.from_json(read_json(self.summary_file), str(self.summary_file))
 
     def write_summary(self, summary: Summary) -> None:
-        replace_file(self.summary_file, json.dumps(summary.to_json(), indent=2, allow_nan=False) + "\n")
-
-
-def read_json(path: Path) -> object:
-    """The value in a JSON file."""
-    return _parsed(path.read_text(encoding="utf-8"), str(path))
+        write_json(self.summary_file, summary.to_json(), allow_nan=False)
 
 
 def read_round(line: str | bytes, where: str) -> RoundRecord:
     """The record on a line of `metrics.jsonl`."""
-    return RoundRecord.from_json(_parsed(line, where), where)
-
-
-def _parsed(text: str | bytes, where: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise RecordError(f"{where}: this is not JSON ({error})") from None
+    return RoundRecord.from_json(parse_json(line, where), where)
 
 
 def _line(record: JsonRecord) -> str:

@@ -1,8 +1,8 @@
 """Ctrl-C, SIGTERM and SIGHUP: all three ask a command to save what was done, and to end.
 
-The first of them is raised as an exception where the command happens to be, except inside `deferred`, which
-puts it off to the end of its block: what is written there is written whole. Those that follow are ignored, as
-everything after the first is tidying up.
+The first signal is raised as an exception wherever the command happens to be, except inside `deferred`, which
+delays it to the end of its block: what is written there is written completely. Later signals are ignored, since
+everything after the first one is cleanup.
 """
 
 import signal
@@ -21,7 +21,7 @@ class StoppedError(KeyboardInterrupt):
 
 @dataclass
 class _Process:
-    """What has come to this process, of which there is one."""
+    """Signal state of this process."""
 
     received: int | None = None
     raised: bool = False
@@ -33,7 +33,7 @@ _process = _Process()
 
 @contextmanager
 def handled() -> Iterator[None]:
-    """Handle the signals within the block. Those that were ignored stay so, as `nohup` wants it."""
+    """Handle the signals within the block. Those that were ignored stay ignored, as `nohup` requires."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -52,18 +52,18 @@ def handled() -> Iterator[None]:
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Put a signal off to the end of the block."""
+    """Delay a signal to the end of the block."""
     _process.deferring += 1
     try:
         yield
     finally:
         _process.deferring -= 1
-    if _process.received is not None and not _process.deferring:  # or its exception got lost, as in a finalizer
-        _raise()
+    if _process.received is not None and not _process.deferring:
+        _raise()  # raised again if the first exception was swallowed, e.g. in a finalizer
 
 
 def exit_status() -> int:
-    """What a shell expects of a process that ended by the signal that came."""
+    """The exit status that shells expect of a process that was ended by the received signal."""
     return 128 + (_process.received or signal.SIGINT)
 
 

@@ -1,9 +1,9 @@
 """A lock on the folder of a run or of a comparison, so that no two processes write there.
 
-It is a lock of the operating system on a small file, which also says who holds it: it ends with its process,
-however that ends. POSIX record locks, unlike `flock`, are not inherited by forked workers, who would keep them
-for a while after the death of their parent, and they work across machines on NFS. Within one process they never
-conflict, so the folders of this process are remembered besides.
+It is an operating-system lock on a small file, which also says who holds it. The lock ends with its process,
+however that ends. POSIX record locks, unlike `flock`, are not inherited by forked workers, which would keep them
+after the death of their parent, and they work across machines on NFS. Within one process they never conflict, so
+the folders that this process has locked are remembered as well.
 """
 
 import errno
@@ -21,10 +21,16 @@ from fedwcm.runs.files import writing
 
 NAME = ".lock"
 FAR = 2**30
-"""Where the locked byte is: beyond the text, which others must be able to read where locks are mandatory."""
+"""Position of the locked byte: beyond the text, which others must be able to read where locks are mandatory."""
 
 UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
-"""What file systems without locks answer."""
+"""Errors of file systems without locks."""
+
+PATIENCE = 30.0
+"""Seconds in which a run that was killed saves its progress and ends."""
+
+POLL = 0.05
+"""Seconds between two attempts to get a lock that another holds."""
 
 _held: set[Path] = set()
 
@@ -33,28 +39,25 @@ class FolderInUseError(ValueError):
     """Another process writes in the folder."""
 
 
-def wait_until_free(folder: Path, patience: float) -> None:
-    """Wait for a process that is about to end; FolderInUseError if it has not after so many seconds."""
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            with locked(folder):
-                return
-        except FolderInUseError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(0.05)
+def wait_until_free(folder: Path) -> None:
+    """Wait for a run that was killed to save its progress and to end."""
+    with locked(folder, PATIENCE):
+        pass
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which is made if need be, and removed if nothing was put there."""
+def locked(folder: Path, patience: float = 0.0) -> Iterator[None]:
+    """Hold the lock of a folder, which is made if need be, and removed if nothing was put there.
+
+    Args:
+        folder: what to lock.
+        patience: seconds to wait for whoever holds it.
+
+    Raises:
+        FolderInUseError: another holds it, and still does after these seconds.
+    """
+    file = _acquire_within(folder, patience)
     resolved = folder.resolve()
-    if resolved in _held:
-        raise _in_use(folder, {"pid": os.getpid(), "host": socket.gethostname()})
-    with writing(folder / NAME):
-        folder.mkdir(parents=True, exist_ok=True)
-        file = _acquire(folder)
     _held.add(resolved)
     try:
         yield
@@ -67,11 +70,29 @@ def locked(folder: Path) -> Iterator[None]:
             folder.rmdir()  # only if it is empty
 
 
+def _acquire_within(folder: Path, patience: float) -> int:
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            with writing(folder / NAME):
+                return _acquire(folder)
+        except FolderInUseError:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(POLL)
+
+
 def _acquire(folder: Path) -> int:
-    """Lock the file, and write into it who did. One that was removed while it was being locked does not count."""
+    """Lock the file, and write into it who holds it. A file that was removed meanwhile is locked anew."""
+    if folder.resolve() in _held:
+        raise _in_use(folder, _this_process())
     path = folder / NAME
     while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except FileNotFoundError:  # whoever held the lock has just removed the empty folder
+            continue
         try:
             _lock(file)
         except OSError as error:
@@ -85,8 +106,12 @@ def _acquire(folder: Path) -> int:
                 break
         os.close(file)
     os.truncate(file, 0)
-    os.write(file, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+    os.write(file, json.dumps(_this_process()).encode())
     return file
+
+
+def _this_process() -> dict[str, object]:
+    return {"pid": os.getpid(), "host": socket.gethostname()}
 
 
 def _lock(file: int) -> None:
@@ -104,7 +129,7 @@ def _lock(file: int) -> None:
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise
-        warnings.warn("this file system has no locks: see to it that no second run uses the folder", stacklevel=2)
+        warnings.warn("this file system has no locks: make sure that no other run uses this folder", stacklevel=2)
 
 
 def _holder(file: int) -> dict[str, object]:

@@ -14,9 +14,9 @@ from fedwcm.runs.folder import RunFolder
 METADATA = "fedwcm"
 
 
-def read_model(folder: RunFolder) -> tuple[State, ModelFacts]:
-    """The parameters by name, and the facts about the model."""
-    return load_file(folder.model_file), read_facts(folder)
+def read_model(folder: RunFolder) -> State:
+    """The parameters by name."""
+    return load_file(folder.model_file)
 
 
 def read_facts(folder: RunFolder) -> ModelFacts:

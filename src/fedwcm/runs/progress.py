@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import Protocol
 
+from fedwcm.core.durations import duration
 from fedwcm.runs.records import RoundRecord
 
 
@@ -40,7 +41,10 @@ class Bar:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a notebook without ipywidgets: its bar is a line of text
             from tqdm.auto import tqdm
-        disabled = os.environ.get("TQDM_DISABLE", "0") not in ("", "0")  # tqdm's own, not heeded by its widgets
+        disabled = os.environ.get("TQDM_DISABLE", "0") not in (
+            "",
+            "0",
+        )  # tqdm's notebook widget ignores this variable
         self._bar = tqdm(
             total=rounds, initial=done, desc=title, unit="round", file=sys.stderr, leave=True, disable=disabled
         )
@@ -54,7 +58,7 @@ class Bar:
         self._bar.close()
 
 
-class Lines:
+class Lines(Silent):
     """Plain lines: at most one every few seconds, and one for the last round."""
 
     INTERVAL = 5.0
@@ -71,31 +75,27 @@ class Lines:
         self._last = now
         left = (now - self._began) / (number - self._done) * (self._rounds - number)
         accuracy = f"accuracy {record.test_accuracy:.4f}"
-        print(f"{self._title}: round {number}/{self._rounds}, {accuracy}, {left:.0f} s left", file=sys.stderr)
-
-    def close(self) -> None:
-        pass
+        print(f"{self._title}: round {number}/{self._rounds}, {accuracy}, {duration(left)} left", file=sys.stderr)
 
 
-def progress_for(quiet: bool) -> Progress:
+def shown_progress() -> Progress:
     """The progress that suits standard error: a bar on a terminal and in a notebook, lines elsewhere."""
-    if quiet:
-        return Silent()
     return Bar() if in_notebook() or sys.stderr.isatty() else Lines()
 
 
 def chosen_progress(progress: Progress | bool | None) -> Progress:
-    """What a caller chose: an object, whether to show anything, or None: in a notebook only."""
+    """The progress that a caller chose: an object, whether to show any, or None: in a notebook only."""
     if progress is None or isinstance(progress, bool):
-        return progress_maker(progress)()
+        make = progress_maker(progress)
+        return Silent() if make is None else make()
     return progress
 
 
-def progress_maker(progress: Callable[[], Progress] | bool | None) -> Callable[[], Progress]:
-    """The same for several runs, each with a progress of its own."""
+def progress_maker(progress: Callable[[], Progress] | bool | None) -> Callable[[], Progress] | None:
+    """The same for several runs, each with a progress of its own; None to show nothing."""
     shown = in_notebook() if progress is None else progress
     if isinstance(shown, bool):
-        return (lambda: progress_for(False)) if shown else Silent
+        return shown_progress if shown else None
     return shown
 
 

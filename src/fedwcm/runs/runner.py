@@ -51,7 +51,7 @@ class RunResult:
 
 
 Measure = Callable[[EvaluatedModel], Mapping[str, object]]
-"""Measures a model elsewhere than on this machine's test data; the values go into the round's record."""
+"""Measures a model on other than this machine's test data; the values go into the round's record."""
 
 
 class Runner:
@@ -145,7 +145,7 @@ class Runner:
         if evaluated and options.profile:
             values["phase_seconds"] = self.clock.read()
         record = RoundRecord.from_json(finite({**values, "seconds": self.seconds}), f"round {state.round}")
-        with interrupts.deferred():  # or a state would be saved without its record
+        with interrupts.deferred():  # otherwise a state could be saved without its record
             if evaluated:
                 self._record(record)
             self.state = state
@@ -180,7 +180,7 @@ class Runner:
         return measures
 
     def _plain(self, state: ServerState) -> dict[str, object]:
-        """Measure the model of the last round, where an average over the rounds is what is evaluated."""
+        """Measure the model of the last round too, if the evaluated model is an average over the rounds."""
         experiment = self.experiment
         if experiment.test is None or not state.average:
             return {}
@@ -231,7 +231,7 @@ class Runner:
         return RunResult(self.history, self._write_summary(), model)
 
     def _kept_measures(self) -> dict[str, Any]:
-        """What the summary says of the model that is kept beyond its record."""
+        """What the summary has about the kept model in addition to its record."""
         tested, measure = self._kept_evaluation(), self.client_accuracy
         if tested is None:
             return {"confusion": None}
@@ -242,7 +242,7 @@ class Runner:
         }
 
     def _kept_evaluation(self) -> Evaluation | None:
-        """Of the selected round, else of the last evaluated one; None if this process cannot know it."""
+        """That of the selected round, else of the last evaluated one; None if this process does not have it."""
         test = self.experiment.test
         if test is not None and self.selected is not None:
             return self._tested(self.selected, test)

@@ -1,4 +1,4 @@
-"""Which round's model is kept, and when a run stops early: both as the validation data say."""
+"""Which round's model is kept, and when a run stops early: both are decided on the validation data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

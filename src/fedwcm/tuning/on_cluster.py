@@ -13,7 +13,7 @@ from fedwcm.api.execution import REFRESH
 from fedwcm.api.request import Request
 from fedwcm.api.runs_on_cluster import ATTEMPTS, alone, with_data, worker_count
 from fedwcm.engine.backends.errors import WorkerError
-from fedwcm.tuning.trial import Outcome, Plan, Search, line, play, pruned
+from fedwcm.tuning.trial import Plan, Search, TrialResult, line, play, pruned
 
 Key = tuple[str, int]
 """A method and the number of its trial."""
@@ -30,7 +30,7 @@ def search_on_cluster(search: Search) -> None:
 
 
 class _Trials:
-    """The trials that are going on."""
+    """The running trials."""
 
     def __init__(self, search: Search) -> None:
         first = search.plans[0].request
@@ -42,19 +42,19 @@ class _Trials:
         self._losses: Counter[str] = Counter()
 
     def go_on(self) -> bool:
-        """Start the trials that there is room for, and see how the others are; False when none is left."""
+        """Start as many trials as there is room for, and check on the others; False when none is left."""
         room = worker_count(self._options) - len(self._going)
         while room > 0 and self._start_next():
             room -= 1
         ended = self._calls.wait(REFRESH) if self._going else []
-        for key, letter in self._calls.told():
-            self._hear(key, letter)
+        for key, message in self._calls.told():
+            self._hear(key, message)
         for call in ended:
             self._end(call)
         return bool(self._going)
 
     def close(self) -> None:
-        """Stop what is going on, and leave it to whoever goes on with the search."""
+        """Stop the running trials, and return them to their studies."""
         self._calls.close()
         for plan, trial in self._going.values():
             self._search.studies[plan.name].give_back(trial)
@@ -70,12 +70,12 @@ class _Trials:
                 return True
         return False
 
-    def _hear(self, key: Key, letter: object) -> None:
-        if isinstance(letter, Warned):
-            warnings.warn(letter.text.removeprefix("warning: "), stacklevel=2)
-        elif isinstance(letter, tuple) and key in self._going and key not in self._pruned:
+    def _hear(self, key: Key, message: object) -> None:
+        if isinstance(message, Warned):
+            warnings.warn(message.text.removeprefix("warning: "), stacklevel=2)
+        elif isinstance(message, tuple) and key in self._going and key not in self._pruned:
             _, trial = self._going[key]
-            trial.report(*letter)
+            trial.report(*message)
             if trial.should_prune():
                 self._pruned.add(key)
                 self._calls.stop(key)
@@ -91,7 +91,7 @@ class _Trials:
                 raise WorkerError(f"{line(plan, trial, call.lost)}, like {ATTEMPTS - 1} others before")
             study.give_back(trial)
             said = f"a worker was lost ({call.lost}); it is tried again"
-        elif isinstance(call.result, Outcome):
+        elif isinstance(call.result, TrialResult):
             said = call.result.tell(study, trial)
         else:
             said = pruned(study, trial)
@@ -99,8 +99,8 @@ class _Trials:
         self._search.say(line(plan, trial, said))
 
 
-def _play_there(tell: Tell, requests: Sequence[Request], dataset: object) -> Outcome | str:
-    """On the worker: the runs of a trial; or what was wrong with them."""
+def _play_there(tell: Tell, requests: Sequence[Request], dataset: object) -> TrialResult | str:
+    """On the worker: run a trial; return its result or the error."""
     try:
         whole = [with_data(asked, dataset) for asked in requests]
         return play(whole, lambda accuracy, rounds: tell((accuracy, rounds)))

@@ -15,7 +15,7 @@ MEASURED = ("val_accuracy", "test_accuracy")
 
 
 def write_report(out: Path, trials: Mapping[str, Sequence[FrozenTrial]], seeds: Sequence[int]) -> None:
-    """Write both files; of a search that is going on, what has ended so far."""
+    """Write both files; a running search has the trials that have ended so far."""
     replace_file(out / "trials.csv", csv_text(trials))
     replace_file(out / "tuning.md", "\n".join(_lines(trials, out, seeds)) + "\n")
 
@@ -40,7 +40,7 @@ def compare_command(trials: Mapping[str, Sequence[FrozenTrial]], out: Path, seed
 
 
 def unseen(seeds: Sequence[int]) -> list[int]:
-    """As many seeds that are not among these."""
+    """The same number of seeds, none of them among these."""
     return [max(seeds) + 1 + i for i in range(len(seeds))]
 
 
@@ -85,7 +85,7 @@ def _markdown(cells: Sequence[str]) -> str:
 
 
 def best_trial(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
-    """The first of ranked trials that came to its end; one that diverged did not."""
+    """The first of the ranked trials that was completed and did not diverge."""
     return next((trial for trial in trials if trial.state == TrialState.COMPLETE and not _diverged(trial)), None)
 
 

@@ -1,6 +1,5 @@
 """What `fedwcm.tune` returns: the trials of every method, and the best options, with a view for notebooks."""
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +8,7 @@ from typing import TYPE_CHECKING
 from optuna.trial import FrozenTrial
 
 from fedwcm.api.inline_view import facts_text, table_html
-from fedwcm.api.tables import EXTRA
-from fedwcm.core.extras import optional_module
+from fedwcm.api.tables import csv_frame
 from fedwcm.tuning.report import HEADS, best_trial, compare_command, csv_text, result_rows, winner
 
 if TYPE_CHECKING:
@@ -35,8 +33,8 @@ class Tuning:
     def best(self) -> dict[str, str]:
         """Each method with its best options in brackets, as `fedwcm.run` and `fedwcm.compare` take it.
 
-        Pass `config=tuning.config` beside it: that has all other options. A method without a trial that came to
-        its end is missing.
+        Pass `config=tuning.config` beside it: that has all other options. Methods without
+        a completed trial are missing.
         """
         return {name: winner(name, found) for name in self.trials if (found := best_trial(self.trials[name]))}
 
@@ -55,10 +53,7 @@ class Tuning:
 
         Needs pandas: `pip install 'fedwcm[notebook]'`.
         """
-        pandas = optional_module("pandas", EXTRA, "table()")
-        text = io.StringIO(csv_text(self.trials))
-        frame: pd.DataFrame = pandas.read_csv(text, keep_default_na=False, na_values=[""])
-        return frame
+        return csv_frame(csv_text(self.trials))
 
     def __repr__(self) -> str:
         told = {

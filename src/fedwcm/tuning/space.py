@@ -40,7 +40,7 @@ def ranges_in(texts: Iterable[str]) -> dict[str, str]:
 
 
 def distribution(value: object, key: str) -> BaseDistribution:
-    """The range that a text says, or the values that a list has."""
+    """The range that a text describes, or the values in a list."""
     if isinstance(value, list | tuple):
         return CategoricalDistribution(value)
     parts = str(value).split(":")

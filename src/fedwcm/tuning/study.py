@@ -1,10 +1,9 @@
-"""A study of one method in a file that several processes share: trials are dealt out until the budget is used."""
+"""A study of one method in a file that several processes share: they take trials until the budget is used."""
 
+import math
 import os
 import socket
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from fedwcm.runs.lock import FolderInUseError, locked
+from fedwcm.runs.lock import locked
 from fedwcm.tuning.space import Space
 
 SPENT = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
@@ -31,7 +30,7 @@ class MethodStudy:
         folder: of the whole search; `trials.journal` in it is the storage.
         name: of the method, as it was typed.
         space: the options to search.
-        asked: everything else that trials depend on, as text; another one is refused.
+        asked: everything else that trials depend on, as text; a study with another text is refused.
         warmup: rounds of a run in which it is not pruned.
     """
 
@@ -50,22 +49,24 @@ class MethodStudy:
             self.study.set_user_attr("asked", asked)
 
     def next_trial(self, budget: int) -> Trial | None:
-        """The next trial of this process; None if the budget is used, or all that is left runs elsewhere."""
+        """The next trial of this process; None if the budget is used up, or the remaining trials run elsewhere."""
         with _turn(self.folder):
             self._give_back_dead_trials()
             spent = self.study.get_trials(deepcopy=False, states=SPENT)
             if len(spent) >= budget:
                 return None
-            # A sampler of its own for each trial: processes would otherwise draw the same numbers.
+            # Each trial has its own sampler: processes would otherwise draw the same numbers.
             number = len(self.study.get_trials(deepcopy=False))
-            seed = int(np.random.SeedSequence(number).generate_state(1)[0])  # first draws of 0, 1, 2, … are alike
+            seed = int(
+                np.random.SeedSequence(number).generate_state(1)[0]
+            )  # the first draws of seeds 0, 1, 2, … are alike
             self.study.sampler = TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
             trial = self.study.ask(self.space)
             trial.set_user_attr("owner", [socket.gethostname(), os.getpid()])
             return trial
 
     def give_back(self, trial: Trial) -> None:
-        """Leave a trial that was cut short to whoever asks next."""
+        """Return an interrupted trial to the study, for the next process that asks."""
         self.study.enqueue_trial(trial.params)
         self.study.tell(trial, state=TrialState.FAIL)
 
@@ -97,17 +98,6 @@ def _lives(process: int) -> bool:
     return process > 0
 
 
-@contextmanager
-def _turn(folder: Path) -> Iterator[None]:
-    """Wait until no other process deals out trials."""
-    while True:
-        lock = locked(folder / "dealing")
-        try:
-            lock.__enter__()
-            break
-        except FolderInUseError:
-            time.sleep(0.05)
-    try:
-        yield
-    finally:
-        lock.__exit__(None, None, None)
+def _turn(folder: Path) -> AbstractContextManager[None]:
+    """Wait until no other process is taking a trial."""
+    return locked(folder / "dealing", patience=math.inf)

@@ -1,4 +1,4 @@
-"""A trial: one setting of a method, run with every seed, and what its study is told of it."""
+"""A trial: one setting of a method, run with every seed, and its result for the study."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +10,7 @@ from fedwcm.api.request import Request
 from fedwcm.api.training import start
 from fedwcm.config.schema import Settings, overlay
 from fedwcm.engine.rounds import DivergedError
+from fedwcm.runs.progress import Silent
 from fedwcm.runs.records import RoundRecord
 from fedwcm.tuning.space import Space
 from fedwcm.tuning.study import MethodStudy
@@ -20,7 +21,7 @@ Report = Callable[[float, int], object]
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be tried of one method."""
+    """The search of one method: the request, and the options to vary."""
 
     name: str
     request: Request
@@ -36,9 +37,9 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """What is to be tried of every method: with these seeds, until each has so many trials.
+    """The search of all methods: the seeds of each trial, and the number of trials of each method.
 
-    `say` is told how each trial ended.
+    `say` is called with a sentence on how each trial ended.
     """
 
     plans: Sequence[Plan]
@@ -49,13 +50,13 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialResult:
     """Accuracies of a trial's runs, on the validation and the test data; None if one of them diverged."""
 
     accuracies: tuple[list[float], list[float]] | None
 
     def tell(self, study: MethodStudy, trial: Trial) -> str:
-        """Tell the study, and say it in words."""
+        """Tell the study, and return the result in words."""
         if self.accuracies is None:
             trial.set_user_attr("diverged", True)
             study.study.tell(trial, 0.0)
@@ -68,20 +69,20 @@ class Outcome:
 
 
 def pruned(study: MethodStudy, trial: Trial) -> str:
-    """Tell the study of a trial that was ended early, and say it."""
+    """Tell the study that a trial was ended early, and return that in words."""
     study.study.tell(trial, state=TrialState.PRUNED)
     return "pruned"
 
 
 def line(plan: Plan, trial: Trial, said: str) -> str:
-    """What the user is told of a trial."""
+    """The line about a trial that the user sees."""
     shown = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in trial.params.items()}
     options = ", ".join(f"{key}={value}" for key, value in shown.items())
     return f"{plan.name}, trial {trial.number + 1}: {options}: {said}"
 
 
-def play(requests: Sequence[Request], report: Report) -> Outcome:
-    """Make the runs of a trial, one after the other; whatever `report` raises ends them."""
+def play(requests: Sequence[Request], report: Report) -> TrialResult:
+    """Run a trial's seeds one after the other; an exception of `report` ends them."""
     validated: list[float] = []
     tested: list[float] = []
     for asked in requests:
@@ -89,10 +90,10 @@ def play(requests: Sequence[Request], report: Report) -> Outcome:
         try:
             summary = start(asked, out=None, resume=False, report=False, progress=watcher).summary
         except DivergedError:
-            return Outcome(None)
+            return TrialResult(None)
         validated.append(_validation(summary.val_accuracy))
         tested.append(summary.accuracy or 0.0)
-    return Outcome((validated, tested))
+    return TrialResult((validated, tested))
 
 
 def _validation(accuracy: float | None) -> float:
@@ -102,20 +103,14 @@ def _validation(accuracy: float | None) -> float:
 
 
 @dataclass
-class _Watcher:
+class _Watcher(Silent):
     """Reports a run's best validation accuracy after every evaluation."""
 
     report: Report
     before: int
     best: float = field(default=0.0)
 
-    def start(self, title: str, rounds: int, done: int) -> None:
-        pass
-
     def round(self, number: int, record: RoundRecord) -> None:
         if record.val_accuracy is not None:
             self.best = max(self.best, record.val_accuracy)
             self.report(self.best, self.before + number)
-
-    def close(self) -> None:
-        pass

@@ -8,7 +8,7 @@ import optuna
 from optuna.samplers import RandomSampler
 from optuna.trial import Trial
 
-from fedwcm.api.plan import Cell, Checked, check, with_method
+from fedwcm.api.plan import Checked, PlannedRun, check, with_method
 from fedwcm.api.request import Request, request
 from fedwcm.config.components import Components
 from fedwcm.config.objects import options_of
@@ -22,7 +22,7 @@ from fedwcm.tuning.study import MethodStudy
 from fedwcm.tuning.trial import Plan, Search, line, play, pruned
 
 VAL_FRACTION = 0.1
-"""Share of the training data held out to choose by, if nothing else is said."""
+"""Share of the training data held out for validation, if no other is given."""
 
 WARMUP = 0.25
 """Share of a run's rounds before it may be pruned."""
@@ -39,16 +39,16 @@ def search_options(
 ) -> Tuning:
     """Try so many settings of every method, several seeds each, and write what was found.
 
-    The same call goes on with a search that was stopped; in another process it helps with one that is going on.
+    The same call resumes a search that was stopped; in another process, it joins a search that is running.
 
     Args:
         methods: methods or recipes.
-        space: the options to search; an option of the method is searched where the method has it.
+        space: the options to search; `method.x` is searched only for methods that have x.
         seeds: of the runs of each trial, whose mean validation accuracy is its value.
         trials: settings to try of each method.
         out: folder of the search.
         common: all other options.
-        say: told how each trial ended.
+        say: called with a sentence on how each trial ended.
     """
     require(trials >= 1, "trials", trials, "at least 1")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -68,7 +68,7 @@ def search_options(
 
 
 def _search(search: Search, round_size: int) -> None:
-    """Try settings until the budget is used: here one after the other, or on a cluster."""
+    """Try settings until the budget is used: one after the other in this process, or on a cluster."""
     options = search.plans[0].request.config.run
     if options.backend != "ray":
         return _search_here(search)
@@ -89,7 +89,7 @@ def _search_here(search: Search) -> None:
 
 
 def asked_text(plan: Plan, checked: Checked, space: Space, seeds: Sequence[int]) -> str:
-    """What the trials of a method depend on, besides the searched options; of objects, what tells them apart."""
+    """What the trials of a method depend on besides the searched options; objects by what identifies them."""
     given = (checked.fingerprint, checked.config.partition, checked.config.model)
     return repr((sorted(plan.request.settings.items()), given, sorted(map(str, space.items())), list(seeds)))
 
@@ -119,13 +119,13 @@ def check_plans(plans: Sequence[Plan], space: Space, out: Path) -> dict[str, Che
     known = {key for plan in plans for key in plan.space}
     for key in space.keys() - known:
         raise unknown("option of these methods:", key, known)
-    cells = []
+    planned_runs = []
     for plan in plans:
         study = optuna.create_study(sampler=RandomSampler(seed=0))  # the same in each process
         some = study.ask(plan.space).params
         asked = replace(plan.request, settings=plan.settings(some, 0))
-        cells.append(Cell(plan.name, 0, asked, out / "none"))
-    checked = check(cells)
+        planned_runs.append(PlannedRun(plan.name, 0, asked, out / "none"))
+    checked = check(planned_runs)
     for found in checked.values():
         allowed = "above 0, such as 0.1, for data without a validation part: options are chosen on validation data"
         require(found.validates, "data.val_fraction", found.config.data.val_fraction, allowed)

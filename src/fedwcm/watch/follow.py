@@ -33,7 +33,7 @@ class WatchedRun:
     age: float
     """Seconds since the last record was written."""
     split: SplitRecord | None = None
-    """Who holds what, once the run has written it."""
+    """The split of the data, once the run has written it."""
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Numbers as text: sparklines, bars, durations."""
+"""Numbers as text: sparklines and bars."""
 
 from collections.abc import Sequence
 
@@ -28,17 +28,6 @@ def bar(share: float, width: int) -> str:
 def short_number(value: float) -> str:
     """Three decimals, or scientific notation for large numbers."""
     return f"{value:.3f}" if abs(value) < 1000 else f"{value:.1e}"
-
-
-def duration(seconds: float) -> str:
-    """A duration: 45 s, 3 min 20 s, 2 h 05 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def _thinned(values: Sequence[float], width: int) -> list[float]:

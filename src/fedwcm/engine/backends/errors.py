@@ -1,6 +1,6 @@
 """What can go wrong in worker processes, and what to do about it. Imports no torch."""
 
-import signal
+from fedwcm.core.child_process import how_it_ended, signal_name
 
 OUT_OF_MEMORY = (
     "Use fewer processes (--set run.workers=1, or --backend sequential), smaller batches, or a smaller model"
@@ -19,10 +19,8 @@ class WorkerDiedError(WorkerError):
     """A worker process ended without an answer."""
 
     def __init__(self, exit_code: int | None) -> None:
-        self._signal = _signal_name(exit_code)
-        super().__init__(
-            f"was killed by {self._signal}" if self._signal else f"ended with exit status {exit_code}"
-        )
+        self._signal = signal_name(exit_code)
+        super().__init__(how_it_ended(exit_code))
 
     @property
     def advice(self) -> str:
@@ -30,12 +28,3 @@ class WorkerDiedError(WorkerError):
         if self._signal == "SIGKILL":
             return f"The system kills a process when memory runs out. {OUT_OF_MEMORY}"
         return CRASHED if self._signal in CRASHES else "With --backend sequential everything runs in one process"
-
-
-def _signal_name(exit_code: int | None) -> str | None:
-    if exit_code is None or exit_code >= 0:
-        return None
-    try:
-        return signal.Signals(-exit_code).name
-    except ValueError:  # a real-time signal has no name
-        return f"signal {-exit_code}"
