@@ -26,6 +26,7 @@ from fedwcm.reports.table_files import csv_table, latex_table
 from fedwcm.reports.verdicts import verdict_records
 from fedwcm.reports.write import report_or_warn
 from fedwcm.runs.comparison_folder import ComparisonFolder
+from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.lock import locked
 from fedwcm.runs.progress import Progress, progress_maker
 from fedwcm.runs.records import ComparisonIndex
@@ -141,6 +142,8 @@ def compare(
     on_cluster = any(uses_cluster(planned) for planned in planned_runs)
     require(jobs == 1 or not on_cluster, "jobs", jobs, "1 with the backend 'ray': run.workers says how many")
     round_size = max((found.round_size for found in check(planned_runs).values()), default=0)
+    if RunFolder(Path(out)).holds_run:
+        raise ValueError(f"{out} holds a single run: choose another folder for a comparison")
     with locked(Path(out)):
         folder = ComparisonFolder(Path(out))
         labels = {planned.folder.name: planned.label for planned in planned_runs}

@@ -8,8 +8,8 @@ from fedwcm.core.loss import Loss
 from fedwcm.runs.folder import RunFolder
 
 
-def refuse_another(folder: RunFolder, wanted: Config, loss: Loss) -> None:
-    """Raise unless the folder's run is the wanted one, or becomes it with more rounds."""
+def refuse_another(folder: RunFolder, wanted: Config, loss: Loss, data_digest: str) -> None:
+    """Raise unless the folder's run is the wanted one on the same data, or becomes it with more rounds."""
     held = folder.config()
     before, after = held.run.rounds, wanted.run.rounds
     if after > before:
@@ -17,6 +17,10 @@ def refuse_another(folder: RunFolder, wanted: Config, loss: Loss) -> None:
     changed = differences(held, wanted)
     if changed:
         raise ValueError(f"{folder.path} cannot be resumed with another configuration: " + "; ".join(changed))
+    split = folder.split()
+    if split is not None and split.digest not in (None, data_digest):
+        data = wanted.data.dataset
+        raise ValueError(f"{folder.path} cannot be resumed: {data} is not what it was then; choose another folder")
     reason = reason_against(wanted, loss, before) if after > before else None
     if reason:
         raise ValueError(

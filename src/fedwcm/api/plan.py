@@ -16,6 +16,7 @@ from fedwcm.config.objects import object_label
 from fedwcm.config.recipes import RECIPES, expanded
 from fedwcm.config.run_data import RunData, run_data
 from fedwcm.config.schema import INCIDENTAL, Config, Settings, named_options, overlay, to_settings
+from fedwcm.core.checks import require
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.trackers.tracking import check_trackers
@@ -59,6 +60,7 @@ def plan(
     """
     planned_runs = []
     grid = {option_key(name): values for name, values in grid.items()}
+    require("run.seed" not in grid, "grid", "run.seed", "another axis: seeds have a list of their own (--seeds)")
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     owns = [(method, request(method, None, None, {})) for method in expanded(methods)]
     shared = {method: with_method(common.settings, own.settings, method) for method, own in owns}
@@ -136,7 +138,7 @@ def _check_on(data: RunData, planned_runs: Sequence[PlannedRun], components: Com
         folder = RunFolder(planned.folder)
         if folder.holds_run:
             config = replace(experiment.config, run=replace(experiment.config.run, seed=planned.seed))
-            refuse_another(folder, config, components.loss)
+            refuse_another(folder, config, components.loss, experiment.data_digest)
     cohort = experiment.config.participation.cohort_size(experiment.rounds.trainer.population.clients)
     return Checked(
         experiment.config,

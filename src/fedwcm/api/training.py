@@ -21,6 +21,7 @@ from fedwcm.config.build import Experiment, build
 from fedwcm.config.schema import Diagnostic
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.reports.write import report_or_warn
+from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.lock import locked
 from fedwcm.runs.progress import Progress, Silent, chosen_progress
@@ -145,6 +146,8 @@ def start(
     """Start or resume the requested run, holding the lock on its folder."""
     if out is None:
         return _start(asked, None, resume, report, progress or Silent())
+    if ComparisonFolder(Path(out)).index_file.exists():
+        raise ValueError(f"{out} holds a comparison: choose another folder for a single run")
     with locked(Path(out)):
         return _start(asked, RunFolder(Path(out)), resume, report, progress or Silent())
 
@@ -168,7 +171,7 @@ def _start(asked: Request, folder: RunFolder | None, resume: bool, report: bool,
 def _nothing_left(folder: RunFolder, experiment: Experiment) -> bool:
     """Whether the folder's run came to its end; raises if it was another one than is to be resumed."""
     try:
-        refuse_another(folder, experiment.config, experiment.rounds.trainer.loss)
+        refuse_another(folder, experiment.config, experiment.rounds.trainer.loss, experiment.data_digest)
     except ValueError:
         experiment.rounds.backend.close()
         raise
@@ -183,7 +186,8 @@ def _played(experiment: Experiment, folder: RunFolder | None, progress: Progress
     """Run to the end, in memory or in a folder; a run in a folder gets its report even if it diverged."""
     if folder is not None:
         counts = experiment.rounds.federation.counts
-        folder.write_split(SplitRecord.of(counts, experiment.facts.classes, experiment.client_names))
+        names, digest = experiment.client_names, experiment.data_digest
+        folder.write_split(SplitRecord.of(counts, experiment.facts.classes, names, digest))
     try:
         return Runner(experiment, folder, progress).run()
     finally:

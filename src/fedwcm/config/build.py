@@ -42,7 +42,8 @@ class Experiment:
     `test` is None if there are no test data; `facts` is what one needs to use the trained model. `client_names`
     are those of the data's own clients, in the order of the federation; there are none if a partition made the
     clients. `test_clients` names who each test sample belongs to, where the data tells. `encryption` is what the
-    encrypted sum of the class counts cost, if there was one.
+    encrypted sum of the class counts cost, if there was one. `data_digest` is that of the data's source, empty
+    for data that cannot change.
     """
 
     config: Config
@@ -58,6 +59,7 @@ class Experiment:
     client_names: tuple[str, ...] = ()
     test_clients: NDArray[np.str_] | None = None
     encryption: Mapping[str, float] | None = None
+    data_digest: str = ""
 
     def __post_init__(self) -> None:
         patience = self.config.run.patience
@@ -119,6 +121,7 @@ def assemble(
         client_names=source.client_names,
         test_clients=None if source.dataset is None else source.dataset.test_clients,
         encryption=gathered.encryption,
+        data_digest="" if source.dataset is None else source.dataset.digest,
     )
 
 

@@ -11,6 +11,7 @@ from fedwcm.config.schema import (
     component_settings,
     from_settings,
     method_settings,
+    named_options,
     overlay,
     read_toml,
     to_settings,
@@ -104,7 +105,20 @@ def settings_from(
         merged = overlay(merged, component_settings("method", method))
     elif method is not None:
         merged = overlay(merged, {**method_settings(method), "run.name": method})
+        return _renamed(method, overlay(overlay(merged, _short(flags)), settings or {}))
     return overlay(overlay(merged, _short(flags)), settings or {})
+
+
+def _renamed(method: str, merged: Settings) -> Settings:
+    """Name in brackets what other options have changed of a method or recipe: `fedwcm+[loss.name=focal]`."""
+    own = method_settings(method)
+    changed = {key: merged[key] for key, value in own.items() if key in merged and merged[key] != value}
+    if merged.get("run.name") != method or not changed:
+        return merged
+    name, options = named_options(method)
+    options = {key if "." in key else f"method.{key}": value for key, value in options.items()} | changed
+    text = ", ".join(f"{key.removeprefix('method.')}={value}" for key, value in options.items())
+    return {**merged, "run.name": f"{name}[{text}]"}
 
 
 def _short(flags: Mapping[str, object]) -> Settings:

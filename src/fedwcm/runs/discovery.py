@@ -12,12 +12,14 @@ DEPTH = 4
 
 
 def find_runs(folder: Path, *, tolerant: bool = False) -> dict[Path, str]:
-    """The runs of a folder, each with a title: the folder itself, a comparison's planned runs, or any below.
+    """The runs of a folder, each with a title: a comparison's planned runs, the folder itself, or any below.
 
     Args:
         folder: where to look.
         tolerant: take a comparison whose index cannot be read for one without runs, as it may be half-written.
     """
+    if ComparisonFolder(folder).index_file.exists():
+        return _titles(ComparisonFolder(folder), tolerant)
     if RunFolder(folder).holds_run:
         return {folder: folder.resolve().name}
     found: dict[Path, str] = {}

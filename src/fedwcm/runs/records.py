@@ -212,6 +212,7 @@ class SplitRecord(JsonRecord):
         every: 1 if all clients are listed, n if every n-th client is.
         counts: one row per listed client, one column per class.
         names: of the listed clients, where they are the data's own.
+        digest: digest of the file or folder that the data was read from (`Dataset.digest`).
     """
 
     classes: tuple[str, ...]
@@ -220,6 +221,7 @@ class SplitRecord(JsonRecord):
     every: int
     counts: tuple[tuple[int, ...], ...]
     names: tuple[str, ...] | None = optional()
+    digest: str | None = optional()
 
     def client_name(self, client: int) -> str:
         """The name of a client, by its number; the number itself if it has none or is not listed."""
@@ -228,7 +230,7 @@ class SplitRecord(JsonRecord):
         return self.names[client // self.every]
 
     @classmethod
-    def of(cls, counts: "Ints", classes: Sequence[str], names: Sequence[str] = ()) -> Self:
+    def of(cls, counts: "Ints", classes: Sequence[str], names: Sequence[str] = (), digest: str = "") -> Self:
         """The record of these counts; of very many clients only every n-th is listed."""
         every = math.ceil(max(len(counts) / LISTED_CLIENTS, counts.size / LISTED_COUNTS, 1))
         return cls(
@@ -238,6 +240,7 @@ class SplitRecord(JsonRecord):
             every=every,
             counts=tuple(map(tuple, counts[::every].tolist())),
             names=tuple(names)[::every] or None,
+            digest=digest or None,
         )
 
 
