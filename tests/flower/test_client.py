@@ -1,15 +1,18 @@
 """A client: numbered by its node's config, refusing data and requests that cannot be right."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import RecordDict
+from flwr.app import ArrayRecord, RecordDict
+from flwr.clientapp import ClientApp
 from torch import nn
 
 from fedwcm.config.schema import from_settings
+from fedwcm.flower import Strategy, add_training
 from fedwcm.flower.client import client_id
 from fedwcm.flower.client_info import Admission, ClientInfo
 from fedwcm.flower.model import architecture, network
@@ -139,3 +142,31 @@ def test_without_test_data_all_clients_have_inputs_like_the_first() -> None:
     first = admission.read(about((1, 8, 8)))
     with pytest.raises(UnusableError, match=r"shape \(64,\), those of client 0 \(1, 8, 8\)"):
         admission.read(about((64,), client=1), first)
+
+
+class HalfFrozen(nn.Module):
+    """A frozen layer below a trained one."""
+
+    def __init__(self, backbone: float = 0.1) -> None:
+        super().__init__()
+        self.flat, self.backbone, self.head = nn.Flatten(), nn.Linear(64, 8), nn.Linear(8, 10)
+        for parameter in self.backbone.parameters():
+            nn.init.constant_(parameter.requires_grad_(False), backbone)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.backbone(self.flat(inputs))))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("server", "taken"), [(0.1, True), (0.1 * (1 + 1e-6), True), (0.25, False)])
+def test_clients_must_have_the_frozen_parameters_of_the_initial_arrays(
+    server: float, taken: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are not sent; other machines may draw them with other last digits."""
+    app = add_training(ClientApp(), model=HalfFrozen, data=data)
+    settings = {"flower.clients": CLIENTS, "flower.patience": 0.0}
+    strategy = Strategy("fedavg", model=HalfFrozen, fraction_evaluate=0.0, settings=settings)
+    arrays = ArrayRecord(HalfFrozen(server).state_dict())
+    with nullcontext() if taken else pytest.raises(RuntimeError, match="0 clients connected"):
+        strategy.start(WireGrid(app, {}, CLIENTS), arrays, num_rounds=1)
+    refused = [line for line in caplog.messages if "its frozen parameter 'backbone.weight' differs" in line]
+    assert len(refused) == (0 if taken else CLIENTS)
