@@ -56,6 +56,32 @@ def test_too_few_counted_clients_stay_too_few(tmp_path: Path) -> None:
     finish(grid(config), {**config, "flower.min_clients": 4})
 
 
+@pytest.mark.parametrize("mode", ["none", "he"])
+def test_a_client_that_comes_while_classes_are_counted_is_not_counted(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = CLIENTS - 1
+    config = run_config("fedwcm", **{"flower.out": str(tmp_path), "privacy.mode": mode})
+    nodes = grid(config)
+    nodes.node_of(late).online = False
+    online = nodes.get_node_ids
+
+    def connected() -> list[int]:
+        nodes.node_of(late).online |= nodes.log != []  # the others were waited for, and have said who they are
+        return online()
+
+    monkeypatch.setattr(nodes, "get_node_ids", connected)
+    finish(nodes, config)
+    setup = FederationSetup.read(tmp_path)
+    assert setup.counted == list(range(late))
+    assert set(setup.first_samples) == set(range(CLIENTS))
+    assert setup.not_counted == {late: "it came when the classes were being counted"}
+    assert len(setup.statistics["score"]) == late
+    assert not {"query.counts", "query.encrypted", "query.statistics"} & {k for c, k, _ in nodes.log if c == late}
+    with pytest.raises(RuntimeError, match=r"4 clients were counted, flower.min_clients = 5 are needed"):
+        setup.require_enough(CLIENTS)
+
+
 def test_counts_are_not_taken_for_options_that_need_others(tmp_path: Path) -> None:
     config = run_config("fedwcm", **{"flower.out": str(tmp_path)})
     nodes = grid(config)
