@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 from torch import nn
 
 from fedwcm.config.schema import from_settings
-from fedwcm.flower import Strategy, add_training
+from fedwcm.flower import Strategy, add_training, client_app
 from fedwcm.flower.client import client_id
 from fedwcm.flower.client_info import Admission, ClientInfo
 from fedwcm.flower.model import architecture, network
@@ -84,8 +84,6 @@ def test_samples_keep_the_numbers_that_they_are_given() -> None:
 def test_a_client_with_another_model_is_not_used(
     other: Callable[[], nn.Module], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from fedwcm.flower import client_app
-
     config = run_config("fedavg", **{"run.rounds": 1})
     nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS)
     last = max(nodes.nodes)
@@ -95,8 +93,6 @@ def test_a_client_with_another_model_is_not_used(
 
 
 def test_without_a_number_of_clients_those_who_are_there_take_part() -> None:
-    from fedwcm.flower import client_app
-
     config = run_config("scaffold", **{"flower.clients": 0})
     finished = serve(WireGrid(client_app(model=model, data=data), config, CLIENTS), config, model, test_data)
     assert finished is not None
@@ -105,13 +101,29 @@ def test_without_a_number_of_clients_those_who_are_there_take_part() -> None:
 
 
 def test_clients_must_be_numbered_without_a_gap() -> None:
-    from fedwcm.flower import client_app
-
     config = run_config("fedavg", **{"flower.clients": 0})
     nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS)
     nodes.node_of(2).online = False
     with pytest.raises(ValueError, match=r"clients \[0, 1, 3, 4\] are connected"):
         serve(nodes, config, model, test_data)
+
+
+def test_a_client_that_closes_the_gap_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With flower.clients = 0 clients connect in any order."""
+    config = run_config("fedavg", **{"flower.clients": 0, "flower.patience": 300.0, "participation.fraction": 1.0})
+    nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS)
+    nodes.node_of(1).online = False
+    online, looks = nodes.get_node_ids, [0]
+
+    def connected() -> list[int]:
+        looks[0] += 1
+        nodes.node_of(1).online |= looks[0] == 5
+        return online()
+
+    monkeypatch.setattr(nodes, "get_node_ids", connected)
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    assert finished.history[0].participants == CLIENTS
 
 
 def about(shape: tuple[int, ...], **changes: Any) -> RecordDict:

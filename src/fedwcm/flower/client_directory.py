@@ -57,6 +57,11 @@ class ClientDirectory:
         """The clients that have sent their info, in ascending order."""
         return sorted(self._nodes)
 
+    @property
+    def _gap(self) -> bool:
+        """Whether a client is missing among those that decide by their numbers how many there are."""
+        return not self._clients and self.known != list(range(len(self.samples)))
+
     def continue_with(self, clients: int, first_samples: Mapping[int, int]) -> None:
         """Take the clients of a run that began before, of whom not all may be there yet."""
         if self._clients not in (0, clients):
@@ -74,11 +79,11 @@ class ClientDirectory:
         while True:
             self._identify(self._exchange.online(), self._options.timeout)
             enough = len(self.known) >= max(self._clients, self._options.min_clients)
-            if enough or time.monotonic() > deadline:
+            if (enough and not self._gap) or time.monotonic() > deadline:
                 break
             time.sleep(POLL_INTERVAL)
         self._limit = len(self.samples)
-        if not self._clients and self.known != list(range(self._limit)):
+        if self._gap:
             raise ValueError(f"clients {self.known} are connected: they must be numbered from 0 without a gap")
         if len(self.known) < self._options.min_clients:
             raise RuntimeError(
