@@ -104,7 +104,7 @@ def test_clients_must_be_numbered_without_a_gap() -> None:
     config = run_config("fedavg", **{"flower.clients": 0})
     nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS)
     nodes.node_of(2).online = False
-    with pytest.raises(ValueError, match=r"clients \[0, 1, 3, 4\] are connected"):
+    with pytest.raises(ValueError, match=r"clients \[0, 1, 3, 4\] have connected"):
         serve(nodes, config, model, test_data)
 
 

@@ -75,7 +75,7 @@ def test_a_client_that_comes_while_classes_are_counted_is_not_counted(
     setup = FederationSetup.read(tmp_path)
     assert setup.counted == list(range(late))
     assert set(setup.first_samples) == set(range(CLIENTS))
-    assert setup.not_counted == {late: "it came when the classes were being counted"}
+    assert setup.not_counted == {late: "it was not connected when the counting of classes began"}
     assert len(setup.statistics["score"]) == late
     assert not {"query.counts", "query.encrypted", "query.statistics"} & {k for c, k, _ in nodes.log if c == late}
     with pytest.raises(RuntimeError, match=r"4 clients were counted, flower.min_clients = 5 are needed"):

@@ -27,7 +27,7 @@ from fedwcm.flower.untrusted import UnusableError, real, require_names
 from fedwcm.runs.files import replace_file
 from fedwcm.runs.folder import RunFolder
 
-LATE = "it came when the classes were being counted"
+NOT_ASKED = "it was not connected when the counting of classes began"
 """Why a client that nobody asked was not counted."""
 
 
@@ -100,7 +100,7 @@ def counted_setup(directory: ClientDirectory, options: AppOptions) -> Federation
         raise RuntimeError("no client counted its samples")
     totals, deviation = read_sum(counted.total, len(counted.clients))
     told = dict(sorted(directory.first_samples.items()))
-    late = {c: LATE for c in told if c not in counted.clients and c not in counted.left_out}
+    unasked = {c: NOT_ASKED for c in told if c not in counted.clients and c not in counted.left_out}
     return FederationSetup(
         series=uuid.uuid4().hex[:16],
         clients=len(directory.samples),
@@ -109,7 +109,7 @@ def counted_setup(directory: ClientDirectory, options: AppOptions) -> Federation
         deviation=deviation,
         statistics={},
         first_samples=told,
-        not_counted={**counted.left_out, **late},
+        not_counted={**counted.left_out, **unasked},
         counted_with=_counted_with(options.config),
     )
 
