@@ -7,6 +7,7 @@ import pytest
 from flwr.app import Error, Message
 
 from fedwcm.flower.federation_setup import FederationSetup
+from fedwcm.flower.run_config import read
 from fedwcm.flower.server import serve
 from fedwcm.runs.folder import RunFolder
 
@@ -43,7 +44,7 @@ def test_a_run_that_fails_after_counting_does_not_count_again(tmp_path: Path) ->
 
 
 def test_too_few_counted_clients_stay_too_few(tmp_path: Path) -> None:
-    config = run_config("fedavg", **{"flower.out": str(tmp_path), "flower.min_clients": CLIENTS})
+    config = run_config("fedavg", **FULL, **{"flower.out": str(tmp_path), "flower.min_clients": CLIENTS})
     nodes = grid(config)
     nodes.mischief = lambda client, request, reply: (
         None if client == 2 and request.metadata.message_type == "query.counts" else reply
@@ -90,6 +91,20 @@ def test_counts_are_not_taken_for_options_that_need_others(tmp_path: Path) -> No
         serve(nodes, config, model, test_data)
     with pytest.raises(ValueError, match=r"counted with other options \(privacy.epsilon: None is now 0.5\)"):
         serve(grid(config), {**config, "privacy.epsilon": 0.5}, model, test_data)
+
+
+def test_more_answers_than_a_round_asks_for_are_refused_before_counting() -> None:
+    said = (
+        r"flower.min_clients = 4 is not allowed: it must be at most 3, as participation.fraction = 0.6 asks 3 of 5"
+    )
+    config = run_config("fedavg", **{"flower.clients": 0, "flower.min_clients": 4})
+    nodes = grid(config)
+    with pytest.raises(ValueError, match=said):
+        serve(nodes, config, model, test_data)
+    assert kinds(nodes) == {"query.info"}
+    with pytest.raises(ValueError, match=said):
+        read({**config, "flower.clients": CLIENTS})
+    read({**config, "flower.clients": CLIENTS, "participation.sampling": "bernoulli"})
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ def test_a_run_starts_without_a_client_that_never_comes_and_takes_it_when_it_doe
 
 
 def test_a_run_does_not_start_with_fewer_clients_than_needed() -> None:
-    config = run_config("fedwcm", **{"flower.min_clients": CLIENTS})
+    config = run_config("fedwcm", **FULL, **{"flower.min_clients": CLIENTS})
     nodes = grid(config)
     nodes.node_of(VICTIM).online = False
     with pytest.raises(RuntimeError, match=r"4 clients connected within 0 s, flower.min_clients = 5 are needed"):
