@@ -19,8 +19,8 @@ class PrivacyOptions:
         key_holders: among how many keys the clients are divided; only for `he`.
         min_contributors: clients below which no sum is decrypted; only for `he`.
         score_levels: different values that a client's score may have, 0 for the exact score; only for `he`.
-        epsilon: the counts get noise before they are used, for ε-differential privacy of each sample's class;
-            `none` for no noise.
+        epsilon: the counts get noise before they are used: a sample more or less has ε-differential privacy, a
+            sample of another class 2ε; `none` for no noise.
     """
 
     mode: Literal["none", "he"] = "none"
