@@ -86,10 +86,10 @@ def header_of_a_terabyte(array: Array) -> bytes:
 IN_A_ROUND: dict[str, Bad] = {
     "nothing": Bad(lambda _: RecordDict(), "the record 'answers' is missing"),
     "nonsense": Bad(
-        instead("answers", ConfigRecord({"round": "x"})), "answers for client None, and was asked for 1"
+        instead("answers", ConfigRecord({"round": "x"})), "answers for client None, but was asked for 1"
     ),
-    "another round": Bad(entry("answers", "round", 1), "it answers for round 1, and was asked for"),
-    "another client": Bad(entry("answers", "client", 2), "it answers for client 2, and was asked for 1"),
+    "another round": Bad(entry("answers", "round", 1), "it answers for round 1, but was asked for"),
+    "another client": Bad(entry("answers", "client", 2), "it answers for client 2, but was asked for 1"),
     "another run": Bad(entry("answers", "series", "old"), "it answers for series 'old'"),
     "text as round": Bad(entry("answers", "round", "2"), "it answers for round '2'"),
     "no samples": Bad(entry("answers", "samples", 0), "its 'samples' is 0: it must be a whole number"),
@@ -104,13 +104,14 @@ IN_A_ROUND: dict[str, Bad] = {
     "another length": Bad(upload(lambda v: v[:-1]), "its upload 'delta' is float32 of shape"),
     "another precision": Bad(upload(np.float64), "its upload 'delta' is float64 of shape"),
     "objects": Bad(
-        raw(lambda a: saved(a.numpy().astype(object))), "its upload 'delta' does not hold what it says"
+        raw(lambda a: saved(a.numpy().astype(object))),
+        "its upload 'delta' does not have the expected type and size",
     ),
     "empty bytes": Bad(raw(lambda _: b""), "its upload 'delta' cannot be read (ValueError)"),
     "an archive": Bad(raw(lambda _: b"PK\x03\x04" + bytes(200)), "its upload 'delta' cannot be read (ValueError)"),
     "a pickle": Bad(raw(lambda _: pickle.dumps([1.0])), "its upload 'delta' cannot be read (ValueError)"),
-    "cut short": Bad(raw(lambda a: a.data[:-4]), "its upload 'delta' does not hold what it says"),
-    "a terabyte": Bad(raw(header_of_a_terabyte), "its upload 'delta' does not hold what it says"),
+    "cut short": Bad(raw(lambda a: a.data[:-4]), "its upload 'delta' does not have the expected type and size"),
+    "a terabyte": Bad(raw(header_of_a_terabyte), "its upload 'delta' does not have the expected type and size"),
     "3e38": Bad(upload(lambda v: np.full_like(v, 3e38)), "its upload 'delta' has norm"),
     "a million times too long": Bad(upload(lambda v: v * np.float32(1e8)), "that of others is"),
     "no report": Bad(without("numbers"), "the record 'numbers' is missing"),

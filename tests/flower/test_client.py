@@ -58,7 +58,7 @@ def test_inputs_may_be_arrays_or_tensors_of_any_precision() -> None:
     ],
 )
 def test_labels_that_do_not_fit_the_inputs_are_refused(samples: Any) -> None:
-    with pytest.raises(ValueError, match="one whole number a sample"):
+    with pytest.raises(ValueError, match="one whole number per sample"):
         tensors(samples, CPU)
 
 

@@ -34,7 +34,8 @@ def test_a_run_that_fails_after_counting_does_not_count_again(tmp_path: Path) ->
     config = run_config("fedwcm", **{"flower.out": str(tmp_path)})
     nodes = grid(config)
     silent_about(nodes, "query.statistics")
-    with pytest.raises(RuntimeError, match=r"0 clients told their statistics, flower.min_clients = 1 are needed"):
+    reason = "0 clients reported their statistics, flower.min_clients = 1 are needed"
+    with pytest.raises(RuntimeError, match=reason):
         serve(nodes, config, model, test_data)
     assert "query.counts" in kinds(nodes)
     again = grid(config)
@@ -87,7 +88,7 @@ def test_counts_are_not_taken_for_options_that_need_others(tmp_path: Path) -> No
     config = run_config("fedwcm", **{"flower.out": str(tmp_path)})
     nodes = grid(config)
     silent_about(nodes, "query.statistics")
-    with pytest.raises(RuntimeError, match="told their statistics"):
+    with pytest.raises(RuntimeError, match="reported their statistics"):
         serve(nodes, config, model, test_data)
     with pytest.raises(ValueError, match=r"counted with other options \(privacy.epsilon: None is now 0.5\)"):
         serve(grid(config), {**config, "privacy.epsilon": 0.5}, model, test_data)
@@ -127,7 +128,7 @@ def test_options_that_exclude_each_other_are_refused_before_any_message(
 def test_bad_test_data_is_an_error_before_any_message() -> None:
     config = run_config("fedavg")
     nodes = grid(config)
-    with pytest.raises(ValueError, match="one whole number a sample"):
+    with pytest.raises(ValueError, match="one whole number per sample"):
         serve(nodes, config, model, lambda: ([[0.0]], [0.5]))
     assert nodes.log == []
 

@@ -117,7 +117,7 @@ def test_a_client_that_has_sent_its_vector_may_drop_out() -> None:
 
 def test_with_too_few_shares_the_round_changes_nothing() -> None:
     finished = play("fedavg", silent(Stage.UNMASK, {0, 3}, 2))
-    reason = "no sum by secure aggregation: 3 of 4 shares of the secret of client 0 are there"
+    reason = "no sum by secure aggregation: only 3 of 4 needed shares of the secret of client 0 were revealed"
     assert finished.history[1].left_out == dict.fromkeys("01234", reason)
     assert_close(finished, in_simulator_with("fedavg", [[0, 1, 2, 3, 4], []]))
 

@@ -141,7 +141,7 @@ def test_a_malformed_message_is_refused_without_ending_the_round(spoil: Spoil) -
         (lambda c: with_ciphertext(c, bytes(MAX_CIPHERTEXT_BYTES + 1)), "at most 135,168 are allowed"),
         (lambda c: replace(c, ciphertexts=()).to_bytes(), "0 ciphertexts where 1 are expected"),
         (lambda c: replace(c, key_id=bytes(16)).to_bytes(), "under another key"),
-        (lambda c: replace(c, session=bytes(16)).to_bytes(), "of another session"),
+        (lambda c: replace(c, session=bytes(16)).to_bytes(), "to another session"),
         (lambda c: replace(c, sender="client-0").to_bytes(), "speaks for 'client-0'"),
         (
             lambda c: Decrypted(c.session, c.sender, c.key_id, 3, (0,) * CLASSES).to_bytes(),
@@ -212,7 +212,7 @@ def test_a_contribution_of_an_earlier_session_is_refused() -> None:
 
     run(counts, record)
     result = run(counts, spoiled(lambda contribution: recorded[BAD]))
-    assert result.refused[0].reason == "is of another session"
+    assert result.refused[0].reason == "belongs to another session"
     assert result.left_out == (BAD,)
 
 

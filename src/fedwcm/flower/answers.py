@@ -17,9 +17,9 @@ from fedwcm.flower.untrusted import UnusableError, real, require_names, shown, w
 GROWTH = 2
 """Factor by which a client's sample count may change from its first report; its weight depends on it."""
 LARGEST_LOSS = 1e12
-"""A mean loss beyond this is no longer a loss."""
+"""A larger mean loss is refused as implausible."""
 ROUNDING = 1e-6
-"""Share by which a client's numbers may differ from the server's: another machine, the same formula."""
+"""Relative difference allowed between a client's number and the server's: the same formula, on another machine."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class AnswerReader:
     """Reads the answers to one request of a round.
 
     Args:
-        trainer: the run's trainer, which knows the steps and the learning rate of a client with so many samples.
+        trainer: the run's trainer, which gives a client's steps and learning rate from its number of samples.
         sent: what the clients were sent.
         like: an example of an answer.
     """
@@ -37,7 +37,7 @@ class AnswerReader:
     like: ClientUpdates
 
     def read(self, content: RecordDict, asked: RequestId, told: int) -> tuple[int, ClientUpdates]:
-        """Return the client's number of samples and its result, one row; `told` is how many it said at first."""
+        """Return the client's number of samples and its result, one row; `told` is how many it first reported."""
         try:
             facts = dict(content.config_records["answers"])
             numbers = dict(content.metric_records["numbers"])
@@ -66,7 +66,7 @@ class AnswerReader:
         )
 
     def _report(self, numbers: Mapping[str, object]) -> Report:
-        """The method's report; what the client also told before round 1 has the same bounds as there."""
+        """The method's report; what the client also reported before round 1 has the same bounds as then."""
         method, population = self.trainer.method, self.trainer.population
         bounds = {CLIPPED: (0.0, 1.0)}
         if isinstance(method, ClientStatistics):
@@ -85,7 +85,7 @@ class AnswerReader:
 
 
 def check_samples(facts: Mapping[str, object], told: int) -> int:
-    """Return the number of samples in a record; it may not be far from what the client told first."""
+    """Return the number of samples in a record; it may not be far from what the client first reported."""
     return whole(facts, "samples", max(1, told // GROWTH), told * GROWTH)
 
 
@@ -99,4 +99,4 @@ def _require_answer_to(facts: Mapping[str, object], asked: RequestId) -> None:
     for name in ("client", "series", "round", "task"):
         got, wanted = facts.get(name), getattr(asked, name)
         if type(got) is not type(wanted) or got != wanted:
-            raise UnusableError(f"it answers for {name} {shown(got)}, and was asked for {wanted!r}")
+            raise UnusableError(f"it answers for {name} {shown(got)}, but was asked for {wanted!r}")

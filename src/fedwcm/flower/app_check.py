@@ -1,4 +1,4 @@
-"""An app's options, checked before it is run: Flower refuses keys that the app does not list, without a name."""
+"""Check an app's options before it is run: Flower refuses unlisted keys without naming them."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""The functions that an app hands over: its model, its data, its test data."""
+"""The functions that an app provides: its model, its data, its test data."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -9,5 +9,5 @@ T = TypeVar("T")
 
 
 def with_run_config(function: Callable[..., T], run_config: Mapping[str, object]) -> Callable[..., T]:
-    """The function, with Flower's run-config if it takes a parameter of this name."""
+    """The function, with Flower's run-config bound to it if it has a parameter `run_config`."""
     return partial(function, run_config=run_config) if "run_config" in signature(function).parameters else function

@@ -1,4 +1,4 @@
-"""Arrays from clients: their form is known, and is checked before a byte of them is unpacked."""
+"""Arrays from clients: their shape and type are known in advance, and checked before any data is unpacked."""
 
 import io
 from typing import Any
@@ -14,7 +14,7 @@ from fedwcm.flower.untrusted import UnusableError
 
 
 def tensor_like(name: str, array: Array, like: Tensor) -> Tensor:
-    """Return the array as a tensor of the form of the example: same shape and precision, finite numbers."""
+    """Return the array as a tensor like the example: same shape and precision, finite numbers."""
     dtype, shape = str(like.dtype).removeprefix("torch."), tuple(like.shape)
     if array.dtype != dtype or tuple(array.shape) != shape:
         raise UnusableError(
@@ -28,7 +28,7 @@ def tensor_like(name: str, array: Array, like: Tensor) -> Tensor:
 
 
 def unpacked(name: str, data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Read NumPy's format without trusting its header: neither pickles nor archives, nor more than there is."""
+    """Read NumPy's format without trusting its header: no pickles, no archives, and no more data than was sent."""
     stream = io.BytesIO(data)
     try:
         version = npy.read_magic(stream)
@@ -38,5 +38,5 @@ def unpacked(name: str, data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...
         raise UnusableError(f"its upload {name!r} cannot be read ({type(error).__name__})") from None
     start, expected = stream.tell(), dtype.itemsize * int(np.prod(shape, dtype=np.int64))
     if (kind, tuple(inside), len(data) - start) != (dtype, shape, expected) or (fortran and len(shape) > 1):
-        raise UnusableError(f"its upload {name!r} does not hold what it says")
+        raise UnusableError(f"its upload {name!r} does not have the expected type and size")
     return np.frombuffer(data, dtype, offset=start).reshape(shape).copy()

@@ -100,7 +100,7 @@ class FlowerBackend:
         }
 
     def _kept(self, task: Task, round_: int, result: ClientUpdates) -> ClientUpdates:
-        """The result if there are answers enough, with a note for each client that this answer was used."""
+        """The result if there are enough answers; the store notes for each client that this one was used."""
         needed = self._options.min_clients
         if len(result.ids) < needed:
             LOG.warning("round %d: %d answers, %d are needed: no step", round_, len(result.ids), needed)

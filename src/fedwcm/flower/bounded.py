@@ -1,4 +1,4 @@
-"""Increments that a client scales down itself, where the server cannot: it does not see them, or asks how many."""
+"""Increments that clients scale down themselves: the server cannot see them, or wants to know how many were."""
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
@@ -8,9 +8,9 @@ from fedwcm.flower.records import REPORT, with_clipped
 
 
 def bounded(answer: RecordDict, max_norm: float) -> RecordDict:
-    """Return the answer with an increment of at most this norm; it says whether it was longer.
+    """Return the answer with an increment of at most this norm, and whether the increment was longer.
 
-    What a mod has clipped and said stays as it is.
+    If a mod has already clipped the increment and reported it, the answer stays as it is.
     """
     if REPORT + CLIPPED in answer.metric_records["numbers"]:
         return answer

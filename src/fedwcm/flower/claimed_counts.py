@@ -1,7 +1,7 @@
 """The noisy counts that a client claims to have, drawn once and kept on the node.
 
-Other noise for the same counts would tell more about them: the mean of many draws is exact. So a client claims the
-same counts whenever its own and ε are the same, in all runs if the node has a `state-dir`, else in one.
+Fresh noise for the same counts would reveal more about them: the mean of many draws is exact. So a client claims
+the same counts whenever its own and ε are the same, in all runs if the node has a `state-dir`, else in one.
 """
 
 import hashlib

@@ -40,7 +40,7 @@ from fedwcm.flower.samples import Samples, shard, tensors
 from fedwcm.flower.state import state_after, state_keeper, with_next
 
 DataLoader = Callable[..., Samples | tuple[Any, Any, Any]]
-"""Gives this client's inputs and labels, from the node's config; it may take the run's config as `run_config`."""
+"""Loads this client's inputs and labels, given the node's config; it may take the run's config as `run_config`."""
 
 Work = Callable[["Client", RecordDict], RecordDict]
 
@@ -56,11 +56,11 @@ def client_app(
             labels from 0 to the number of classes minus 1. It is called for every message. A third entry may
             number the samples, for losses that look something up by number; else they count from 0.
         evaluate: gives the node's own `(inputs, labels)` to test models on, if the run asks for it.
-        mods: Flower's mods, or your own, around training: they see the model that came and the one that goes.
+        mods: Flower's mods, or your own, around training: they see the model before and after it.
 
     Each of the three gets Flower's run-config as well, if it takes a parameter `run_config`. The node's config
     must number the client: `partition-id`, or `client-id`. It may name a `state-dir`, in which the client's own
-    state survives restarts, a `device`, and the privacy without which it takes part in no run.
+    state survives restarts, a `device`, and the least privacy with which it takes part in a run.
     """
     app = add_training(ClientApp(), model=model, data=data, mods=mods)
     if evaluate is not None:
@@ -69,7 +69,7 @@ def client_app(
 
 
 def add_training(app: ClientApp, *, model: ModelFactory, data: DataLoader, mods: Sequence[Mod] = ()) -> ClientApp:
-    """Let an app train as the server's method wants, in the place of its own `@app.train()`; returns the app.
+    """Let an app train as the server's method wants, in place of its own `@app.train()`; returns the app.
 
     Its other functions, such as `@app.evaluate()`, stay as they are. The arguments are those of `client_app`.
     """
@@ -164,7 +164,7 @@ class Client:
         return to_bytes_record(reply)
 
     def statistics(self, content: RecordDict) -> RecordDict:
-        """What the method wants to know of these counts; the counts themselves stay here."""
+        """What the method wants to know about these counts; the counts themselves stay here."""
         population = read_population(content.config_records["population"])
         report = self._trainer(population).statistics(np.array([self.id]), self.counts[None])
         if not report:
@@ -176,7 +176,7 @@ class Client:
         """Run this client's part of a phase of a round."""
         asked, sent, population, last_used = read_request(content, self._network.device)
         if asked.client != self.id:
-            raise ValueError(f"this is client {self.id}, and the message is for client {asked.client}")
+            raise ValueError(f"this is client {self.id}, but the message is for client {asked.client}")
         if len(sent.x) != self._network.size:
             raise ValueError(f"the server's model has {len(sent.x)} parameters, this one {self._network.size}")
         trainer = self._trainer(population)
@@ -190,7 +190,7 @@ class Client:
         return answer(asked, len(self._shard), result)
 
     def evaluate(self, content: RecordDict) -> RecordDict:
-        """Test the model that was sent, in Flower's own form of such messages."""
+        """Test the model that was sent; request and reply have Flower's own format."""
         module, shard = self._network.module, self._shard
         module.load_state_dict(content.array_records["arrays"].to_torch_state_dict())
         labels = shard.store.labels
@@ -205,7 +205,7 @@ class Client:
 
     @property
     def claimed_counts(self) -> Ints:
-        """The counts that this client claims to have: its own, or with the noise that the run asks for."""
+        """The counts that this client claims to have: the true ones, or with noise if the run asks for it."""
         epsilon = self.config.privacy.epsilon
         return self.counts if epsilon is None else kept_claim(self.counts, epsilon, self.id, self._context)
 

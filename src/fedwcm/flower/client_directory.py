@@ -1,7 +1,7 @@
 """The clients behind Flower's nodes, and how to send them requests.
 
-Clients have their own numbers, from the node's config, which address all randomness. Flower's node ids are random;
-with node authentication a node keeps its id as long as it keeps its key, without it each start brings a new one.
+A client's number comes from its node's config and addresses all its randomness. Flower's node ids are random: with
+node authentication a node keeps its id as long as it keeps its key, without it each start brings a new one.
 """
 
 import logging
@@ -26,13 +26,13 @@ LOG = logging.getLogger("flwr.fedwcm")
 
 INFO = "query.info"
 INFO_TIMEOUT = 60.0
-"""Seconds that a node which comes during the run has to say who it is, as a round waits for it."""
+"""Seconds that a node which joins during the run has to identify itself: the round waits for it."""
 POLL_INTERVAL = 1.0
 """Seconds between checks of who is connected, before the first round."""
 RETRY_AFTER = 10.0
 """Seconds until a node that was refused is asked again; doubled each time."""
 MOST_CLIENTS = 100_000
-"""Clients at most if their number is not given: a node decides by its number how many there are."""
+"""Most clients if their number is not given: without a limit, a node could claim any number."""
 
 
 class ClientDirectory:
@@ -50,7 +50,7 @@ class ClientDirectory:
         self.info: ClientInfo | None = None
         self.samples: Ints = np.zeros(self._options.clients, dtype=np.int64)
         self.first_samples: dict[int, int] = {}
-        """The number of samples that each client told first."""
+        """The number of samples that each client first reported."""
 
     @property
     def known(self) -> list[int]:
@@ -63,7 +63,7 @@ class ClientDirectory:
         return not self._clients and sorted(self.first_samples) != list(range(len(self.samples)))
 
     def continue_with(self, clients: int, first_samples: Mapping[int, int]) -> None:
-        """Take the clients of a run that began before, of whom not all may be there yet."""
+        """Take the clients of a run that began before; not all of them need to be connected yet."""
         if self._clients not in (0, clients):
             raise ValueError(
                 f"flower.clients = {self._clients} is not allowed: the run that is continued has {clients} clients"
@@ -128,7 +128,7 @@ class ClientDirectory:
         return left_out
 
     def _identify(self, online: set[int], timeout: float) -> None:
-        """Ask new nodes for their info; those that are refused are asked again, at growing intervals.
+        """Ask new nodes for their info; those that are refused are asked again at growing intervals.
 
         A node that was away is new as well: with node authentication it keeps its id, and may be another client.
         """

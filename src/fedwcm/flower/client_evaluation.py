@@ -1,4 +1,4 @@
-"""Evaluation on the clients: each tests the model on its own data and tells a few numbers."""
+"""Evaluation on the clients: each tests the model on its own data and reports a few numbers."""
 
 import logging
 from collections import Counter
@@ -19,15 +19,15 @@ LOG = logging.getLogger("flwr.fedwcm")
 SAMPLES = "num-examples"
 """Flower's name for the number of samples that a client's metrics are weighted by."""
 MOST_TESTED = 10
-"""A client may test on so many times the samples that it trains on: its weight in the means goes by them."""
+"""Most test samples of a client, as a multiple of its training samples; its weight in the means depends on it."""
 MOST_METRICS, LONGEST_NAME = 50, 80
-"""Metrics of a client, and characters of their names: all of them are recorded."""
+"""Most metrics of a client, and most characters of a name: all of them are recorded."""
 
 Metrics = dict[str, float]
 
 
 class ClientEvaluation:
-    """Asks a share of the clients, drawn anew each time, to test a model, by messages of Flower's own form.
+    """Asks a share of the clients, drawn anew each time, to test a model, with messages in Flower's own format.
 
     Args:
         directory: the clients.
@@ -88,7 +88,7 @@ def _metrics(content: RecordDict, most_samples: int) -> Metrics:
     if len(values) > MOST_METRICS or any(len(name) > LONGEST_NAME for name in values):
         raise UnusableError(
             f"its evaluation has {len(values)} metrics, {shown(sorted(values))}: "
-            f"at most {MOST_METRICS} with names of {LONGEST_NAME} characters are allowed"
+            f"at most {MOST_METRICS} with names of up to {LONGEST_NAME} characters are allowed"
         )
     samples = whole(values, SAMPLES, 1, most_samples)
     bounds = {name: (-LARGEST_LOSS, LARGEST_LOSS) for name in values if name != SAMPLES}
@@ -98,7 +98,7 @@ def _metrics(content: RecordDict, most_samples: int) -> Metrics:
 
 
 def _alike(told: dict[int, Metrics], round_: int) -> dict[int, Metrics]:
-    """The answers with the metrics that most clients have: no single one decides what is measured."""
+    """The answers with the metrics that most clients have: no single client decides what is measured."""
     votes = Counter(frozenset(told[client]) for client in sorted(told))
     common = max(votes, key=votes.__getitem__, default=frozenset())
     for client in sorted(told):

@@ -1,4 +1,4 @@
-"""What a client tells the server about itself: its number and the form of its data, never the data."""
+"""What a client tells the server about itself: its number and the shape of its data, never the data."""
 
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
@@ -14,7 +14,7 @@ from fedwcm.flower.untrusted import UnusableError, items, real, require_names, s
 
 DTYPES = ("float32", "int64", "int32", "int16", "int8", "uint8", "bool")
 LARGEST_INPUT = 2**22
-"""Numbers in one input, beyond which the server does not try its model on a client's word."""
+"""Most numbers in one input for which the server tries its model: the shape is only a client's claim."""
 LARGEST_NUMBER = 2**31
 SAME_FROZEN = 1e-4
 """Difference of two fingerprints, as a share of the norm, up to which parameters count as the same."""
@@ -47,7 +47,7 @@ class Admission:
     Args:
         network: the server's model.
         version: the server's version of this package.
-        max_samples: the number of samples beyond which a client is not believed.
+        max_samples: largest number of samples that a client may claim.
         input_shape: the shape of one input in the server's test data; None if it has none.
     """
 
@@ -57,9 +57,9 @@ class Admission:
     input_shape: tuple[int, ...] | None = None
 
     def read(self, content: RecordDict, first: ClientInfo | None = None) -> ClientInfo:
-        """Return a client's info; raises an UnusableError if it is wrong, or does not fit the server's.
+        """Return a client's info; raises an UnusableError if it is invalid, or does not match the server's.
 
-        `first` is the client whose inputs show what an input is, where the server has no test data.
+        `first` is the first client: its inputs are the reference if the server has no test data.
         """
         if "info" not in content.config_records:
             raise UnusableError("its info cannot be read: the record 'info' is missing")
@@ -101,7 +101,7 @@ class Admission:
                 )
 
     def _require_same_shape(self, info: ClientInfo, first: ClientInfo | None) -> None:
-        """Compare the client's inputs with those that are known; the first ones may be of any moderate size."""
+        """Compare the client's inputs with the reference; the first client's may have any moderate size."""
         shape, dtype = info.input_shape, info.input_dtype
         whose, known = "the server's test data", self.input_shape
         if known is None and first is not None:
@@ -113,12 +113,12 @@ class Admission:
             raise UnusableError(f"its inputs are {shown(dtype)} of shape {shown(shape)}: they must be {allowed}")
 
     def _require_same_classes(self, info: ClientInfo) -> None:
-        """Try the server's model on an input of the client's form."""
+        """Try the server's model on an input of the client's shape."""
         try:
             dtype = getattr(torch, info.input_dtype)
             zeros = torch.zeros(1, *info.input_shape, dtype=dtype, device=self.network.device)
             classes = class_scores(self.network, zeros).shape[-1]
-        except Exception as error:  # whatever a model raises about an input of another form
+        except Exception as error:  # whatever a model raises about an input of another shape
             reason = f"the server's model does not take inputs of shape {shown(info.input_shape)}"
             raise UnusableError(f"{reason} ({type(error).__name__})") from None
         if info.classes != classes:

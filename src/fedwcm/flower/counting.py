@@ -1,4 +1,4 @@
-"""Sum what all clients add up before round 1 (`core/gathering.py`), in plain text or under encryption."""
+"""Sum what the clients contribute before round 1 (`core/gathering.py`), in plain text or under encryption."""
 
 import logging
 import math
@@ -22,7 +22,7 @@ from fedwcm.privacy.wire import ProtocolError
 LOG = logging.getLogger("flwr.fedwcm")
 
 MOST_NOISE = 40.0
-"""Noise in units of 1/ε that no client meets: its probability is e⁻⁴⁰."""
+"""Largest plausible noise, in units of 1/ε: more has a probability of e⁻⁴⁰."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ def count_classes(directory: ClientDirectory, classes: int, config: Config) -> C
 def _plain_counting(
     directory: ClientDirectory, classes: int, epsilon: float | None, target: Floats | None
 ) -> Counted:
-    """Every client sends its counts to the server, which adds them and discards them."""
+    """Every client sends its counts to the server, which adds and discards them."""
     rows: dict[int, Ints] = {}
 
     def receive(client: int, content: RecordDict) -> None:
@@ -56,7 +56,7 @@ def _plain_counting(
 
 
 def _counts(content: RecordDict, classes: int, samples: int, epsilon: float | None) -> Ints:
-    """One client's counts, one for each class; without noise they are as many samples as it says that it has."""
+    """One client's counts, one for each class; without noise they must add up to its number of samples."""
     if "counts" not in content.metric_records:
         raise UnusableError("its counts cannot be read: the record 'counts' is missing")
     listed = items(dict(content.metric_records["counts"]), "counts")
@@ -77,7 +77,7 @@ def _encrypted_counting(directory: ClientDirectory, classes: int, privacy: Priva
         contents = {int(name): to_bytes_record(data) for name, data in requests.items()}
         missing = directory.ask("query.encrypted", contents, lambda k, reply: receive(str(k), _encrypted(reply)))
         for client, reason in missing.items():
-            reasons.setdefault(str(client), reason)  # the first: who is late is not asked again
+            reasons.setdefault(str(client), reason)  # the first reason: late clients are not asked again
 
     names = tuple(map(str, directory.known))
     holders, least = privacy.key_holders, privacy.min_contributors
@@ -91,15 +91,15 @@ def _encrypted_counting(directory: ClientDirectory, classes: int, privacy: Priva
     for refused in result.refused:
         LOG.warning("query.encrypted: a reply of client %s is not used: %s", refused.sender, refused.reason)
         reasons[refused.sender] = refused.reason
-    left_out = {int(name): reasons.get(name, "its counts are in no sum") for name in result.left_out}
+    left_out = {int(name): reasons.get(name, "its counts are not in any sum") for name in result.left_out}
     return Counted([int(name) for name in result.contributors], result.totals, left_out)
 
 
 def _require_plausible(counted: int, samples: int, counts: int, epsilon: float | None) -> None:
-    """Refuse the sum of so many counts if their clients cannot have so many samples.
+    """Refuse a sum of this many counts if clients with this many samples cannot have it.
 
-    Who adds or removes samples between its info and its count is believed within the usual bounds: under
-    encryption the sum of all the others would be lost with it.
+    Clients may have added or removed samples since they sent their info, within the usual bounds: under
+    encryption the counts of one client cannot be refused without losing the sum of all.
     """
     noise = 0 if epsilon is None else counts * math.ceil(MOST_NOISE / epsilon)
     least, most = (samples // GROWTH if epsilon is None else 1), samples * GROWTH + noise

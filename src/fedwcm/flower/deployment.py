@@ -57,7 +57,7 @@ class Deployment:
     """A run that is ready to start.
 
     Args:
-        grid: Flower's way to the clients.
+        grid: Flower's connection to the clients.
         options: all options of the run, as they were given.
         model: makes the model.
         origin: where the model comes from, as `package.module:name`.
@@ -209,7 +209,7 @@ def _setup(
         setup = counted_setup(directory, options)
         _keep(setup, folder)
     setup.require_enough(options.federation.min_clients)
-    if isinstance(method, ClientStatistics) and not began:  # before round 1, the method may still be another
+    if isinstance(method, ClientStatistics) and not began:  # until round 1 the method may still change
         setup = with_statistics(setup, directory, options, method)
         _keep(setup, folder)
     return setup

@@ -12,7 +12,7 @@ KEY = "fedwcm-key-holder"
 def reply(request: bytes, client: int, counts: Ints, min_contributors: int, context: Context) -> bytes:
     """Answer one message of the protocol of `fedwcm.privacy`.
 
-    A key that waits for its sum is kept in Flower's context: it never leaves the node, and is deleted once it was
+    A key that waits for its sum is kept in Flower's context: it never leaves the node, and is deleted once it is
     used or the SuperNode stops.
     """
     from fedwcm.privacy import Client, KeyHolder

@@ -1,4 +1,4 @@
-"""Messages to nodes and their replies, handed on one by one as they arrive; who is late is not asked meanwhile."""
+"""Send messages to nodes and hand on their replies one by one; a late node is not asked anything meanwhile."""
 
 import gc
 import time
@@ -15,11 +15,11 @@ Receive = Callable[[int, RecordDict], None]
 """Takes the reply of a node; raises an UnusableError if it cannot be used."""
 
 MALFORMED = (DecodeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
-"""What Flower raises when it unpacks objects of a reply that are none; a lost connection is none of these."""
+"""What Flower raises when it cannot unpack the objects of a reply; a lost connection raises none of these."""
 LARGE = 2**24
 """Reply size in bytes above which memory is freed immediately."""
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 3.0
-"""Seconds between looks for replies: short at first, for quick answers, longer when they take long."""
+"""Seconds between polls for replies: short at first, for quick answers, and longer when they take long."""
 STRAGGLER_LIMIT = 3
 """Timeouts after which a node that still has not replied is asked again, as if its message were lost."""
 
@@ -41,7 +41,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Late:
-    """A message whose reply was not waited for."""
+    """A message whose reply did not arrive in time."""
 
     message_id: str
     round: int
@@ -137,7 +137,7 @@ class NodeExchange:
             yield message_id, reply
             del reply
             if large:
-                gc.collect()  # Flower's messages are in cycles, and would wait for the garbage collector
+                gc.collect()  # Flower's messages form reference cycles: without this they would stay in memory
 
 
 def _bytes_of(reply: Message) -> int:

@@ -1,8 +1,8 @@
 """Facts that are collected once, before round 1: the class distribution, and the method's client statistics.
 
-They are kept in the run's folder: a restarted server reads them instead of asking the clients again. Classes above
-all are counted once, even if the run then fails before its first round: of two sums that differ by one client, the
-difference is what that client has.
+They are kept in the run's folder: a restarted server reads them instead of asking the clients again. Above all,
+classes are counted only once, even if the run then fails before its first round: the difference of two sums that
+differ by one client is what that client has.
 """
 
 import json
@@ -43,7 +43,7 @@ class FederationSetup:
     """The mean distance of the clients' class distributions from the target."""
     statistics: Report
     first_samples: dict[int, int]
-    """The number of samples that each client told first."""
+    """The number of samples that each client first reported."""
     not_counted: dict[int, str]
     """The clients whose classes were not counted, with the reason."""
     counted_with: dict[str, object]
@@ -60,7 +60,7 @@ class FederationSetup:
         if changed:
             raise ValueError(
                 f"the classes were counted with other options ({'; '.join(changed)}): "
-                "take the former ones, or another flower.out"
+                "use the former ones, or another flower.out"
             )
 
     @property
@@ -117,12 +117,12 @@ def counted_setup(directory: ClientDirectory, options: AppOptions) -> Federation
 def with_statistics(
     setup: FederationSetup, directory: ClientDirectory, options: AppOptions, method: ClientStatistics
 ) -> FederationSetup:
-    """Ask the clients that were counted for what the method wants to know of them."""
+    """Ask the clients that were counted for what the method wants to know about them."""
     statistics = _statistics(directory, setup.counted, method, setup.population(options.config))
     needed = options.federation.min_clients
     told = len(next(iter(statistics.values()), ()))
     if told < needed:
-        raise RuntimeError(f"{told} clients told their statistics, flower.min_clients = {needed} are needed")
+        raise RuntimeError(f"{told} clients reported their statistics, flower.min_clients = {needed} are needed")
     return replace(setup, statistics=statistics)
 
 

@@ -1,4 +1,4 @@
-"""Write the app that people start from. Its files are in `template/`; it is named after its folder."""
+"""Write the app that users start from. Its files are in `template/`; it is named after its folder."""
 
 import re
 from dataclasses import fields
@@ -27,7 +27,7 @@ OWN_VALUES = {
 """Where the app differs from the defaults: it is small, and all of its clients take part."""
 
 NOT_LISTED = {"run.name", *SIMULATOR_ONLY}
-"""Options that the app cannot choose: its name is the method's, and others have one value on Flower."""
+"""Options that the app does not list: a run's name is its method's, and the others have one value on Flower."""
 
 
 def write_app(folder: Path) -> None:
@@ -46,7 +46,7 @@ def write_app(folder: Path) -> None:
 
 
 def package_name(folder: Path) -> str:
-    """The folder's name as that of a package, which is not that of an installed one."""
+    """The folder's name as a package name that no installed package has."""
     words = re.sub(r"\W+|^(?=\d)", "_", folder.resolve().name.lower()).strip("_") or "app"
     words = f"app_{words}" if words[0].isdigit() else words
     spec = None if iskeyword(words) else find_spec(words)

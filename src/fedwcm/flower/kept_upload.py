@@ -22,7 +22,7 @@ REQUEST = ("series", "round", "task")
 
 
 def keep_upload(answer: RecordDict, context: Context) -> RecordDict:
-    """Keep the upload in Flower's context, until the next one; return the answer without it.
+    """Keep the upload in Flower's context until the next one; return the answer without it.
 
     Raises ValueError if it is not finite: the server cannot see it, and must know when training has diverged.
     """
@@ -36,7 +36,7 @@ def keep_upload(answer: RecordDict, context: Context) -> RecordDict:
 
 
 def answer_stage(mod: Mod, message: Message, context: Context, client: int) -> RecordDict:
-    """Return the mod's answer to a stage of the protocol, in which clients go by their own numbers."""
+    """Return the mod's answer to a stage of the protocol, which identifies clients by their own numbers."""
     metadata, asked = message.metadata, message.content
     kind, address = metadata.message_type, metadata.dst_node_id
 
@@ -56,7 +56,7 @@ def _weighted(asked: ConfigRecord, context: Context) -> RecordDict:
     facts: dict[str, Any] = dict(asked)
     kept = dict(context.state.config_records[KEPT_FOR]) if KEPT_FOR in context.state else {}
     if any(kept.get(name) != facts[name] for name in REQUEST):
-        raise ValueError(f"the upload of round {facts['round']} is not here any more")
+        raise ValueError(f"the upload of round {facts['round']} is no longer here")
     upload = context.state.array_records[KEPT][facts["key"]].numpy().astype(np.float64).reshape(-1)
     table: Floats = np.outer(facts["weights"], upload)
     largest = float(np.abs(table).max(initial=0.0))

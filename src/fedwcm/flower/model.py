@@ -1,4 +1,4 @@
-"""The model, as the server and the clients of a run build it alike."""
+"""The model, built in the same way by the server and the clients of a run."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ def network(model: ModelFactory, config: Config, device: str | None = None) -> N
         torch.default_generator.manual_seed(model_seed(config.run.seed))
         module = model()
     if not isinstance(module, nn.Module):
-        raise ValueError(f"the model function gives a {type(module).__name__}: it must be a torch.nn.Module")
+        raise ValueError(f"the model function returns a {type(module).__name__}: it must be a torch.nn.Module")
     place = chosen_device(device or config.run.device)
     choose_kernels(place)
     # The precision is not checked: the server, which trains nothing, may have a device that could not train in it.
@@ -32,7 +32,7 @@ def network(model: ModelFactory, config: Config, device: str | None = None) -> N
 
 
 def architecture(network: Network) -> list[str]:
-    """The model's layers and tensors, a line each: what server and clients must have in common."""
+    """The model's layers and tensors, one line each: what server and clients must have in common."""
     # On a CPU some convolutions are of a subclass that computes the same.
     layers = [(n, type(m).__name__.removeprefix("Subsampled")) for n, m in network.module.named_modules() if n]
     tensors = [(n, str(tuple(t.shape))) for n, t in [*network.parameters, *network.buffers]]

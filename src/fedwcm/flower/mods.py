@@ -24,7 +24,7 @@ App = Callable[[Message, Context], Message]
 """A client app, or what a mod takes for one."""
 
 Mod = Callable[[Message, Context, App], Message]
-"""What Flower calls a mod; where its own type is, depends on its version."""
+"""What Flower calls a mod; where Flower defines its own type depends on the version."""
 
 CLIPPING_NORM, NORM_BIT = "clipping_norm", "norm_bit"
 """The keys under which Flower's clipping mods look for the norm, and tell whether they have clipped."""
@@ -70,7 +70,7 @@ def _is_secure(mod: Mod) -> bool:
 
 
 def require_usable(around_app: Sequence[Mod]) -> None:
-    """Raise ValueError for mods of Flower's that would do nothing where they are: around the whole app."""
+    """Raise ValueError for mods of Flower's that would have no effect around the whole app."""
     for mod in around_app:
         name = name_of(mod)
         if _is_secure(mod) or name in CLIPPING:
@@ -78,7 +78,7 @@ def require_usable(around_app: Sequence[Mod]) -> None:
 
 
 def require_mods_allowed(mods: Sequence[Mod], method: Method, config: Config, x: Vec) -> None:
-    """Raise ValueError if the server needs more of this method's clients than the models that mods may change."""
+    """Raise ValueError if mods cannot protect all that this method's clients send, or need an option not set."""
     if not mods:
         return
     reason = None
@@ -104,7 +104,7 @@ def through_mods(
     config: Config,
     train: Callable[[RecordDict], RecordDict],
 ) -> Message:
-    """Return the answer to a request for training, with the upload that the mods leave."""
+    """Return the answer to a request for training, with the upload as the mods changed it."""
     received = message.content
     if not mods:
         return Message(train(received), reply_to=message)
@@ -169,7 +169,7 @@ def _trained(received: RecordDict, answer: RecordDict, method: str) -> RecordDic
 
 
 def _upload(received: RecordDict, reply: RecordDict, answer: RecordDict) -> ArrayRecord:
-    """The upload that belongs to the model which the mods left."""
+    """The upload that belongs to the model as the mods changed it."""
     (model,) = reply.array_records.values()
     upload = answer.array_records["upload"]
     left = {"delta": model["x"].numpy() - received.array_records["model"]["x"].numpy()}

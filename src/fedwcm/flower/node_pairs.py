@@ -48,5 +48,5 @@ def _read(path: Path) -> dict[int, int]:
     except (ValueError, AttributeError, TypeError) as error:
         raise ValueError(f'{path} cannot be read ({error}): it must hold {{"client": node id, …}}') from None
     if len(set(pairs.values())) < len(pairs):
-        raise ValueError(f"{path} gives one node to two clients")
+        raise ValueError(f"{path} assigns one node to two clients")
     return pairs

@@ -1,4 +1,4 @@
-"""What a node demands of a run before it says anything: the run's own options come from the server."""
+"""The privacy that a node demands before it reveals anything: the run's own options come from the server."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -57,7 +57,7 @@ def read_population(record: ConfigRecord) -> Population:
 
 
 def config_record(config: Config, secure: bool) -> ConfigRecord:
-    """The run's options that differ from the defaults: they go with every message, clients need no others.
+    """The run's options that differ from the defaults: part of every message, so that clients need no others.
 
     `secure` says whether clients keep their uploads for secure aggregation.
     """
@@ -77,7 +77,7 @@ def is_secure(content: RecordDict) -> bool:
 
 
 def bounds_itself(config: Config, secure: bool) -> bool:
-    """Whether clients scale their increments themselves, and say so: uploads are secret, or the bound adapts."""
+    """Whether clients bound their increments and report it: where uploads are secret, or the bound adapts."""
     return config.aggregation.max_norm is not None and (secure or config.aggregation.quantile is not None)
 
 

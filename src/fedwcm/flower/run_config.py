@@ -42,19 +42,19 @@ class FlowerOptions:
 
     Args:
         clients: how many there are, numbered from 0; 0 takes those that are connected when the run starts.
-        min_clients: answers without which a round, or the start of a run, counts as unanswered.
+        min_clients: answers that a round needs to change the model, and clients that a run needs to start.
         timeout: seconds that clients have for an answer.
         enough: usable answers after which the training of a round waits only `grace` seconds more; 0 waits for all
             clients, as evaluation always does.
         grace: seconds that the others have once enough clients have answered.
         patience: seconds to wait, before round 1, for clients that are not connected yet.
         fraction_evaluate: share of the clients that test the model on their own data, at every evaluation.
-        bind_nodes: a client's number belongs to the first Flower node that has it, for the whole run. It needs
+        bind_nodes: a client's number belongs to the first Flower node that claims it, for the whole run. It needs
             node authentication, under which a node keeps its id as long as its key.
-        secure_aggregation: clients keep their uploads, and the server learns sums of them alone, by SecAgg+. Their
+        secure_aggregation: clients keep their uploads, and the server learns only sums of them, by SecAgg+. Their
             apps must have Flower's `secaggplus_mod`.
         secure_range: largest entry of an upload, by magnitude, that can be summed securely.
-        max_samples: the number of samples beyond which a client is not believed.
+        max_samples: largest number of samples that a client may claim.
         out: folder on the server for metrics, checkpoints and the model; a run found there is continued.
     """
 
@@ -105,7 +105,7 @@ class AppOptions:
 def read(run_config: Mapping[str, object]) -> AppOptions:
     """The options in a run-config; what is not given has its default, and an error names the key.
 
-    `method.name` takes all that `--method` takes: a method, a recipe, options in brackets. What it says wins.
+    `method.name` takes all that `--method` takes: a method, a recipe, options in brackets. It takes precedence.
     """
     given = {key: value for key, value in run_config.items() if not key.startswith("app.")}
     federation = {k.removeprefix("flower."): v for k, v in given.items() if k.startswith("flower.")}
@@ -135,7 +135,7 @@ def _refuse_sections(settings: Mapping[str, object]) -> None:
 
 
 def _refuse_simulator_only(config: Config) -> None:
-    """Refuse what would do nothing, or end the run once its clients have been asked for their counts."""
+    """Refuse options without effect, and those that would end the run after its clients have sent their counts."""
     fixed = from_settings(EVERY_ROUND).run
     for key, reason in SIMULATOR_ONLY.items():
         name = key.removeprefix("run.")

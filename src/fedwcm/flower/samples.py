@@ -1,4 +1,4 @@
-"""Samples as an app hands them over, as the tensors and shards that the engine takes."""
+"""Convert the samples that an app provides to the tensors and shards that the engine takes."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def tensors(samples: Samples, device: torch.device) -> LabelledTensors:
     if labels.dim() != 1 or labels.is_floating_point() or len(labels) != len(inputs) or not len(labels):
         raise ValueError(
             f"labels are {labels.dtype} of shape {tuple(labels.shape)} for inputs of shape {tuple(inputs.shape)}: "
-            "there must be one whole number a sample, and at least one sample"
+            "there must be one whole number per sample, and at least one sample"
         )
     return LabelledTensors(inputs.to(device), labels.long().to(device))
 

@@ -32,11 +32,11 @@ MODULUS = 2**32
 CURVE = ec.SECP384R1
 """The curve of the keys that Flower's mods make."""
 MOST_SHARES = 21
-"""Clients that share one client's secrets, at most; with fewer clients, all do. Flower's arithmetic is slow."""
+"""Most clients that share one client's secrets, as Flower's arithmetic is slow; with fewer clients, all do."""
 
 
 class SecureSumError(RuntimeError):
-    """Too few clients are left, or what they revealed does not fit: the sum stays secret for good."""
+    """Too few clients are left, or what they revealed does not fit: the sum cannot be recovered."""
 
 
 class SecureSum:
@@ -94,10 +94,10 @@ class SecureSum:
         for owner in sorted(self._sharing):
             if len(shares[owner]) < self._threshold:
                 there = f"{len(shares[owner])} of {self._threshold}"
-                raise SecureSumError(f"{there} shares of the secret of client {owner} are there")
+                raise SecureSumError(f"only {there} needed shares of the secret of client {owner} were revealed")
             try:
                 self._remove_masks(owner, combine_shares(shares[owner][: self._threshold]))
-            except Exception as error:  # whatever wrong shares make the arithmetic do
+            except Exception as error:  # whatever wrong shares make Flower's arithmetic raise
                 raise SecureSumError(f"the secret of client {owner} cannot be put together") from error
         counted, total = (array & (MODULUS - 1) for array in self._masked)
         clients = len(self.contributors)
@@ -217,9 +217,11 @@ class SecureSum:
         for client in present:
             near = len(self._neighbours[client] & present)
             if near < self._threshold:
-                raise SecureSumError(f"{near} of {self._threshold} neighbours of client {client} are there")
+                raise SecureSumError(
+                    f"only {near} of {self._threshold} needed neighbours of client {client} are left"
+                )
         if not present:
-            raise SecureSumError("no client is there")
+            raise SecureSumError("no client is left")
 
 
 def _on_a_ring(clients: Sequence[int], reach: int) -> dict[int, set[int]]:
@@ -239,7 +241,7 @@ def _bytes(value: object) -> bytes:
 
 
 def _point(pem: bytes) -> ec.EllipticCurvePublicNumbers:
-    """A public key's place on the curve that Flower's mods use; with any other, its neighbours would fail."""
+    """A public key's place on the curve that Flower's mods use; on another curve, its neighbours would fail."""
     try:
         key = load_pem_public_key(pem)
     except Exception:  # whatever the bytes make the parser do, they are the client's fault

@@ -17,12 +17,12 @@ from fedwcm.flower.sum_ledger import SumLedger
 LOG = logging.getLogger("flwr.fedwcm")
 
 HIDING = 2
-"""Clients that a round must have beyond the sums that are made of them: with as many sums, all would be known."""
+"""How many more clients than sums a round must have: equally many sums would determine every upload."""
 
 
 @dataclass(frozen=True, eq=False)
 class Collected:
-    """Masked uploads of which some are missing: their sum can be had for the same weights of the others."""
+    """Masked uploads of which some are missing: the others can still be summed, with the same weights."""
 
     key: str
     weights: Floats
@@ -48,10 +48,10 @@ class SecureUploads:
 
     Args:
         start: begins a run of the protocol over these clients.
-        asked: what the clients answered, for any client.
+        asked: the request that the uploads answer; its client does not matter.
         like: an example of an upload.
         ids: the clients, ascending.
-        needed: clients without whom a round changes nothing.
+        needed: clients that a round needs to change the model.
         ledger: the sums of the run so far.
         before: what was collected before some clients were lost.
     """
@@ -77,7 +77,7 @@ class SecureUploads:
         )
 
     def norms(self, key: str) -> Floats:
-        """Nothing: clients scale their increments themselves, before they mask them."""
+        """Zeros: clients scale their increments themselves, before they mask them."""
         return np.zeros(len(self.ids))
 
     def table(self, key: str) -> Tensor:
@@ -113,8 +113,8 @@ class SecureUploads:
         lost = {client: masked.lost[client] for client in clients if client not in masked.contributors}
         if not lost:
             return unmask(masked)
-        if self._revealed:  # the same sum without these clients would tell what they had sent
-            raise self._all_lost(f"clients {sorted(lost)} are gone between two sums")
+        if self._revealed:  # the same sum without these clients would reveal what they had sent
+            raise self._all_lost(f"clients {sorted(lost)} were lost between two sums")
         raise UploadsLostError(lost, self._without(lost, Collected(key, weights, clients, masked)))
 
     def _without(self, lost: dict[int, str], before: Collected | None) -> "SecureUploads":
@@ -128,7 +128,7 @@ class SecureUploads:
 
 
 def directions(rows: Floats) -> tuple[Floats, Floats, Ints]:
-    """Return the distinct directions of rows, scaled to a largest entry of 1, and each row's length and place."""
+    """Return the distinct directions of rows, with a largest entry of 1, and each row's scale and direction."""
     tops = rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)]
     tops = np.where(tops == 0, 1.0, tops)
     distinct, places = np.unique((rows / tops[:, None]).round(12), axis=0, return_inverse=True)

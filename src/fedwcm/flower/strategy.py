@@ -18,24 +18,24 @@ from fedwcm.runs.records import RoundRecord
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 
 TRAIN_CONFIG = {"lr": "local.lr", "local-epochs": "local.epochs", "batch-size": "local.batch_size"}
-"""Keys that apps often have in their train config, and our options; dotted keys are options as they are."""
+"""Keys that apps often have in their train config, and the options they set; dotted keys are options already."""
 
 
 class Strategy(FedAvg):
-    """Any method of this package in the place of a strategy of Flower's.
+    """Any method of this package in place of one of Flower's strategies.
 
         strategy = fedwcm.flower.Strategy("fedwcm", model=Net, fraction_train=0.5)
         result = strategy.start(grid, ArrayRecord(Net().state_dict()), num_rounds=10, train_config=…)
 
-    The clients' app calls `fedwcm.flower.add_training(app, model=…, data=…)` in the place of its `@app.train()`;
+    The clients' app calls `fedwcm.flower.add_training(app, model=…, data=…)` in place of its `@app.train()`;
     its `@app.evaluate()` stays as it is.
 
     Args:
-        method: a method or recipe, with options in brackets if need be.
+        method: a method or recipe, with options in brackets if needed.
         model: makes the model whose state dict the arrays are.
         fraction_train: share of the clients that trains in a round.
         fraction_evaluate: share of the clients that evaluates the model after a round.
-        min_train_nodes: answers without which a round changes nothing.
+        min_train_nodes: answers that a round needs to change the model.
         settings: other options under their dotted names, such as `{"local.clip": 10.0, "flower.out": …}`.
     """
 
@@ -102,7 +102,7 @@ class Strategy(FedAvg):
 
 
 class _Evaluated:
-    """The app's own evaluation on the server, called as Flower does, its results kept."""
+    """The app's own evaluation on the server, called as Flower calls it; its results are kept."""
 
     def __init__(self, function: EvaluateFunction | None, result: Result) -> None:
         self._function, self._result = function, result

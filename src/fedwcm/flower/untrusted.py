@@ -1,4 +1,4 @@
-"""Reading what clients say with distrust: every field has a type and a range, and an error says what is wrong."""
+"""Read what clients send without trusting it: every field has a type and a range, and errors say what is wrong."""
 
 import math
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from flwr.app import Message
 
 LONGEST = 80
-"""Characters up to which a wrong value is quoted: a client decides how long it is."""
+"""Most characters of a wrong value that are quoted: a client decides how long it is."""
 
 
 class UnusableError(Exception):
@@ -14,7 +14,7 @@ class UnusableError(Exception):
 
 
 def refuse_error(reply: Message) -> None:
-    """Pass on what went wrong at the client, or on the way."""
+    """Raise an UnusableError with what went wrong at the client, or on the way."""
     if reply.has_error():
         lines = (reply.error.reason or "").strip().splitlines() or ["no reason given"]
         raise UnusableError(f"error {reply.error.code}: {lines[-1][:300]}")
@@ -23,7 +23,7 @@ def refuse_error(reply: Message) -> None:
 
 
 def whole(values: Mapping[str, object], name: str, least: int, most: int) -> int:
-    """Return a whole number of a record."""
+    """Return a whole number from a record."""
     value = _given(values, name)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise UnusableError(f"its {name!r} is {shown(value)}: it must be a whole number from {least} to {most}")
@@ -31,7 +31,7 @@ def whole(values: Mapping[str, object], name: str, least: int, most: int) -> int
 
 
 def real(values: Mapping[str, object], name: str, least: float = -math.inf, most: float = math.inf) -> float:
-    """Return a number of a record: finite, and in this range."""
+    """Return a number from a record: finite, and in this range."""
     value = _given(values, name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise UnusableError(f"its {name!r} is {shown(value)}: it must be a finite number")
@@ -41,7 +41,7 @@ def real(values: Mapping[str, object], name: str, least: float = -math.inf, most
 
 
 def text(values: Mapping[str, object], name: str) -> str:
-    """Return a text of a record."""
+    """Return text from a record."""
     value = _given(values, name)
     if not isinstance(value, str):
         raise UnusableError(f"its {name!r} is {shown(value)}: it must be text")
@@ -49,7 +49,7 @@ def text(values: Mapping[str, object], name: str) -> str:
 
 
 def items(values: Mapping[str, object], name: str) -> list[object]:
-    """Return a list of a record."""
+    """Return a list from a record."""
     value = _given(values, name)
     if not isinstance(value, list):
         raise UnusableError(f"its {name!r} is {shown(value)}: it must be a list")
@@ -57,7 +57,7 @@ def items(values: Mapping[str, object], name: str) -> list[object]:
 
 
 def require_names(what: str, got: Mapping[str, object], wanted: Mapping[str, object]) -> None:
-    """Refuse a record that has other entries than were asked for."""
+    """Refuse a record whose entries are not those that were asked for."""
     if got.keys() != wanted.keys():
         raise UnusableError(f"its {what} has {shown(sorted(got))}, not {shown(sorted(wanted))}")
 

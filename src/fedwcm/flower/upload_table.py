@@ -1,7 +1,7 @@
-"""The usable answers of a phase, written down as they arrive, in the order of the clients' numbers.
+"""The usable answers of a phase, stored as they arrive, in the order of the clients' numbers.
 
-A row is a client's; the sums over rows then have the same order as in the simulator, whoever was first. What does
-not fit into memory is a file: the system keeps of it in memory what it has room for.
+Each client has a row; sums over rows then have the same order as in the simulator, whoever answered first. A large
+table is a file, of which the system keeps in memory what it has room for.
 """
 
 from dataclasses import replace
@@ -17,9 +17,9 @@ from fedwcm.engine.backends.in_process import nobody
 from fedwcm.engine.client import ClientUpdates
 
 IN_MEMORY = 2**28
-"""Bytes of uploads up to which they stay in memory."""
+"""Size in bytes up to which uploads stay in memory."""
 TOO_LONG = 1000.0
-"""How many times longer than the model, and than what another client sent, an upload may be."""
+"""How many times longer an upload may be than the model and the usual upload of the others together."""
 
 
 class UploadTable:
@@ -38,7 +38,7 @@ class UploadTable:
         self._norms: dict[str, Floats] = {key: np.zeros(len(ids)) for key in like.upload}
 
     def put(self, result: ClientUpdates) -> None:
-        """Write down one client's answer."""
+        """Store one client's answer."""
         row = int(np.searchsorted(self._ids, result.ids[0]))
         for key, value in result.upload.items():
             self._upload[key][row] = value[0]
@@ -46,7 +46,7 @@ class UploadTable:
         self._results[row] = replace(result, upload={})
 
     def drop_outliers(self, scale: float) -> dict[int, str]:
-        """Forget the answers that only a faulty client gives; return the clients with the reason.
+        """Drop the answers that only a faulty client would give; return the clients with the reason.
 
         An upload is too long if it is out of all proportion to the model, whose norm is `scale`, and to what the
         others sent. Where a whole federation diverges, all uploads are long, and none is dropped.
@@ -86,7 +86,7 @@ class UploadTable:
 
 
 def _rows(count: int, row: Tensor, folder: Path | None) -> Tensor:
-    """Room for so many rows: in memory, or in a file without a name that ends with the tensor."""
+    """Space for this many rows: in memory, or in an unnamed file that is freed with the tensor."""
     size = count * row.numel() * row.element_size()
     if size <= IN_MEMORY or row.device.type != "cpu":
         return row.new_empty(count, *row.shape)

@@ -1,6 +1,6 @@
 """The client's side: a contributor encrypts its counts, a key holder decrypts one sum.
 
-`Client` is both. It takes a request and returns a reply, both in bytes: all that an engine has to connect.
+`Client` is both. It takes a request and returns a reply, both in bytes: an engine has to connect nothing else.
 """
 
 import secrets
@@ -109,7 +109,7 @@ class KeyHolder:
                 f"it must have at least {self.min_contributors}"
             )
         if self._secret is None:
-            raise ProtocolError("this key was used already")
+            raise ProtocolError("this key has been used already")
         key, self._secret = SecretKey(self._secret), None
         try:
             totals = _totals(key, request)
@@ -120,7 +120,7 @@ class KeyHolder:
     def secret_bytes(self) -> bytes:
         """The key holder as bytes, for its own client to keep between two requests. Never send this."""
         if self._secret is None:
-            raise ProtocolError("this key was used already: there is nothing left to keep")
+            raise ProtocolError("this key has been used already: there is nothing left to keep")
         return self._LAYOUT.pack(self._MAGIC, self.session, self.key_id, self.min_contributors) + self._secret
 
     @classmethod

@@ -12,7 +12,7 @@ from fedwcm.privacy.messages import Contribution, CountRequest, Decrypted, Decry
 from fedwcm.privacy.wire import ProtocolError
 
 TotalsCheck = Callable[[Sequence[str], Ints], None]
-"""Gets the contributors and their decrypted totals; raises a ProtocolError if these cannot be true."""
+"""Gets the contributors and their decrypted totals; raises a ProtocolError if the totals cannot be true."""
 
 
 @dataclass

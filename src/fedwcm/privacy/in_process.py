@@ -23,7 +23,7 @@ def sum_counts(
             clients are "0", "1", ….
         key_holders: number of clients that hold a key; each decrypts the sum of its group.
         min_contributors: the smallest sum that is decrypted.
-        rng: draws the key holders; by default unpredictable.
+        rng: draws the key holders; unpredictable by default.
     """
     rows = _named_rows(counts)
     clients = {name: Client(name, row, min_contributors=min_contributors) for name, row in rows.items()}

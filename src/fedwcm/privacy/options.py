@@ -1,4 +1,4 @@
-"""Options of privacy. Nothing here imports torch or TenSEAL."""
+"""The privacy options. Nothing here imports torch or TenSEAL."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,16 +11,16 @@ from fedwcm.privacy.noise import MIN_EPSILON
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyOptions:
-    """What clients show of their class counts.
+    """What clients reveal of their class counts.
 
     Args:
         mode: `none` shows the server each client's counts; `he` only their sum, added up under homomorphic
             encryption, and what a method computes from them (FedWCM's score) in few levels.
-        key_holders: among how many keys the clients are divided; only for `he`.
-        min_contributors: clients below which no sum is decrypted; only for `he`.
-        score_levels: different values that a client's score may have, 0 for the exact score; only for `he`.
+        key_holders: number of keys among which the clients are divided; only for `he`.
+        min_contributors: smallest number of clients whose sum is decrypted; only for `he`.
+        score_levels: number of values that a client's score can take, 0 for the exact score; only for `he`.
         epsilon: the counts get noise before they are used: a sample more or less has ε-differential privacy, a
-            sample of another class 2ε; `none` for no noise.
+            sample that changes its class 2ε; `none` for no noise.
     """
 
     mode: Literal["none", "he"] = "none"

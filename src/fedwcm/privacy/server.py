@@ -74,14 +74,14 @@ class ClassTotals:
 
 
 def _believe(contributors: Sequence[str], totals: Ints) -> None:
-    """Refuse no totals: nothing else is known of the counts."""
+    """Accept all totals: nothing is known about the counts to check them against."""
 
 
 class Server:
     """One session of the protocol. It never sees a secret key, nor counts other than sums.
 
-    `check_totals` sees each decrypted sum and refuses one that cannot be true. `rng` deals the clients and chooses
-    who holds a key; without one the choice is unpredictable.
+    `check_totals` sees each decrypted sum and refuses one that cannot be true. `rng` assigns clients to groups and
+    chooses the key holders; without one the choice is unpredictable.
     """
 
     def __init__(
@@ -263,7 +263,7 @@ class Server:
         if reply.sender != sender:
             raise ProtocolError(f"speaks for {reply.sender!r}")
         if reply.session != self._session:
-            raise ProtocolError("is of another session")
+            raise ProtocolError("belongs to another session")
         return reply
 
     def _result(self, seconds: float) -> ClassTotals:

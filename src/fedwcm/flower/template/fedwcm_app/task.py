@@ -20,19 +20,19 @@ def model() -> nn.Module:
 
 
 def client_data(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The inputs and labels of one client, told apart by its node's config. Yours may well read a local file."""
+    """The inputs and labels of one client, chosen by its node's config. Yours may well read a local file."""
     division = digits(int(node_config.get("num-partitions", 10)), run_config["app.imbalance"])
     rows = division.train_rows[division.parts[int(node_config["partition-id"])]]
     return division.normalizer(division.dataset.x_train[rows]), division.dataset.y_train[rows]
 
 
 def test_data(run_config: Mapping[str, Any]) -> tuple[Any, Any]:
-    """What the server tests the model on, as many inputs of each class, normalised as those of the clients."""
+    """What the server tests the model on: equally many inputs of each class, normalised like the clients'."""
     division = digits(imbalance=run_config["app.imbalance"])
     return division.normalizer(division.dataset.x_test), division.dataset.y_test
 
 
 @cache
 def digits(clients: int = 10, imbalance: float = 0.1) -> PartitionedData:
-    """The digits with a long tail, divided among so many clients."""
+    """The digits with a long tail, divided among this many clients."""
     return divide(config_from(dataset="digits", imbalance=imbalance, clients=clients, beta=0.3))
