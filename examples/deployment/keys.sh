@@ -18,3 +18,6 @@ while [ "$client" -lt "$clients" ]; do
   ssh-keygen -q -t ecdsa -b 384 -N "" -f "node$client"
   client=$((client + 1))
 done
+chmod 644 ca.crt server.pem ./*.pub
+echo "Flower's images run as user 49999, who must be able to read the keys that are mounted. For Docker Compose:"
+echo "  sudo chown 49999 keys/server.key keys/node*[0-9]"

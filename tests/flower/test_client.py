@@ -1,15 +1,18 @@
 """A client: numbered by its node's config, refusing data and requests that cannot be right."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import RecordDict
+from flwr.app import ArrayRecord, RecordDict
+from flwr.clientapp import ClientApp
 from torch import nn
 
 from fedwcm.config.schema import from_settings
+from fedwcm.flower import Strategy, add_training, client_app
 from fedwcm.flower.client import client_id
 from fedwcm.flower.client_info import Admission, ClientInfo
 from fedwcm.flower.model import architecture, network
@@ -81,8 +84,6 @@ def test_samples_keep_the_numbers_that_they_are_given() -> None:
 def test_a_client_with_another_model_is_not_used(
     other: Callable[[], nn.Module], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from fedwcm.flower import client_app
-
     config = run_config("fedavg", **{"run.rounds": 1})
     nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS)
     last = max(nodes.nodes)
@@ -92,8 +93,6 @@ def test_a_client_with_another_model_is_not_used(
 
 
 def test_without_a_number_of_clients_those_who_are_there_take_part() -> None:
-    from fedwcm.flower import client_app
-
     config = run_config("scaffold", **{"flower.clients": 0})
     finished = serve(WireGrid(client_app(model=model, data=data), config, CLIENTS), config, model, test_data)
     assert finished is not None
@@ -102,13 +101,29 @@ def test_without_a_number_of_clients_those_who_are_there_take_part() -> None:
 
 
 def test_clients_must_be_numbered_without_a_gap() -> None:
-    from fedwcm.flower import client_app
-
     config = run_config("fedavg", **{"flower.clients": 0})
     nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS)
     nodes.node_of(2).online = False
-    with pytest.raises(ValueError, match=r"clients \[0, 1, 3, 4\] are connected"):
+    with pytest.raises(ValueError, match=r"clients \[0, 1, 3, 4\] have connected"):
         serve(nodes, config, model, test_data)
+
+
+def test_a_client_that_closes_the_gap_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With flower.clients = 0 clients connect in any order."""
+    config = run_config("fedavg", **{"flower.clients": 0, "flower.patience": 300.0, "participation.fraction": 1.0})
+    nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS)
+    nodes.node_of(1).online = False
+    online, looks = nodes.get_node_ids, [0]
+
+    def connected() -> list[int]:
+        looks[0] += 1
+        nodes.node_of(1).online |= looks[0] == 5
+        return online()
+
+    monkeypatch.setattr(nodes, "get_node_ids", connected)
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    assert finished.history[0].participants == CLIENTS
 
 
 def about(shape: tuple[int, ...], **changes: Any) -> RecordDict:
@@ -139,3 +154,31 @@ def test_without_test_data_all_clients_have_inputs_like_the_first() -> None:
     first = admission.read(about((1, 8, 8)))
     with pytest.raises(UnusableError, match=r"shape \(64,\), those of client 0 \(1, 8, 8\)"):
         admission.read(about((64,), client=1), first)
+
+
+class HalfFrozen(nn.Module):
+    """A frozen layer below a trained one."""
+
+    def __init__(self, backbone: float = 0.1) -> None:
+        super().__init__()
+        self.flat, self.backbone, self.head = nn.Flatten(), nn.Linear(64, 8), nn.Linear(8, 10)
+        for parameter in self.backbone.parameters():
+            nn.init.constant_(parameter.requires_grad_(False), backbone)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.backbone(self.flat(inputs))))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("server", "taken"), [(0.1, True), (0.1 * (1 + 1e-6), True), (0.25, False)])
+def test_clients_must_have_the_frozen_parameters_of_the_initial_arrays(
+    server: float, taken: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are not sent; other machines may draw them with other last digits."""
+    app = add_training(ClientApp(), model=HalfFrozen, data=data)
+    settings = {"flower.clients": CLIENTS, "flower.patience": 0.0}
+    strategy = Strategy("fedavg", model=HalfFrozen, fraction_evaluate=0.0, settings=settings)
+    arrays = ArrayRecord(HalfFrozen(server).state_dict())
+    with nullcontext() if taken else pytest.raises(RuntimeError, match="0 clients connected"):
+        strategy.start(WireGrid(app, {}, CLIENTS), arrays, num_rounds=1)
+    refused = [line for line in caplog.messages if "its frozen parameter 'backbone.weight' differs" in line]
+    assert len(refused) == (0 if taken else CLIENTS)

@@ -7,6 +7,7 @@ import pytest
 from flwr.app import Error, Message
 
 from fedwcm.flower.federation_setup import FederationSetup
+from fedwcm.flower.run_config import read
 from fedwcm.flower.server import serve
 from fedwcm.runs.folder import RunFolder
 
@@ -44,7 +45,7 @@ def test_a_run_that_fails_after_counting_does_not_count_again(tmp_path: Path) ->
 
 
 def test_too_few_counted_clients_stay_too_few(tmp_path: Path) -> None:
-    config = run_config("fedavg", **{"flower.out": str(tmp_path), "flower.min_clients": CLIENTS})
+    config = run_config("fedavg", **FULL, **{"flower.out": str(tmp_path), "flower.min_clients": CLIENTS})
     nodes = grid(config)
     nodes.mischief = lambda client, request, reply: (
         None if client == 2 and request.metadata.message_type == "query.counts" else reply
@@ -57,6 +58,32 @@ def test_too_few_counted_clients_stay_too_few(tmp_path: Path) -> None:
     finish(grid(config), {**config, "flower.min_clients": 4})
 
 
+@pytest.mark.parametrize("mode", ["none", "he"])
+def test_a_client_that_comes_while_classes_are_counted_is_not_counted(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = CLIENTS - 1
+    config = run_config("fedwcm", **{"flower.out": str(tmp_path), "privacy.mode": mode})
+    nodes = grid(config)
+    nodes.node_of(late).online = False
+    online = nodes.get_node_ids
+
+    def connected() -> list[int]:
+        nodes.node_of(late).online |= nodes.log != []  # the others were waited for, and have said who they are
+        return online()
+
+    monkeypatch.setattr(nodes, "get_node_ids", connected)
+    finish(nodes, config)
+    setup = FederationSetup.read(tmp_path)
+    assert setup.counted == list(range(late))
+    assert set(setup.first_samples) == set(range(CLIENTS))
+    assert setup.not_counted == {late: "it was not connected when the counting of classes began"}
+    assert len(setup.statistics["score"]) == late
+    assert not {"query.counts", "query.encrypted", "query.statistics"} & {k for c, k, _ in nodes.log if c == late}
+    with pytest.raises(RuntimeError, match=r"4 clients were counted, flower.min_clients = 5 are needed"):
+        setup.require_enough(CLIENTS)
+
+
 def test_counts_are_not_taken_for_options_that_need_others(tmp_path: Path) -> None:
     config = run_config("fedwcm", **{"flower.out": str(tmp_path)})
     nodes = grid(config)
@@ -65,6 +92,20 @@ def test_counts_are_not_taken_for_options_that_need_others(tmp_path: Path) -> No
         serve(nodes, config, model, test_data)
     with pytest.raises(ValueError, match=r"counted with other options \(privacy.epsilon: None is now 0.5\)"):
         serve(grid(config), {**config, "privacy.epsilon": 0.5}, model, test_data)
+
+
+def test_more_answers_than_a_round_asks_for_are_refused_before_counting() -> None:
+    said = (
+        r"flower.min_clients = 4 is not allowed: it must be at most 3, as participation.fraction = 0.6 asks 3 of 5"
+    )
+    config = run_config("fedavg", **{"flower.clients": 0, "flower.min_clients": 4})
+    nodes = grid(config)
+    with pytest.raises(ValueError, match=said):
+        serve(nodes, config, model, test_data)
+    assert kinds(nodes) == {"query.info"}
+    with pytest.raises(ValueError, match=said):
+        read({**config, "flower.clients": CLIENTS})
+    read({**config, "flower.clients": CLIENTS, "participation.sampling": "bernoulli"})
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from flwr.app import Error, Message
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.app.message import make_message
+from flwr.common.serde import context_to_proto
 
 from fedwcm.flower.node_pairs import NodePairs
 from fedwcm.flower.server import serve
@@ -19,7 +20,7 @@ from fedwcm.runs.runner import Runner, RunResult
 
 from ..factories import Scripted
 from .federation import CLIENTS, grid, model, run_config, simulated, test_data
-from .wire import CLOCK, SERVER, WireGrid
+from .wire import CLOCK, RUN, SERVER, WireGrid
 
 VICTIM, ROUND = 1, 2
 EVERYBODY = list(range(CLIENTS))
@@ -230,7 +231,7 @@ def test_a_run_starts_without_a_client_that_never_comes_and_takes_it_when_it_doe
 
 
 def test_a_run_does_not_start_with_fewer_clients_than_needed() -> None:
-    config = run_config("fedwcm", **{"flower.min_clients": CLIENTS})
+    config = run_config("fedwcm", **FULL, **{"flower.min_clients": CLIENTS})
     nodes = grid(config)
     nodes.node_of(VICTIM).online = False
     with pytest.raises(RuntimeError, match=r"4 clients connected within 0 s, flower.min_clients = 5 are needed"):
@@ -308,3 +309,28 @@ def test_a_node_that_fails_to_say_who_it_is_is_asked_again_later(monkeypatch: py
     participants = [record.participants for record in finished.history]
     assert participants[0] == CLIENTS - 1
     assert participants[-1] == CLIENTS
+
+
+def test_a_node_that_comes_back_with_another_number_is_that_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With node authentication it has the same id: the number it was first started with was a mistake."""
+    config = run_config("fedavg", **FULL, **{"run.rounds": 4, "flower.clients": CLIENTS + 1})
+    nodes = grid(config)
+    wrong, right = 2, CLIENTS
+    number, node = next((i, node) for i, node in nodes.nodes.items() if node.client == wrong)
+    online = nodes.get_node_ids
+
+    def connected() -> list[int]:
+        asked = {round_ for _, _, round_ in nodes.log}
+        node.online = asked != {"0", "1"}  # it is away after the first round
+        if "2" in asked and node.client == wrong:
+            node.client = right
+            context = Context(RUN, number, {"partition-id": right}, RecordDict(), config)
+            node.context = context_to_proto(context).SerializeToString()
+        return online()
+
+    monkeypatch.setattr(nodes, "get_node_ids", connected)
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    others = (0, 1, 3, 4)
+    assert [record.clients for record in finished.history] == [(0, 1, 2, 3, 4), others, (*others, 5), (*others, 5)]
+    assert (finished.history[-1].left_out or {}) == {"2": "it is not connected"}

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import fields
@@ -112,6 +113,10 @@ def test_without_flower_one_sentence_says_what_to_install() -> None:
         ('method.name="fedwcmm"', "'fedwcmm'. Did you mean 'fedwcm'?"),
         ("local.lr=-1.0", "lr = -1.0 is not allowed"),
         ("app.imbalanced=0.5", "Did you mean 'app.imbalance'?"),
+        ("local.lr=", "--run-config 'local.lr=' is not allowed: it must be KEY=VALUE"),
+        ("run.rounds=3 local.lr", "--run-config 'local.lr' is not allowed: it must be KEY=VALUE"),
+        ("local.lr = 0.1", "--run-config 'local.lr' is not allowed: it must be KEY=VALUE"),
+        ('local.lr="x', """--run-config 'local.lr="x' cannot be read: """),
     ],
 )
 def test_check_names_what_flower_would_only_refuse(given: str, complaint: str, tmp_path: Path) -> None:
@@ -133,3 +138,9 @@ def test_check_says_that_all_is_well(tmp_path: Path, capsys: pytest.CaptureFixtu
     given = 'app.imbalance=0.5 method.name="fedcm[alpha=0.2]"'
     assert run_command("check", str(tmp_path / "app"), "--run-config", given) == 0
     assert "it trains fedcm" in capsys.readouterr().out
+
+
+def test_init_prints_a_command_that_a_shell_can_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command("init", str(tmp_path / "2 be")) == 0
+    command = capsys.readouterr().out.splitlines()[1]
+    assert shlex.split(command)[:3] == ["cd", str(tmp_path / "2 be"), "&&"]

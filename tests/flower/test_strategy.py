@@ -1,14 +1,20 @@
 """Our methods as a strategy in an app of Flower's own kind."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.serverapp.strategy import Result
 
 from fedwcm.flower import Strategy
+from fedwcm.flower.strategy import _note
+from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.progress import Silent
+from fedwcm.runs.records import RoundRecord
 from fedwcm.runs.runner import Runner
 
 from . import existing_app
@@ -52,6 +58,28 @@ def test_a_continued_run_has_the_evaluations_of_all_its_rounds(tmp_path: Path) -
     assert list(result.evaluate_metrics_serverapp) == [0, 1, 2]
     assert result.evaluate_metrics_serverapp == whole.evaluate_metrics_serverapp
     assert list(result.evaluate_metrics_clientapp) == [1, 2]
+
+
+@pytest.mark.parametrize("told", [{"loss": math.nan}, {"recall": [math.nan, 0.5]}, {"loss": -math.inf}])
+def test_an_evaluation_that_is_not_finite_is_kept_as_it_is(told: dict[str, Any], tmp_path: Path) -> None:
+    """JSON has no NaN: a class without test samples does not lose the run."""
+    settings = {**SETTINGS, "flower.out": str(tmp_path), "local.epochs": 1}
+    strategy = Strategy("fedavg", model=model, fraction_evaluate=0.0, settings=settings)
+    result = strategy.start(
+        WireGrid(existing_app.app, RUN_CONFIG, CLIENTS),
+        ArrayRecord(model().state_dict()),
+        num_rounds=2,
+        evaluate_fn=lambda round_, arrays: MetricRecord(told),
+    )
+    assert [str(dict(metrics)) for metrics in result.evaluate_metrics_serverapp.values()] == [str(told)] * 3
+    assert RunFolder(tmp_path).finished
+
+
+def test_what_a_continued_run_has_recorded_as_none_was_not_finite() -> None:
+    record = {"round": 1, "seconds": 1.0, "participants": 1, "bytes_down": 0, "bytes_up": 0}
+    result = Result(arrays=ArrayRecord())
+    _note(RoundRecord.from_json({**record, "server_loss": None, "server_recall": [None, 0.5]}, "a test"), result)
+    assert str(dict(result.evaluate_metrics_serverapp[1])) == "{'loss': nan, 'recall': [nan, 0.5]}"
 
 
 def test_a_key_of_the_train_config_that_means_nothing_is_named() -> None:

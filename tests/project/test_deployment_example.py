@@ -1,7 +1,10 @@
 """`examples/deployment`: what can be checked without a cluster."""
 
+import re
 import subprocess
 from pathlib import Path
+from shutil import which
+from typing import Any
 
 import pytest
 import yaml
@@ -31,6 +34,43 @@ def test_every_client_of_the_compose_file_has_a_number_and_a_key_of_its_own() ->
         assert f"/keys/node{number} " in started + " "
 
 
+def mounts(service: dict[str, Any]) -> dict[str, str]:
+    """What a service finds where: a file of this folder, or a volume."""
+    return {inside: outside for outside, inside, *_ in (volume.split(":") for volume in service["volumes"])}
+
+
+def test_every_container_gets_the_keys_that_it_is_started_with_and_no_others() -> None:
+    services = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]
+    started = {name: " ".join(service.get("command", [])) for name, service in services.items()}
+    started["gateway"] = (FOLDER / "nginx.conf").read_text()
+    for name, service in services.items():
+        used = set(re.findall(r"/keys/[\w.]+", started[name]))
+        assert used
+        assert {inside: f".{inside}" for inside in used} == {
+            inside: outside for inside, outside in mounts(service).items() if "keys" in outside
+        }
+        assert "/keys/ca.key" not in used
+
+
+def test_the_user_of_flower_s_images_owns_what_volumes_are_mounted_on() -> None:
+    services = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+    needed = {
+        inside
+        for service in services["services"].values()
+        for inside, outside in mounts(service).items()
+        if outside in services["volumes"]
+    }
+    (owned,) = re.findall(r"chown app:app (.*)", (FOLDER / "Dockerfile").read_text())
+    assert set(owned.split()) == needed
+
+
+def test_the_pod_runs_as_the_user_of_flower_s_images_whose_group_reads_the_keys() -> None:
+    pod = yaml.safe_load((FOLDER / "kubernetes.yaml").read_text())["spec"]["template"]["spec"]
+    user = pod["securityContext"]
+    assert user == {"runAsNonRoot": True, "runAsUser": 49999, "runAsGroup": 49999, "fsGroup": 49999}
+    assert pod["volumes"][0]["secret"]["defaultMode"] == 0o440
+
+
 def test_the_pod_mounts_what_its_node_is_started_with() -> None:
     pod = yaml.safe_load((FOLDER / "kubernetes.yaml").read_text())["spec"]["template"]["spec"]["containers"][0]
     mounted = {mount["mountPath"] for mount in pod["volumeMounts"]}
@@ -40,3 +80,17 @@ def test_the_pod_mounts_what_its_node_is_started_with() -> None:
 
 def test_the_script_for_keys_is_a_shell_script() -> None:
     subprocess.run(["sh", "-n", str(FOLDER / "keys.sh")], check=True)
+
+
+@pytest.mark.skipif(
+    not (which("openssl") and which("ssh-keygen")), reason="openssl or ssh-keygen is not installed"
+)
+def test_the_keys_are_for_their_owner_alone_and_the_rest_for_everybody(tmp_path: Path) -> None:
+    made = subprocess.run(
+        ["sh", FOLDER / "keys.sh", "2"], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "keys").iterdir()}
+    public, private = ("ca.crt", "server.pem", "node0.pub"), ("ca.key", "server.key", "node0", "node1")
+    assert {modes[name] for name in public} == {0o644}
+    assert {modes[name] for name in private} == {0o600}
+    assert "sudo chown 49999 keys/server.key" in made.stdout

@@ -82,6 +82,8 @@ def test_numbers_are_found_among_fields_and_extra_keys() -> None:
 
 def test_what_json_cannot_hold_becomes_null() -> None:
     values = finite({"a": float("nan"), "b": float("inf"), "c": 1.0, "d": "text"})
+    nested = finite({"list": [float("nan"), 0.5], "object": {"3": {"loss": float("inf")}}})
+    assert nested == {"list": [None, 0.5], "object": {"3": {"loss": None}}}
     assert values == {"a": None, "b": None, "c": 1.0, "d": "text"}
 
 

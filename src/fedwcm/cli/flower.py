@@ -1,6 +1,7 @@
 """`fedwcm flower`: write a Flower app to start from, and check the options of one."""
 
 import argparse
+import shlex
 from pathlib import Path
 
 from fedwcm.cli.common import SubParsers
@@ -48,5 +49,7 @@ def do_init(arguments: argparse.Namespace) -> int:
 
     write_app(arguments.folder)
     print(f"{arguments.folder} holds a Flower app. Run it with ten simulated clients:")
-    print(f"  cd {arguments.folder} && flwr run . --stream --federation-config 'num-supernodes=10'")
+    print(
+        f"  cd {shlex.quote(str(arguments.folder))} && flwr run . --stream --federation-config 'num-supernodes=10'"
+    )
     return 0

@@ -84,8 +84,16 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def finite(values: Mapping[str, object]) -> dict[str, object]:
-    """Replace floats that JSON cannot hold (NaN and the infinities) by None."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+    """Replace floats that JSON cannot hold (NaN and the infinities) by None, in lists and objects as well."""
+    return {key: _finite(value) for key, value in values.items()}
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, Mapping):
+        return finite(value)
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _checked(value: object, kind: Any, where: str) -> Any:

@@ -1,27 +1,44 @@
 """Check an app's options before it is run: Flower refuses unlisted keys without naming them."""
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from click import ClickException
 from flwr.common.config import parse_config_args
 
 from fedwcm.config.components import Components
 from fedwcm.core.checks import unknown
 from fedwcm.flower.run_config import AppOptions, read
 
+PAIR = re.compile(r"(\S+?)=('[^']*'|\"[^\"]*\"|\S+)")
+"""What Flower takes for an option in `--run-config`; it ignores everything else."""
+
 
 def checked_options(folder: Path, overrides: list[str]) -> AppOptions:
     """Return the options with which `flwr run FOLDER --run-config …` would run; an error names what is wrong."""
     listed = listed_options(folder)
-    given: dict[str, Any] = dict(parse_config_args(overrides))
+    given = _overrides(overrides)
     for key in given:
         if key not in listed:
             raise unknown("option", key, sorted(listed))
     options = read({**listed, **given})
     Components.of(options.config)
     return options
+
+
+def _overrides(lines: list[str]) -> dict[str, Any]:
+    """The options in `--run-config`, by dotted names."""
+    for line in lines:
+        ignored = [] if line.endswith(".toml") else PAIR.sub(" ", line).split()
+        if ignored:
+            raise ValueError(f"--run-config {ignored[0]!r} is not allowed: it must be KEY=VALUE")
+    try:
+        return dict(parse_config_args(lines))
+    except ClickException as error:
+        raise ValueError(f"--run-config {' '.join(lines)!r} cannot be read: {error.message}") from None
 
 
 def listed_options(folder: Path) -> dict[str, Any]:

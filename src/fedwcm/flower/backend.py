@@ -25,6 +25,7 @@ from fedwcm.flower.run_config import AppOptions
 from fedwcm.flower.samples import shard
 from fedwcm.flower.secure_sum import SecureSum
 from fedwcm.flower.secure_uploads import SecureUploads
+from fedwcm.flower.sum_ledger import SumLedger
 from fedwcm.flower.upload_table import UploadTable
 from fedwcm.losses.cross_entropy import CrossEntropy
 
@@ -49,6 +50,7 @@ class FlowerBackend:
         self._series, self._options = series, options.federation
         self._bounded = bounds_itself(options.config, self._options.secure_aggregation)
         self._folder = Path(self._options.out) if self._options.out else None
+        self._ledger = SumLedger(self._folder)
         self._like: dict[Task, ClientUpdates] = {}
         self.store = ClientStore(trainer.population.clients, {"last_used": torch.zeros(1, dtype=torch.int64)})
 
@@ -86,9 +88,8 @@ class FlowerBackend:
             return self._directory.ask("train.secure", contents, receive, asked.round, all_needed=True)
 
         limit = self._options.secure_range
-        return SecureUploads(
-            lambda clients: SecureSum(ask, clients, limit), asked, like, ids, self._options.min_clients
-        )
+        needed, ledger = self._options.min_clients, self._ledger
+        return SecureUploads(lambda clients: SecureSum(ask, clients, limit), asked, like, ids, needed, ledger)
 
     def _requests(self, asked: dict[int, RequestId], sent: Broadcast) -> dict[int, RecordDict]:
         last_used = self.store.read(np.array(list(asked)), torch.device("cpu"))["last_used"].tolist()

@@ -21,7 +21,7 @@ from fedwcm.flower.claimed_counts import kept_claim
 from fedwcm.flower.client_info import ClientInfo
 from fedwcm.flower.encrypted import reply as encrypted_reply
 from fedwcm.flower.kept_upload import answer_stage, keep_upload
-from fedwcm.flower.model import ModelFactory, architecture, class_scores, network
+from fedwcm.flower.model import ModelFactory, architecture, class_scores, fingerprint, frozen_parts, network
 from fedwcm.flower.mods import Mod, Mods, require_mods_allowed, require_usable, through_mods
 from fedwcm.flower.node_privacy import require_private_enough
 from fedwcm.flower.records import (
@@ -146,7 +146,8 @@ class Client:
         require_mods_allowed(mods.training, self._components.method, self.config, self._network.initial()[0])
         shape, dtype = tuple(self._like.shape[1:]), str(self._like.dtype).removeprefix("torch.")
         model = tuple(architecture(self._network))
-        return ClientInfo(self.id, len(self._shard), self._classes, shape, dtype, model, __version__)
+        frozen = tuple(map(fingerprint, frozen_parts(self._network).values()))
+        return ClientInfo(self.id, len(self._shard), self._classes, shape, dtype, model, __version__, frozen)
 
     def plain_counts(self) -> RecordDict:
         """The number of samples of each class."""

@@ -54,8 +54,13 @@ class ClientDirectory:
 
     @property
     def known(self) -> list[int]:
-        """The clients that have sent their info, in ascending order."""
+        """The clients that have sent their info and have not disconnected since, in ascending order."""
         return sorted(self._nodes)
+
+    @property
+    def _gap(self) -> bool:
+        """Whether a client is missing among those that decide by their numbers how many there are."""
+        return not self._clients and sorted(self.first_samples) != list(range(len(self.samples)))
 
     def continue_with(self, clients: int, first_samples: Mapping[int, int]) -> None:
         """Take the clients of a run that began before; not all of them need to be connected yet."""
@@ -74,12 +79,13 @@ class ClientDirectory:
         while True:
             self._identify(self._exchange.online(), self._options.timeout)
             enough = len(self.known) >= max(self._clients, self._options.min_clients)
-            if enough or time.monotonic() > deadline:
+            if (enough and not self._gap) or time.monotonic() > deadline:
                 break
             time.sleep(POLL_INTERVAL)
         self._limit = len(self.samples)
-        if not self._clients and self.known != list(range(self._limit)):
-            raise ValueError(f"clients {self.known} are connected: they must be numbered from 0 without a gap")
+        if self._gap:
+            told = sorted(self.first_samples)
+            raise ValueError(f"clients {told} have connected: they must be numbered from 0 without a gap")
         if len(self.known) < self._options.min_clients:
             raise RuntimeError(
                 f"{len(self.known)} clients connected within {self._options.patience:g} s, "
@@ -122,8 +128,12 @@ class ClientDirectory:
         return left_out
 
     def _identify(self, online: set[int], timeout: float) -> None:
-        """Ask new nodes for their info; those that are refused are asked again at growing intervals."""
+        """Ask new nodes for their info; those that are refused are asked again at growing intervals.
+
+        A node that was away is new as well: with node authentication it keeps its id, and may be another client.
+        """
         now = time.monotonic()
+        self._nodes = {client: node for client, node in self._nodes.items() if node in online}
         unknown = sorted(online - set(self._nodes.values()))
         unidentified = [node for node in unknown if self._retry_at.get(node, now) <= now]
         told: dict[int, RecordDict] = {}

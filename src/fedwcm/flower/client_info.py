@@ -9,13 +9,15 @@ import torch
 from flwr.app import ConfigRecord, RecordDict
 
 from fedwcm.engine.network import Network
-from fedwcm.flower.model import architecture, class_scores
-from fedwcm.flower.untrusted import UnusableError, items, require_names, shown, text, whole
+from fedwcm.flower.model import architecture, class_scores, fingerprint, frozen_parts
+from fedwcm.flower.untrusted import UnusableError, items, real, require_names, shown, text, whole
 
 DTYPES = ("float32", "int64", "int32", "int16", "int8", "uint8", "bool")
 LARGEST_INPUT = 2**22
 """Most numbers in one input for which the server tries its model: the shape is only a client's claim."""
 LARGEST_NUMBER = 2**31
+SAME_FROZEN = 1e-4
+"""Difference of two fingerprints, as a share of the norm, up to which parameters count as the same."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +31,12 @@ class ClientInfo:
     input_dtype: str
     model: tuple[str, ...]
     version: str
+    frozen: tuple[float, ...] = ()
+    """Fingerprints of the parameters that are not trained, in the model's order."""
 
     def records(self) -> RecordDict:
         """The info as a record."""
-        facts: dict[str, Any] = {**asdict(self), "input_shape": list(self.input_shape), "model": list(self.model)}
+        facts: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(self).items()}
         return RecordDict({"info": ConfigRecord(facts)})
 
 
@@ -64,6 +68,7 @@ class Admission:
         if text(facts, "version") != self.version:
             raise UnusableError(f"it has fedwcm {shown(facts['version'])}, the server has {self.version!r}")
         self._require_same_model(items(facts, "model"))
+        self._require_same_frozen(items(facts, "frozen"))
         shape = tuple(whole({"input_shape": n}, "input_shape", 0, 2**31) for n in items(facts, "input_shape"))
         info = ClientInfo(
             client=whole(facts, "client", 0, LARGEST_NUMBER),
@@ -82,6 +87,18 @@ class Admission:
         for own, other in zip_longest(architecture(self.network), theirs):
             if own != other:
                 raise UnusableError(f"its model differs from the server's: {shown(other)} instead of {shown(own)}")
+
+    def _require_same_frozen(self, theirs: list[object]) -> None:
+        own = frozen_parts(self.network)
+        if len(theirs) != len(own):
+            raise UnusableError(f"its model has {len(theirs)} frozen parameters, the server's has {len(own)}")
+        for (name, entries), other in zip(own.items(), theirs, strict=True):
+            difference = abs(fingerprint(entries) - real({"frozen": other}, "frozen"))
+            if difference > SAME_FROZEN * float(entries.norm()):
+                raise UnusableError(
+                    f"its frozen parameter {name!r} differs from the server's: what is not trained is never sent, "
+                    "so the model functions of server and clients must give it the same values"
+                )
 
     def _require_same_shape(self, info: ClientInfo, first: ClientInfo | None) -> None:
         """Compare the client's inputs with the reference; the first client's may have any moderate size."""

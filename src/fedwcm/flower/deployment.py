@@ -204,6 +204,7 @@ def _setup(
         setup.require_counted_with(options.config)
         directory.continue_with(setup.clients, setup.first_samples)
     directory.wait()
+    options.require_reachable(len(directory.samples))
     if setup is None:
         setup = counted_setup(directory, options)
         _keep(setup, folder)

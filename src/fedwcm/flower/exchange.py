@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from fedwcm.flower.untrusted import UnusableError, refuse_error
 
 Receive = Callable[[int, RecordDict], None]
 """Takes the reply of a node; raises an UnusableError if it cannot be used."""
 
-PULLED_AT_ONCE = 4
-"""Replies fetched at a time: the server holds this many at once, besides what it makes of them."""
+MALFORMED = (DecodeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
+"""What Flower raises when it cannot unpack the objects of a reply; a lost connection raises none of these."""
 LARGE = 2**24
 """Reply size in bytes above which memory is freed immediately."""
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 3.0
@@ -60,9 +61,7 @@ class NodeExchange:
 
     def busy(self, online: set[int]) -> dict[int, str]:
         """The nodes that still work on a message that has expired, with the reason not to ask them."""
-        answered = {
-            r.metadata.reply_to_message_id for r in self._pulled([o.message_id for o in self._late.values()])
-        }
+        answered = {name for name, _ in self._pulled([late.message_id for late in self._late.values()])}
         now = time.monotonic()
         self._late = {
             node: late
@@ -99,12 +98,12 @@ class NodeExchange:
         usable, start = 0, time.monotonic()
         end = start + wait.timeout
         while waiting:
-            for reply in self._pulled(list(waiting)):
-                node = waiting.pop(reply.metadata.reply_to_message_id, None)
-                if node is None:
-                    continue
+            for message_id, reply in self._pulled(list(waiting)):
+                node = waiting.pop(message_id)
                 self._late.pop(node, None)
                 try:
+                    if reply is None:
+                        raise UnusableError("its answer cannot be unpacked")
                     refuse_error(reply)
                     receive(node, reply.content)
                     usable += 1
@@ -118,12 +117,25 @@ class NodeExchange:
             time.sleep(min(LONGEST_PAUSE, SHORTEST_PAUSE + 0.2 * (now - start), end - now))
         return reasons
 
-    def _pulled(self, message_ids: list[str]) -> Iterable[Message]:
-        for first in range(0, len(message_ids), PULLED_AT_ONCE):
-            replies = list(self._grid.pull_messages(message_ids[first : first + PULLED_AT_ONCE]))
-            large = sum(map(_bytes_of, replies)) > LARGE
-            yield from replies
-            del replies
+    def _pulled(self, message_ids: list[str]) -> Iterable[tuple[str, Message | None]]:
+        """The replies that are there, with the ids of the messages; None for one that cannot be unpacked.
+
+        They are fetched one by one: the SuperLink hands out a reply only once, so one that is malformed would
+        cost all that were fetched with it. And the server holds but one at a time.
+        """
+        for message_id in message_ids:
+            try:
+                replies = self._grid.pull_messages([message_id])
+                reply = next((r for r in replies if r.metadata.reply_to_message_id == message_id), None)
+                del replies
+            except MALFORMED:
+                yield message_id, None
+                continue
+            if reply is None:
+                continue
+            large = _bytes_of(reply) > LARGE
+            yield message_id, reply
+            del reply
             if large:
                 gc.collect()  # Flower's messages form reference cycles: without this they would stay in memory
 

@@ -27,6 +27,9 @@ from fedwcm.flower.untrusted import UnusableError, real, require_names
 from fedwcm.runs.files import replace_file
 from fedwcm.runs.folder import RunFolder
 
+NOT_ASKED = "it was not connected when the counting of classes began"
+"""Why a client that nobody asked was not counted."""
+
 
 @dataclass(frozen=True, eq=False)
 class FederationSetup:
@@ -60,11 +63,17 @@ class FederationSetup:
                 "use the former ones, or another flower.out"
             )
 
+    @property
+    def counted(self) -> list[int]:
+        """The clients whose classes were counted."""
+        return [client for client in self.first_samples if client not in self.not_counted]
+
     def require_enough(self, needed: int) -> None:
         """Raise if fewer clients than this were counted."""
-        counted = len(self.first_samples) - len(self.not_counted)
-        if counted < needed:
-            raise RuntimeError(f"{counted} clients were counted, flower.min_clients = {needed} are needed")
+        if len(self.counted) < needed:
+            raise RuntimeError(
+                f"{len(self.counted)} clients were counted, flower.min_clients = {needed} are needed"
+            )
 
     def write(self, folder: Path) -> None:
         """Write `federation.json` into a run's folder."""
@@ -90,6 +99,8 @@ def counted_setup(directory: ClientDirectory, options: AppOptions) -> Federation
     if not counted.clients:
         raise RuntimeError("no client counted its samples")
     totals, deviation = read_sum(counted.total, len(counted.clients))
+    told = dict(sorted(directory.first_samples.items()))
+    unasked = {c: NOT_ASKED for c in told if c not in counted.clients and c not in counted.left_out}
     return FederationSetup(
         series=uuid.uuid4().hex[:16],
         clients=len(directory.samples),
@@ -97,8 +108,8 @@ def counted_setup(directory: ClientDirectory, options: AppOptions) -> Federation
         totals=totals,
         deviation=deviation,
         statistics={},
-        first_samples={client: directory.first_samples[client] for client in directory.known},
-        not_counted=counted.left_out,
+        first_samples=told,
+        not_counted={**counted.left_out, **unasked},
         counted_with=_counted_with(options.config),
     )
 
@@ -107,8 +118,7 @@ def with_statistics(
     setup: FederationSetup, directory: ClientDirectory, options: AppOptions, method: ClientStatistics
 ) -> FederationSetup:
     """Ask the clients that were counted for what the method wants to know about them."""
-    clients = [client for client in setup.first_samples if client not in setup.not_counted]
-    statistics = _statistics(directory, clients, method, setup.population(options.config))
+    statistics = _statistics(directory, setup.counted, method, setup.population(options.config))
     needed = options.federation.min_clients
     told = len(next(iter(statistics.values()), ()))
     if told < needed:

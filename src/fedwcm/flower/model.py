@@ -11,6 +11,9 @@ from fedwcm.core.rng import model_seed
 from fedwcm.engine.network import Network
 from fedwcm.engine.precision import Precision
 
+SAMPLED = 4096
+"""Entries of a frozen parameter from which its fingerprint is made, at most."""
+
 ModelFactory = Callable[..., nn.Module]
 """Makes the model, the same layers every time; it may take the run's config as `run_config`."""
 
@@ -34,6 +37,17 @@ def architecture(network: Network) -> list[str]:
     layers = [(n, type(m).__name__.removeprefix("Subsampled")) for n, m in network.module.named_modules() if n]
     tensors = [(n, str(tuple(t.shape))) for n, t in [*network.parameters, *network.buffers]]
     return [f"{name}: {what}" for name, what in [*layers, *tensors]]
+
+
+def frozen_parts(network: Network) -> dict[str, Tensor]:
+    """Entries of each parameter that is not trained: such parameters are never sent, so all must have the same."""
+    frozen = [(n, p.detach().reshape(-1)) for n, p in network.module.named_parameters() if not p.requires_grad]
+    return {name: values[:: 1 + len(values) // SAMPLED].double().cpu() for name, values in frozen}
+
+
+def fingerprint(entries: Tensor) -> float:
+    """One number for some entries; they may differ in the last digits, as between machines, and it hardly does."""
+    return float(entries @ torch.cos(torch.arange(len(entries), dtype=torch.float64)))
 
 
 def class_scores(network: Network, inputs: Tensor) -> Tensor:

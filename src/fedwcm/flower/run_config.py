@@ -93,6 +93,14 @@ class AppOptions:
     config: Config
     federation: FlowerOptions
 
+    def require_reachable(self, clients: int) -> None:
+        """Raise ValueError if a round over so many clients could never have the answers that it needs."""
+        sampled, needed = self.config.participation, self.federation.min_clients
+        most = sampled.cohort_size(clients)
+        why = f"participation.fraction = {sampled.fraction:g} asks {most} of {clients} clients in a round"
+        possible = needed <= most or sampled.sampling != "fixed"
+        require(possible, "flower.min_clients", needed, f"at most {most}, as {why}")
+
 
 def read(run_config: Mapping[str, object]) -> AppOptions:
     """The options in a run-config; what is not given has its default, and an error names the key.
@@ -110,7 +118,10 @@ def read(run_config: Mapping[str, object]) -> AppOptions:
     below: Settings = {**EVERY_ROUND, **settings, "method.name": chosen["method.name"]}
     config = from_settings(overlay(below, chosen))
     _refuse_simulator_only(config)
-    return AppOptions(config, make(FlowerOptions, federation, "flower"))
+    options = AppOptions(config, make(FlowerOptions, federation, "flower"))
+    if options.federation.clients:
+        options.require_reachable(options.federation.clients)
+    return options
 
 
 def _refuse_sections(settings: Mapping[str, object]) -> None:

@@ -12,6 +12,7 @@ from fedwcm.core.types import Floats, Ints, State
 from fedwcm.engine.uploads import UploadsLostError
 from fedwcm.flower.records import RequestId
 from fedwcm.flower.secure_sum import SecureSum, SecureSumError
+from fedwcm.flower.sum_ledger import SumLedger
 
 LOG = logging.getLogger("flwr.fedwcm")
 
@@ -28,14 +29,16 @@ class Collected:
     clients: list[int]
     masked: SecureSum
 
-    def total(self, key: str, weights: Floats, clients: list[int]) -> Floats | None:
+    def total(
+        self, key: str, weights: Floats, clients: list[int], unmask: Callable[[SecureSum], Floats]
+    ) -> Floats | None:
         """Return these sums over these clients; None if other weights were collected."""
         if key != self.key or set(clients) != self.masked.contributors:
             return None
         kept, tops, places = directions(self.weights[:, np.isin(self.clients, clients)])
         if kept.shape != weights.shape or not np.allclose(kept, weights, rtol=1e-9, atol=0):
             return None
-        total = self.masked.unmask()
+        total = unmask(self.masked)
         return np.stack([total[place] / tops[place] for place in map(list(places).index, range(len(kept)))])
 
 
@@ -49,6 +52,8 @@ class SecureUploads:
         like: an example of an upload.
         ids: the clients, ascending.
         needed: clients that a round needs to change the model.
+        ledger: the sums of the run so far.
+        before: what was collected before some clients were lost.
     """
 
     start: Callable[[list[int]], SecureSum]
@@ -56,6 +61,7 @@ class SecureUploads:
     like: State
     ids: Ints
     needed: int
+    ledger: SumLedger
     before: Collected | None = None
     bytes: int = field(default=0, init=False)
     _revealed: bool = field(default=False, init=False)
@@ -82,13 +88,20 @@ class SecureUploads:
         clients = self.ids.tolist()
         if len(clients) < max(self.needed, len(weights) + HIDING):
             raise self._all_lost(f"{len(clients)} clients are too few to hide each other")
+
+        def unmask(masked: SecureSum) -> Floats:
+            self.ledger.enter(self.asked, key, clients, weights)
+            return masked.unmask()
+
         try:
-            before = self.before.total(key, weights, clients) if self.before else None
-            return self._collected(key, weights, clients) if before is None else before
+            before = self.before.total(key, weights, clients, unmask) if self.before else None
+            return self._collected(key, weights, clients, unmask) if before is None else before
         except SecureSumError as error:
             raise self._all_lost(str(error)) from None
 
-    def _collected(self, key: str, weights: Floats, clients: list[int]) -> Floats:
+    def _collected(
+        self, key: str, weights: Floats, clients: list[int], unmask: Callable[[SecureSum], Floats]
+    ) -> Floats:
         facts = {"series": self.asked.series, "round": self.asked.round, "task": self.asked.task, "key": key}
         questions = {
             client: {**facts, "weights": column.tolist()}
@@ -99,14 +112,14 @@ class SecureUploads:
         self.bytes += len(masked.contributors) * 8 * (1 + len(weights) * size)
         lost = {client: masked.lost[client] for client in clients if client not in masked.contributors}
         if not lost:
-            return masked.unmask()
+            return unmask(masked)
         if self._revealed:  # the same sum without these clients would reveal what they had sent
             raise self._all_lost(f"clients {sorted(lost)} were lost between two sums")
         raise UploadsLostError(lost, self._without(lost, Collected(key, weights, clients, masked)))
 
     def _without(self, lost: dict[int, str], before: Collected | None) -> "SecureUploads":
         kept = self.ids[~np.isin(self.ids, list(lost))]
-        return SecureUploads(self.start, self.asked, self.like, kept, self.needed, before)
+        return SecureUploads(self.start, self.asked, self.like, kept, self.needed, self.ledger, before)
 
     def _all_lost(self, reason: str) -> UploadsLostError:
         LOG.warning("round %d: no sum by secure aggregation: %s", self.asked.round, reason)

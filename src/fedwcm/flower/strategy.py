@@ -1,6 +1,7 @@
 """A strategy for an existing Flower app: its own server function stays, its clients train as the method wants."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
@@ -130,4 +131,11 @@ def _note(record: RoundRecord, result: Result) -> None:
 
 
 def _named(prefix: str, record: RoundRecord) -> dict[str, Any]:
-    return {key.removeprefix(prefix): value for key, value in record.extra.items() if key.startswith(prefix)}
+    """The numbers under names with this prefix; those that a record holds as none were not finite."""
+    return {key.removeprefix(prefix): _number(v) for key, v in record.extra.items() if key.startswith(prefix)}
+
+
+def _number(value: object) -> object:
+    if isinstance(value, Sequence):
+        return [math.nan if item is None else item for item in value]
+    return math.nan if value is None else value

@@ -19,8 +19,8 @@ class PrivacyOptions:
         key_holders: number of keys among which the clients are divided; only for `he`.
         min_contributors: smallest number of clients whose sum is decrypted; only for `he`.
         score_levels: number of values that a client's score can take, 0 for the exact score; only for `he`.
-        epsilon: the counts get noise before they are used, for ε-differential privacy of each sample's class;
-            `none` for no noise.
+        epsilon: the counts get noise before they are used: a sample more or less has ε-differential privacy, a
+            sample that changes its class 2ε; `none` for no noise.
     """
 
     mode: Literal["none", "he"] = "none"

@@ -5,8 +5,9 @@
 
 The server tolerates failures. A key holder that vanishes is replaced, and its group contributes again; a group
 that has become too small joins another; a group whose sum cannot be decrypted, or cannot be true, is split until
-the part with the bad ciphertext is too small to split, and that part is left out. Clients that are in no decrypted
-sum are listed.
+the part with the bad ciphertext is too small to split, and that part is left out. A group whose sum, with those
+decrypted before, would tell the counts of a few clients is left out as well. Clients that are in no decrypted sum
+are listed.
 """
 
 import hashlib
@@ -19,6 +20,7 @@ from typing import TypeVar
 import numpy as np
 
 from fedwcm.privacy.client import MIN_CONTRIBUTORS, checked_minimum, checked_name
+from fedwcm.privacy.disclosed import Disclosed
 from fedwcm.privacy.encoding import MAX_CONTRIBUTORS, Ints
 from fedwcm.privacy.groups import Group, TotalsCheck
 from fedwcm.privacy.messages import (
@@ -99,6 +101,8 @@ class Server:
         self._candidates = [clients[k] for k in order]
         shares = [self._candidates[first::key_holders] for first in range(key_holders)]
         self._groups = [Group(share, classes, min_contributors) for share in shares]
+        self._min_contributors = min_contributors
+        self._disclosed = Disclosed()
         self._limit = size_limit(classes)
         self._session = secrets.token_bytes(SESSION_BYTES)
         self._seen: set[bytes] = set()
@@ -113,6 +117,7 @@ class Server:
             self._find_key_holders(transport)
             self._collect(transport)
             if not self._join_small_groups():
+                self._leave_out_telling_groups()
                 self._decrypt(transport)
         if not self._decrypted:
             raise ProtocolError(f"no sum could be decrypted; {self._last_refusal()}")
@@ -182,6 +187,22 @@ class Server:
                 self._give_up(small, f"its group of {len(small.members)} is too small to be decrypted")
         return moved
 
+    def _leave_out_telling_groups(self) -> None:
+        """Give up the groups whose sum, less sums that are known, would be that of too few clients.
+
+        A sum that nobody believed was seen all the same. If it is repeated, and one of its clients has left, the
+        difference is what that client has.
+        """
+        known, allowed = self._disclosed, list[Group]()
+        for group in self._groups:
+            after = known.with_sum(group.contributors)
+            if after.smallest < self._min_contributors:
+                few = f"fewer than {self._min_contributors} clients"
+                self._give_up(group, f"the sum of its group differs from sums decrypted before by {few}")
+            else:
+                known, allowed = after, [*allowed, group]
+        self._groups = allowed
+
     def _decrypt(self, transport: Transport) -> None:
         asked = {group.holder: group for group in self._groups}
 
@@ -189,6 +210,8 @@ class Server:
             reply = self._read(Reply, sender, data)
             if not isinstance(reply, Decrypted | Unreadable):
                 raise ProtocolError(f"{type(reply).__name__} where a decrypted sum is expected")
+            if isinstance(reply, Decrypted):
+                self._disclosed = self._disclosed.with_sum(asked[sender].contributors)
             asked[sender].take_decrypted(reply, self._check_totals)
 
         requests = {holder: group.decrypt_request().to_bytes() for holder, group in asked.items()}

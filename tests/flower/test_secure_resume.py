@@ -1,0 +1,105 @@
+"""A server that is killed after a secure sum: the repeated round makes the same sum, or none."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.client.mod import secaggplus_mod
+
+from fedwcm.core.types import Floats
+from fedwcm.flower import client_app
+from fedwcm.flower.records import RequestId
+from fedwcm.flower.secure_sum import SecureSum, SecureSumError
+from fedwcm.flower.server import serve
+from fedwcm.flower.sum_ledger import SumLedger
+from fedwcm.runs import runner
+from fedwcm.runs.runner import RunResult
+
+from .federation import CLIENTS, data, model, run_config, test_data
+from .wire import WireGrid
+
+
+class Killed(BaseException):
+    """The end of a process, which nothing catches."""
+
+
+def options(folder: Path) -> dict[str, Any]:
+    secure = {"flower.secure_aggregation": True, "flower.out": str(folder), "flower.timeout": 1.0}
+    return run_config("fedavg", **{"participation.fraction": 1.0, "run.rounds": 3}, **secure)
+
+
+def nodes(config: dict[str, Any]) -> WireGrid:
+    return WireGrid(client_app(model=model, data=data, mods=[secaggplus_mod]), config, CLIENTS)
+
+
+@pytest.fixture
+def sums(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
+    """The contributors of all sums that the server learns."""
+    seen: list[set[int]] = []
+
+    def unmask(secure: SecureSum) -> Floats:
+        total = original(secure)
+        seen.append(set(secure.contributors))
+        return total
+
+    original: Callable[[SecureSum], Floats] = SecureSum.unmask
+    monkeypatch.setattr(SecureSum, "unmask", unmask)
+    return seen
+
+
+def killed_then_resumed(folder: Path, missing: list[int], monkeypatch: pytest.MonkeyPatch) -> RunResult:
+    """A run whose server dies in round 2, when the sum is known; some clients are then missing."""
+    config = options(folder)
+    evaluate, calls = runner.evaluate, [0]
+
+    def dying(*args: Any, **kwargs: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 2:
+            raise Killed
+        return evaluate(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "evaluate", dying)
+        with pytest.raises(Killed):
+            serve(nodes(config), config, model, test_data)
+    restarted = nodes(config)
+    for client in missing:
+        restarted.node_of(client).online = False
+    finished = serve(restarted, config, model, test_data)
+    assert finished is not None
+    return finished
+
+
+def test_a_round_is_not_summed_again_without_a_client(
+    tmp_path: Path, sums: list[set[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everyone = set(range(CLIENTS))
+    finished = killed_then_resumed(tmp_path, [3], monkeypatch)
+    assert sums == [everyone, everyone, everyone - {3}], "rounds 1, 2 and 3; round 2 is not summed again"
+    second, third = finished.history[1:]
+    assert second.participants == 0
+    assert "round 2 is repeated, and this sum had other clients" in (second.left_out or {})["0"]
+    assert third.participants == CLIENTS - 1
+
+
+def test_a_round_is_summed_again_over_the_same_clients(
+    tmp_path: Path, sums: list[set[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished = killed_then_resumed(tmp_path, [], monkeypatch)
+    assert sums == [set(range(CLIENTS))] * 4
+    assert [record.participants for record in finished.history] == [CLIENTS] * 3
+
+
+def test_sums_are_compared_in_their_order(tmp_path: Path) -> None:
+    asked, clients = RequestId("train", 4, 0, "series"), [0, 1, 2]
+    first, second = np.array([[1.0, 0.5, 0.0]]), np.array([[0.25, 1.0, 1.0]])
+    before = SumLedger(tmp_path)
+    before.enter(asked, "delta", clients, first)
+    before.enter(asked, "delta", clients, second)
+    after = SumLedger(tmp_path)
+    after.enter(asked, "delta", clients, first * (1 + 1e-15))
+    with pytest.raises(SecureSumError, match="round 4 is repeated"):
+        after.enter(asked, "delta", clients, first)
+    after.enter(asked, "buffers", [0, 1], first[:, :2])
