@@ -11,7 +11,7 @@ from fedwcm.data.dataset import MAX_CHANNELS, Dataset, listed, model_shape
 from fedwcm.data.large_arrays import in_colour, taken
 from fedwcm.data.parts import PARTS
 from fedwcm.data.read_options import ReadOptions
-from fedwcm.data.schema import DatasetSchema, Encoding
+from fedwcm.data.schema import DatasetSchema, Encoding, is_whole_number
 from fedwcm.data.split import client_split, stratified_split
 
 Codes = NDArray[np.int64]
@@ -252,15 +252,10 @@ def encode(values: NDArray[Any]) -> tuple[tuple[str, ...], Codes]:
     unique, codes = np.unique(values, return_inverse=True)
     names = [str(value) for value in unique]
     order = np.arange(len(names))
-    if unique.dtype.kind == "U" and all(_is_whole_number(name) for name in names):
+    if unique.dtype.kind == "U" and all(is_whole_number(name) for name in names):
         order = np.array(sorted(order, key=lambda i: int(names[i])), dtype=np.int64)
     rank = np.argsort(order)
     return tuple(names[i] for i in order), rank[codes].astype(np.int64)
-
-
-def _is_whole_number(text: str) -> bool:
-    digits = text.removeprefix("-")
-    return len(digits) < 1000 and digits.isascii() and digits.isdigit() and str(int(text)) == text
 
 
 def _check_lengths(where: str, samples: Samples) -> None:

@@ -139,7 +139,7 @@ def _encode_number(where: str, column: Column, values: Any) -> NDArray[Any]:
     import pyarrow as pa
 
     name = column.name
-    if not _is_number(values.type):
+    if not (_is_number(values.type) or values.null_count == len(values)):
         texts = _texts(where, name, values) if _is_text(values.type) else np.array([], np.str_)
         bad = next((str(text) for text in texts if text and not _reads_as_number(str(text))), "")
         raise ValueError(
@@ -172,12 +172,7 @@ ADVICE = "; pass --impute median (impute='median') to fill it in, or leave the c
 
 def _one_hot(where: str, column: Column, values: Any) -> NDArray[Any]:
     name = column.name
-    if not _is_text(values.type):
-        raise ValueError(
-            f"{where}: column {name!r} is of type {values.type!s:.100}: the model takes categories, such as "
-            f"{column.categories[0]!r:.100}"
-        )
-    texts = _texts(where, name, values)
+    texts = _category_texts(where, column, values)
     if (missing := texts == "").any():
         if column.fill is None:
             raise _gap(where, name, missing, ADVICE.format(name=name))
@@ -187,6 +182,8 @@ def _one_hot(where: str, column: Column, values: Any) -> NDArray[Any]:
     at = np.minimum(np.searchsorted(categories, texts, sorter=order), len(categories) - 1)
     codes = order[at]
     known = categories[codes] == texts
+    if not known.any() and all(_reads_as_number(str(text)) for text in np.unique(texts)):
+        raise _no_categories(where, column, "holds numbers")
     if not known.all():
         first = int(np.flatnonzero(~known)[0])
         warnings.warn(
@@ -199,6 +196,25 @@ def _one_hot(where: str, column: Column, values: Any) -> NDArray[Any]:
     rows = np.flatnonzero(known)
     hot[rows, codes[rows]] = 1.0
     return hot
+
+
+def _category_texts(where: str, column: Column, values: Any) -> NDArray[Any]:
+    """The texts of a column that held text in training; its values may look like others where there are few."""
+    import pyarrow as pa
+
+    kind = values.type
+    if values.null_count == len(values):
+        return np.full(len(values), "")
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        return np.array(["" if value is None else str(value) for value in values.to_pylist()])
+    if not _is_text(kind):
+        raise _no_categories(where, column, f"is of type {kind!s:.100}")
+    return _texts(where, column.name, values)
+
+
+def _no_categories(where: str, column: Column, complaint: str) -> ValueError:
+    such = f"the model takes categories, such as {column.categories[0]!r:.100}"
+    return ValueError(f"{where}: column {column.name!r} {complaint}: {such}")
 
 
 def _vectors(where: str, name: str, column: Any) -> NDArray[np.float32]:

@@ -77,9 +77,7 @@ def _open(source: str) -> Mapping[str, Any]:
 
 
 def _find_roles(where: str, columns: Mapping[str, Any], options: ReadOptions) -> _Roles:
-    label, names = options.label, list(columns)
-    if label is None and options.known is not None:
-        label = options.known.label
+    label, names = options.label_column, list(columns)
     if options.labelled:
         label = find_label(where, label or _only(where, columns, "ClassLabel", "pass --label NAME"), names)
     client = None if options.client is None else find_column(where, options.client, names)

@@ -30,7 +30,7 @@ def read_table(path: Path, options: ReadOptions) -> Parts:
     All other columns are features, or those that the options choose; a column of images is the only one. Rows are
     counted from 1 in errors, without the header.
     """
-    return table_parts(str(path), open_table(path, options.encoding), options)
+    return table_parts(str(path), open_table(path, options.encoding, options.text_columns), options)
 
 
 def table_parts(where: str, table: Any, options: ReadOptions) -> Parts:
@@ -55,9 +55,7 @@ def table_parts(where: str, table: Any, options: ReadOptions) -> Parts:
 
 def find_roles(where: str, columns: Sequence[str], options: ReadOptions) -> Roles:
     """Which columns hold the label, the client and the part."""
-    label = options.label
-    if label is None and options.known is not None:
-        label = options.known.label
+    label = options.label_column
     roles = {"label": find_label(where, label, columns)} if options.labelled else {}
     given = {"client": options.client, "split": options.split}
     for role, name in given.items():
