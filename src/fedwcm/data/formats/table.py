@@ -45,7 +45,7 @@ def table_parts(where: str, table: Any, options: ReadOptions) -> Parts:
         holders = values["client"][training] if "client" in values else None
         training = training[draw_rows(where, values["label"][training], holders, options)[0]]
     encoding = find_encoding(where, table, roles, training, options)
-    x = read_features(where, table, encoding)
+    x = read_features(where, table, encoding, options)
     whole = Samples(x, values.get("label"), values.get("client"))
     if len(rows) == 1 and len(rows["train"]) == len(x):
         return Parts(whole, encoding=encoding, owned=True)
@@ -96,10 +96,10 @@ def find_encoding(
     return Encoding(fitted, None, label, ignored)
 
 
-def read_features(where: str, table: Any, encoding: Encoding) -> NDArray[Any]:
+def read_features(where: str, table: Any, encoding: Encoding, options: ReadOptions) -> NDArray[Any]:
     """The inputs of all rows."""
     if encoding.image is None:
-        return encode_columns(where, table, encoding.columns)
+        return encode_columns(where, table, encoding.columns, options.is_double)
     column = table.column(encoding.image)
     if not _holds_images(column.type):
         raise ValueError(
