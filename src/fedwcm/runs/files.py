@@ -20,7 +20,7 @@ def replace_file(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A draft to write, which then takes the place of the file; on disk before its name is."""
+    """A draft to write, which then takes the place of the file; on disk before the name is, and then the name."""
     draft = path.with_name(f"{path.name}.tmp")
     try:
         with writing(path):
@@ -29,10 +29,23 @@ def replacing(path: Path) -> Iterator[Path]:
             with draft.open("rb") as file:
                 os.fsync(file.fileno())
             os.replace(draft, path)
+            _keep_names(path.parent)
     except BaseException:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
         raise
+
+
+def _keep_names(folder: Path) -> None:
+    """Have the names in a folder on disk, as far as the system can: without it, a power loss may undo a rename."""
+    if os.name != "posix":
+        return
+    with suppress(OSError):  # some file systems have nothing of the kind
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
 
 
 @contextmanager
