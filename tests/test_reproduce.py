@@ -174,6 +174,41 @@ def test_a_run_is_found_by_what_it_was_not_by_how_it_was_asked_for(tmp_path: Pat
     assert store.find(cell("fedcm", data__n_max=50)) is None  # unset then, set now
 
 
+def test_auto_is_found_by_what_it_becomes_and_by_nothing_else(tmp_path: Path) -> None:
+    def scope(**settings: object) -> Scope:
+        given = {key.replace("__", "."): value for key, value in settings.items()}
+        return replace(TINY, settings={**(TINY.settings or {}), **given})
+
+    def found(**settings: object) -> bool:
+        return (
+            ResultStore(tmp_path / "results").find(expand(load_preset("figure8"), scope(**settings))[0])
+            is not None
+        )
+
+    run("figure8", tmp_path, scope(model__name="cnn", data__imbalance=0.5, partition__name="fedgrab"))
+    held = {"model__name": "cnn", "data__imbalance": 0.5, "partition__name": "fedgrab"}
+    assert found(**held)
+    for key in held:
+        assert not found(**{**held, key: "auto"}), key
+    run("figure8", tmp_path, scope(model__name="auto", data__imbalance="auto"))
+    assert found(model__name="auto", data__imbalance="auto", partition__name="auto", partition__beta=0.6)
+    assert found(model__name="mlp", data__imbalance=0.1, partition__name="equal")
+
+
+def test_a_run_on_own_data_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What becomes of `auto` there is in the data: a run is that of the cell for which it was stored."""
+    monkeypatch.chdir(tmp_path)
+    Path("own.csv").write_text("x,y\n" + "".join(f"{i % 7}.5,{i % 2}\n" for i in range(200)))
+    own = replace(
+        TINY, datasets=["own.csv"], settings={**(TINY.settings or {}), "data.label": "y", "data.imbalance": "none"}
+    )
+    run("figure8", tmp_path, own)
+    store, preset = ResultStore(tmp_path / "results"), load_preset("figure8")
+    assert store.find(expand(preset, own)[0]) is not None
+    other = replace(own, settings={**(own.settings or {}), "partition.name": "auto"})
+    assert store.find(expand(preset, other)[0]) is None
+
+
 def test_the_fingerprint_is_of_what_changes_the_result() -> None:
     (cell,) = expand(load_preset("figure8"), Scope(**{**vars(TINY), "methods": ["FedAvg"]}))
     named = Cell(cell.point, cell.seed, {**cell.settings, "run.name": "x", "run.backend": "sequential"})
