@@ -1,20 +1,27 @@
 """The path of a preset from its TOML file to the table, at a tiny fraction; and the laws of its parts."""
 
+import csv
+import io
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedwcm.cli import main
 from fedwcm.config.recipes import RECIPE_SETS, expanded
 from fedwcm.engine.rounds import Rounds
+from fedwcm.reports.figures import Curves
 from fedwcm.reproduce.cells import Cell, Scope, expand
 from fedwcm.reproduce.command import listing, reproduce
 from fedwcm.reproduce.estimate import duration, seconds_here, seconds_on_gpu
+from fedwcm.reproduce.figures import figures
 from fedwcm.reproduce.pages import command_line
 from fedwcm.reproduce.paper_numbers import PaperTable, rows_of_paper
 from fedwcm.reproduce.presets import chosen_methods, load_preset, preset_names
-from fedwcm.reproduce.store import ResultStore, read_run
+from fedwcm.reproduce.store import ResultStore, StoredRun, read_run
+from fedwcm.reproduce.table import Entry, csv_text, markdown
+from tests.records import round_record, summary
 
 TINY = Scope(
     datasets=["digits"],
@@ -280,3 +287,37 @@ def test_a_run_that_diverged_before_it_was_tested_is_shown_as_such(name: str, tm
     table, _ = run(name, tmp_path, scope)
     assert "diverged" in table
     assert "not run" not in table
+
+
+def outcome(seed_accuracy: float | None, diverged: str | None = None) -> StoredRun:
+    history = [] if seed_accuracy is None else [round_record(1, test_accuracy=seed_accuracy)]
+    measured = {"final_accuracy": seed_accuracy, "balanced_accuracy": seed_accuracy}
+    return StoredRun(summary(**measured, diverged=diverged), history)
+
+
+def test_the_last_accuracy_of_a_diverged_run_is_in_no_mean() -> None:
+    preset = load_preset("figure10")
+    lost = "round 3: the model is not finite"
+    runs = {
+        "1": [outcome(0.5), outcome(0.7), outcome(0.1, lost)],
+        "5": [outcome(0.1, lost)],
+        "10": [outcome(None)],
+    }
+    cells = [
+        Entry({"dataset": "digits", "epochs": epochs, "method": "FedAvg"}, found, 3, 0.5)
+        for epochs, found in runs.items()
+    ]
+    rows = list(csv.DictReader(io.StringIO(csv_text(cells))))
+    assert [(row["ours"], row["seeds"], row["diverged"], row["difference"]) for row in rows] == [
+        ("0.6", "2", "1", "0.1"),
+        ("", "0", "1", ""),
+        ("", "0", "0", ""),
+    ]
+    assert rows[0]["std"] == f"{np.std([0.5, 0.7], ddof=1):.6g}"
+    table = markdown(preset, cells)
+    assert "0.6000 ± 0.1414 (1 of 3 diverged) / 0.5000, +0.1000" in table
+    assert "diverged / 0.5000 |" in table
+    (figure,) = figures(preset, cells)
+    assert isinstance(figure, Curves)
+    assert [(curve.x, curve.y) for curve in figure.curves] == [([1.0, 5.0], [pytest.approx(0.6), None])]
+    assert "diverged are left out" in figure.caption
