@@ -1,20 +1,27 @@
 """The path of a preset from its TOML file to the table, at a tiny fraction; and the laws of its parts."""
 
+import csv
+import io
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedwcm.cli import main
 from fedwcm.config.recipes import RECIPE_SETS, expanded
 from fedwcm.engine.rounds import Rounds
+from fedwcm.reports.figures import Curves
 from fedwcm.reproduce.cells import Cell, Scope, expand
 from fedwcm.reproduce.command import listing, reproduce
 from fedwcm.reproduce.estimate import seconds_here, seconds_on_gpu
+from fedwcm.reproduce.figures import figures
 from fedwcm.reproduce.pages import command_line
 from fedwcm.reproduce.paper_numbers import PaperTable, rows_of_paper
 from fedwcm.reproduce.presets import chosen_methods, load_preset, preset_names
-from fedwcm.reproduce.store import ResultStore, read_run
+from fedwcm.reproduce.store import ResultStore, StoredRun, read_run
+from fedwcm.reproduce.table import Entry, csv_text, markdown
+from tests.records import round_record, summary
 
 TINY = Scope(
     datasets=["digits"],
@@ -174,6 +181,41 @@ def test_a_run_is_found_by_what_it_was_not_by_how_it_was_asked_for(tmp_path: Pat
     assert store.find(cell("fedcm", data__n_max=50)) is None  # unset then, set now
 
 
+def test_auto_is_found_by_what_it_becomes_and_by_nothing_else(tmp_path: Path) -> None:
+    def scope(**settings: object) -> Scope:
+        given = {key.replace("__", "."): value for key, value in settings.items()}
+        return replace(TINY, settings={**(TINY.settings or {}), **given})
+
+    def found(**settings: object) -> bool:
+        return (
+            ResultStore(tmp_path / "results").find(expand(load_preset("figure8"), scope(**settings))[0])
+            is not None
+        )
+
+    run("figure8", tmp_path, scope(model__name="cnn", data__imbalance=0.5, partition__name="fedgrab"))
+    held = {"model__name": "cnn", "data__imbalance": 0.5, "partition__name": "fedgrab"}
+    assert found(**held)
+    for key in held:
+        assert not found(**{**held, key: "auto"}), key
+    run("figure8", tmp_path, scope(model__name="auto", data__imbalance="auto"))
+    assert found(model__name="auto", data__imbalance="auto", partition__name="auto", partition__beta=0.6)
+    assert found(model__name="mlp", data__imbalance=0.1, partition__name="equal")
+
+
+def test_a_run_on_own_data_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What becomes of `auto` there is in the data: a run is that of the cell for which it was stored."""
+    monkeypatch.chdir(tmp_path)
+    Path("own.csv").write_text("x,y\n" + "".join(f"{i % 7}.5,{i % 2}\n" for i in range(200)))
+    own = replace(
+        TINY, datasets=["own.csv"], settings={**(TINY.settings or {}), "data.label": "y", "data.imbalance": "none"}
+    )
+    run("figure8", tmp_path, own)
+    store, preset = ResultStore(tmp_path / "results"), load_preset("figure8")
+    assert store.find(expand(preset, own)[0]) is not None
+    other = replace(own, settings={**(own.settings or {}), "partition.name": "auto"})
+    assert store.find(expand(preset, other)[0]) is None
+
+
 def test_the_fingerprint_is_of_what_changes_the_result() -> None:
     (cell,) = expand(load_preset("figure8"), Scope(**{**vars(TINY), "methods": ["FedAvg"]}))
     named = Cell(cell.point, cell.seed, {**cell.settings, "run.name": "x", "run.backend": "sequential"})
@@ -244,3 +286,37 @@ def test_a_run_that_diverged_before_it_was_tested_is_shown_as_such(name: str, tm
     table, _ = run(name, tmp_path, scope)
     assert "diverged" in table
     assert "not run" not in table
+
+
+def outcome(seed_accuracy: float | None, diverged: str | None = None) -> StoredRun:
+    history = [] if seed_accuracy is None else [round_record(1, test_accuracy=seed_accuracy)]
+    measured = {"final_accuracy": seed_accuracy, "balanced_accuracy": seed_accuracy}
+    return StoredRun(summary(**measured, diverged=diverged), history)
+
+
+def test_the_last_accuracy_of_a_diverged_run_is_in_no_mean() -> None:
+    preset = load_preset("figure10")
+    lost = "round 3: the model is not finite"
+    runs = {
+        "1": [outcome(0.5), outcome(0.7), outcome(0.1, lost)],
+        "5": [outcome(0.1, lost)],
+        "10": [outcome(None)],
+    }
+    cells = [
+        Entry({"dataset": "digits", "epochs": epochs, "method": "FedAvg"}, found, 3, 0.5)
+        for epochs, found in runs.items()
+    ]
+    rows = list(csv.DictReader(io.StringIO(csv_text(cells))))
+    assert [(row["ours"], row["seeds"], row["diverged"], row["difference"]) for row in rows] == [
+        ("0.6", "2", "1", "0.1"),
+        ("", "0", "1", ""),
+        ("", "0", "0", ""),
+    ]
+    assert rows[0]["std"] == f"{np.std([0.5, 0.7], ddof=1):.6g}"
+    table = markdown(preset, cells)
+    assert "0.6000 ± 0.1414 (1 of 3 diverged) / 0.5000, +0.1000" in table
+    assert "diverged / 0.5000 |" in table
+    (figure,) = figures(preset, cells)
+    assert isinstance(figure, Curves)
+    assert [(curve.x, curve.y) for curve in figure.curves] == [([1.0, 5.0], [pytest.approx(0.6), None])]
+    assert "diverged are left out" in figure.caption

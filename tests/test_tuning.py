@@ -5,6 +5,7 @@ import multiprocessing
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,13 @@ from fedwcm.api.request import request
 from fedwcm.cli import main
 from fedwcm.config.flags import config_from
 from fedwcm.config.schema import method_settings
+from fedwcm.tuning import trial as trial_module
 from fedwcm.tuning.report import winner, write_report
 from fedwcm.tuning.result import Tuning
 from fedwcm.tuning.space import ranges_in, space_from
 from fedwcm.tuning.study import MethodStudy
 from fedwcm.tuning.tune import search_options
+from tests.records import round_record, summary
 
 SMALL = {"dataset": "digits", "clients": 6, "epochs": 1, "rounds": 2, "participation": 0.5}
 FLAGS = [part for key, value in SMALL.items() for part in (f"--{key}", str(value))]
@@ -225,6 +228,43 @@ def test_the_winners_are_judged_by_seeds_that_the_search_has_not_seen(tmp_path: 
     assert "--methods 'fedavg[local.lr=0.1],fedcm[local.lr=0.1]' --seeds 4,5 " in command
     write_report(tmp_path, trials, [0, 3])
     assert "--method 'fedavg[local.lr=0.1]' --seed 4\n" in (tmp_path / "tuning.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("select_by", "name", "values"),
+    [
+        ("accuracy", "val_accuracy", [0.9, 0.85]),
+        ("balanced_accuracy", "val_balanced_accuracy", [0.5, 0.75]),
+    ],
+)
+def test_the_metric_that_selects_a_round_chooses_the_options(
+    select_by: str, name: str, values: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One setting is better by accuracy, the other by balanced accuracy."""
+    told: list[float] = []
+    pairs = iter([(0.9, 0.5), (0.85, 0.75)])
+
+    def start(asked: Any, *, progress: Any, **_: Any) -> Any:
+        measured = dict(zip(("val_accuracy", "val_balanced_accuracy"), next(pairs), strict=True))
+        progress.round(1, round_record(1, **measured))
+        return SimpleNamespace(summary=summary(final_accuracy=0.5, **measured))
+
+    monkeypatch.setattr(trial_module, "start", start)
+    asked = request("fedavg", None, {"run.select_by": select_by}, {})
+    study = MethodStudy(tmp_path, "fedavg", {"local.lr": FloatDistribution(0, 1)}, "", 0)
+    for value in values:
+        trial = study.next_trial(2)
+        assert trial is not None
+        outcome = trial_module.play([asked], lambda best, _: told.append(best))
+        said = outcome.tell(study, trial)
+        assert said == f"validation {select_by.replace('_', ' ')} {value:.4f}"
+    assert told == values
+    assert study.trials[0].value == max(values)
+    write_report(tmp_path, {"fedavg": study.trials}, [0])
+    assert (tmp_path / "trials.csv").read_text().startswith(f"method,trial,state,{name},test_accuracy,")
+    assert (
+        f"Chosen by the mean validation {select_by.replace('_', ' ')} over" in (tmp_path / "tuning.md").read_text()
+    )
 
 
 def test_a_setting_that_diverged_is_not_recommended(tmp_path: Path) -> None:

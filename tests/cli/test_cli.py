@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -242,6 +243,19 @@ def test_a_reader_that_goes_away_ends_a_command_in_silence(unbuffered: str) -> N
     )
     os.close(write)
     assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "closed"),
+    [
+        ("list methods", ">&-"),
+        ("run --dataset digits --rounds 1 --epochs 1 --clients 2 --out run", "<&- >&- 2>&-"),
+    ],
+)
+def test_a_command_runs_without_streams(arguments: str, closed: str, tmp_path: Path) -> None:
+    command = f"{shlex.quote(sys.executable)} -m fedwcm {arguments} {closed}"
+    ended = subprocess.run(command, shell=True, capture_output=True, check=False, timeout=120, cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 def test_a_pipe_that_breaks_elsewhere_is_an_error(

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from PIL import Image
-from pyarrow import csv
+from pyarrow import csv, parquet
 
 from fedwcm.data import Column, Dataset, DatasetSchema, Encoding, load_dataset, load_rows
 
@@ -172,7 +173,8 @@ def test_a_class_that_the_model_does_not_know_is_named(trained: Dataset, tmp_pat
     ("change", "message"),
     [
         ({"height": ["tall"] * COUNT}, r"'height' is of type string \(for example 'tall'\): it must be numeric"),
-        ({"colour": list(range(COUNT))}, "'colour' is of type int64: the model takes categories, such as 'blue'"),
+        ({"colour": list(range(COUNT))}, "'colour' holds numbers: the model takes categories, such as 'blue'"),
+        ({"colour": [0.5] * COUNT}, "'colour' holds numbers: the model takes categories, such as 'blue'"),
         ({"height": [None] + [1.0] * (COUNT - 1)}, "'height', row 1: the value is missing"),
         ({"height": [float("inf")] * COUNT}, "'height', row 1: the value is inf"),
     ],
@@ -189,6 +191,69 @@ def test_gaps_are_filled_with_the_values_of_training(tmp_path: Path) -> None:
     data = load_dataset(path, label="y", impute="median")
     new = write(tmp_path / "new.csv", {"x": [None, 50.0, 60.0], "y": [0, 1, 1]})
     assert load_rows(new, data.schema).x[:, 0].tolist() == [data.encoding.columns[0].fill, 50.0, 60.0]
+
+
+def stored(folder: Path, form: str, table: dict[str, Any]) -> Any:
+    """A table in one of the forms in which tables are read."""
+    path = folder / f"new.{form}"
+    match form:
+        case "DataFrame":
+            return pd.DataFrame(table)
+        case "parquet":
+            parquet.write_table(pa.table(table), path)
+        case "jsonl":
+            rows = (dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True))
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        case _:
+            csv.write_csv(pa.table(table), path, csv.WriteOptions(delimiter="\t" if form == "tsv" else ","))
+    return path
+
+
+FORMS = ["csv", "tsv", "jsonl", "parquet", "DataFrame"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_columns_without_any_value_are_filled_in(tmp_path: Path, form: str) -> None:
+    table = {"x": [1.0, 2.0, 9.0] * 10, "colour": ["red", "red", None] * 10, "y": [0, 1] * 15}
+    data = load_dataset(write(tmp_path / "train.csv", table), label="y", impute="median")
+    rows = load_rows(stored(tmp_path, form, {"x": [None], "colour": [None], "y": [1]}), data.schema)
+    assert rows.x.tolist() == [[data.encoding.columns[0].fill, 1.0]]
+    strict = load_dataset(write(tmp_path / "strict.csv", table | {"colour": ["red"] * 30}), label="y")
+    with pytest.raises(ValueError, match="'x', row 1: the value is missing"):
+        load_rows(stored(tmp_path, form, {"x": [None], "colour": ["red"], "y": [1]}), strict.schema)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("value", ["True", "2021-01-01", "12:30:00"])
+def test_a_category_is_text_whatever_the_values_of_a_file_look_like(tmp_path: Path, form: str, value: str) -> None:
+    table = {"colour": ["red", value] * 20, "y": [0, 0, 1, 1] * 10}
+    data = load_dataset(write(tmp_path / "train.csv", table), label="y")
+    rows = load_rows(stored(tmp_path, form, {"colour": [value], "y": [1]}), data.schema)
+    assert rows.x.tolist() == [[float(name == f"colour={value}") for name in data.feature_names]]
+
+
+def test_truth_values_are_the_categories_of_their_names(tmp_path: Path) -> None:
+    table = {"colour": ["red", "True"] * 20, "y": [0, 0, 1, 1] * 10}
+    data = load_dataset(write(tmp_path / "train.csv", table), label="y")
+    rows = load_rows(pd.DataFrame({"colour": [True, None], "y": [1, 1]}).iloc[:1], data.schema)
+    assert rows.x.tolist() == [[1.0, 0.0]]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_labels_are_text_if_they_were(tmp_path: Path, form: str) -> None:
+    table = {"x": np.arange(60.0), "kind": ["01", "2021-01-01", "x1"] * 20}
+    data = load_dataset(write(tmp_path / "train.csv", table), label="kind")
+    new = {"x": [1.0, 2.0], "kind": ["2021-01-01", "2021-01-01"]}
+    assert load_rows(stored(tmp_path, form, new), data.schema).y.tolist() == [1, 1]
+    new = {"x": [1.0, 2.0], "group": ["01", "01"]}
+    assert load_rows(stored(tmp_path, form, new), data.schema, label="group").y.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(("labels", "written"), [([0, 1], "01"), ([True, False], "true")])
+def test_labels_that_were_numbers_or_truth_values_stay_so(tmp_path: Path, labels: list[Any], written: str) -> None:
+    data = load_dataset(write(tmp_path / "train.csv", {"x": np.arange(40.0), "y": labels * 20}), label="y")
+    (tmp_path / "new.csv").write_text(f"x,y\n1.0,{written}\n")
+    assert load_rows(tmp_path / "new.csv", data.schema).y.tolist() == [1]
 
 
 def test_a_data_set_can_be_trained_on_by_the_schema_of_another(trained: Dataset, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
+import fedwcm
 from fedwcm.core.layout import Layout
 from fedwcm.core.types import Cohort, State
 from fedwcm.engine.network import Network
@@ -19,6 +20,7 @@ from fedwcm.losses.distillation import Distillation
 from fedwcm.methods.clip2fl import CLIP2FL, turned
 from fedwcm.methods.creff import CReFF, class_gradients, head_of
 from fedwcm.methods.fedavg import FedAvg
+from fedwcm.models.cosine import CosineLinear
 from fedwcm.teacher import Teacher
 from fedwcm.testing import check_method
 
@@ -125,6 +127,23 @@ def test_model_without_a_linear_head_is_refused() -> None:
     images = clusters(shape=(1, 4, 4))
     with pytest.raises(ValueError, match="final linear layer"):
         Bench(CReFF(), images, headless()).run("probe")
+
+
+@pytest.mark.parametrize("method", [CReFF(), CLIP2FL()], ids=lambda method: method.name)
+def test_model_whose_head_is_no_plain_linear_layer_is_refused(method: CReFF) -> None:
+    """The head that is trained on federated features would be evaluated as something else."""
+    message = (
+        rf"model\.head is a CosineLinear, which is not allowed with the method {method.name}.* must be linear"
+    )
+    module = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.ReLU(), CosineLinear(HIDDEN, CLASSES))
+    with pytest.raises(ValueError, match=message):
+        make_trainer(method, clusters().federation, module)
+    make_trainer(FedAvg(), clusters().federation, module)
+
+
+def test_a_run_with_a_cosine_head_is_refused_before_the_first_round() -> None:
+    with pytest.raises(ValueError, match=r"model\.head is a CosineLinear"):
+        fedwcm.run("creff", model="mlp[head=cosine]", dataset="digits", clients=2)
 
 
 # --- federated features ----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from fedwcm.cli import main
 from fedwcm.engine import store as store_module
 from fedwcm.engine.store import ClientStore
 from fedwcm.runs import checkpoint
-from fedwcm.runs.files import StorageError, replacing
+from fedwcm.runs.files import StorageError, replace_file, replacing
 from fedwcm.watch.follow import Watch
 
 from .support import DIGITS, assert_same_run, command, finish, metrics, mounted, needs_fork, said_in
@@ -69,6 +69,28 @@ def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path: Path) -> None:
         write_half()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders are not synchronised elsewhere")
+def test_a_power_loss_undoes_no_file_that_was_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The content is on disk before the name points to it, the name before anybody relies on it."""
+    said, fsync, replace = [], os.fsync, os.replace
+
+    def synchronised(file: int) -> None:
+        said.append("folder" if os.path.sameopenfile(file, folder) else "content")
+        fsync(file)
+
+    def renamed(draft: Path, path: Path) -> None:
+        said.append("name")
+        replace(draft, path)
+
+    folder = os.open(tmp_path, os.O_RDONLY)
+    monkeypatch.setattr(os, "fsync", synchronised)
+    monkeypatch.setattr(os, "replace", renamed)
+    replace_file(tmp_path / "file", "new")
+    os.close(folder)
+    assert said == ["content", "name", "folder"]
+    assert (tmp_path / "file").read_text() == "new"
 
 
 def test_a_full_disk_for_client_state_is_an_error_and_not_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:

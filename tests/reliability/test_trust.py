@@ -1,5 +1,6 @@
 """A folder runs no code that the user did not name."""
 
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -7,11 +8,15 @@ import pytest
 import tomli_w
 
 import fedwcm
+from fedwcm.api.request import request, resumed
 from fedwcm.cli import main
 from fedwcm.config.models import chosen_model
 from fedwcm.config.schema import Component
+from fedwcm.runs.folder import RunFolder
 
 SMALL = {"dataset": "digits", "clients": 4, "epochs": 1, "rounds": 1, "settings": {"run.workers": 1}}
+
+THEIRS = "ray://theirs.example:10001"
 
 OWN = "from torch import nn\ndef net(classes): return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n"
 
@@ -26,8 +31,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def theirs(finished: Path, tmp_path: Path) -> Path:
     """Somebody else's run, whose configuration creates a file when its model is built."""
-    import shutil
-
     folder = tmp_path / "theirs"
     shutil.copytree(finished, folder)
     rewrite(folder, "model", {"name": "subprocess:getoutput", "cmd": f"touch {tmp_path / 'executed'}"})
@@ -110,3 +113,22 @@ def test_what_the_user_names_needs_no_trust(
     assert main(["run", *named, "--out", "again", "--quiet"]) == 0
     assert main(["evaluate", "run", "--dataset", "digits", "--trust"]) == 0
     assert main(["evaluate", "run", "--dataset", "digits"]) == 2
+
+
+def test_no_folder_connects_the_machine_to_another(finished: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    shutil.copytree(finished, folder)
+    rewrite(folder, "run", tomllib.loads((folder / "config.toml").read_text())["run"] | {"ray_address": THEIRS})
+    refused = rf"run\.ray_address = '{THEIRS}' of .*theirs is not used"
+
+    def addresses(trust: bool, settings: dict[str, object] | None = None) -> list[str | None]:
+        again = resumed(request(None, None, settings, {}), RunFolder(folder), trust)
+        new = request(None, folder / "config.toml", settings, {}, trust=trust)
+        return [asked.config.run.ray_address for asked in (again, new)]
+
+    with pytest.warns(UserWarning, match=refused):
+        assert addresses(trust=False) == [None, None]
+    assert addresses(trust=True) == [THEIRS, THEIRS]
+    assert addresses(trust=False, settings={"run.ray_address": "ours:1"}) == ["ours:1", "ours:1"]
+    shutil.copy(folder / "config.toml", tmp_path / "mine.toml")
+    assert request(None, tmp_path / "mine.toml", None, {}).config.run.ray_address == THEIRS

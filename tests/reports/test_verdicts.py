@@ -19,6 +19,7 @@ from fedwcm.reports.statistics import differences, holm, paired_test
 from fedwcm.reports.sweep import ON_TEST, ON_VALIDATION, sweep_figures, sweep_of
 from fedwcm.reports.table import rows_of
 from fedwcm.reports.table_files import csv_table, latex_table
+from fedwcm.reports.text import run_headline
 from fedwcm.reports.verdicts import comparison_headline, verdict_records
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.folder import RunFolder
@@ -199,15 +200,24 @@ def test_a_grid_shows_its_options_and_the_best_setting_of_each_method(tmp_path: 
     assert "What the options do" in page(report_content(groups, 10))
 
 
-def test_the_validation_data_chooses_the_setting_and_not_the_test_data(tmp_path: Path) -> None:
-    for lr, skill, validated in ((0.01, 0.9, 0.5), (0.1, 0.4, 0.7)):
-        comparison(tmp_path, {"fedavg": skill}, 2, grid=("local.lr",), local__lr=lr)
+@pytest.mark.parametrize(
+    ("select_by", "chosen", "value"), [("accuracy", "0.1", 0.7), ("balanced_accuracy", "0.01", 0.6)]
+)
+def test_the_validation_data_chooses_the_setting_and_not_the_test_data(
+    tmp_path: Path, select_by: str, chosen: str, value: float
+) -> None:
+    for lr, skill, validated, balanced in ((0.01, 0.4, 0.5, 0.6), (0.1, 0.4, 0.7, 0.3), (1.0, 0.9, 0.1, 0.1)):
+        comparison(tmp_path, {"fedavg": skill}, 2, grid=("local.lr",), local__lr=lr, run__select_by=select_by)
         for seed in (0, 1):
             folder = RunFolder(ComparisonFolder(tmp_path).run_path(f"fedavg (local.lr={lr})", seed))
             summary = folder.summary()
             tested = {"selected_round": 1, "selected_accuracy": summary.final_accuracy, "val_accuracy": validated}
-            folder.write_summary(replace(summary, **tested))
-    sweep = sweep_of(load_runs([tmp_path]))
+            folder.write_summary(replace(summary, **tested, val_balanced_accuracy=balanced))
+    groups = load_runs([tmp_path])
+    sweep = sweep_of(groups)
     assert sweep is not None
-    assert [choice.setting for choice in sweep.choices] == ["local.lr=0.1"]
-    assert sweep.chosen_by == ON_VALIDATION
+    assert [choice.setting for choice in sweep.choices] == [f"local.lr={chosen}"]
+    metric = select_by.replace("_", " ")
+    assert sweep.chosen_by == ON_VALIDATION.format(metric=metric) == comparison_headline(groups)[-1]
+    best = next(group for group in groups if group.settings["local.lr"] == float(chosen))
+    assert f"the best on the validation data ({metric} {value:.3f})" in " ".join(run_headline(best.runs[0]))

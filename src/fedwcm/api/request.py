@@ -1,5 +1,6 @@
 """What a call asks for: a configuration, which is text, and the objects beside it."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,9 @@ from fedwcm.config.objects import Objects, separate
 from fedwcm.config.resolve import OBJECT
 from fedwcm.config.schema import COMPONENTS, Config, Settings, from_settings, overlay, to_settings
 from fedwcm.runs.folder import RunFolder
+
+CONNECTING = ("run.ray_address",)
+"""Options by which a machine connects to another, which could run code on it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +55,8 @@ def request(
     merged = settings_from(named, config, settings, text)
     if isinstance(config, (str, Path)) and _left_by_a_run(Path(config)):
         own = settings_from(named, None, settings, text)
-        return Request(merged, objects, trusted=trust or not _names_code(merged, own))
+        kept = merged if trust else _without_connections(merged, own, Path(config).parent)
+        return Request(kept, objects, trusted=trust or not _names_code(merged, own))
     return Request(merged, objects)
 
 
@@ -68,8 +73,19 @@ def _names_code(settings: Settings, own: Settings) -> bool:
     return any(":" in name and not name.startswith(OBJECT) for name in names)
 
 
+def _without_connections(settings: Settings, own: Settings, folder: Path) -> Settings:
+    """The settings without addresses that the user's own do not name."""
+    foreign = [key for key in CONNECTING if settings.get(key) is not None and key not in own]
+    for key in foreign:
+        text = f"{key} = {settings[key]!r:.100} of {folder} is not used: name it again, or trust the folder"
+        warnings.warn(f"{text} (trust=True, --trust)", stacklevel=4)
+    return {key: value for key, value in settings.items() if key not in foreign}
+
+
 def resumed(asked: Request, folder: RunFolder, trust: bool) -> Request:
     """The request on top of the options of the folder's run: what is not given again keeps its value."""
     held = {key: value for key, value in to_settings(folder.config()).items() if key != "run.device"}
+    if not trust:
+        held = _without_connections(held, asked.settings, folder.path)
     trusted = trust or (asked.trusted and not _names_code(held, asked.settings))
     return Request(overlay(held, asked.settings), asked.objects, trusted)

@@ -12,6 +12,7 @@ READER_GONE = 128 + getattr(signal, "SIGPIPE", 13)
 
 def until_reader_is_gone(command: Callable[[], int]) -> int:
     """Run a command; if nobody reads its output any more, end in silence with the status of SIGPIPE."""
+    _open_closed_streams()
     try:
         try:
             return command()
@@ -22,6 +23,13 @@ def until_reader_is_gone(command: Callable[[], int]) -> int:
         for stream in filter(_is_reader_gone, (sys.stdout, sys.stderr)):
             os.dup2(nowhere, stream.fileno())  # Python flushes them once more when it ends
         return READER_GONE
+
+
+def _open_closed_streams() -> None:
+    """Give Python the streams that the shell has closed (`>&-`), to nowhere: it has None in their place."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def is_reader_gone() -> bool:

@@ -41,6 +41,8 @@ class Method:
     name: ClassVar[str] = ""
     optimizers: ClassVar[OptimizerRule] = ANY_OPTIMIZER
     """What the method's maths permits as the clients' optimizer (`local.optimizer`)."""
+    replaces_head: ClassVar[bool] = False
+    """Whether the method trains a linear layer by itself that takes the place of the model's head."""
 
     server_lr: float = 1.0
     average: Literal["samples", "uniform"] = "samples"

@@ -61,6 +61,26 @@ class ReadOptions:
         return None if self.schema is None else self.schema.encoding
 
     @property
+    def is_double(self) -> bool:
+        """Whether a schema asks for numbers that are not rounded to float32."""
+        return self.schema is not None and self.schema.is_double
+
+    @property
+    def label_column(self) -> str | None:
+        """The label's column: the one that is named, else the schema's."""
+        return self.label if self.label is not None or self.known is None else self.known.label
+
+    @property
+    def text_columns(self) -> frozenset[str]:
+        """The columns that hold text, as a schema tells; their values in a new file may look like others."""
+        if self.schema is None:
+            return frozenset()
+        names = {column.name for column in self.schema.encoding.columns if column.kind == "category"}
+        if self.label_column is not None and self.schema.has_text_classes:
+            names.add(self.label_column)
+        return frozenset(names)
+
+    @property
     def size(self) -> int | None:
         """The side to bring images to: the schema's, if there is one."""
         return self.image_size if self.known is None else self.known.image_size

@@ -71,6 +71,16 @@ class DatasetSchema:
     dtype: str
     encoding: Encoding = field(default_factory=Encoding)
 
+    @property
+    def is_double(self) -> bool:
+        """Whether other samples must not be rounded to float32 before they are normalised."""
+        return self.dtype != "float32"
+
+    @property
+    def has_text_classes(self) -> bool:
+        """Whether the labels were text for certain: some class is neither a whole number nor a truth value."""
+        return not all(is_whole_number(name) or name in ("False", "True") for name in self.classes)
+
     def to_json(self) -> dict[str, Any]:
         """The schema as plain values that JSON can hold."""
         return asdict(self)
@@ -82,6 +92,12 @@ class DatasetSchema:
             case {"classes": classes, "input_shape": shape, "dtype": str(dtype), "encoding": dict(encoding)}:
                 return cls(_texts("classes", classes), _sides(shape), dtype, _encoding(encoding))
         raise ValueError(f"this is not the schema of a data set: {record!s:.200}")
+
+
+def is_whole_number(text: str) -> bool:
+    """Return whether this is how an integer is written: `1`, not `01`."""
+    digits = text.removeprefix("-")
+    return len(digits) < 1000 and digits.isascii() and digits.isdigit() and str(int(text)) == text
 
 
 def _encoding(record: Mapping[str, object]) -> Encoding:

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import nn
 
 from fedwcm.core.batch import Shard
 from fedwcm.core.disclosure import Disclosure
@@ -84,6 +85,14 @@ class ClientTrainer:
     optimizer: Optimizer
     seed: int
     disclosure: Disclosure = field(default_factory=Disclosure)
+
+    def __post_init__(self) -> None:
+        head = self.forward.network.head
+        if self.method.replaces_head and head is not None and type(head) is not nn.Linear:
+            raise ValueError(
+                f"model.head is a {type(head).__name__}, which is not allowed with the method {self.method.name}: "
+                "it trains a linear layer to take the head's place, so model.head must be linear (nn.Linear)"
+            )
 
     def clients(self, ids: Ints, shards: Sequence[Shard]) -> Clients:
         """Return what each client of a block knows about itself."""

@@ -60,6 +60,7 @@ class CReFF(TwoPhase, FedAvg):
     """
 
     name: ClassVar[str] = "creff"
+    replaces_head: ClassVar[bool] = True
 
     features: int = 100
     feature_lr: float = 0.1

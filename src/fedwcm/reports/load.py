@@ -51,17 +51,18 @@ class LoadedRun:
     @property
     def outcome(self) -> Outcome:
         """The headline numbers, those so far for an unfinished run."""
-        return self.summary or outcome_of(self.history, self._select_by)
+        return self.summary or outcome_of(self.history, self.select_by)
 
     @property
     def kept(self) -> RoundRecord | None:
         """The round whose model is kept: the selected one if there is validation data, else the last."""
         if not self.history:
             return None
-        return selected_record(self.history, self._select_by) or self.history[-1]
+        return selected_record(self.history, self.select_by) or self.history[-1]
 
     @property
-    def _select_by(self) -> SelectBy:
+    def select_by(self) -> SelectBy:
+        """The metric on the validation data that selects a round."""
         return "balanced_accuracy" if self.settings.get("run.select_by") == "balanced_accuracy" else "accuracy"
 
     @property

@@ -3,17 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from fedwcm.config.schema import SelectBy
 from fedwcm.core.json_record import is_number
 from fedwcm.reports.figures import Bar, Bars, Curve, Curves
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.statistics import Spread
 from fedwcm.reports.styles import styles_of
 from fedwcm.reports.table import TASK_SECTIONS, Task, method_name, spread_of, swept_options, tasks_of
+from fedwcm.runs.records import VALIDATION_METRICS
 
 LOG_RATIO = 8.0
 """Largest over smallest value of an option from which its axis is logarithmic."""
 
-ON_VALIDATION = "The best setting of each method is the one with the highest accuracy on the validation data."
+ON_VALIDATION = "The best setting of each method is the one with the highest {metric} on the validation data."
 ON_TEST = (
     "There is no validation data: the best setting of each method was chosen by the test accuracy, which flatters "
     "it. To choose fairly: --val-fraction 0.1."
@@ -55,8 +57,7 @@ def sweep_of(groups: Sequence[MethodRuns]) -> Sweep | None:
         return None
     tasks, tuned = tasks_of(groups), tuned_options(groups)
     choices = [_choice(task, group) for task in tasks for group in best_settings(task).groups] if tuned else []
-    said = (ON_VALIDATION if all(map(has_validation, tasks)) else ON_TEST) if tuned else ""
-    return Sweep(said, tuple(choices), _pivot(groups))
+    return Sweep(chosen_by(tasks) if tuned else "", tuple(choices), _pivot(groups))
 
 
 def tuned_options(groups: Sequence[MethodRuns]) -> list[str]:
@@ -64,13 +65,25 @@ def tuned_options(groups: Sequence[MethodRuns]) -> list[str]:
     return [key for key in swept_options(groups[0]) if key.split(".")[0] not in TASK_SECTIONS]
 
 
-def has_validation(task: Task) -> bool:
-    return all(run.outcome.number("val_accuracy") is not None for group in task.groups for run in group.runs)
+def chosen_by(tasks: Sequence[Task]) -> str:
+    """How the best settings are chosen, as a sentence."""
+    metrics = [_validation_metric(task) for task in tasks]
+    named = [metric.replace("_", " ") for metric in dict.fromkeys(metrics) if metric is not None]
+    return ON_TEST if None in metrics else ON_VALIDATION.format(metric=" or ".join(named))
+
+
+def _validation_metric(task: Task) -> SelectBy | None:
+    """The metric by which all runs select a round, accuracy if they differ; None without validation data."""
+    runs = [run for group in task.groups for run in group.runs]
+    asked = {run.select_by for run in runs}
+    metric: SelectBy = asked.pop() if len(asked) == 1 else "accuracy"
+    return metric if all(run.outcome.number(VALIDATION_METRICS[metric]) is not None for run in runs) else None
 
 
 def best_settings(task: Task) -> Task:
     """The task with one group per method: its best setting on the validation data, or on the test data."""
-    column = "val_accuracy" if has_validation(task) else task.first
+    metric = _validation_metric(task)
+    column = task.first if metric is None else VALIDATION_METRICS[metric]
     best: dict[str, MethodRuns] = {}
     for group in task.groups:
         name = method_name(group)

@@ -9,6 +9,7 @@ from fedwcm.core.durations import rough_duration
 from fedwcm.core.json_record import is_number
 from fedwcm.reports.load import LoadedRun, MethodRuns, differing
 from fedwcm.reports.series import megabytes
+from fedwcm.runs.records import VALIDATION_METRICS
 
 METHOD_SECTIONS = ("method", "loss", "sampler")
 """Sections of the options that together define a method."""
@@ -107,11 +108,13 @@ def run_headline(run: LoadedRun) -> list[str]:
 def _selected(run: LoadedRun) -> list[str]:
     """What was selected on the validation data, if there is any."""
     outcome = run.outcome
-    if outcome.selected_accuracy is None or outcome.val_accuracy is None:
+    value = outcome.number(VALIDATION_METRICS[run.select_by])
+    if outcome.selected_accuracy is None or value is None:
         return []
+    metric = run.select_by.replace("_", " ")
     return [
         f"The model of round {outcome.selected_round} is kept, the best on the validation data "
-        f"({outcome.val_accuracy:.3f}): it has a test accuracy of {outcome.selected_accuracy:.3f}."
+        f"({metric} {value:.3f}): it has a test accuracy of {outcome.selected_accuracy:.3f}."
     ]
 
 

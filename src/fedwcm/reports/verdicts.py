@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.statistics import Difference, Spread, spread
-from fedwcm.reports.sweep import ON_TEST, ON_VALIDATION, best_settings, has_validation, tuned_options
+from fedwcm.reports.sweep import best_settings, chosen_by, tuned_options
 from fedwcm.reports.table import (
     FIRST,
     TASK_SECTIONS,
@@ -34,7 +34,7 @@ def comparison_headline(groups: Sequence[MethodRuns]) -> list[str]:
     ]
     if not tuned:
         return said
-    return [*said, ON_VALIDATION if all(map(has_validation, tasks)) else ON_TEST]
+    return [*said, chosen_by(tasks)]
 
 
 def verdict_records(groups: Sequence[MethodRuns]) -> list[dict[str, object]]:

@@ -18,6 +18,7 @@ NAMES = {
     "train_set_accuracy": "accuracy on all training samples",
     "concentration": "neuron concentration",
 }
+LEFT_OUT = " Runs that diverged are left out."
 
 
 def figures(preset: Preset, cells: Sequence[Entry]) -> list[Figure]:
@@ -94,7 +95,7 @@ def _over_axis(preset: Preset, cells: Sequence[Entry]) -> Figure:
     return Curves(
         key=axis,
         title=preset.title,
-        caption=f"Final test accuracy over {axis}.",
+        caption=f"Final test accuracy over {axis}." + (LEFT_OUT if any(e.diverged for e in cells) else ""),
         curves=curves,
         y_label="test accuracy",
         x_label=axis,

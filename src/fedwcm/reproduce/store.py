@@ -12,7 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedwcm.config.partitioning import NAMED_IMBALANCE
 from fedwcm.config.schema import INCIDENTAL, Settings
+from fedwcm.data.named import DATASETS
+from fedwcm.models import default_model
 from fedwcm.reproduce.cells import Cell
 from fedwcm.runs.files import replacing
 from fedwcm.runs.folder import RunFolder, slug
@@ -22,8 +25,6 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of every file in an archive, so that the same run gives the same bytes."""
 INDEXED = ("data.dataset", "method.name", "run.rounds", "run.seed")
 """Options that every cell gives, by which archives are looked up; only where there are some, all are compared."""
-RESOLVED = ("data.imbalance", "partition.name", "model.name")
-"""Options of which a run keeps what the data made of `auto`."""
 Key = tuple[str, ...]
 
 
@@ -49,8 +50,11 @@ class ResultStore:
         alike = self._held.get(_key(cell.settings))
         if not alike:
             return None
-        asked = cell.resolved()
-        return next((path for path, held in alike.items() if _same(held, asked, cell.settings)), None)
+        asked, own = _without_auto(cell.resolved()), _file_name(cell)
+        for path, held in alike.items():
+            if path.name == own or _same(held, asked, cell.settings):
+                return path
+        return None
 
     def runs(self, cells: Iterable[Cell]) -> Iterator[tuple[Cell, StoredRun]]:
         """The cells that were run, each with its run."""
@@ -61,8 +65,7 @@ class ResultStore:
 
     def add(self, cell: Cell, folder: RunFolder) -> Path:
         """Store a finished run."""
-        name = slug(str(cell.settings["run.name"]))
-        path = self.root / cell.dataset / f"{name}-seed{cell.seed}-{cell.fingerprint}.zip"
+        path = self.root / cell.dataset / _file_name(cell)
         files = (folder.config_file, folder.metrics_file, folder.summary_file, folder.split_file)
         with replacing(path) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
             for file in files:
@@ -100,6 +103,20 @@ def _settings_in(path: Path) -> Settings:
     return {key: value for key, value in options.items() if key not in INCIDENTAL}
 
 
+def _file_name(cell: Cell) -> str:
+    return f"{slug(str(cell.settings['run.name']))}-seed{cell.seed}-{cell.fingerprint}.zip"
+
+
+def _without_auto(asked: Settings) -> Settings:
+    """The options with what a run makes of `auto`, and keeps. Without a named data set only the data can tell."""
+    entry = DATASETS.get(str(asked["data.dataset"]))
+    if entry is None:
+        return asked
+    found = {"data.imbalance": NAMED_IMBALANCE, "partition.name": "equal"}
+    found["model.name"] = default_model(entry.input_shape)
+    return {key: found.get(key, value) if value == "auto" else value for key, value in asked.items()}
+
+
 def _key(settings: Settings) -> Key:
     return tuple(_text(settings.get(option)) for option in INDEXED)
 
@@ -110,7 +127,7 @@ def _same(held: Settings, asked: Settings, given: Settings) -> bool:
     def agrees(key: str, value: object) -> bool:
         if key not in held:  # it was none, or is new: then only today's default is the old behaviour
             return key not in given
-        return (key in RESOLVED and value == "auto") or _text(held[key]) == _text(value)
+        return _text(held[key]) == _text(value)
 
     return held.keys() <= asked.keys() and all(agrees(key, value) for key, value in asked.items())
 

@@ -12,13 +12,17 @@ from fedwcm.reproduce.cells import Cell
 from fedwcm.reproduce.paper_numbers import PaperTable
 from fedwcm.reproduce.presets import Preset
 from fedwcm.reproduce.store import StoredRun
+from fedwcm.runs.records import Summary
 
 Point = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A cell of the table: the runs that are there, of so many, and the paper's number."""
+    """A cell of the table: the runs that are there, of so many, and the paper's number.
+
+    A run that diverged has no accuracy: that of its last rounds says how far it came before it was lost.
+    """
 
     point: Mapping[str, str]
     runs: Sequence[StoredRun]
@@ -26,14 +30,25 @@ class Entry:
     paper: float | None
 
     @property
+    def diverged(self) -> int:
+        """How many of the runs diverged."""
+        return sum(run.summary.diverged is not None for run in self.runs)
+
+    @property
+    def measured(self) -> list[Summary]:
+        """The runs that have an accuracy."""
+        summaries = [run.summary for run in self.runs]
+        return [each for each in summaries if each.diverged is None and each.final_accuracy is not None]
+
+    @property
     def ours(self) -> float | None:
-        """The mean final accuracy over the seeds that were run."""
-        return _mean(run.summary.final_accuracy for run in self.runs)
+        """The mean final accuracy over the seeds that have one."""
+        return _mean(run.final_accuracy for run in self.measured)
 
     @property
     def balanced(self) -> float | None:
         """The mean over the classes, which differs where the test set is unbalanced."""
-        return _mean(run.summary.balanced_accuracy for run in self.runs)
+        return _mean(run.balanced_accuracy for run in self.measured)
 
     @property
     def unbalanced(self) -> bool:
@@ -41,7 +56,7 @@ class Entry:
 
     @property
     def spread(self) -> float | None:
-        values = [run.summary.final_accuracy for run in self.runs if run.summary.final_accuracy is not None]
+        values = [run.final_accuracy for run in self.measured if run.final_accuracy is not None]
         return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
     @property
@@ -88,10 +103,10 @@ def csv_text(cells: Sequence[Entry]) -> str:
     text = io.StringIO()
     axes = list(cells[0].point) if cells else []
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*axes, "ours", "std", "balanced", "seeds", "wanted", "paper", "difference"])
+    writer.writerow([*axes, "ours", "std", "balanced", "seeds", "wanted", "diverged", "paper", "difference"])
     for entry in cells:
-        numbers = [entry.ours, entry.spread, entry.balanced, len(entry.runs), entry.wanted]
-        row = [*numbers, entry.paper, entry.difference]
+        counts = [len(entry.measured), entry.wanted, entry.diverged]
+        row = [entry.ours, entry.spread, entry.balanced, *counts, entry.paper, entry.difference]
         writer.writerow([*entry.point.values(), *("" if number is None else f"{number:.6g}" for number in row)])
     return text.getvalue()
 
@@ -111,8 +126,8 @@ def _cell(entry: Entry) -> str:
         ours = f"{entry.ours:.4f}" + (f" ± {entry.spread:.4f}" if entry.spread is not None else "")
         if entry.unbalanced and entry.balanced is not None:
             ours += f" (balanced {entry.balanced:.4f})"
-        if any(run.summary.diverged for run in entry.runs):
-            ours += " (diverged)"
+        if entry.diverged:
+            ours += f" ({entry.diverged} of {len(entry.runs)} diverged)"
         if len(entry.runs) < entry.wanted:
             ours += f" ({len(entry.runs)} of {entry.wanted} seeds)"
     if entry.paper is None:

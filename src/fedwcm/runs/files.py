@@ -41,7 +41,7 @@ def parse_json(text: str | bytes, where: str) -> object:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A draft to write, which then replaces the file; it is synced to disk before it is renamed."""
+    """A draft to write, which then replaces the file; the draft is synced to disk first, then the new name."""
     draft = path.with_name(f"{path.name}.tmp")
     try:
         with writing(path):
@@ -50,10 +50,23 @@ def replacing(path: Path) -> Iterator[Path]:
             with draft.open("rb") as file:
                 os.fsync(file.fileno())
             os.replace(draft, path)
+            _keep_names(path.parent)
     except BaseException:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
         raise
+
+
+def _keep_names(folder: Path) -> None:
+    """Have the names in a folder on disk, as far as the system can: without it, a power loss may undo a rename."""
+    if os.name != "posix":
+        return
+    with suppress(OSError):  # some file systems have nothing of the kind
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
 
 
 @contextmanager

@@ -9,9 +9,9 @@ import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
 from fedwcm.runs.files import replace_file
+from fedwcm.runs.records import VALIDATION_METRICS
 
 HEADS = ("method", "trials", "pruned", "validation", "test", "best options")
-MEASURED = ("val_accuracy", "test_accuracy")
 
 
 def write_report(out: Path, trials: Mapping[str, Sequence[FrozenTrial]], seeds: Sequence[int]) -> None:
@@ -45,10 +45,11 @@ def unseen(seeds: Sequence[int]) -> list[int]:
 
 
 def _lines(trials: Mapping[str, Sequence[FrozenTrial]], out: Path, seeds: Sequence[int]) -> list[str]:
+    chosen = _measured(trials)[0].replace("val_", "validation_").replace("_", " ")
     lines = [
         "# Tuning",
         "",
-        f"Chosen by the mean validation accuracy over the seeds {', '.join(map(str, seeds))}.",
+        f"Chosen by the mean {chosen} over the seeds {', '.join(map(str, seeds))}.",
         "",
     ]
     lines += [_markdown(HEADS), "|" + "---|" * len(HEADS), *map(_markdown, result_rows(trials))]
@@ -68,7 +69,7 @@ def result_rows(trials: Mapping[str, Sequence[FrozenTrial]]) -> list[list[str]]:
     for name, found in trials.items():
         pruned = sum(trial.state == TrialState.PRUNED for trial in found)
         best = best_trial(found)
-        numbers = [_mean(best, key) if best else "–" for key in MEASURED]
+        numbers = [_mean(best, key) if best else "–" for key in _measured(trials)]
         rows.append([name, str(len(found)), str(pruned), *numbers, _options(best, found)])
     return rows
 
@@ -89,6 +90,13 @@ def best_trial(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
     return next((trial for trial in trials if trial.state == TrialState.COMPLETE and not _diverged(trial)), None)
 
 
+def _measured(trials: Mapping[str, Sequence[FrozenTrial]]) -> tuple[str, str]:
+    """The metric that the trials were chosen by, and the one that is reported beside it."""
+    found = {key for ended in trials.values() for trial in ended for key in trial.user_attrs}
+    balanced = VALIDATION_METRICS["balanced_accuracy"]
+    return balanced if balanced in found else VALIDATION_METRICS["accuracy"], "test_accuracy"
+
+
 def _diverged(trial: FrozenTrial) -> bool:
     return bool(trial.user_attrs.get("diverged"))
 
@@ -103,11 +111,12 @@ def csv_text(trials: Mapping[str, Sequence[FrozenTrial]]) -> str:
     keys = list(dict.fromkeys(key for found in trials.values() for trial in found for key in trial.params))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["method", "trial", "state", "val_accuracy", "test_accuracy", *keys])
+    metrics = _measured(trials)
+    writer.writerow(["method", "trial", "state", *metrics, *keys])
     for name, found in trials.items():
         for trial in found:
             state = "diverged" if _diverged(trial) else trial.state.name.lower()
-            measured = [np.mean(values) if (values := trial.user_attrs.get(key)) else "" for key in MEASURED]
+            measured = [np.mean(values) if (values := trial.user_attrs.get(key)) else "" for key in metrics]
             writer.writerow(
                 [name, trial.number + 1, state, *measured, *(trial.params.get(key, "") for key in keys)]
             )

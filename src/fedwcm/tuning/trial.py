@@ -8,15 +8,15 @@ from optuna.trial import Trial, TrialState
 
 from fedwcm.api.request import Request
 from fedwcm.api.training import start
-from fedwcm.config.schema import Settings, overlay
+from fedwcm.config.schema import SelectBy, Settings, overlay
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.runs.progress import Silent
-from fedwcm.runs.records import RoundRecord
+from fedwcm.runs.records import VALIDATION_METRICS, RoundRecord
 from fedwcm.tuning.space import Space
 from fedwcm.tuning.study import MethodStudy
 
 Report = Callable[[float, int], object]
-"""Takes a trial's best validation accuracy so far, and how many rounds it took."""
+"""Takes a trial's best validation metric so far, and how many rounds it took."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,13 @@ class Search:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """Accuracies of a trial's runs, on the validation and the test data; None if one of them diverged."""
+    """Accuracies of a trial's runs, on the validation and the test data; None if one of them diverged.
+
+    On the validation data it is that metric by which runs select a round (`run.select_by`).
+    """
 
     accuracies: tuple[list[float], list[float]] | None
+    select_by: SelectBy = "accuracy"
 
     def tell(self, study: MethodStudy, trial: Trial) -> str:
         """Tell the study, and return the result in words."""
@@ -62,10 +66,10 @@ class TrialResult:
             study.study.tell(trial, 0.0)
             return "diverged"
         validated, tested = self.accuracies
-        trial.set_user_attr("val_accuracy", validated)
+        trial.set_user_attr(VALIDATION_METRICS[self.select_by], validated)
         trial.set_user_attr("test_accuracy", tested)
         study.study.tell(trial, float(np.mean(validated)))
-        return f"validation accuracy {np.mean(validated):.4f}"
+        return f"validation {self.select_by.replace('_', ' ')} {np.mean(validated):.4f}"
 
 
 def pruned(study: MethodStudy, trial: Trial) -> str:
@@ -85,15 +89,17 @@ def play(requests: Sequence[Request], report: Report) -> TrialResult:
     """Run a trial's seeds one after the other; an exception of `report` ends them."""
     validated: list[float] = []
     tested: list[float] = []
+    select_by = requests[0].config.run.select_by
+    key = VALIDATION_METRICS[select_by]
     for asked in requests:
-        watcher = _Watcher(report, len(validated) * asked.config.run.rounds)
+        watcher = _Watcher(report, key, len(validated) * asked.config.run.rounds)
         try:
             summary = start(asked, out=None, resume=False, report=False, progress=watcher).summary
         except DivergedError:
             return TrialResult(None)
-        validated.append(_validation(summary.val_accuracy))
+        validated.append(_validation(summary.number(key)))
         tested.append(summary.accuracy or 0.0)
-    return TrialResult((validated, tested))
+    return TrialResult((validated, tested), select_by)
 
 
 def _validation(accuracy: float | None) -> float:
@@ -104,13 +110,14 @@ def _validation(accuracy: float | None) -> float:
 
 @dataclass
 class _Watcher(Silent):
-    """Reports a run's best validation accuracy after every evaluation."""
+    """Reports the best value of a run's validation metric after every evaluation."""
 
     report: Report
+    key: str
     before: int
     best: float = field(default=0.0)
 
     def round(self, number: int, record: RoundRecord) -> None:
-        if record.val_accuracy is not None:
-            self.best = max(self.best, record.val_accuracy)
+        if (value := record.number(self.key)) is not None:
+            self.best = max(self.best, value)
             self.report(self.best, self.before + number)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwcm.core.rounding import rounded_off
 from fedwcm.data.formats.safety import require_bounded
 from fedwcm.data.large_arrays import zeros
 from fedwcm.data.schema import Column
@@ -28,11 +29,17 @@ def fit_columns(
     return tuple(_fit(where, name, _plain(table.column(name)), rows, impute) for name in names)
 
 
-def encode_columns(where: str, table: Any, columns: Sequence[Column]) -> NDArray[Any]:
-    """The inputs of all rows: integers if every column holds whole numbers without gaps, else float32."""
-    blocks = [_encode(where, column, _plain(table.column(column.name))) for column in columns]
+def encode_columns(where: str, table: Any, columns: Sequence[Column], is_double: bool = False) -> NDArray[Any]:
+    """The inputs of all rows: integers if every column holds whole numbers without gaps, else float32.
+
+    They are float64 instead if a column's values are too close to each other for float32, or if it is asked for.
+    """
+    blocks = [_encode(where, column, _plain(table.column(column.name)), is_double) for column in columns]
+    whole = [block for block in blocks if block.dtype.kind in "iu"]
     dtype: type = np.float32
-    if all(block.dtype.kind in "iu" for block in blocks):
+    if is_double or any(block.dtype == np.float64 for block in blocks) or any(map(_need_double, whole)):
+        dtype = np.float64
+    if len(whole) == len(blocks):
         largest = max(int(np.abs(block).max(initial=0)) for block in blocks)
         dtype = np.int32 if largest < 2**31 else np.int64
     if len(blocks) == 1 and blocks[0].dtype == dtype:
@@ -121,7 +128,7 @@ def _refuse_numbers(where: str, name: str, values: NDArray[Any]) -> None:
         )
 
 
-def _encode(where: str, column: Column, values: Any) -> NDArray[Any]:
+def _encode(where: str, column: Column, values: Any, is_double: bool) -> NDArray[Any]:
     if column.kind == "category":
         return _one_hot(where, column, values)
     if column.kind == "vector":
@@ -132,14 +139,14 @@ def _encode(where: str, column: Column, values: Any) -> NDArray[Any]:
                 f"{column.length}"
             )
         return vectors
-    return _encode_number(where, column, values)
+    return _encode_number(where, column, values, is_double)
 
 
-def _encode_number(where: str, column: Column, values: Any) -> NDArray[Any]:
+def _encode_number(where: str, column: Column, values: Any, is_double: bool) -> NDArray[Any]:
     import pyarrow as pa
 
     name = column.name
-    if not _is_number(values.type):
+    if not (_is_number(values.type) or values.null_count == len(values)):
         texts = _texts(where, name, values) if _is_text(values.type) else np.array([], np.str_)
         bad = next((str(text) for text in texts if text and not _reads_as_number(str(text))), "")
         raise ValueError(
@@ -164,7 +171,11 @@ def _encode_number(where: str, column: Column, values: Any) -> NDArray[Any]:
         raise ValueError(
             f"{where}: column {name!r}, row {wrong[0] + 1}: the value is {value}, which is not finite"
         )
-    return narrow[:, np.newaxis]
+    return (numbers if is_double or _need_double(numbers) else narrow)[:, np.newaxis]
+
+
+def _need_double(numbers: NDArray[Any]) -> bool:
+    return bool(rounded_off(numbers.mean(), numbers.std()))
 
 
 ADVICE = "; pass --impute median (impute='median') to fill it in, or leave the column out with --drop {name}"
@@ -172,12 +183,7 @@ ADVICE = "; pass --impute median (impute='median') to fill it in, or leave the c
 
 def _one_hot(where: str, column: Column, values: Any) -> NDArray[Any]:
     name = column.name
-    if not _is_text(values.type):
-        raise ValueError(
-            f"{where}: column {name!r} is of type {values.type!s:.100}: the model takes categories, such as "
-            f"{column.categories[0]!r:.100}"
-        )
-    texts = _texts(where, name, values)
+    texts = _category_texts(where, column, values)
     if (missing := texts == "").any():
         if column.fill is None:
             raise _gap(where, name, missing, ADVICE.format(name=name))
@@ -187,6 +193,8 @@ def _one_hot(where: str, column: Column, values: Any) -> NDArray[Any]:
     at = np.minimum(np.searchsorted(categories, texts, sorter=order), len(categories) - 1)
     codes = order[at]
     known = categories[codes] == texts
+    if not known.any() and all(_reads_as_number(str(text)) for text in np.unique(texts)):
+        raise _no_categories(where, column, "holds numbers")
     if not known.all():
         first = int(np.flatnonzero(~known)[0])
         warnings.warn(
@@ -199,6 +207,25 @@ def _one_hot(where: str, column: Column, values: Any) -> NDArray[Any]:
     rows = np.flatnonzero(known)
     hot[rows, codes[rows]] = 1.0
     return hot
+
+
+def _category_texts(where: str, column: Column, values: Any) -> NDArray[Any]:
+    """The texts of a column that held text in training; its values may look like others where there are few."""
+    import pyarrow as pa
+
+    kind = values.type
+    if values.null_count == len(values):
+        return np.full(len(values), "")
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        return np.array(["" if value is None else str(value) for value in values.to_pylist()])
+    if not _is_text(kind):
+        raise _no_categories(where, column, f"is of type {kind!s:.100}")
+    return _texts(where, column.name, values)
+
+
+def _no_categories(where: str, column: Column, complaint: str) -> ValueError:
+    such = f"the model takes categories, such as {column.categories[0]!r:.100}"
+    return ValueError(f"{where}: column {column.name!r} {complaint}: {such}")
 
 
 def _vectors(where: str, name: str, column: Any) -> NDArray[np.float32]:

@@ -81,9 +81,7 @@ def _open(source: str) -> Mapping[str, Any]:
 
 
 def _find_roles(where: str, columns: Mapping[str, Any], options: ReadOptions) -> _Roles:
-    label, names = options.label, list(columns)
-    if label is None and options.known is not None:
-        label = options.known.label
+    label, names = options.label_column, list(columns)
     if options.labelled:
         label = find_label(where, label or _only(where, columns, "ClassLabel", "pass --label NAME"), names)
     client = None if options.client is None else find_column(where, options.client, names)
@@ -132,7 +130,7 @@ def _read_split(where: str, rows: Any, roles: _Roles, encoding: Encoding, option
     if roles.image is not None:
         x = stack_images(_images(where, rows, roles.image), len(rows), size=encoding.image_size)
     else:
-        x = encode_columns(where, table, encoding.columns)
+        x = encode_columns(where, table, encoding.columns, options.is_double)
     label, client = (
         None if name is None else category_values(where, table, name) for name in (roles.label, roles.client)
     )

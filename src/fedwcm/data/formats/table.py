@@ -31,7 +31,7 @@ def read_table(path: Path, options: ReadOptions) -> Parts:
     All other columns are features, or those that the options choose; a column of images is the only one. Rows are
     counted from 1 in errors, without the header.
     """
-    return table_parts(str(path), open_table(path, options.encoding), options)
+    return table_parts(str(path), open_table(path, options.encoding, options.text_columns), options)
 
 
 def table_parts(where: str, table: Any, options: ReadOptions) -> Parts:
@@ -46,7 +46,7 @@ def table_parts(where: str, table: Any, options: ReadOptions) -> Parts:
         holders = values["client"][training] if "client" in values else None
         training = training[draw_rows(where, values["label"][training], holders, options)[0]]
     encoding = find_encoding(where, table, roles, training, options)
-    x = read_features(where, table, encoding)
+    x = read_features(where, table, encoding, options)
     whole = Samples(x, values.get("label"), values.get("client"))
     digest = table_digest(table)
     if len(rows) == 1 and len(rows["train"]) == len(x):
@@ -57,9 +57,7 @@ def table_parts(where: str, table: Any, options: ReadOptions) -> Parts:
 
 def find_roles(where: str, columns: Sequence[str], options: ReadOptions) -> Roles:
     """Which columns hold the label, the client and the part."""
-    label = options.label
-    if label is None and options.known is not None:
-        label = options.known.label
+    label = options.label_column
     roles = {"label": find_label(where, label, columns)} if options.labelled else {}
     given = {"client": options.client, "split": options.split}
     for role, name in given.items():
@@ -100,10 +98,10 @@ def find_encoding(
     return Encoding(fitted, None, label, ignored)
 
 
-def read_features(where: str, table: Any, encoding: Encoding) -> NDArray[Any]:
+def read_features(where: str, table: Any, encoding: Encoding, options: ReadOptions) -> NDArray[Any]:
     """The inputs of all rows."""
     if encoding.image is None:
-        return encode_columns(where, table, encoding.columns)
+        return encode_columns(where, table, encoding.columns, options.is_double)
     column = table.column(encoding.image)
     if not _holds_images(column.type):
         raise ValueError(

@@ -4,6 +4,7 @@ import codecs
 import io
 import tempfile
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,16 @@ def table_suffix(path: Path) -> str | None:
     return next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(suffix)), None)
 
 
-def open_table(path: Path, encoding: str | None) -> Any:
-    """Return the file's rows as a pyarrow table with at least one row and no column twice."""
+def open_table(path: Path, encoding: str | None, text: Collection[str] = ()) -> Any:
+    """Return the file's rows as a pyarrow table with at least one row and no column twice.
+
+    The columns in `text` are read as text, whatever their values in a text file look like.
+    """
     suffix = table_suffix(path)
-    table = (
-        _read_parquet(path, encoding) if suffix == PARQUET else _read_text(path, str(suffix), encoding or "utf-8")
-    )
+    if suffix == PARQUET:
+        table = _read_parquet(path, encoding)
+    else:
+        table = _read_text(path, str(suffix), encoding or "utf-8", text)
     if table.num_rows == 0:
         raise ValueError(f"{path} holds no rows")
     for name, count in Counter(table.column_names).items():
@@ -47,9 +52,9 @@ def open_table(path: Path, encoding: str | None) -> Any:
     return table
 
 
-def _read_text(path: Path, suffix: str, encoding: str) -> Any:
+def _read_text(path: Path, suffix: str, encoding: str, text: Collection[str]) -> Any:
     import pyarrow as pa
-    from pyarrow import csv, json
+    from pyarrow import csv
 
     with open_maybe_gzip(path) as stream:
         content = stream.read()
@@ -62,12 +67,27 @@ def _read_text(path: Path, suffix: str, encoding: str) -> Any:
                 pa.BufferReader(content),
                 csv.ReadOptions(encoding=encoding, block_size=block),
                 csv.ParseOptions(delimiter=DELIMITERS[plain]),
+                csv.ConvertOptions(column_types={name: pa.string() for name in text}),
             )
         if encoding.lower() not in ("utf-8", "utf8"):
             content = content.decode(encoding).encode()
-        return json.read_json(io.BytesIO(content), json.ReadOptions(block_size=block))
+        return _read_json(content, block, text)
     except pa.ArrowInvalid as error:
         raise ValueError(f"{path} cannot be read: {error!s:.300}") from error
+
+
+def _read_json(content: bytes, block: int, text: Collection[str]) -> Any:
+    """JSON tells text from numbers itself; only text that looks like a date has to be asked for."""
+    import pyarrow as pa
+    from pyarrow import json
+
+    options = json.ReadOptions(block_size=block)
+    table = json.read_json(io.BytesIO(content), options)
+    dates = [each.name for each in table.schema if each.name in text and pa.types.is_timestamp(each.type)]
+    if not dates:
+        return table
+    wanted = json.ParseOptions(explicit_schema=pa.schema([(name, pa.string()) for name in dates]))
+    return json.read_json(io.BytesIO(content), options, wanted)
 
 
 def _require_text(path: Path, content: bytes, encoding: str) -> None:
