@@ -46,7 +46,7 @@ def test_shape_of_images_has_the_channels_first() -> None:
         ({"y_train": np.array([0, 1, 2, -1, 1, 2])}, r"y_train\[3\] is -1"),
         ({"y_test": np.array([0.0, 1.0, 2.0])}, "y_test is float64"),
         ({"x_test": np.zeros((3, 5), np.float32)}, r"\(4,\), those of x_test \(5,\)"),
-        ({"x_test": np.zeros((3, 4), np.float16)}, "x_test is float16 of shape"),
+        ({"x_test": np.zeros((3, 4))}, "x_test is float64 of shape"),
         ({"x_test": np.zeros((3, 0), np.float32)}, "no values"),
         ({"x_train": np.full((6, 4), np.nan, np.float32)}, r"x_train\[0, 0\] is nan"),
         ({"x_test": np.array([[0, 0, 0, np.inf]] * 3, np.float32)}, r"x_test\[0, 3\] is inf"),

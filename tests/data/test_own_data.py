@@ -261,7 +261,7 @@ GOOD: dict[str, Any] = {"x": np.zeros((10, 2)), "y": np.arange(10) % 2}
         (GOOD | {"x": np.zeros(10)}, "images must be numbers of shape"),
         (GOOD | {"x": np.array([["a"]] * 10)}, "images must be numbers of shape"),
         (GOOD | {"x": np.full((10, 3, 2), np.nan)}, r"x_train\[0, 0, 0\] is nan"),
-        (GOOD | {"x": np.full((10, 2), 1e300)}, r"1e\+300: every feature must be a finite number"),
+        (GOOD | {"x": np.full((10, 2), 1e300)}, "inf: every feature must be a finite number"),
         (GOOD | {"classes": ["a"]}, "it must be from 0 to 0"),
         (GOOD | {"y": np.array(["a", "c"] * 5), "classes": ["a", "b"]}, "label 'c' is not among the classes"),
         (

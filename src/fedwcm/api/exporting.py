@@ -19,7 +19,7 @@ from fedwcm.api.trained import model_facts, schema_of, trained
 from fedwcm.api.types import ModelLike
 from fedwcm.core.checks import require, unknown
 from fedwcm.models.facts import ModelFacts
-from fedwcm.models.raw_input import OUTPUTS, RawInputModel, is_double, raw_shape
+from fedwcm.models.raw_input import OUTPUTS, RawInputModel, raw_shape
 from fedwcm.runs.files import replacing
 from fedwcm.runs.folder import RunFolder
 
@@ -99,7 +99,7 @@ def _samples(facts: ModelFacts, count: int) -> Tensor:
     if dtype == np.uint8:
         return torch.from_numpy(rng.integers(0, 256, shape, dtype=np.uint8))
     values = rng.normal(size=shape) * np.array(facts.std) + np.array(facts.mean)
-    return torch.from_numpy(values.astype(np.float64 if is_double(facts) else np.float32))
+    return torch.from_numpy(values.astype(np.float32))
 
 
 def _write_onnx(raw: RawInputModel, inputs: Tensor, metadata: dict[str, str], path: Path) -> Run:

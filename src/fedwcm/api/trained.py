@@ -130,5 +130,5 @@ def normalizer(folder: str | Path) -> InputNormalizer:
 
 def input_normalizer(facts: ModelFacts) -> InputNormalizer:
     """The normalizer that a model's metadata holds."""
-    mean, std = np.array(facts.mean, dtype=np.float64), np.array(facts.std, dtype=np.float64)
+    mean, std = np.array(facts.mean, dtype=np.float32), np.array(facts.std, dtype=np.float32)
     return InputNormalizer(Normalizer(mean, std, facts.keeps_integers), schema_of(facts).input_shape)

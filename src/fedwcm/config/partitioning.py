@@ -81,9 +81,7 @@ def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = Tru
     parts = partition(dataset.y_train[rows], generator(seed, Purpose.PARTITION))
     config = replace(config, data=options, partition=component)
     embeds = dataset.is_integer and _embeds(config, objects, dataset, trusted)
-    normalizer, normalization = choose_normalizer(
-        dataset.x_train, options.normalize, rows, embeds=embeds, names=dataset.feature_names
-    )
+    normalizer, normalization = choose_normalizer(dataset.x_train, options.normalize, rows, embeds=embeds)
     return PartitionedData(config, dataset, rows, val_rows, parts, normalizer, normalization)
 
 

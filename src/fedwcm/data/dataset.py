@@ -22,9 +22,8 @@ class Dataset:
     """A classification dataset with a training and a test part, and perhaps a validation part; checked when made.
 
     Images are uint8 or float32 of shape (n, height, width, channels), grey ones with one channel; sequences are
-    float32 or integers of shape (n, steps, channels); tables float32 or integers of shape (n, features). Where
-    float32 could not tell values apart, as with Unix times, sequences and tables are float64. Labels are int64
-    from 0 to the number of classes minus 1, and `classes[label]` is the name of a class.
+    float32 or integers of shape (n, steps, channels); tables float32 or integers of shape (n, features). Labels
+    are int64 from 0 to the number of classes minus 1, and `classes[label]` is the name of a class.
 
     `client_ids` tells who holds each *training* sample, as int64 from 0 to K-1 with `client_names[id]` the
     name; it is None (and `client_names` empty) where the data comes without clients.
@@ -126,30 +125,29 @@ def model_shape(x: NDArray[Any]) -> tuple[int, ...]:
 
 def _check_features(where: str, x: NDArray[Any]) -> None:
     is_image = x.ndim == 4 and x.dtype in (np.uint8, np.float32)
-    is_array = x.ndim in (2, 3) and (x.dtype in (np.float32, np.float64) or x.dtype.kind in "iu")
+    is_array = x.ndim in (2, 3) and (x.dtype == np.float32 or x.dtype.kind in "iu")
     if not (is_image or is_array):
         raise ValueError(
             f"{where} is {x.dtype} of shape {x.shape}: images are uint8 or float32 of shape "
-            "(n, height, width, channels), sequences floats or integers of shape (n, steps, channels), tables "
-            "floats or integers of shape (n, features), floats being float32 or float64"
+            "(n, height, width, channels), sequences float32 or integers of shape (n, steps, channels), tables "
+            "float32 or integers of shape (n, features)"
         )
     if 0 in x.shape[1:]:
         raise ValueError(f"{where} has shape {x.shape}: its samples hold no values")
-    if x.dtype.kind == "f":
+    if x.dtype == np.float32:
         _check_finite(where, x)
 
 
 def _check_finite(where: str, x: NDArray[Any]) -> None:
     rows = max(1, CHUNK // x[:1].size) if len(x) else 1
     for start in range(0, len(x), rows):
-        with np.errstate(over="ignore"):  # a model takes float32
-            finite = np.isfinite(x[start : start + rows].astype(np.float32, copy=False))
+        finite = np.isfinite(x[start : start + rows])
         if not finite.all():
             place = np.argwhere(~finite)[0]
             place[0] += start
             raise ValueError(
-                f"{where}[{', '.join(map(str, place))}] is {x[tuple(place)]:g}: every feature must be a finite "
-                f"number in float32"
+                f"{where}[{', '.join(map(str, place))}] is {x[tuple(place)]}: every feature must be a finite "
+                f"number"
             )
 
 

@@ -20,10 +20,7 @@ EVERY = slice(None)
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """What `Normalizer` does to an array, on a tensor of stored samples; the results are equal to the bit.
-
-    The type of `mean` and `std` is the one that is computed in.
-    """
+    """What `Normalizer` does to an array, on a tensor of stored samples; the results are equal to the bit."""
 
     mean: Tensor
     std: Tensor
@@ -33,18 +30,15 @@ class Preparation:
     def of(cls, normalizer: Normalizer, is_image: bool, device: torch.device) -> "Preparation":
         """The preparation of images `(n, H, W, C)`, whose channels come first then, or of anything else."""
         shape = (-1, 1, 1) if is_image else (-1,)
-        dtype = torch.float64 if normalizer.is_double else torch.float32
-        mean, std = (
-            torch.from_numpy(each).view(shape).to(device, dtype) for each in (normalizer.mean, normalizer.std)
-        )
+        mean, std = (torch.from_numpy(each).view(shape).to(device) for each in (normalizer.mean, normalizer.std))
         return cls(mean, std, normalizer.keeps_integers)
 
     def __call__(self, stored: Tensor) -> Tensor:
         if self.keeps_integers:
             return stored.long()
         channels_first = stored.permute(0, 3, 1, 2) if self.mean.dim() == 3 else stored
-        scaled = channels_first.to(self.mean.dtype, memory_format=torch.contiguous_format, copy=True)
-        return scaled.sub_(self.mean).div_(self.std).float()
+        scaled = channels_first.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
+        return scaled.sub_(self.mean).div_(self.std)
 
 
 def are_small(x: NDArray[Any], rows: int) -> bool:
@@ -65,9 +59,8 @@ def model_inputs(
     Either these are the chosen rows, prepared. Or they are *all* rows of the array, which is not copied, whether
     it is in memory or mapped from a file; what is read of them is prepared then.
     """
-    # Floats for a model that takes integers have to be checked first; Apple's GPUs have no float64.
-    unchecked = normalizer.keeps_integers and x.dtype.kind == "f"
-    if prepared or unchecked or (device.type == "mps" and (normalizer.is_double or x.dtype == np.float64)):
+    # Floats for a model that takes integers have to be checked first.
+    if prepared or (normalizer.keeps_integers and x.dtype.kind == "f"):
         return torch.from_numpy(normalizer(x[rows])).to(device)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of an array that must not be written to: nobody does

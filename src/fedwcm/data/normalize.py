@@ -1,6 +1,5 @@
 """Inputs as the models take them: images channels first, numbers normalised, integers kept for embeddings."""
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,8 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.core.checks import require
-from fedwcm.core.rounding import rounded_off
-from fedwcm.data.dataset import listed
 
 Array = NDArray[Any]
 Normalize = Literal["auto", "standard", "none"] | Sequence[float] | Sequence[Sequence[float]]
@@ -23,18 +20,12 @@ CHUNK, CHUNK_VALUES = 1000, 2**20
 class Normalizer:
     """x ↦ (x − mean) / std: per channel of images `(n, H, W, C)`, per last axis of everything else.
 
-    Images come out with the channels first. One that keeps integers passes them on as they are, in 64 bits. It
-    computes in float32, or in float64 where float32 could not tell the inputs apart; the result is float32.
+    Images come out with the channels first. One that keeps integers passes them on as they are, in 64 bits.
     """
 
-    mean: NDArray[np.float64]
-    std: NDArray[np.float64]
+    mean: NDArray[np.float32]
+    std: NDArray[np.float32]
     keeps_integers: bool = False
-
-    @property
-    def is_double(self) -> bool:
-        """Whether it computes in float64."""
-        return bool(rounded_off(self.mean, self.std).any())
 
     @classmethod
     def fit(cls, inputs: Array, rows: NDArray[np.int64] | None = None) -> "Normalizer":
@@ -44,7 +35,7 @@ class Normalizer:
         mean = sum(chunk.sum(axis=axes, dtype=np.float64) for chunk in _chunks(inputs, chosen)) / count
         squares = sum(_squares(chunk, mean).sum(axis=axes) for chunk in _chunks(inputs, chosen))
         std = np.sqrt(squares / count)
-        return cls(mean, np.where(std > 0, std, 1.0))
+        return cls(mean.astype(np.float32), np.where(std > 0, std, 1.0).astype(np.float32))
 
     def __call__(self, inputs: Array) -> Array:
         if self.keeps_integers:
@@ -53,12 +44,10 @@ class Normalizer:
         shape = (len(inputs), inputs.shape[3], *inputs.shape[1:3]) if is_image else inputs.shape
         scaled = np.empty(shape, dtype=np.float32)
         size = _chunk_size(inputs) if len(inputs) else CHUNK
-        dtype: type[np.floating[Any]] = np.float64 if self.is_double else np.float32
-        mean, std = self.mean.astype(dtype), self.std.astype(dtype)
         for i in range(0, len(inputs), size):
-            chunk = inputs[i : i + size].astype(dtype)
-            np.subtract(chunk, mean, out=chunk)
-            np.divide(chunk, std, out=chunk)
+            chunk = inputs[i : i + size].astype(np.float32)
+            chunk -= self.mean
+            chunk /= self.std
             scaled[i : i + size] = np.moveaxis(chunk, -1, 1) if is_image else chunk
         return scaled
 
@@ -80,12 +69,7 @@ def _chunk_size(inputs: Array) -> int:
 
 
 def choose_normalizer(
-    inputs: Array,
-    how: Normalize,
-    rows: NDArray[np.int64] | None = None,
-    *,
-    embeds: bool = False,
-    names: Sequence[str] = (),
+    inputs: Array, how: Normalize, rows: NDArray[np.int64] | None = None, *, embeds: bool = False
 ) -> tuple[Normalizer, str]:
     """The normalizer for these training inputs, and a sentence on what it does, for the log.
 
@@ -97,16 +81,14 @@ def choose_normalizer(
             `standard`.
         rows: those that are trained on; by default all.
         embeds: whether the model looks its inputs up in an embedding.
-        names: what the columns are called, for a warning.
     """
     per = "channel" if inputs.ndim > 2 else "column"
     is_integer = inputs.ndim < 4 and inputs.dtype.kind in "iu"
-    zero, one = np.zeros(1), np.ones(1)
+    zero, one = np.zeros(1, np.float32), np.ones(1, np.float32)
     if how in ("auto", "none") and is_integer and embeds:
         text = "kept as integers, since the model looks them up in an embedding"
         return Normalizer(zero, one, keeps_integers=True), f"inputs: {text}"
     if how == "none":
-        _warn_of_rounding(inputs, rows, names)
         return Normalizer(zero, one), "inputs: taken as they are (data.normalize = none)"
     if how in ("auto", "standard"):
         note = ". They are integers: if they are ids and not measurements, use a model with an embedding"
@@ -118,22 +100,10 @@ def choose_normalizer(
     return Normalizer(mean, std), f"inputs: normalised with the mean and standard deviation given, per {per}"
 
 
-def _warn_of_rounding(inputs: Array, rows: NDArray[np.int64] | None, names: Sequence[str]) -> None:
-    """Name the columns of which a model that takes float32 cannot tell the values apart."""
-    if np.can_cast(inputs.dtype, np.float32):
-        return
-    found = Normalizer.fit(inputs, rows)
-    coarse = np.flatnonzero(rounded_off(found.mean, found.std)).tolist()
-    if coarse:
-        columns = listed(names[i] if names else i for i in coarse)
-        text = f"data.normalize = none: float32 rounds the large values of column {columns} until they are alike"
-        warnings.warn(f"{text}; use data.normalize = standard, which subtracts their mean first", stacklevel=3)
-
-
-def _fixed(how: Normalize, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _fixed(how: Normalize, width: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     allowed = f"auto, standard, none, or [mean, std], each a number or a list of {width} numbers, std positive"
     try:
-        mean, std = (np.atleast_1d(np.array(part, dtype=np.float64)) for part in how)
+        mean, std = (np.atleast_1d(np.array(part, dtype=np.float32)) for part in how)
     except (TypeError, ValueError):
         require(False, "data.normalize", how, allowed)
         raise

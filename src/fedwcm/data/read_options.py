@@ -61,11 +61,6 @@ class ReadOptions:
         return None if self.schema is None else self.schema.encoding
 
     @property
-    def is_double(self) -> bool:
-        """Whether a schema asks for numbers that are not rounded to float32."""
-        return self.schema is not None and self.schema.is_double
-
-    @property
     def label_column(self) -> str | None:
         """The label's column: the one that is named, else the schema's."""
         return self.label if self.label is not None or self.known is None else self.known.label

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from fedwcm.data.dataset import MAX_CHANNELS, Dataset, listed, model_shape
 from fedwcm.data.fingerprint import array_digest, sampled
 from fedwcm.data.large_arrays import in_colour, taken
-from fedwcm.data.normalize import Normalizer
 from fedwcm.data.parts import PARTS
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.schema import DatasetSchema, Encoding, is_whole_number
@@ -107,10 +106,7 @@ def build_dataset(name: str, parts: Parts, options: ReadOptions) -> Dataset:
     classes, codes = _encode_labels(name, present, parts.classes, options.schema)
     unseen = None if options.test_clients is not None else test.client  # whole clients are meant to be unseen
     client_names, client_ids = _encode_clients(name, train.client, unseen)
-    x = {"train": matched(f"{name}: train features", train.x, options.schema)}
-    is_double = x["train"].dtype == np.float64
-    for part in present.keys() - x.keys():
-        x[part] = matched(f"{name}: {part} features", present[part].x, options.schema, is_double)
+    x = {part: matched(f"{name}: {part} features", held.x, options.schema) for part, held in present.items()}
     return Dataset(
         name,
         x["train"],
@@ -223,10 +219,9 @@ def draw_rows(
     return client_split(clients, options.test_clients, rng)
 
 
-def as_features(where: str, x: NDArray[Any], is_double: bool = False) -> NDArray[Any]:
-    """Return samples as a `Dataset` takes them: images as bytes or float32, integers as is, floats as float32.
-
-    Doubles stay doubles if they are too close to each other for float32, or if `is_double` asks for it.
+def as_features(where: str, x: NDArray[Any]) -> NDArray[Any]:
+    """Return samples as a `Dataset` takes them: images as bytes or float32, other floats as float32, integers as
+    is.
 
     Arrays of three dimensions are grey images if they are of unsigned bytes, otherwise sequences (n, steps,
     channels).
@@ -243,21 +238,14 @@ def as_features(where: str, x: NDArray[Any], is_double: bool = False) -> NDArray
             "(n, steps, channels), tables numbers of shape (n, features)"
         )
     keeps = x.dtype == np.uint8 if is_image else x.dtype.kind in "iu"
-    if x.dtype == np.float64 and not is_image:
-        keeps = is_double or _need_double(x)
     dtype = x.dtype if keeps else np.uint8 if x.dtype.kind == "b" else np.float32
     with np.errstate(over="ignore"):  # what overflows becomes infinite, which the Dataset refuses
         return np.ascontiguousarray(x, dtype=dtype.newbyteorder("=") if isinstance(dtype, np.dtype) else dtype)
 
 
-def _need_double(x: NDArray[np.float64]) -> bool:
-    with np.errstate(all="ignore"):  # infinite ones are refused by the Dataset
-        return x.size > 0 and Normalizer.fit(x).is_double
-
-
-def matched(where: str, x: NDArray[Any], schema: DatasetSchema | None, is_double: bool = False) -> NDArray[Any]:
+def matched(where: str, x: NDArray[Any], schema: DatasetSchema | None) -> NDArray[Any]:
     """The samples as a `Dataset` takes them and, with a schema, as its model does: of its shape and type."""
-    x = as_features(where, x, is_double or (schema is not None and schema.is_double))
+    x = as_features(where, x)
     if schema is None:
         return x
     if x.ndim == 4 and x.shape[3] == 1 and schema.input_shape[:1] == (3,):

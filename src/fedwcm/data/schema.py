@@ -72,11 +72,6 @@ class DatasetSchema:
     encoding: Encoding = field(default_factory=Encoding)
 
     @property
-    def is_double(self) -> bool:
-        """Whether other samples must not be rounded to float32 before they are normalised."""
-        return self.dtype != "float32"
-
-    @property
     def has_text_classes(self) -> bool:
         """Whether the labels were text for certain: some class is neither a whole number nor a truth value."""
         return not all(is_whole_number(name) or name in ("False", "True") for name in self.classes)

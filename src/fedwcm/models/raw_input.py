@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from fedwcm.core.rounding import rounded_off
 from fedwcm.models.facts import ModelFacts
 
 IMAGE_DIMENSIONS = 3
@@ -24,23 +23,14 @@ class RawInputModel(nn.Module):
         self.model = model
         self.keeps_integers = facts.keeps_integers
         self.is_image = is_image(facts)
-        dtype = torch.float64 if is_double(facts) else torch.float32
-        self.register_buffer("mean", torch.tensor(facts.mean, dtype=dtype))
-        self.register_buffer("std", torch.tensor(facts.std, dtype=dtype))
+        self.register_buffer("mean", torch.tensor(facts.mean, dtype=torch.float32))
+        self.register_buffer("std", torch.tensor(facts.std, dtype=torch.float32))
 
     def forward(self, input: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits and the probabilities, `(n, classes)` each."""
-        x = input.long() if self.keeps_integers else self._normalized(input)
+        x = input.long() if self.keeps_integers else (input.float() - self.mean) / self.std
         logits: Tensor = self.model(x.permute(0, 3, 1, 2).contiguous() if self.is_image else x)
         return logits, logits.softmax(dim=-1)
-
-    def _normalized(self, input: Tensor) -> Tensor:
-        return ((input.to(self.mean.dtype) - self.mean) / self.std).float()
-
-
-def is_double(facts: ModelFacts) -> bool:
-    """Whether raw inputs are normalised in float64, since float32 could not tell them apart."""
-    return bool(rounded_off(facts.mean, facts.std).any())
 
 
 def is_image(facts: ModelFacts) -> bool:

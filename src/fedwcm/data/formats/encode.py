@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.core.rounding import rounded_off
 from fedwcm.data.formats.safety import require_bounded
 from fedwcm.data.large_arrays import zeros
 from fedwcm.data.schema import Column
@@ -29,17 +28,11 @@ def fit_columns(
     return tuple(_fit(where, name, _plain(table.column(name)), rows, impute) for name in names)
 
 
-def encode_columns(where: str, table: Any, columns: Sequence[Column], is_double: bool = False) -> NDArray[Any]:
-    """The inputs of all rows: integers if every column holds whole numbers without gaps, else float32.
-
-    They are float64 instead if a column's values are too close to each other for float32, or if it is asked for.
-    """
-    blocks = [_encode(where, column, _plain(table.column(column.name)), is_double) for column in columns]
-    whole = [block for block in blocks if block.dtype.kind in "iu"]
+def encode_columns(where: str, table: Any, columns: Sequence[Column]) -> NDArray[Any]:
+    """The inputs of all rows: integers if every column holds whole numbers without gaps, else float32."""
+    blocks = [_encode(where, column, _plain(table.column(column.name))) for column in columns]
     dtype: type = np.float32
-    if is_double or any(block.dtype == np.float64 for block in blocks) or any(map(_need_double, whole)):
-        dtype = np.float64
-    if len(whole) == len(blocks):
+    if all(block.dtype.kind in "iu" for block in blocks):
         largest = max(int(np.abs(block).max(initial=0)) for block in blocks)
         dtype = np.int32 if largest < 2**31 else np.int64
     if len(blocks) == 1 and blocks[0].dtype == dtype:
@@ -128,7 +121,7 @@ def _refuse_numbers(where: str, name: str, values: NDArray[Any]) -> None:
         )
 
 
-def _encode(where: str, column: Column, values: Any, is_double: bool) -> NDArray[Any]:
+def _encode(where: str, column: Column, values: Any) -> NDArray[Any]:
     if column.kind == "category":
         return _one_hot(where, column, values)
     if column.kind == "vector":
@@ -139,10 +132,10 @@ def _encode(where: str, column: Column, values: Any, is_double: bool) -> NDArray
                 f"{column.length}"
             )
         return vectors
-    return _encode_number(where, column, values, is_double)
+    return _encode_number(where, column, values)
 
 
-def _encode_number(where: str, column: Column, values: Any, is_double: bool) -> NDArray[Any]:
+def _encode_number(where: str, column: Column, values: Any) -> NDArray[Any]:
     import pyarrow as pa
 
     name = column.name
@@ -171,11 +164,7 @@ def _encode_number(where: str, column: Column, values: Any, is_double: bool) -> 
         raise ValueError(
             f"{where}: column {name!r}, row {wrong[0] + 1}: the value is {value}, which is not finite"
         )
-    return (numbers if is_double or _need_double(numbers) else narrow)[:, np.newaxis]
-
-
-def _need_double(numbers: NDArray[Any]) -> bool:
-    return bool(rounded_off(numbers.mean(), numbers.std()))
+    return narrow[:, np.newaxis]
 
 
 ADVICE = "; pass --impute median (impute='median') to fill it in, or leave the column out with --drop {name}"

@@ -130,7 +130,7 @@ def _read_split(where: str, rows: Any, roles: _Roles, encoding: Encoding, option
     if roles.image is not None:
         x = stack_images(_images(where, rows, roles.image), len(rows), size=encoding.image_size)
     else:
-        x = encode_columns(where, table, encoding.columns, options.is_double)
+        x = encode_columns(where, table, encoding.columns)
     label, client = (
         None if name is None else category_values(where, table, name) for name in (roles.label, roles.client)
     )

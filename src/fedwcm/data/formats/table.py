@@ -46,7 +46,7 @@ def table_parts(where: str, table: Any, options: ReadOptions) -> Parts:
         holders = values["client"][training] if "client" in values else None
         training = training[draw_rows(where, values["label"][training], holders, options)[0]]
     encoding = find_encoding(where, table, roles, training, options)
-    x = read_features(where, table, encoding, options)
+    x = read_features(where, table, encoding)
     whole = Samples(x, values.get("label"), values.get("client"))
     digest = table_digest(table)
     if len(rows) == 1 and len(rows["train"]) == len(x):
@@ -98,10 +98,10 @@ def find_encoding(
     return Encoding(fitted, None, label, ignored)
 
 
-def read_features(where: str, table: Any, encoding: Encoding, options: ReadOptions) -> NDArray[Any]:
+def read_features(where: str, table: Any, encoding: Encoding) -> NDArray[Any]:
     """The inputs of all rows."""
     if encoding.image is None:
-        return encode_columns(where, table, encoding.columns, options.is_double)
+        return encode_columns(where, table, encoding.columns)
     column = table.column(encoding.image)
     if not _holds_images(column.type):
         raise ValueError(
