@@ -1,5 +1,6 @@
 """Laws of the Dataset type, of the stratified split and of the numbering of labels."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedwcm.data import Dataset, load_dataset, stratified_split
+from fedwcm.data.normalize import Normalizer
 from fedwcm.data.samples import encode
 
 RNG = np.random.default_rng(0)
@@ -141,3 +143,12 @@ def test_a_data_set_that_is_made_already_is_not_read_again(options: dict[str, An
     (option,) = options
     with pytest.raises(ValueError, match=rf"{option}=.* is not for a fedwcm\.Dataset, as made is"):
         load_dataset(made, **options)
+
+
+def test_columns_that_float32_cannot_tell_apart_are_warned_of() -> None:
+    near, far = np.arange(320.0), 1.7e9 + np.arange(320.0)
+    with pytest.warns(UserWarning, match=r"column 1 .* mean 1\.7e\+09 .* multiples of 128 apart"):
+        Normalizer.fit(np.stack([near, far], axis=1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Normalizer.fit(np.stack([near, far - 1.7e9, np.full(320, 1.7e9)], axis=1))

@@ -1,5 +1,6 @@
 """Inputs as the models take them: images channels first, numbers normalised, integers kept for embeddings."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,6 +15,9 @@ Normalize = Literal["auto", "standard", "none"] | Sequence[float] | Sequence[Seq
 
 CHUNK, CHUNK_VALUES = 1000, 2**20
 """Samples, and values, converted at a time: beside the result, memory for so many is taken."""
+
+COARSE = 0.01
+"""Step of float32, as a share of a column's standard deviation, above which it loses too much."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +39,7 @@ class Normalizer:
         mean = sum(chunk.sum(axis=axes, dtype=np.float64) for chunk in _chunks(inputs, chosen)) / count
         squares = sum(_squares(chunk, mean).sum(axis=axes) for chunk in _chunks(inputs, chosen))
         std = np.sqrt(squares / count)
+        _warn_of_coarse(mean, std)
         return cls(mean.astype(np.float32), np.where(std > 0, std, 1.0).astype(np.float32))
 
     def __call__(self, inputs: Array) -> Array:
@@ -50,6 +55,17 @@ class Normalizer:
             chunk /= self.std
             scaled[i : i + size] = np.moveaxis(chunk, -1, 1) if is_image else chunk
         return scaled
+
+
+def _warn_of_coarse(mean: NDArray[np.float64], std: NDArray[np.float64]) -> None:
+    """Warn of inputs far from 0 and close to each other, such as Unix times: float32 makes many of them equal."""
+    steps = np.spacing(np.abs(mean).astype(np.float32))
+    for i in np.flatnonzero((std > 0) & (steps > COARSE * std))[:1]:
+        text = (
+            f"inputs: column {i} (the first is 0) has the mean {mean[i]:g} and the standard deviation {std[i]:g}"
+        )
+        text += f", but float32 tells only multiples of {steps[i]:g} apart there: subtract a constant beforehand"
+        warnings.warn(text, stacklevel=3)
 
 
 def _chunks(inputs: Array, rows: NDArray[np.int64]) -> Iterator[Array]:
