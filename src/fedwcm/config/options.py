@@ -4,7 +4,7 @@ import dataclasses
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -30,7 +30,7 @@ def make(cls: type[T], values: Mapping[str, object], where: str) -> T:
     checked = {}
     for key, value in values.items():
         if key not in known:
-            raise unknown("option", f"{where}.{key}", [f"{where}.{name}" for name in known])
+            raise not_an_option(where, key, known, cls)
         checked[key] = convert(value, fields[key], f"{where}.{key}")
     try:
         return cls(**checked)
@@ -38,6 +38,16 @@ def make(cls: type[T], values: Mapping[str, object], where: str) -> T:
         raise ValueError(f"{where}: {error}") from None
     except TypeError as error:  # a class of the user's own with a field that has no default
         raise ValueError(f"{where}: {cls.__name__} cannot be made from {checked}: {error}") from error
+
+
+def not_an_option(where: str, key: str, known: Iterable[str], owner: object) -> ValueError:
+    """Return the error for an option that `owner`, a class or an object, does not have."""
+    names = [f"{where}.{name}" for name in known]
+    if names:
+        return unknown("option", f"{where}.{key}", names)
+    name = getattr(owner, "__qualname__", type(owner).__qualname__)
+    hint = "" if dataclasses.is_dataclass(owner) else ", which are the fields of a class with @dataclass"
+    return ValueError(f"unknown option '{where}.{key}': {name} has no options{hint}")
 
 
 def convert(value: object, kind: Any, where: str) -> Any:
