@@ -1,6 +1,7 @@
 """Options as dataclass fields: parsed from text, checked against their types, with suggestions for typos."""
 
 import dataclasses
+import re
 import tomllib
 import types
 import typing
@@ -12,13 +13,16 @@ from fedwcm.core.checks import field_types, unknown
 
 T = TypeVar("T")
 
+SHORT_NUMBER = re.compile(r"[+-]?(\d+\.|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+"""A number without a digit on one side of its point, which TOML does not have."""
+
 
 def parse_value(text: str) -> object:
-    """Parse a TOML value (`0.1`, `true`, `[1, 2]`); anything else is returned as a string."""
+    """Parse a TOML value (`0.1`, `true`, `[1, 2]`) or a number such as `.1`; all else is returned as a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):  # not TOML, or nested without end
-        return text
+        return float(text) if SHORT_NUMBER.fullmatch(text) else text
 
 
 def make(cls: type[T], values: Mapping[str, object], where: str) -> T:
