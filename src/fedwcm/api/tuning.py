@@ -15,6 +15,7 @@ from fedwcm.api.types import (
     PartitionLike,
     SamplerLike,
 )
+from fedwcm.config.flags import refuse_varied
 from fedwcm.config.schema import Diagnostic
 from fedwcm.core.extras import optional_module
 from fedwcm.runs.progress import in_notebook
@@ -130,7 +131,9 @@ def tune(
     from fedwcm.tuning.space import space_from
     from fedwcm.tuning.tune import search_options
 
-    common = request(None, config, settings, flags_in(locals()))
+    flags = flags_in(locals())
+    refuse_varied(search, "the search", settings, flags)
+    common = request(None, config, settings, flags)
     return search_options(methods, space_from(search, space), seeds, trials, Path(out), common, _say(progress))
 
 

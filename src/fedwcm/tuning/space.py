@@ -35,6 +35,8 @@ def ranges_in(texts: Iterable[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise ValueError(f"--search {text!r} is not allowed: it must be KEY=RANGE, with {ALLOWED}")
+        if name.strip() in found:
+            raise ValueError(f"--search {name.strip()} is given twice: leave out one of them")
         found[name.strip()] = value.strip()
     return found
 
