@@ -20,7 +20,7 @@ from fedwcm.config.population import population_of
 from fedwcm.config.rounds import WorkerSources, make_rounds
 from fedwcm.config.run_data import LabelledTensors, RunData, run_data
 from fedwcm.config.schema import Config
-from fedwcm.core.checks import require
+from fedwcm.config.without_effect import refuse_selection, refuse_without_effect
 from fedwcm.core.rng import model_seed
 from fedwcm.core.types import Ints, Vec
 from fedwcm.engine.backends.plan import ExecutionPlan, choose
@@ -60,9 +60,7 @@ class Experiment:
     encryption: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
-        patience = self.config.run.patience
-        allowed = "0 without validation data: hold some out with --val-fraction"
-        require(not patience or self.val is not None, "run.patience", patience, allowed)
+        refuse_selection(self.config, self.val is not None)
 
 
 def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> Experiment:
@@ -73,6 +71,7 @@ def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True
         objects: objects that the configuration describes but cannot rebuild.
         trusted: whether names of the form `package.module:Name` may be imported; see `fedwcm.config.resolve`.
     """
+    refuse_without_effect(config)
     components = Components.of(config, objects, trusted=trusted)
     return assemble(config, components, run_data(config, objects, trusted=trusted), objects, trusted=trusted)
 
@@ -81,6 +80,7 @@ def assemble(
     config: Config, components: Components, source: RunData, objects: Objects = NO_OBJECTS, *, trusted: bool = True
 ) -> Experiment:
     """Return a run of this configuration on samples that are there already, divided as it says."""
+    refuse_without_effect(config)
     asked, device = config, chosen_device(config.run.device)
     config = replace(config, data=source.config.data, partition=source.config.partition)
     shape, classes, seed = source.input_shape, len(source.classes), model_seed(config.run.seed)

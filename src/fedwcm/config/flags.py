@@ -141,9 +141,7 @@ def refuse_varied(
     """
     given, seen = {**_short(flags), **(settings or {})}, set[str]()
     if "run.seed" in given:
-        raise ValueError(
-            f"run.seed = {given['run.seed']!r} is not allowed: the seeds of the runs are seeds=… (--seeds)"
-        )
+        raise ValueError(f"run.seed = {given['run.seed']!r} is not allowed: {SEEDS}")
     for name in varied:
         key = option_key(name)
         if key == "run.seed":

@@ -98,6 +98,8 @@ def build_dataset(name: str, parts: Parts, options: ReadOptions) -> Dataset:
         raise ValueError(
             f"test_clients = {options.test_clients!r} is for data without a test part: {name} has one"
         )
+    else:
+        options.refuse_test_fraction(name)
     train, val, test = parts.train, parts.val, parts.test
     assert test is not None
     if len(test.x) == 0:
