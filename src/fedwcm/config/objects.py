@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fedwcm.config.options import convert, make, not_an_option
 from fedwcm.config.resolve import OBJECT, spelled
 from fedwcm.config.schema import Component, Config
-from fedwcm.core.checks import field_types
+from fedwcm.core.checks import field_types, require
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.sampler import Sampler
@@ -76,6 +76,8 @@ def separate(given: Mapping[str, Any]) -> tuple[dict[str, Any], Objects]:
     if not isinstance(given.get("clients"), (int, str, type(None))):
         if text.pop("partition", None) is not None:
             raise ValueError("clients=… assigns every sample to a client, which is a partition: omit partition")
+        allowed = "a whole number, or the client of every training sample"
+        require(not isinstance(given["clients"], float), "clients", given["clients"], allowed)
         objects["client_ids"] = text.pop("clients")
         text["partition"] = Component(CLIENT_IDS)
     return text, Objects(**objects)
