@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedwcm.api.continuation import refuse_another
 from fedwcm.api.request import Request, request
+from fedwcm.api.run_lists import grid_lists, method_list, seed_list
 from fedwcm.api.types import MethodLike
 from fedwcm.config.build import assemble
 from fedwcm.config.components import Components
@@ -58,7 +59,8 @@ def plan(
         ValueError: the grid varies an option that a method fixes in its brackets, or two runs are the same.
     """
     planned_runs = []
-    grid = {option_key(name): values for name, values in grid.items()}
+    methods, seeds = method_list(methods), seed_list(seeds)
+    grid = {option_key(name): values for name, values in grid_lists(grid).items()}
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     owns = [(method, request(method, None, None, {})) for method in expanded(methods)]
     shared = {method: with_method(common.settings, own.settings, method) for method, own in owns}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fedwcm.api.request import flags_in, request
+from fedwcm.api.run_lists import method_list, seed_list
 from fedwcm.api.types import (
     ClientsLike,
     ConfigLike,
@@ -134,7 +135,8 @@ def tune(
     flags = flags_in(locals())
     refuse_varied(search, "the search", settings, flags)
     common = request(None, config, settings, flags)
-    return search_options(methods, space_from(search, space), seeds, trials, Path(out), common, _say(progress))
+    ranges, names, all_seeds = space_from(search, space), method_list(methods), seed_list(seeds)
+    return search_options(names, ranges, all_seeds, trials, Path(out), common, _say(progress))
 
 
 def _say(progress: Callable[[str], object] | bool | None) -> Callable[[str], object]:
