@@ -145,6 +145,7 @@ def start(
     """Start or resume the requested run, holding the lock on its folder."""
     if out is None:
         return _start(asked, None, resume, report, progress or Silent())
+    RunFolder(Path(out)).refuse_search()
     with locked(Path(out)):
         return _start(asked, RunFolder(Path(out)), resume, report, progress or Silent())
 
