@@ -123,7 +123,9 @@ def test_a_run_out_of_patience_stops_there_and_says_so(
     assert main([*given, str(tmp_path / "run")]) == 0
     folder = RunFolder(tmp_path / "run")
     assert timeless(folder.metrics()) == timeless(whole.history[:stop])
-    assert f"stopped after round {stop} of 30" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert f"stopped after round {stop} of 30" in printed.out
+    assert (printed.out + printed.err).count("stopped after round") == 1
     assert folder.summary().stopped is not None
     assert folder.summary().rounds == stop < 30
     folder.summary_file.unlink()  # killed before the summary was written
