@@ -45,12 +45,24 @@ def test_none_is_left_out_and_can_be_said(tmp_path: Path) -> None:
     assert "local.clip" not in to_settings(config)
 
 
-def test_settings_win_over_flags_and_flags_over_the_file(tmp_path: Path) -> None:
+def test_flags_and_settings_win_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text('[local]\nlr = 0.5\nepochs = 9\n[run]\nrounds = 3\n[method]\nname = "fedcm"\nalpha = 0.3\n')
-    config = config_from(None, file, {"local.lr": 0.01}, epochs=2, rounds=4, lr=0.2)
+    config = config_from(None, file, {"local.lr": 0.01}, epochs=2, rounds=4)
     assert (config.local.lr, config.local.epochs, config.run.rounds) == (0.01, 2, 4)
     assert config.method.options == {"alpha": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [(".3", 0.3), ("1.", 1.0), ("+.5", 0.5), ("-.5", -0.5), ("1.e-3", 0.001)]
+)
+def test_a_number_needs_no_digit_beside_its_point(text: str, value: float) -> None:
+    assert parse_assignment(f"local.lr={text}") == ("local.lr", value)
+
+
+@pytest.mark.parametrize("text", [".", "007", "1.2.3", "e5", ".csv", "1.x", "+"])
+def test_text_that_is_no_number_stays_text(text: str) -> None:
+    assert parse_assignment(f"data.label={text}") == ("data.label", text)
 
 
 def test_another_method_does_not_inherit_the_options_of_the_old_one() -> None:
@@ -107,8 +119,6 @@ def test_a_wrong_option_is_refused_by_name(settings: dict[str, object], message:
 
 
 def test_steps_replace_the_epochs_of_a_file_and_epochs_its_steps() -> None:
-    steps = config_from(settings={"local.epochs": 3}, steps=9, config=from_settings({"local.epochs": 2}))
-    assert (steps.local.epochs, steps.local.steps) == (3, None)
     steps = config_from(config=from_settings({"local.epochs": 2}), steps=9)
     assert (steps.local.epochs, steps.local.steps) == (None, 9)
     epochs = config_from(config=steps, epochs=4)

@@ -1,14 +1,16 @@
 """The contract, over the whole registry."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from fedwcm.core.method import Method
+from fedwcm.core.types import Cohort, Floats, State
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.methods import METHODS
-from fedwcm.testing import CHECKS, Check, check_docstring_cites_its_source
+from fedwcm.testing import CHECKS, DOCUMENTATION, Check, check_docstring_cites_its_source, check_method
 
 CHEAP: dict[str, dict[str, Any]] = {
     "creff": {"retrain_epochs": 20, "match_steps": 30, "features": 20, "retrain_lr": 0.1, "feature_lr": 1.0},
@@ -19,7 +21,9 @@ NAMES = [*(name for name in METHODS if name != "clip2fl"), "mofedsam+wcm", "fedc
 """CLIP2FL needs a teacher's file: its own tests make one and run the checks."""
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+@pytest.mark.parametrize(
+    "check", [*CHECKS, *DOCUMENTATION], ids=lambda check: check.__name__.removeprefix("check_")
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_method_keeps_the_contract(name: str, check: Check) -> None:
     check(METHODS[name], CHEAP.get(name, {}), CrossEntropy())
@@ -39,3 +43,32 @@ def test_a_source_may_be_cited_by_the_class_alone_but_must_be_cited() -> None:
     check_docstring_cites_its_source(Cited, {}, CrossEntropy())
     with pytest.raises(AssertionError, match="cite a source"):
         check_docstring_cites_its_source(Uncited, {}, CrossEntropy())
+
+
+def test_a_method_of_ones_own_needs_no_name_and_no_source() -> None:
+    check_method(Uncited)
+
+
+class Undecorated(Method):
+    """FedAvg with a field that is none."""
+
+    title: ClassVar[str] = "no option"
+    power: float = 1.0
+
+
+def test_fields_without_a_dataclass_are_named() -> None:
+    with pytest.raises(AssertionError, match=r"Undecorated has no @dataclass of its own: power is no option"):
+        check_method(Undecorated)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Still(Method):
+    """Never moves."""
+
+    def weights(self, s: State, cohort: Cohort) -> Floats:
+        return np.zeros(len(cohort))
+
+
+def test_behaviour_is_tested_without_documentation() -> None:
+    with pytest.raises(AssertionError, match="accuracy is"):
+        check_method(Still)

@@ -1,6 +1,7 @@
 """Options that reach their part from a run's configuration."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import fedwcm
 from fedwcm.config.components import Components
 from fedwcm.config.schema import from_settings
+from fedwcm.data import load_dataset
 from fedwcm.data.augment import FlipCrop
 
 RUN = {"dataset": "digits", "clients": 6, "rounds": 1, "epochs": 1}
@@ -53,3 +55,44 @@ def test_only_images_are_augmented(shape: tuple[int, ...]) -> None:
     message = rf"data\.augment = True is not allowed: it must be false for inputs of shape {re.escape(str(shape))}"
     with pytest.raises(ValueError, match=message):
         fedwcm.run("fedavg", dataset=own, clients=2, augment=True, rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("aggregation.trim", 0.2, r"it must be 0\.1 without aggregation\.rule = trimmed"),
+        ("aggregation.norm_lr", 0.5, r"it must be 0\.2 without aggregation\.quantile"),
+        ("data.crop_padding", 8, r"it must be 4 without data\.augment"),
+        ("privacy.key_holders", 3, r"it must be 1 without privacy\.mode = he"),
+        ("privacy.min_contributors", 5, r"it must be 3 without privacy\.mode = he"),
+        ("privacy.score_levels", 5, r"it must be 8 without privacy\.mode = he"),
+        ("run.select_by", "balanced_accuracy", "it must be accuracy without validation data.*--val-fraction"),
+        ("run.patience", 2, "it must be 0 without validation data.*--val-fraction"),
+    ],
+)
+def test_an_option_that_another_turns_off_is_refused(
+    option: str, value: object, message: str, tmp_path: Path
+) -> None:
+    expected = rf"{re.escape(option)} = {value!r} is not allowed: {message}"
+    with pytest.raises(ValueError, match=expected):
+        fedwcm.run("fedavg", settings={option: value}, **RUN)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=expected):
+        fedwcm.compare(["fedavg"], [0], tmp_path, settings={option: value}, **RUN)  # type: ignore[arg-type]
+
+
+def test_the_same_options_are_accepted_where_they_have_an_effect() -> None:
+    for settings in (
+        {"aggregation.trim": 0.2, "aggregation.rule": "trimmed"},
+        {"aggregation.norm_lr": 0.5, "aggregation.quantile": 0.5, "aggregation.max_norm": 1.0},
+        {"data.crop_padding": 2, "data.augment": True},
+        {"run.select_by": "balanced_accuracy", "data.val_fraction": 0.2},
+    ):
+        fedwcm.run("fedavg", settings=settings, **RUN)  # type: ignore[arg-type]
+
+
+def test_a_test_fraction_is_refused_for_data_with_a_test_part() -> None:
+    message = r"test_fraction = 0\.5 is not allowed: it must be left at 0\.2: digits has a test part of its own"
+    with pytest.raises(ValueError, match=message):
+        fedwcm.run("fedavg", test_fraction=0.5, **RUN)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=message):
+        fedwcm.partition(dataset=load_dataset("digits"), clients=4, test_fraction=0.5)

@@ -290,3 +290,13 @@ def test_the_winner_is_spelled_as_a_method_with_its_options() -> None:
         "method.alpha": 0.2,
         "local.lr": 0.1,
     }
+
+
+def test_the_folder_of_a_search_is_not_taken_for_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fedwcm.tune(["fedavg"], {"lr": [0.1]}, tmp_path / "t", trials=1, **{**SMALL, "rounds": 1})
+    folder = str(tmp_path / "t")
+    for command in (["watch", folder], ["report", folder], ["run", "--out", folder, "--resume"]):
+        assert main(command) == 2
+        assert f"error: {folder} holds a search" in capsys.readouterr().err
+    with pytest.raises(FileNotFoundError, match="holds a search"):
+        fedwcm.open(folder)

@@ -45,15 +45,31 @@ CLASSES, FEATURES, SEED = 3, 6, 7
 
 
 def check_method(cls: type[Method], options: dict[str, Any] | None = None, loss: Loss | None = None) -> None:
-    """Run every check on a method with these options (its defaults if none) and loss (cross-entropy)."""
-    for check in CHECKS:
+    """Run every check on a method with these options (its defaults if none) and loss (cross-entropy).
+
+    Methods of this package must be documented as well (`DOCUMENTATION`).
+    """
+    of_this_package = cls.__module__.startswith("fedwcm.")
+    for check in (*CHECKS, *DOCUMENTATION) if of_this_package else CHECKS:
         check(cls, options or {}, loss or CrossEntropy())
 
 
-def check_frozen_dataclass_with_a_name(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
-    """Hyper-parameters are fields of a frozen dataclass; the registry name is its own."""
+def check_frozen_dataclass(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
+    """Hyper-parameters are fields of a frozen dataclass."""
     assert is_dataclass(cls), "a method must be a dataclass"
     assert cls.__dataclass_params__.frozen, "a method must be a frozen dataclass"  # type: ignore[attr-defined]
+    known = {field.name for field in fields(cls)}
+    for base in cls.__mro__:
+        own = {} if "__dataclass_fields__" in vars(base) else inspect.get_annotations(base)
+        lost = [name for name, kind in own.items() if name not in known and "ClassVar" not in str(kind)]
+        assert not lost, (
+            f"{base.__name__} has no @dataclass of its own: {', '.join(lost)} is no option; "
+            "write @dataclass(frozen=True, kw_only=True) above the class"
+        )
+
+
+def check_it_has_a_name(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
+    """The registry finds it by a name."""
     assert cls.name, "a method must have a name"
 
 
@@ -166,8 +182,7 @@ def check_it_learns(cls: type[Method], options: dict[str, Any], loss: Loss) -> N
 Check = Callable[[type[Method], dict[str, Any], Loss], None]
 
 CHECKS: tuple[Check, ...] = (
-    check_frozen_dataclass_with_a_name,
-    check_docstring_cites_its_source,
+    check_frozen_dataclass,
     check_configuration_round_trips,
     check_hooks_change_none_of_their_arguments,
     check_shapes_and_dtypes_are_stable,
@@ -177,6 +192,10 @@ CHECKS: tuple[Check, ...] = (
     check_a_common_stationary_point_stays,
     check_it_learns,
 )
+"""What every method keeps."""
+
+DOCUMENTATION: tuple[Check, ...] = (check_it_has_a_name, check_docstring_cites_its_source)
+"""What the methods of this package keep besides."""
 
 
 class _Flat(CrossEntropy):

@@ -217,6 +217,23 @@ def test_predictions_of_images_go_by_their_files(tmp_path: Path) -> None:
     assert np.mean(right) > 0.6
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_features_that_are_not_finite_are_refused_as_in_training(tmp_path: Path, value: float) -> None:
+    x, y = digits()
+    fedwcm.run("fedavg", dataset=(x, y), out=tmp_path / "run", **SMALL | {"rounds": 1})
+    x = x[:20].copy()
+    x[13, 5] = value
+    np.savez(tmp_path / "new.npz", x=x, y=y[:20])
+    np.savez(tmp_path / "parts.npz", x_train=x[:10], y_train=y[:10], x_test=x[10:], y_test=y[10:20])
+    for source in ((x, y[:20]), x, tmp_path / "new.npz"):
+        with pytest.raises(ValueError, match=r"x\[13, 5\] is -?(nan|inf): every feature must be a finite number"):
+            fedwcm.predict(tmp_path / "run", source)
+    with pytest.raises(ValueError, match=r"x\[13, 5\] is"):
+        fedwcm.evaluate(tmp_path / "run", (x, y[:20]))
+    with pytest.raises(ValueError, match=r"x_test\[3, 5\] is"):
+        fedwcm.predict(tmp_path / "run", tmp_path / "parts.npz")
+
+
 def test_the_normalizer_returns_what_went_in(tmp_path: Path) -> None:
     fedwcm.run("fedavg", dataset="digits", out=tmp_path, **SMALL)
     normalizer = fedwcm.normalizer(tmp_path)

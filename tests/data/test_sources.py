@@ -34,7 +34,7 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_digits_keep_every_class_share_and_always_the_same_split() -> None:
     from sklearn.datasets import load_digits
 
-    data, other = load_dataset("digits"), load_dataset("digits", seed=7, test_fraction=0.5)
+    data, other = load_dataset("digits"), load_dataset("digits", seed=7)
     assert np.array_equal(data.x_test, other.x_test)
     assert data.input_shape == (1, 8, 8)
     totals = np.bincount(load_digits().target)

@@ -162,3 +162,11 @@ def test_a_module_that_is_built_is_copied_with_its_weights_and_mode() -> None:
     assert not copied[1].training
     with pytest.raises(ValueError, match=r"model\.width is not an option of Sequential"):
         build_model(given, (6,), 3, 0, width=3)
+
+
+def test_a_class_that_takes_other_arguments_is_refused_by_name() -> None:
+    message = (
+        r"model 'Linear' cannot be made from \(input_shape, classes\), here \(6,\) and 3: .*an nn\.Module, and"
+    )
+    with pytest.raises(ValueError, match=message):
+        build_model(nn.Linear, (6,), 3, 0)

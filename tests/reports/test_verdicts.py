@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from scipy import stats
 
+from fedwcm.cli.results_table import print_results
 from fedwcm.reports.figures import Curves
 from fedwcm.reports.load import MethodRuns, load_runs
 from fedwcm.reports.page import page
@@ -221,3 +223,15 @@ def test_the_validation_data_chooses_the_setting_and_not_the_test_data(
     assert sweep.chosen_by == ON_VALIDATION.format(metric=metric) == comparison_headline(groups)[-1]
     best = next(group for group in groups if group.settings["local.lr"] == float(chosen))
     assert f"the best on the validation data ({metric} {value:.3f})" in " ".join(run_headline(best.runs[0]))
+
+
+def test_a_tie_with_one_seed_is_called_one(tmp_path: Path) -> None:
+    groups = comparison(tmp_path, {"fedavg": 0.5, "fedcm": 0.5}, 1)
+    assert "is equal to it, with one seed" in " ".join(comparison_headline(groups))
+
+
+def test_the_heading_of_short_names_is_not_broken(tmp_path: Path) -> None:
+    (row,) = rows_of(comparison(tmp_path, {"fedavg": 0.5}, 1))
+    screen = Console(record=True, width=120, file=io.StringIO())
+    print_results([replace(row, method="sam")], screen, "table.csv")
+    assert " method " in screen.export_text()

@@ -123,7 +123,9 @@ def test_a_run_out_of_patience_stops_there_and_says_so(
     assert main([*given, str(tmp_path / "run")]) == 0
     folder = RunFolder(tmp_path / "run")
     assert timeless(folder.metrics()) == timeless(whole.history[:stop])
-    assert f"stopped after round {stop} of 30" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert f"stopped after round {stop} of 30" in printed.out
+    assert (printed.out + printed.err).count("stopped after round") == 1
     assert folder.summary().stopped is not None
     assert folder.summary().rounds == stop < 30
     folder.summary_file.unlink()  # killed before the summary was written
@@ -133,7 +135,7 @@ def test_a_run_out_of_patience_stops_there_and_says_so(
 
 
 def test_a_comparison_carries_what_to_choose_by(tmp_path: Path) -> None:
-    short = {**UNSTEADY, "rounds": 4}
+    short = {key: value for key, value in UNSTEADY.items() if key != "lr"} | {"rounds": 4}
     found = fedwcm.compare(["fedavg"], [0], tmp_path, grid={"local.lr": [0.01, 0.5]}, report=False, **short)
     summaries = {result.folder.name: result.summary for runs in found.runs.values() for result in runs}
     outcomes = json.loads((tmp_path / "comparison.json").read_text())["outcomes"]

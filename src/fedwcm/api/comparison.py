@@ -19,7 +19,7 @@ from fedwcm.api.types import (
     PartitionLike,
     SamplerLike,
 )
-from fedwcm.config.flags import option_key
+from fedwcm.config.flags import option_key, refuse_varied
 from fedwcm.config.schema import Diagnostic
 from fedwcm.core.checks import require
 from fedwcm.reports.table_files import csv_table, latex_table
@@ -137,7 +137,9 @@ def compare(
         backend: `auto`, `sequential`, `vectorized`, `parallel` or `ray`.
     """
     require(jobs >= 1, "jobs", jobs, "at least 1")
-    common = request(None, config, settings, flags_in(locals()), trust=trust)
+    flags = flags_in(locals())
+    refuse_varied(grid or {}, "the grid", settings, flags)
+    common = request(None, config, settings, flags, trust=trust)
     planned_runs = plan(methods, seeds, grid or {}, common, Path(out))
     on_cluster = any(uses_cluster(planned) for planned in planned_runs)
     require(jobs == 1 or not on_cluster, "jobs", jobs, "1 with the backend 'ray': run.workers says how many")

@@ -32,8 +32,7 @@ def open(folder: str | Path, *, model: ModelLike | None = None, trust: bool = Fa
         return Comparison(path, page if page.exists() else None, model, trust)
     if not path.is_dir():
         raise FileNotFoundError(f"{path} is not a folder")
-    if (path / "trials.journal").exists():
-        raise FileNotFoundError(f"{path} holds a search: call fedwcm.tune as before, which returns what it found")
+    RunFolder(path).refuse_search()
     below = [str(found) for found in find_runs(path) if found != path]
     hint = f"; there are runs below it: {', '.join(below[:LISTED])}" + (", …" if len(below) > LISTED else "")
     raise FileNotFoundError(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedwcm.api.continuation import refuse_another
 from fedwcm.api.request import Request, request
+from fedwcm.api.run_lists import grid_lists, method_list, seed_list
 from fedwcm.api.types import MethodLike
 from fedwcm.config.build import assemble
 from fedwcm.config.components import Components
@@ -16,7 +17,7 @@ from fedwcm.config.objects import object_label
 from fedwcm.config.recipes import RECIPES, expanded
 from fedwcm.config.run_data import RunData, run_data
 from fedwcm.config.schema import INCIDENTAL, Config, Settings, named_options, overlay, to_settings
-from fedwcm.core.checks import require
+from fedwcm.config.without_effect import refuse_without_effect
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.trackers.tracking import check_trackers
@@ -59,8 +60,8 @@ def plan(
         ValueError: the grid varies an option that a method fixes in its brackets, or two runs are the same.
     """
     planned_runs = []
-    grid = {option_key(name): values for name, values in grid.items()}
-    require("run.seed" not in grid, "grid", "run.seed", "another axis: seeds have a list of their own (--seeds)")
+    methods, seeds = method_list(methods), seed_list(seeds)
+    grid = {option_key(name): values for name, values in grid_lists(grid).items()}
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     owns = [(method, request(method, None, None, {})) for method in expanded(methods)]
     shared = {method: with_method(common.settings, own.settings, method) for method, own in owns}
@@ -102,7 +103,9 @@ def check(planned_runs: Sequence[PlannedRun]) -> dict[str, Checked]:
     """
     alike: dict[str, list[PlannedRun]] = {}
     for planned in planned_runs:
-        check_trackers(planned.request.config.run.track, planned.folder)
+        config = planned.request.config
+        refuse_without_effect(config)
+        check_trackers(config.run.track, planned.folder)
         alike.setdefault(planned.label, []).append(planned)
     components = {label: _components(members[0]) for label, members in alike.items()}
     tasks: dict[str, list[str]] = {}

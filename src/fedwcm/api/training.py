@@ -148,6 +148,7 @@ def start(
         return _start(asked, None, resume, report, progress or Silent())
     if ComparisonFolder(Path(out)).index_file.exists():
         raise ValueError(f"{out} holds a comparison: choose another folder for a single run")
+    RunFolder(Path(out)).refuse_search()
     with locked(Path(out)):
         return _start(asked, RunFolder(Path(out)), resume, report, progress or Silent())
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fedwcm.api.request import flags_in, request
+from fedwcm.api.run_lists import method_list, seed_list
 from fedwcm.api.types import (
     ClientsLike,
     ConfigLike,
@@ -15,6 +16,7 @@ from fedwcm.api.types import (
     PartitionLike,
     SamplerLike,
 )
+from fedwcm.config.flags import refuse_varied
 from fedwcm.config.schema import Diagnostic
 from fedwcm.core.extras import optional_module
 from fedwcm.runs.progress import in_notebook
@@ -130,8 +132,11 @@ def tune(
     from fedwcm.tuning.space import space_from
     from fedwcm.tuning.tune import search_options
 
-    common = request(None, config, settings, flags_in(locals()))
-    return search_options(methods, space_from(search, space), seeds, trials, Path(out), common, _say(progress))
+    flags = flags_in(locals())
+    refuse_varied(search, "the search", settings, flags)
+    common = request(None, config, settings, flags)
+    ranges, names, all_seeds = space_from(search, space), method_list(methods), seed_list(seeds)
+    return search_options(names, ranges, all_seeds, trials, Path(out), common, _say(progress))
 
 
 def _say(progress: Callable[[str], object] | bool | None) -> Callable[[str], object]:

@@ -3,6 +3,7 @@
 
 import argparse
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 
@@ -29,6 +30,7 @@ from fedwcm.cli.completion import add_completers
 from fedwcm.cli.log import log_on_stderr
 from fedwcm.cli.output import is_reader_gone, until_reader_is_gone
 from fedwcm.cli.parser import Parser
+from fedwcm.cli.users_code import is_from_users_code
 from fedwcm.engine.backends.errors import WorkerError
 from fedwcm.runs import interrupts
 
@@ -92,8 +94,11 @@ def _outcome(chosen: argparse.Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except (ValueError, FileNotFoundError, NotADirectoryError, ImportError) as error:
+        users = is_from_users_code(error)
+        if users:
+            traceback.print_exception(error)
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return 1 if users else 2
     except (OSError, WorkerError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

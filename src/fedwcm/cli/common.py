@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedwcm.config.fine_tuning import FineTuning
-from fedwcm.config.flags import FLAGS, Flag
+from fedwcm.config.flags import FLAGS, Flag, one_value
 from fedwcm.config.option_docs import default_of, kind_of
 from fedwcm.config.options import parse_value
 from fedwcm.config.schema import Settings, parse_assignment, split_list
@@ -86,7 +86,7 @@ def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) ->
 
 def chosen_settings(arguments: argparse.Namespace) -> Settings:
     """The dotted settings that were given."""
-    return dict(parse_assignment(text) for text in arguments.set)
+    return one_value(parse_assignment(text) for text in arguments.set)
 
 
 def add_personalize(parser: argparse.ArgumentParser) -> None:

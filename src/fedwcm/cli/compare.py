@@ -3,11 +3,12 @@
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings, print_views, seeds_in
-from fedwcm.config.flags import COMPARE_FLAGS
+from fedwcm.config.flags import COMPARE_FLAGS, refuse_varied
 from fedwcm.config.options import parse_value
 from fedwcm.config.schema import parse_assignment, split_list
 
@@ -59,7 +60,7 @@ def add(commands: SubParsers) -> None:
 def do(arguments: argparse.Namespace) -> int:
     """Run the comparison, then print the table and the path of the report."""
     seeds = seeds_in(arguments.seeds)
-    grid = dict(_axis(text) for text in arguments.grid)
+    grid = _grid(arguments.grid)
     flags, settings = chosen_flags(arguments, COMPARE_FLAGS), chosen_settings(arguments)
     methods, out = split_list(arguments.methods), Path(arguments.out)
     if arguments.dry_run:
@@ -67,6 +68,7 @@ def do(arguments: argparse.Namespace) -> int:
         from fedwcm.api.request import request
         from fedwcm.cli.dry_run import dry_run
 
+        refuse_varied(grid, "the grid", settings, flags)
         common = request(None, arguments.config, settings, flags, trust=arguments.trust)
         dry_run(plan(methods, seeds, grid, common, out), arguments.jobs)
         return 0
@@ -107,6 +109,15 @@ def _print_result(comparison: "Comparison", *, as_json: bool) -> None:
         print(f"\nreport: {comparison.report}")
     tracked = {name: None for runs in comparison.runs.values() for run in runs for name in run.config.run.track}
     print_views(list(tracked), comparison.folder)
+
+
+def _grid(texts: Sequence[str]) -> dict[str, list[object]]:
+    grid: dict[str, list[object]] = {}
+    for name, values in map(_axis, texts):
+        if name in grid:
+            raise ValueError(f"--grid {name} is given twice: list all of its values in one, {name}=A,B,C")
+        grid[name] = values
+    return grid
 
 
 def _axis(text: str) -> tuple[str, list[object]]:

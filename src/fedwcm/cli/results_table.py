@@ -17,7 +17,7 @@ PADDING = 3
 NAME_WIDTH, NAME_SHARE = 40, 3
 """Characters of a method's name up to which it is not wrapped, and how many times they must fit into the width."""
 
-VERDICT = "against the best"
+HEADING, VERDICT = "method", "against the best"
 
 
 def print_results(rows: Sequence[Row], screen: Console, table_file: str) -> None:
@@ -37,7 +37,7 @@ def print_results(rows: Sequence[Row], screen: Console, table_file: str) -> None
 
 def _table(rows: Sequence[Row], columns: dict[str, str], swept: Sequence[str], task: str, width: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, title=task or None, title_justify="left", pad_edge=False)
-    table.add_column("method", overflow="fold", max_width=width)
+    table.add_column(HEADING, overflow="fold", max_width=width)
     for heading in (*swept, *columns.values()):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column(VERDICT, overflow="fold")
@@ -71,5 +71,5 @@ def _fitting(rows: Sequence[Row], columns: dict[str, str], width: int) -> dict[s
 
 
 def _name_width(rows: Sequence[Row], width: int) -> int:
-    longest = max(len(row.method + diverged_mark(row)) for row in rows)
+    longest = max(len(HEADING), *(len(row.method + diverged_mark(row)) for row in rows))
     return min(longest, NAME_WIDTH, max(12, width // NAME_SHARE))

@@ -20,7 +20,7 @@ from fedwcm.config.population import population_of
 from fedwcm.config.rounds import WorkerSources, make_rounds
 from fedwcm.config.run_data import LabelledTensors, RunData, run_data
 from fedwcm.config.schema import Config
-from fedwcm.core.checks import require
+from fedwcm.config.without_effect import refuse_selection, refuse_without_effect
 from fedwcm.core.rng import model_seed
 from fedwcm.core.types import Ints, Vec
 from fedwcm.engine.backends.plan import ExecutionPlan, choose
@@ -62,9 +62,7 @@ class Experiment:
     data_digest: str = ""
 
     def __post_init__(self) -> None:
-        patience = self.config.run.patience
-        allowed = "0 without validation data: hold some out with --val-fraction"
-        require(not patience or self.val is not None, "run.patience", patience, allowed)
+        refuse_selection(self.config, self.val is not None)
 
 
 def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> Experiment:
@@ -75,6 +73,7 @@ def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True
         objects: objects that the configuration describes but cannot rebuild.
         trusted: whether names of the form `package.module:Name` may be imported; see `fedwcm.config.resolve`.
     """
+    refuse_without_effect(config)
     components = Components.of(config, objects, trusted=trusted)
     return assemble(config, components, run_data(config, objects, trusted=trusted), objects, trusted=trusted)
 

@@ -1,6 +1,6 @@
 """Short names of the common options: flags on the command line, keywords of the Python functions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,6 +79,8 @@ PARTITION_FLAGS = tuple(
 COMPARE_FLAGS = tuple(name for name in FLAGS if name != "seed")
 """Flags of a comparison, which has its own list of seeds."""
 
+SEEDS = "the seeds of the runs are seeds=… (--seeds)"
+
 
 def option_key(name: str) -> str:
     """The dotted name of an option that is given by its flag, or by its dotted name."""
@@ -95,7 +97,11 @@ def settings_from(
     settings: Mapping[str, object] | None,
     flags: Mapping[str, object],
 ) -> Settings:
-    """All that was said, in order of precedence: a file (or a configuration), then flags, then settings."""
+    """All that was said: flags and settings on top of a file or a configuration.
+
+    Raises:
+        ValueError: a flag and a setting give the same option two values.
+    """
     merged: Settings = {}
     if isinstance(config, Config):
         merged = to_settings(config)
@@ -105,8 +111,48 @@ def settings_from(
         merged = overlay(merged, component_settings("method", method))
     elif method is not None:
         merged = overlay(merged, {**method_settings(method), "run.name": method})
-        return _renamed(method, overlay(overlay(merged, _short(flags)), settings or {}))
-    return overlay(overlay(merged, _short(flags)), settings or {})
+    short, given = _short(flags), dict(settings or {})
+    merged = overlay(merged, one_value([*short.items(), *given.items()]))
+    return _renamed(method, merged) if isinstance(method, str) else merged
+
+
+def one_value(pairs: Iterable[tuple[str, object]]) -> Settings:
+    """The options of these pairs; one that has two different values is an error."""
+    found: Settings = {}
+    for key, value in pairs:
+        if key in found and not _same(found[key], value):
+            raise ValueError(f"{key} is given twice, as {found[key]!r} and as {value!r}: leave out one of them")
+        found[key] = value
+    return found
+
+
+def _same(one: object, other: object) -> bool:
+    return one is other or repr(one) == repr(other) or (isinstance(one, int | float) and one == other)
+
+
+def refuse_varied(
+    varied: Iterable[str], by: str, settings: Mapping[str, object] | None, flags: Mapping[str, object]
+) -> None:
+    """Refuse an option that is varied, by a grid or a search, and has a value from elsewhere as well.
+
+    Args:
+        varied: options, by flag or dotted name.
+        by: what varies them, for the error.
+        settings: dotted options that were given.
+        flags: short options that were given.
+    """
+    given, seen = {**_short(flags), **(settings or {})}, set[str]()
+    if "run.seed" in given:
+        raise ValueError(f"run.seed = {given['run.seed']!r} is not allowed: {SEEDS}")
+    for name in varied:
+        key = option_key(name)
+        if key == "run.seed":
+            raise ValueError(f"{by} varies run.seed: {SEEDS}")
+        if key in given:
+            raise ValueError(f"{key} = {given[key]!r} is given, and {by} varies it: leave it out of one of them")
+        if key in seen:
+            raise ValueError(f"{by} has {key} twice, by its short and its dotted name: leave out one of them")
+        seen.add(key)
 
 
 def _renamed(method: str, merged: Settings) -> Settings:

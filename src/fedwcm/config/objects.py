@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor, nn
 
-from fedwcm.config.options import convert, make
+from fedwcm.config.options import convert, make, not_an_option
 from fedwcm.config.resolve import OBJECT, spelled
 from fedwcm.config.schema import Component, Config
-from fedwcm.core.checks import field_types, unknown
+from fedwcm.core.checks import field_types, require
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.sampler import Sampler
@@ -76,6 +76,8 @@ def separate(given: Mapping[str, Any]) -> tuple[dict[str, Any], Objects]:
     if not isinstance(given.get("clients"), (int, str, type(None))):
         if text.pop("partition", None) is not None:
             raise ValueError("clients=… assigns every sample to a client, which is a partition: omit partition")
+        allowed = "a whole number, or the client of every training sample"
+        require(not isinstance(given["clients"], float), "clients", given["clients"], allowed)
         objects["client_ids"] = text.pop("clients")
         text["partition"] = Component(CLIENT_IDS)
     return text, Objects(**objects)
@@ -111,8 +113,12 @@ def object_label(given: Method | type[Method]) -> str:
 
 
 def _partition(given: Any) -> tuple[Component, Any]:
-    if not callable(given):
-        raise ValueError(f"partition = {given!r} is not allowed: it must be a name or a Partition")
+    if not callable(given) or isinstance(given, type):
+        got = f"the class {given.__name__}" if isinstance(given, type) else repr(given)
+        raise ValueError(
+            f"partition = {got} is not allowed: it must be a name, or an instance of a Partition, such as "
+            "fedwcm.data.partition.Equal(clients=10, beta=0.1)"
+        )
     cls = type(given)
     registered = next((name for name, known in PARTITIONS.items() if known is cls), None)
     if registered is not None and _rebuilds(given):
@@ -176,6 +182,6 @@ def with_options(instance: T, options: Mapping[str, object], where: str) -> T:
     kinds = field_types(type(instance)) if is_dataclass(instance) else {}
     for key in changed:
         if key not in own and key not in kinds:
-            raise unknown("option", f"{where}.{key}", [f"{where}.{name}" for name in own])
+            raise not_an_option(where, key, own, instance)
     checked = {key: convert(value, kinds[key], f"{where}.{key}") for key, value in changed.items()}
     return replace(instance, **checked)  # type: ignore[type-var]

@@ -1,10 +1,11 @@
 """Options as dataclass fields: parsed from text, checked against their types, with suggestions for typos."""
 
 import dataclasses
+import re
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -12,13 +13,16 @@ from fedwcm.core.checks import field_types, unknown
 
 T = TypeVar("T")
 
+SHORT_NUMBER = re.compile(r"[+-]?(\d+\.|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+"""A number without a digit on one side of its point, which TOML does not have."""
+
 
 def parse_value(text: str) -> object:
-    """Parse a TOML value (`0.1`, `true`, `[1, 2]`); anything else is returned as a string."""
+    """Parse a TOML value (`0.1`, `true`, `[1, 2]`) or a number such as `.1`; all else is returned as a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):  # not TOML, or nested without end
-        return text
+        return float(text) if SHORT_NUMBER.fullmatch(text) else text
 
 
 def make(cls: type[T], values: Mapping[str, object], where: str) -> T:
@@ -30,7 +34,7 @@ def make(cls: type[T], values: Mapping[str, object], where: str) -> T:
     checked = {}
     for key, value in values.items():
         if key not in known:
-            raise unknown("option", f"{where}.{key}", [f"{where}.{name}" for name in known])
+            raise not_an_option(where, key, known, cls)
         checked[key] = convert(value, fields[key], f"{where}.{key}")
     try:
         return cls(**checked)
@@ -38,6 +42,16 @@ def make(cls: type[T], values: Mapping[str, object], where: str) -> T:
         raise ValueError(f"{where}: {error}") from None
     except TypeError as error:  # a class of the user's own with a field that has no default
         raise ValueError(f"{where}: {cls.__name__} cannot be made from {checked}: {error}") from error
+
+
+def not_an_option(where: str, key: str, known: Iterable[str], owner: object) -> ValueError:
+    """Return the error for an option that `owner`, a class or an object, does not have."""
+    names = [f"{where}.{name}" for name in known]
+    if names:
+        return unknown("option", f"{where}.{key}", names)
+    name = getattr(owner, "__qualname__", type(owner).__qualname__)
+    hint = "" if dataclasses.is_dataclass(owner) else ", which are the fields of a class with @dataclass"
+    return ValueError(f"unknown option '{where}.{key}': {name} has no options{hint}")
 
 
 def convert(value: object, kind: Any, where: str) -> Any:

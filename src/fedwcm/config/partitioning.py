@@ -21,6 +21,7 @@ from fedwcm.data.longtail import long_tail
 from fedwcm.data.normalize import Normalizer, choose_normalizer
 from fedwcm.data.objects import as_array
 from fedwcm.data.partition import PARTITIONS, Natural, Partition, make_partition
+from fedwcm.data.partition.checks import check_parts
 from fedwcm.data.split import stratified_split
 from fedwcm.models import has_embedding
 
@@ -79,6 +80,9 @@ def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = Tru
         rows, val_rows = rows[kept], rows[held_out]
     partition, component = _partition(config.partition, objects, dataset, rows)
     parts = partition(dataset.y_train[rows], generator(seed, Purpose.PARTITION))
+    if objects.partition is not None:
+        name = getattr(partition, "__qualname__", type(partition).__qualname__)
+        parts = check_parts(f"partition {name}", parts, len(rows), getattr(partition, "clients", None))
     config = replace(config, data=options, partition=component)
     embeds = dataset.is_integer and _embeds(config, objects, dataset, trusted)
     normalizer, normalization = choose_normalizer(dataset.x_train, options.normalize, rows, embeds=embeds)

@@ -124,7 +124,7 @@ class RunOptions(ClusterOptions):
     def __post_init__(self) -> None:
         ClusterOptions.__post_init__(self)
         require(self.rounds >= 1, "rounds", self.rounds, "at least 1")
-        require(0 <= self.seed < 2**63, "seed", self.seed, "a non-negative whole number")
+        require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2**63 - 1")
         require(self.eval_every >= 1, "eval_every", self.eval_every, "at least 1")
         require(self.patience >= 0, "patience", self.patience, "a number of evaluations, or 0 for none")
         require(self.checkpoint_every >= 1, "checkpoint_every", self.checkpoint_every, "at least 1")

@@ -134,11 +134,13 @@ def _check_features(where: str, x: NDArray[Any]) -> None:
         )
     if 0 in x.shape[1:]:
         raise ValueError(f"{where} has shape {x.shape}: its samples hold no values")
-    if x.dtype == np.float32:
-        _check_finite(where, x)
+    check_finite(where, x)
 
 
-def _check_finite(where: str, x: NDArray[Any]) -> None:
+def check_finite(where: str, x: NDArray[Any]) -> None:
+    """Raise an error that names the first feature that is NaN or infinite."""
+    if x.dtype.kind != "f":
+        return
     rows = max(1, CHUNK // x[:1].size) if len(x) else 1
     for start in range(0, len(x), rows):
         finite = np.isfinite(x[start : start + rows])
@@ -147,7 +149,7 @@ def _check_finite(where: str, x: NDArray[Any]) -> None:
             place[0] += start
             raise ValueError(
                 f"{where}[{', '.join(map(str, place))}] is {x[tuple(place)]}: every feature must be a finite "
-                f"number"
+                "number"
             )
 
 

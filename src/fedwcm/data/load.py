@@ -101,6 +101,7 @@ def load_dataset(
     )
     if isinstance(source, Dataset) and schema is None and test_clients is None:
         options.refuse(source.name, "a fedwcm.Dataset", ())
+        options.refuse_test_fraction(source.name)
         return source if client_ids is None else _with_clients(source, client_ids)
     name, parts = _read(source, options, data_dir, download)
     if not (isinstance(source, str) and source in DATASETS):

@@ -1,5 +1,6 @@
 """Data that are in memory already: arrays, tensors, tables, data sets of torch and of Hugging Face, clients."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -119,10 +120,31 @@ def _is_pair(value: object) -> bool:
 
 
 def _clients(held: Mapping[Any, Sequence[object]]) -> Parts:
-    pairs = [_samples(*pair) for pair in held.values()]
-    names = np.repeat(np.array(list(held)), [len(pair.x) for pair in pairs])
-    x, y = np.concatenate([pair.x for pair in pairs]), np.concatenate([pair.labels for pair in pairs])
+    pairs = {name: _samples(*pair) for name, pair in held.items()}
+    empty = [name for name, pair in pairs.items() if not len(pair.x)]
+    if empty and len(empty) < len(pairs):
+        warnings.warn(f"clients: no sample of client {listed(empty)}; dropped as client", stacklevel=2)
+        pairs = {name: pair for name, pair in pairs.items() if len(pair.x)}
+    first = next(iter(pairs))
+    for name, pair in pairs.items():
+        _check_client(name, pair, first, pairs[first])
+    names = np.repeat(np.array(list(pairs)), [len(pair.x) for pair in pairs.values()])
+    x, y = (np.concatenate([getattr(pair, part) for pair in pairs.values()]) for part in ("x", "labels"))
     return Parts(Samples(x, y, names))
+
+
+def _check_client(name: object, pair: Samples, first: object, other: Samples) -> None:
+    """Refuse samples of another shape than those of the first client, and labels of another number."""
+    if pair.x.shape[1:] != other.x.shape[1:]:
+        raise ValueError(
+            f"clients: samples of client {name!r} have shape {pair.x.shape[1:]}, those of client {first!r} "
+            f"{other.x.shape[1:]}: they must be alike"
+        )
+    if pair.labels.shape != (len(pair.x),):
+        raise ValueError(
+            f"clients: client {name!r} has {len(pair.x)} samples and labels of shape {pair.labels.shape}: "
+            f"it must be ({len(pair.x)},)"
+        )
 
 
 def _torch(dataset: "TorchDataset[Any]", options: ReadOptions) -> Samples:

@@ -91,6 +91,11 @@ class ReadOptions:
                 has = f"it has {', '.join(allowed)}" if allowed else "it has no such options"
                 raise ValueError(f"--{flag} {shown} ({option}={value!r}) is not for {kind}, as {source} is: {has}")
 
+    def refuse_test_fraction(self, source: str) -> None:
+        """Refuse another test fraction than the default for data with a test part."""
+        allowed = f"left at {ReadOptions.test_fraction}: {source} has a test part of its own"
+        require(self.test_fraction == ReadOptions.test_fraction, "test_fraction", self.test_fraction, allowed)
+
 
 def _require_text_encoding(name: str) -> None:
     try:

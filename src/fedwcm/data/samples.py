@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.dataset import MAX_CHANNELS, Dataset, listed, model_shape
+from fedwcm.data.dataset import MAX_CHANNELS, Dataset, check_finite, listed, model_shape
 from fedwcm.data.fingerprint import array_digest, sampled
 from fedwcm.data.large_arrays import in_colour, taken
 from fedwcm.data.parts import PARTS
@@ -98,6 +98,8 @@ def build_dataset(name: str, parts: Parts, options: ReadOptions) -> Dataset:
         raise ValueError(
             f"test_clients = {options.test_clients!r} is for data without a test part: {name} has one"
         )
+    else:
+        options.refuse_test_fraction(name)
     train, val, test = parts.train, parts.val, parts.test
     assert test is not None
     if len(test.x) == 0:
@@ -141,7 +143,10 @@ def build_rows(name: str, parts: Parts, options: ReadOptions) -> Rows:
         _check_lengths(f"{name}: {part} part", samples)
     only_test = "test" in present and not options.whole
     chosen = {part: held for part, held in present.items() if part == "test" or not only_test}
-    x = _joined([matched(f"{name}: {part} features", held.x, schema) for part, held in chosen.items()])
+    inputs = {part: matched(f"{name}: {part} features", held.x, schema) for part, held in chosen.items()}
+    for part, values in inputs.items():
+        check_finite(f"{name}: x" if len(inputs) == 1 else f"{name}: x_{part}", values)
+    x = _joined(list(inputs.values()))
     if len(x) == 0:
         raise ValueError(f"{name} holds no samples")
     y = None

@@ -10,6 +10,7 @@ from torch import Tensor
 from fedwcm.core.batch import Batch, SampleStore, Shard
 from fedwcm.core.sampler import Sampler
 from fedwcm.core.types import Ints, Population
+from fedwcm.engine.hook_checks import check_epoch
 
 
 class Augmentation(Protocol):
@@ -30,7 +31,8 @@ def visits(
     """Return the positions that a client visits in each pass over its data, up to its last step."""
     batch_size, per_pass = population.batch_size, int(population.batches(np.array(len(labels))))
     passes = -(-steps // per_pass)
-    orders = [sampler.epoch(labels, rng)[: per_pass * batch_size] for _ in range(passes)]
+    whole_passes = (check_epoch(sampler, sampler.epoch(labels, rng), len(labels)) for _ in range(passes))
+    orders = [order[: per_pass * batch_size] for order in whole_passes]
     orders[-1] = orders[-1][: (steps - (passes - 1) * per_pass) * batch_size]
     return orders
 

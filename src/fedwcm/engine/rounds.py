@@ -273,4 +273,4 @@ def _listed(result: CohortUpdates, after: RoundResult) -> dict[str, object]:
 def _entropy(weights: Floats) -> float:
     """Entropy in nats of the clients' weights: log m when they are even, 0 when one client has all the weight."""
     p = weights[weights > 0] / weights.sum()
-    return float(-(p * np.log(p)).sum())
+    return float(0.0 - (p * np.log(p)).sum())  # not -0.0 for one client

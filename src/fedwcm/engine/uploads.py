@@ -94,13 +94,16 @@ class UploadRows:
         return bytes_of(self.rows)
 
     def norms(self, key: str) -> Floats:
-        return row_norms(self.rows[key])
+        return row_norms(self.table(key))
 
     def table(self, key: str) -> Tensor:
+        if key not in self.rows:
+            known = ", ".join(map(repr, self.rows))
+            raise ValueError(f"there is no upload {key!r}: what the method's finish uploads is {known}")
         return self.rows[key]
 
     def sum(self, key: str, weights: Floats) -> Tensor:
-        rows = self.rows[key]
+        rows = self.table(key)
         table = torch.as_tensor(weights, dtype=rows.dtype, device=rows.device)
         return (table @ rows.reshape(len(rows), -1)).reshape((*table.shape[:-1], *rows.shape[1:]))
 

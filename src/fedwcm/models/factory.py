@@ -35,7 +35,14 @@ def call(
         inspect.signature(factory).bind(*values, **keywords)
     except TypeError as error:
         raise ValueError(f"model {name!r} cannot be built from the options {dict(options)!r}: {error}") from error
-    return factory(*values, **keywords)
+    try:
+        return factory(*values, **keywords)
+    except TypeError as error:
+        given = "(input_shape, classes)" if values else ", ".join(keywords) or "no arguments"
+        raise ValueError(
+            f"model {name!r} cannot be made from {given}, here {input_shape} and {classes}: {error}; allowed are "
+            "an nn.Module, and a function or class that takes input_shape and classes"
+        ) from error
 
 
 def _nameless(parameters: Mapping[str, inspect.Parameter], options: Mapping[str, Any]) -> tuple[str, ...]:

@@ -132,6 +132,7 @@ def _run_paths(folder: Path) -> list[Path]:
     """The runs in a folder that have begun; if none has, those that are planned."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder")
+    RunFolder(folder).refuse_search()
     found = list(find_runs(folder))
     if not found:
         raise FileNotFoundError(f"{folder} holds no run: there is no config.toml in it or in a folder below it")

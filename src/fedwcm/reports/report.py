@@ -84,7 +84,7 @@ def report_content(groups: Sequence[MethodRuns], limit: int, target: float | Non
         options={
             key: str(value)
             for key, value in sorted(settings.items())
-            if key not in keys and (alone or key != "run.seed")
+            if key not in keys and (alone or key not in ("run.seed", "run.name"))
         },
         differences={key: [str(group.settings.get(key, "–")) for group in groups] for key in keys},
         sweep=None if alone else sweep_of(groups),

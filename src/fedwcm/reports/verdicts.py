@@ -21,6 +21,9 @@ from fedwcm.reports.text import listed
 JUDGED = (*FIRST, "few")
 """The metrics whose pairs are in `comparison.json`."""
 
+SHOWN = 0.001
+"""The smallest difference that three digits show."""
+
 MOST_NAMED = 6
 """Methods that a sentence lists by name; of more it gives the number."""
 
@@ -84,8 +87,14 @@ def _sentences(task: Task) -> list[str]:
     if all(pair.test is None for pair in against):
         nearest = against[0].other
         gap = known[best].mean - known[nearest].mean
-        return [*said, f"{nearest} is {gap:.3f} behind, with one seed: no verdict without more seeds."]
+        return [*said, f"{nearest} is {_behind(gap)}, with one seed: no verdict without more seeds."]
     return said + _judged(against)
+
+
+def _behind(gap: float) -> str:
+    if gap == 0:
+        return "equal to it"
+    return f"{gap:.3f} behind" if gap >= SHOWN else f"less than {SHOWN} behind"
 
 
 def _shortly_named(task: Task) -> Task:

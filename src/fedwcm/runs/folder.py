@@ -13,6 +13,9 @@ from fedwcm.runs.records import PersonalizationRecord, RoundRecord, SplitRecord,
 REPORT = "report.html"
 """The page about a run or a comparison, in its folder."""
 
+SEARCH_FILE = "trials.journal"
+"""The trials of a search."""
+
 
 def slug(label: str) -> str:
     """A label as a part of a file's name."""
@@ -37,7 +40,19 @@ class RunFolder:
 
     @property
     def holds_run(self) -> bool:
-        return self.config_file.exists()
+        return self.config_file.exists() and not self.holds_search
+
+    @property
+    def holds_search(self) -> bool:
+        """Whether `fedwcm tune` has written the folder, which then has a `config.toml` and no run."""
+        return (self.path / SEARCH_FILE).exists()
+
+    def refuse_search(self) -> None:
+        """Raise if this is the folder of a search, in place of that of a run."""
+        if self.holds_search:
+            raise FileNotFoundError(
+                f"{self.path} holds a search: call fedwcm.tune as before, which returns what it found"
+            )
 
     @property
     def finished(self) -> bool:

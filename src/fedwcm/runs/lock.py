@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from fedwcm.core.checks import require
 from fedwcm.runs.files import writing
 
 NAME = ".lock"
@@ -37,6 +38,11 @@ _held: set[Path] = set()
 
 class FolderInUseError(ValueError):
     """Another process writes in the folder."""
+
+
+def require_folder(folder: Path) -> None:
+    """Raise if this is a file."""
+    require(folder.is_dir() or not folder.exists(), "out", str(folder), "a folder: this is a file")
 
 
 def wait_until_free(folder: Path) -> None:
@@ -87,6 +93,7 @@ def _acquire(folder: Path) -> int:
     if folder.resolve() in _held:
         raise _in_use(folder, _this_process())
     path = folder / NAME
+    require_folder(folder)
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         try:

@@ -1,6 +1,5 @@
 """Run an experiment to the end: evaluate, record, checkpoint, resume."""
 
-import logging
 import math
 import time
 import warnings
@@ -33,8 +32,6 @@ from fedwcm.runs.progress import Progress
 from fedwcm.runs.records import LISTED_CLIENTS, RoundRecord, Summary, outcome_of, selected_record, title_of
 from fedwcm.runs.selection import EvaluatedModel, out_of_patience
 from fedwcm.runs.trackers.tracking import Tracking
-
-LOG = logging.getLogger(__name__)
 
 
 class MomentumGainWarning(UserWarning):
@@ -217,8 +214,6 @@ class Runner:
             self._save()
 
     def _finish(self) -> RunResult:
-        if self.stopped:
-            LOG.info("stopped %s", self.stopped)
         network, facts, last = self.experiment.network, self.experiment.facts, self._evaluated(self.state)
         if self.folder is not None:
             self._save()

@@ -6,6 +6,7 @@ from pathlib import Path
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from fedwcm.config.flags import option_key
+from fedwcm.config.option_docs import kind_of
 from fedwcm.config.options import parse_value
 from fedwcm.config.schema import read_toml, split_list
 
@@ -35,6 +36,8 @@ def ranges_in(texts: Iterable[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise ValueError(f"--search {text!r} is not allowed: it must be KEY=RANGE, with {ALLOWED}")
+        if name.strip() in found:
+            raise ValueError(f"--search {name.strip()} is given twice: leave out one of them")
         found[name.strip()] = value.strip()
     return found
 
@@ -49,11 +52,16 @@ def distribution(value: object, key: str) -> BaseDistribution:
         return CategoricalDistribution([_scalar(parse_value(item)) for item in split_list(str(value))])
     ends = [parse_value(part) for part in parts[-2:]]
     low, high = (end if isinstance(end, int | float) and not isinstance(end, bool) else None for end in ends)
+    if kind.endswith("log") and low is not None and low <= 0:
+        raise ValueError(f"search {key} = {value!r} is not allowed: it must be {kind}:LOW:HIGH with LOW above 0")
     wrong = len(parts) > 3 or kind not in ("", "log", "int", "intlog") or low is None or high is None
-    if wrong or low is None or high is None or low >= high or (kind.endswith("log") and low <= 0):
+    if wrong or low is None or high is None or low >= high:
         raise ValueError(f"search {key} = {value!r} is not allowed: it must be {ALLOWED}, with LOW < HIGH")
     if kind.startswith("int"):
         return IntDistribution(int(low), int(high), log=kind == "intlog")
+    if kind_of(key).startswith("a whole number"):
+        whole = f"{'intlog' if kind else 'int'}:{parts[-2]}:{parts[-1]}"
+        raise ValueError(f"search {key} = {value!r} is not allowed: it is a whole number, so write {whole}")
     return FloatDistribution(float(low), float(high), log=kind == "log")
 
 

@@ -13,7 +13,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from fedwcm.runs.lock import locked
+from fedwcm.runs.folder import SEARCH_FILE
+from fedwcm.runs.lock import locked, require_folder
 from fedwcm.tuning.space import Space
 
 SPENT = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
@@ -36,8 +37,9 @@ class MethodStudy:
 
     def __init__(self, folder: Path, name: str, space: Space, asked: str, warmup: int) -> None:
         self.folder, self.space = folder, space
+        require_folder(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        storage = JournalStorage(JournalFileBackend(str(folder / "trials.journal")))
+        storage = JournalStorage(JournalFileBackend(str(folder / SEARCH_FILE)))
         pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS, n_warmup_steps=warmup)
         with _turn(folder):
             self.study = optuna.create_study(

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
+from fedwcm.runs.folder import RunFolder
 from fedwcm.watch.follow import Watch
 from fedwcm.watch.frame import frame
 
@@ -17,6 +18,8 @@ INTERVAL = 0.5
 
 def show(folders: Sequence[Path], once: bool) -> None:
     """Show the runs until all have ended or Ctrl-C is pressed; one frame with `once`, or without a terminal."""
+    for folder in folders:
+        RunFolder(folder).refuse_search()
     console, watch = Console(), Watch(folders)
     if not once and console.is_terminal:
         with suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:

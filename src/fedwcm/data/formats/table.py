@@ -36,6 +36,8 @@ def read_table(path: Path, options: ReadOptions) -> Parts:
 
 def table_parts(where: str, table: Any, options: ReadOptions) -> Parts:
     """The parts of a pyarrow table; see `read_table`."""
+    if not table.num_rows:
+        raise ValueError(f"{where} holds no rows")
     roles = find_roles(where, table.column_names, options)
     values = {role: category_values(where, table, name) for role, name in roles.items()}
     rows = {"train": np.arange(table.num_rows)}

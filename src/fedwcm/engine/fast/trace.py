@@ -16,6 +16,7 @@ from torch import Tensor
 from fedwcm.core.method import Method
 from fedwcm.core.types import Context, State, Vec
 from fedwcm.engine.fast.affine_step import AffineDirection, Coefficient, Term
+from fedwcm.engine.hook_checks import check_parts
 from fedwcm.engine.oracle import GradientPoint
 
 
@@ -29,11 +30,11 @@ def trace_direction(method: Method, c: State, ctx: Context) -> AffineDirection |
     asked: list[GradientPoint] = []
     w: Any = Symbol(shape, ctx.x, model=1.0)
     try:
-        direction: tuple[Any, State] = method.direction(w, SymbolicOracle(asked), c, ctx)
+        direction = method.direction(w, SymbolicOracle(asked), c, ctx)
     except Exception:
         # Not affine, or an error in the method, which the first real step will raise.
         return None
-    v, after = direction
+    v, after = check_parts(method.direction, direction, "direction, client state")
     unchanged = after.keys() == c.keys() and all(after[key] is c[key] for key in c)
     if not isinstance(v, Symbol) or len(asked) != 1 or not unchanged:
         return None

@@ -1,0 +1,72 @@
+"""Checks of what a method, loss or sampler returns: the error names the class, the hook and what is expected."""
+
+from typing import Any
+
+import numpy as np
+
+from fedwcm.core.types import Floats, Ints
+
+
+def check_parts(hook: Any, made: Any, expected: str) -> Any:
+    """Return what a hook has returned; raise unless it is a tuple of the parts that `expected` names.
+
+    Args:
+        hook: the bound hook, whose class and name the error gives.
+        made: what it has returned.
+        expected: the parts, separated by commas.
+    """
+    if isinstance(made, tuple) and len(made) == expected.count(",") + 1:
+        return made
+    got = f"a tuple of {len(made)}" if isinstance(made, tuple) else f"a {type(made).__name__}"
+    raise ValueError(f"{_name(hook)} returned {got}: it must return a tuple ({expected})")
+
+
+def check_weights(hook: Any, weights: Any, clients: int) -> Floats:
+    """Return the weights of the clients of a round; raise unless there is a finite number for each."""
+    where = _name(hook)
+    if not isinstance(weights, np.ndarray) or weights.dtype.kind not in "fiu":
+        kind = f"an array of {weights.dtype}" if isinstance(weights, np.ndarray) else f"a {type(weights).__name__}"
+        raise ValueError(f"{where} returned {kind}: it must return a NumPy array of numbers")
+    if weights.shape != (clients,):
+        raise ValueError(
+            f"{where} returned an array of shape {weights.shape}: it must be ({clients},), one per client"
+        )
+    if not np.isfinite(weights).all():
+        bad = int(np.flatnonzero(~np.isfinite(weights))[0])
+        raise ValueError(
+            f"{where} returned {weights[bad]} for client {bad} of the round: it must be a finite number"
+        )
+    return weights
+
+
+def check_losses(loss: Any, values: Any, clients: int) -> None:
+    """Raise unless a loss has returned one value per client."""
+    shape = getattr(values, "shape", None)
+    if shape != (clients,):
+        got = f"a {type(values).__name__}" if shape is None else f"a tensor of shape {tuple(shape)}"
+        raise ValueError(
+            f"{type(loss).__qualname__}.__call__ returned {got} as the loss: it must be a tensor of shape "
+            f"({clients},), one value per client; batch.mean(…) averages over the samples of each"
+        )
+
+
+def check_epoch(sampler: Any, order: Any, samples: int) -> Ints:
+    """Return the positions that a client visits in an epoch; raise unless there are as many as samples."""
+    length = len(order) if hasattr(order, "__len__") else None
+    if length != samples:
+        got = f"a {type(order).__name__}" if length is None else f"{length} positions"
+        raise ValueError(
+            f"{type(sampler).__qualname__}.epoch returned {got} for a client with {samples} samples: it must "
+            "return as many positions as the client has samples"
+        )
+    return order  # type: ignore[no-any-return]
+
+
+def _name(hook: Any) -> str:
+    """The class and the name of a bound hook: `MyMethod.weights`."""
+    owner = getattr(hook, "__self__", None)
+    return (
+        f"{type(owner).__qualname__}.{hook.__name__}"
+        if owner is not None
+        else getattr(hook, "__name__", str(hook))
+    )

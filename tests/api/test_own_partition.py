@@ -1,0 +1,92 @@
+"""A partition of the user's own: what it returns is checked."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedwcm
+from fedwcm.config.components import Components
+from fedwcm.config.flags import config_from
+
+from .objects import digits
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Returns the parts that it is made with."""
+
+    parts: Any
+    clients: int = 2
+
+    def __call__(self, labels: Any, rng: np.random.Generator) -> Any:
+        return self.parts
+
+
+class Plain:
+    """Not a dataclass, and without a number of clients."""
+
+    def __call__(self, labels: Any, rng: np.random.Generator) -> Any:
+        return np.array_split(np.arange(len(labels)), 3)
+
+
+def divided(partition: Any, **options: Any) -> Any:
+    x, y = digits()
+    four = (x[:400], y[:400], x[400:], y[400:])
+    return fedwcm.partition(dataset=four, partition=partition, **options).counts
+
+
+ROWS = np.arange(400)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([ROWS[:201], ROWS[200:]], r"row 200 2 times, to the parts 0, 1: a row must be given at most once"),
+        ([ROWS[:200], np.array([300, 300])], r"row 300 2 times"),
+        ([ROWS[:200], ROWS[200:] + 1], r"part 1 has the row 400: rows must be from 0 to 399"),
+        ([ROWS[:200] - 1, ROWS[200:]], r"part 0 has the row -1: rows must be"),
+        (
+            [ROWS[:200], ROWS[200:] / 1],
+            r"part 1 is an array of float64 of shape \(200,\): it must be an array of whole",
+        ),
+        ([ROWS[:200], ROWS < 5], r"part 1 is an array of bool"),
+        ([ROWS[:200], [201, 202]], r"part 1 is a list: it must be an array of whole numbers"),
+        ([ROWS[:200], ROWS[:0]], r"part 1 is empty: every client must have at least one row"),
+        ([ROWS[:200]], r"returned 1 parts: it must be one for each of its clients = 2"),
+        ([], "returned an empty list: it must be a list"),
+        (None, "returned a NoneType: it must be a list"),
+    ],
+)
+def test_parts_that_are_no_division_are_refused(parts: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"partition Fixed.*{message}"):
+        divided(Fixed(parts))
+
+
+def test_rows_may_be_left_out_and_unsigned() -> None:
+    assert divided(Fixed([ROWS[:7].astype(np.uint16), ROWS[20:30]])).sum(axis=1).tolist() == [7, 10]
+
+
+def test_a_function_or_a_plain_object_divides_but_has_no_options() -> None:
+    def halves(labels: Any, rng: np.random.Generator) -> Any:
+        return np.array_split(np.arange(len(labels)), 2)
+
+    assert len(divided(halves)) == 2
+    assert len(divided(Plain())) == 3
+    for partition, name in ((halves, "halves"), (Plain(), "Plain")):
+        with pytest.raises(ValueError, match=rf"'partition\.clients': .*{name} has no options.*@dataclass"):
+            divided(partition, clients=5)
+
+
+def test_a_class_in_place_of_a_partition_is_refused() -> None:
+    for options in ({}, {"clients": 2}):
+        with pytest.raises(
+            ValueError, match=r"partition = the class Fixed is not allowed.*an instance of a Partition"
+        ):
+            divided(Fixed, **options)
+
+
+def test_a_component_without_options_says_so() -> None:
+    with pytest.raises(ValueError, match=r"unknown option 'loss\.gamma': CrossEntropy has no options$"):
+        Components.of(config_from(settings={"loss.gamma": 2}))

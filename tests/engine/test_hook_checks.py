@@ -1,0 +1,105 @@
+"""What components of the user's own return is checked under the name of their hook."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fedwcm
+
+RUN: dict[str, Any] = {"dataset": "digits", "clients": 4, "rounds": 1, "epochs": 1, "participation": 1.0}
+
+
+def method(**hooks: Any) -> Any:
+    """A method with these hooks in place of FedAvg's."""
+    return dataclass(frozen=True, kw_only=True)(type("Own", (fedwcm.Method,), hooks))
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda k: np.ones(k + 1), r"an array of shape \(5,\): it must be \(4,\), one per client"),
+        (lambda k: np.float64(0.5), "a float64: it must return a NumPy array of numbers"),
+        (lambda k: [0.25] * k, "a list: it must return a NumPy array of numbers"),
+        (lambda k: np.array(["a"] * k), "an array of <U1: it must return a NumPy array of numbers"),
+        (lambda k: np.array([0.5, np.nan, 0, 0.5]), "nan for client 1 of the round: it must be a finite number"),
+    ],
+)
+def test_weights_are_one_finite_number_for_each_client(made: Any, message: str) -> None:
+    own = method(
+        weights=lambda self, s, cohort: made(len(cohort)), update=lambda self, x, s, uploads, cohort: (x, s)
+    )
+    with pytest.raises(ValueError, match=rf"Own\.\S+ returned {message}"):
+        fedwcm.run(own, **RUN)
+
+
+@pytest.mark.parametrize("backend", ["sequential", "vectorized"])
+def test_a_direction_comes_with_the_state_of_the_clients(backend: Any) -> None:
+    def direction(self: Any, w: Any, grad: Any, c: Any, ctx: Any) -> Any:
+        return grad(w)
+
+    def bent(self: Any, w: Any, grad: Any, c: Any, ctx: Any) -> Any:
+        return grad(w).abs()  # not affine: called with tensors only
+
+    for hook, got in ((direction, "a Symbol"), (bent, "a Tensor")):
+        expected = rf"Own\.{hook.__name__} returned {got}: it must return a tuple \(direction, client state\)"
+        with pytest.raises(ValueError, match=expected):
+            fedwcm.run(method(direction=hook), backend=backend, **RUN)
+
+
+def test_the_other_hooks_return_all_their_parts() -> None:
+    def finish(self: Any, w: Any, c: Any, ctx: Any) -> Any:
+        return {"delta": w - ctx.x}, c
+
+    def update(self: Any, x: Any, s: Any, uploads: Any, cohort: Any) -> Any:
+        return x
+
+    with pytest.raises(ValueError, match=r"Own\.finish returned a tuple of 2: .*\(upload, report, client state\)"):
+        fedwcm.run(method(finish=finish), **RUN)
+    with pytest.raises(ValueError, match=r"Own\.update returned a Tensor: .*\(model, server state\)"):
+        fedwcm.run(method(update=update), **RUN)
+
+
+def test_an_unknown_upload_names_those_that_there_are() -> None:
+    def update(self: Any, x: Any, s: Any, uploads: Any, cohort: Any) -> Any:
+        return x + uploads.sum("dleta", self.weights(s, cohort)), s
+
+    with pytest.raises(ValueError, match=r"there is no upload 'dleta': .*finish uploads is 'delta'"):
+        fedwcm.run(method(update=update), **RUN)
+
+
+@pytest.mark.parametrize("backend", ["sequential", "vectorized"])
+def test_a_loss_is_one_value_for_each_client(backend: Any) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Whole(fedwcm.Loss):
+        def __call__(self, outputs: Any, batch: Any, o: Any, ctx: Any) -> Any:
+            return torch.logsumexp(outputs.logits, dim=-1).mean(), o
+
+    @dataclass(frozen=True, kw_only=True)
+    class Alone(fedwcm.Loss):
+        def __call__(self, outputs: Any, batch: Any, o: Any, ctx: Any) -> Any:
+            return batch.mean(torch.logsumexp(outputs.logits, dim=-1))
+
+    with pytest.raises(
+        ValueError, match=r"Whole\.__call__ returned a tensor of shape \(\) as the loss: .*batch\.mean"
+    ):
+        fedwcm.run("fedavg", loss=Whole(), backend=backend, **RUN)
+    with pytest.raises(ValueError, match=r"Alone\.__call__ returned a Tensor: .*\(losses, client state\)"):
+        fedwcm.run("fedavg", loss=Alone(), backend=backend, **RUN)
+
+
+@pytest.mark.parametrize(("made", "got"), [([], "0 positions"), ([0], "1 positions"), (None, "a NoneType")])
+def test_an_epoch_visits_as_many_samples_as_there_are(made: Any, got: str) -> None:
+    class Short(fedwcm.Sampler):
+        def epoch(self, labels: Any, rng: Any) -> Any:
+            return None if made is None else np.array(made, dtype=np.int64)
+
+    with pytest.raises(ValueError, match=rf"Short\.epoch returned {got} for a client with \d+ samples"):
+        fedwcm.run("fedavg", sampler=Short(), **RUN)
+
+
+def test_the_weights_of_one_client_have_no_entropy() -> None:
+    record = fedwcm.run("fedavg", **RUN | {"clients": 1}).history[-1]
+    assert str(record.weights_entropy) == "0.0"
