@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 class Partition(Protocol):
     """Splits a labelled data set over clients.
 
-    The call returns one array of indices into `labels` for each client, sorted. No client is empty.
+    The call returns one array of indices into `labels` for each client, sorted. No client is empty, no index is in
+    two of them, and some may be in none.
     The same generator state gives the same split.
     """
 
