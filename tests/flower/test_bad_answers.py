@@ -284,7 +284,7 @@ def test_the_class_distribution_is_that_of_the_clients_with_good_counts(
 @pytest.mark.parametrize("rule", ["median", "trimmed"])
 def test_robust_aggregation_is_the_simulator_s(rule: str) -> None:
     """And a plausible lie, an upload ten times too long and the wrong way, moves a median little."""
-    changes = {"aggregation.rule": rule, "aggregation.trim": 0.2}
+    changes = {"aggregation.rule": rule, **({"aggregation.trim": 0.2} if rule == "trimmed" else {})}
     finished = with_bad_answers("fedavg", [], **changes)
     for name, tensor in simulator("fedavg", [EVERYBODY] * 2, **changes).model.items():
         assert torch.equal(finished.model[name], tensor), name

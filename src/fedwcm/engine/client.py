@@ -88,8 +88,8 @@ class ClientTrainer:
     disclosure: Disclosure = field(default_factory=Disclosure)
 
     def __post_init__(self) -> None:
-        head = self.forward.network.head
-        if self.method.replaces_head and head is not None and type(head) is not nn.Linear:
+        head = self.forward.network.head if self.method.replaces_head else None
+        if head is not None and type(head) is not nn.Linear:
             raise ValueError(
                 f"model.head is a {type(head).__name__}, which is not allowed with the method {self.method.name}: "
                 "it trains a linear layer to take the head's place, so model.head must be linear (nn.Linear)"

@@ -101,7 +101,8 @@ def _read(path: Path) -> tuple[dict[str, Any], State]:
     """The facts and tensors in a file, checked against its digest."""
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata() or {}
-        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
+        # Copies, which are aligned in memory as new tensors are: matrix products round by their alignment.
+        tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118 (not a mapping)
     facts = metadata.get("fedwcm", "")
     if metadata.get("digest") != _digest(tensors, facts):
         raise ValueError("its contents do not match its digest")
