@@ -15,7 +15,7 @@ from flwr.app import ConfigRecord, Context
 
 from fedwcm.core.types import Ints
 from fedwcm.privacy.noise import claimed_counts
-from fedwcm.runs.files import replace_file
+from fedwcm.runs.files import write_json
 
 CLAIM = "claimed-counts"
 
@@ -39,7 +39,7 @@ class _InFolder:
         return json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else None
 
     def write(self, claimed: list[int]) -> None:
-        replace_file(self.path, json.dumps(claimed) + "\n")
+        write_json(self.path, claimed, indent=None)
 
 
 @dataclass(frozen=True)

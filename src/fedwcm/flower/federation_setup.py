@@ -24,7 +24,7 @@ from fedwcm.flower.counting import count_classes
 from fedwcm.flower.records import population_record
 from fedwcm.flower.run_config import AppOptions
 from fedwcm.flower.untrusted import UnusableError, real, require_names
-from fedwcm.runs.files import replace_file
+from fedwcm.runs.files import write_json
 from fedwcm.runs.folder import RunFolder
 
 NOT_ASKED = "it was not connected when the counting of classes began"
@@ -79,7 +79,7 @@ class FederationSetup:
         """Write `federation.json` into a run's folder."""
         statistics = {key: values.tolist() for key, values in self.statistics.items()}
         facts = {**vars(self), "totals": self.totals.tolist(), "statistics": statistics}
-        replace_file(RunFolder(folder).federation_file, json.dumps(facts, indent=2) + "\n")
+        write_json(RunFolder(folder).federation_file, facts)
 
     @classmethod
     def read(cls, folder: Path) -> "FederationSetup":

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from fedwcm.flower.untrusted import UnusableError
-from fedwcm.runs.files import replace_file
+from fedwcm.runs.files import write_json
 
 NAME = "nodes.json"
 
@@ -39,7 +39,7 @@ class NodePairs:
         self._nodes[client] = node
         if self._path is not None:
             pairs = {str(c): owner for c, owner in sorted(self._nodes.items())}
-            replace_file(self._path, json.dumps(pairs, indent=2) + "\n")
+            write_json(self._path, pairs)
 
 
 def _read(path: Path) -> dict[int, int]:

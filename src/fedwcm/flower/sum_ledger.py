@@ -12,7 +12,7 @@ from pathlib import Path
 from fedwcm.core.types import Floats
 from fedwcm.flower.records import RequestId
 from fedwcm.flower.secure_sum import SecureSumError
-from fedwcm.runs.files import replace_file
+from fedwcm.runs.files import write_json
 
 NAME = "secure-sums.json"
 
@@ -46,4 +46,4 @@ class SumLedger:
             return
         kept.append(digest)
         if self._path is not None:
-            replace_file(self._path, json.dumps(self._sums, indent=2) + "\n")
+            write_json(self._path, self._sums)
