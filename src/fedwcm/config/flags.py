@@ -9,6 +9,7 @@ from fedwcm.config.schema import (
     Config,
     Settings,
     component_settings,
+    dotted,
     from_settings,
     method_settings,
     named_options,
@@ -162,8 +163,9 @@ def _renamed(method: str, merged: Settings) -> Settings:
     if merged.get("run.name") != method or not changed:
         return merged
     name, options = named_options(method)
-    options = {key if "." in key else f"method.{key}": value for key, value in options.items()} | changed
-    text = ", ".join(f"{key.removeprefix('method.')}={value}" for key, value in options.items())
+    text = ", ".join(
+        f"{key.removeprefix('method.')}={value}" for key, value in (dotted(options) | changed).items()
+    )
     return {**merged, "run.name": f"{name}[{text}]"}
 
 

@@ -10,6 +10,7 @@ from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
 from fedwcm.config.resolve import OBJECT, needed
 from fedwcm.config.schema import PARTITION_DEFAULTS, Component, Config
+from fedwcm.config.without_effect import require_default
 from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Ints
@@ -127,9 +128,7 @@ def _refuse_tail_options(options: DataOptions) -> None:
     if not isinstance(options.imbalance, str):
         return
     for option in ("profile", "n_max"):
-        default, value = getattr(DataOptions, option), getattr(options, option)
-        allowed = f"{'none' if default is None else default} without a long tail: ask for one with data.imbalance"
-        require(value == default, f"data.{option}", value, allowed)
+        require_default("data", options, option, "without a long tail: ask for one with data.imbalance")
 
 
 def _partition(chosen: Component, objects: Objects, dataset: Dataset, rows: Ints) -> tuple[Partition, Component]:

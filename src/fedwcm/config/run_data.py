@@ -13,6 +13,7 @@ from fedwcm.config.device import chosen_device
 from fedwcm.config.objects import NO_OBJECTS, Objects
 from fedwcm.config.partitioning import PartitionedData, divide, resolved_data
 from fedwcm.config.schema import PARTITION_DEFAULTS, Config
+from fedwcm.config.without_effect import require_default
 from fedwcm.core.batch import Inputs, LazyInputs
 from fedwcm.core.checks import require
 from fedwcm.core.types import Ints
@@ -88,10 +89,8 @@ def _generated(config: Config, device: torch.device) -> RunData:
     """Return samples that are generated while clients train."""
     options = resolved_data(config.data)
     for field in fields(DataOptions):
-        value = getattr(options, field.name)
-        ignored = field.name not in GENERATED and value != field.default
-        allowed = "none" if field.default is None else field.default
-        require(not ignored, f"data.{field.name}", value, f"{allowed} for synthetic data")
+        if field.name not in GENERATED:
+            require_default("data", options, field.name, "for synthetic data")
     imbalance = 1.0 if isinstance(options.imbalance, str) else options.imbalance
     division: dict[str, Any] = {**PARTITION_DEFAULTS, **config.partition.options}
     for option in division.keys() - PARTITION_DEFAULTS.keys():

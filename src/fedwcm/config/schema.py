@@ -285,7 +285,12 @@ def method_settings(spec: str) -> Settings:
     name, options = named_options(spec)
     recipe = RECIPES.get(name)
     settings: Settings = dict(recipe.settings) if recipe else {"method.name": name}
-    return settings | {key if "." in key else f"method.{key}": value for key, value in options.items()}
+    return settings | dotted(options)
+
+
+def dotted(options: Mapping[str, object]) -> Settings:
+    """Return the options of a method's brackets under their dotted names."""
+    return {key if "." in key else f"method.{key}": value for key, value in options.items()}
 
 
 def named_options(spec: str) -> tuple[str, Settings]:

@@ -19,7 +19,7 @@ from fedwcm.core.sampler import Sampler
 from fedwcm.core.types import Clients, Context, Floats, Ints, Population, Report, State, Vec
 from fedwcm.engine.batches import Augmentation, Schedule, visits
 from fedwcm.engine.forward import Forward
-from fedwcm.engine.hook_checks import check_parts
+from fedwcm.engine.hook_checks import check_tuple
 from fedwcm.engine.local_data import BlockData
 from fedwcm.engine.optimizer import Optimizer
 from fedwcm.engine.oracle import MiniBatchOracle
@@ -145,7 +145,7 @@ class ClientTrainer:
             metrics = TrainingMetrics(len(ids))
             c, o = self._descend(w, c, o, ctx, self._schedule(shards, ctx), metrics)
         made = self.method.finish(w, c, ctx)
-        upload, report, c = check_parts(self.method.finish, made, "upload, report, client state")
+        upload, report, c = check_tuple(self.method.finish, made, "upload, report, client state")
         report = {**report, **self.statistics(ids, ctx.clients.counts)}
         if len(sent.buffers):
             upload = {**upload, "buffers": self.forward.buffers()}

@@ -7,7 +7,7 @@ import numpy as np
 from fedwcm.core.types import Floats, Ints
 
 
-def check_parts(hook: Any, made: Any, expected: str) -> Any:
+def check_tuple(hook: Any, made: Any, expected: str) -> Any:
     """Return what a hook has returned; raise unless it is a tuple of the parts that `expected` names.
 
     Args:

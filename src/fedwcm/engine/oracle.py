@@ -10,7 +10,7 @@ from fedwcm.core.loss import ExplicitLoss, Loss
 from fedwcm.core.types import Context, GradientOracle, State, Vec
 from fedwcm.engine.forward import Forward, Point
 from fedwcm.engine.gradient import Gradient
-from fedwcm.engine.hook_checks import check_losses, check_parts
+from fedwcm.engine.hook_checks import check_losses, check_tuple
 from fedwcm.engine.training_metrics import TrainingMetrics
 
 
@@ -114,6 +114,6 @@ def differentiate(
             found = loss.with_gradient(outputs, batch, ctx)
         pairs = [(value, slope.mul_(rate[..., None])) for value, slope in found.by_outputs(outputs)]
         return found.loss, o, forward.backward(*pairs)
-    values, o = check_parts(loss.__call__, loss(outputs, batch, o, ctx), "losses, client state")
+    values, o = check_tuple(loss.__call__, loss(outputs, batch, o, ctx), "losses, client state")
     check_losses(loss, values, len(rate))
     return values, o, forward.backward((values, rate[:, 0]))

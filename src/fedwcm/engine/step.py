@@ -13,7 +13,7 @@ from fedwcm.core.method import Method
 from fedwcm.core.types import Context, State, Vec
 from fedwcm.engine.fast.affine_step import AffineDirection, AffineStep, BlockDirection
 from fedwcm.engine.fast.trace import trace_direction
-from fedwcm.engine.hook_checks import check_parts
+from fedwcm.engine.hook_checks import check_tuple
 from fedwcm.engine.optimizer import Optimizer
 from fedwcm.engine.oracle import MiniBatchOracle
 from fedwcm.engine.update_rules import UpdateRule, update_rule
@@ -53,6 +53,6 @@ def _affine_direction(
 def _eager_step(
     direction: Direction, rule: UpdateRule, w: Vec, grad: MiniBatchOracle, c: State, ctx: Context
 ) -> State:
-    v, c = check_parts(direction, direction(w, grad, c, ctx), "direction, client state")
+    v, c = check_tuple(direction, direction(w, grad, c, ctx), "direction, client state")
     rule(w, v, ctx.lr)
     return c

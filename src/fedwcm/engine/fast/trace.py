@@ -16,7 +16,7 @@ from torch import Tensor
 from fedwcm.core.method import Method
 from fedwcm.core.types import Context, State, Vec
 from fedwcm.engine.fast.affine_step import AffineDirection, Coefficient, Term
-from fedwcm.engine.hook_checks import check_parts
+from fedwcm.engine.hook_checks import check_tuple
 from fedwcm.engine.oracle import GradientPoint
 
 
@@ -34,7 +34,7 @@ def trace_direction(method: Method, c: State, ctx: Context) -> AffineDirection |
     except Exception:
         # Not affine, or an error in the method, which the first real step will raise.
         return None
-    v, after = check_parts(method.direction, direction, "direction, client state")
+    v, after = check_tuple(method.direction, direction, "direction, client state")
     unchanged = after.keys() == c.keys() and all(after[key] is c[key] for key in c)
     if not isinstance(v, Symbol) or len(asked) != 1 or not unchanged:
         return None
