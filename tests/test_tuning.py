@@ -19,10 +19,10 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState
 
 import fedwcm
-from fedwcm.api.request import request
 from fedwcm.cli import main
 from fedwcm.config.flags import config_from
 from fedwcm.config.schema import method_settings
+from fedwcm.jobs.request import request
 from fedwcm.tuning import trial as trial_module
 from fedwcm.tuning.report import winner, write_report
 from fedwcm.tuning.result import Tuning
@@ -244,7 +244,7 @@ def test_the_metric_that_selects_a_round_chooses_the_options(
     told: list[float] = []
     pairs = iter([(0.9, 0.5), (0.85, 0.75)])
 
-    def start(asked: Any, *, progress: Any, **_: Any) -> Any:
+    def start(asked: Any, folder: Any, *, progress: Any, **_: Any) -> Any:
         measured = dict(zip(("val_accuracy", "val_balanced_accuracy"), next(pairs), strict=True))
         progress.round(1, round_record(1, **measured))
         return SimpleNamespace(summary=summary(final_accuracy=0.5, **measured))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 
 import fedwcm
-from fedwcm.api import types as api_types
+from fedwcm.config import arguments
 from fedwcm.config.flags import COMPARE_FLAGS, FLAGS, PARTITION_FLAGS
 from fedwcm.config.schema import COMPONENTS, SECTIONS
 
@@ -23,12 +23,12 @@ FUNCTIONS: dict[str, tuple[Callable[..., object], tuple[str, ...]]] = {
     "partitions": (fedwcm.partitions, tuple(name for name in PARTITION_FLAGS if name != "partition")),
 }
 OBJECTS = {
-    "dataset": api_types.DataLike,
-    "model": api_types.ModelLike,
-    "loss": api_types.LossLike,
-    "sampler": api_types.SamplerLike,
-    "partition": api_types.PartitionLike,
-    "clients": api_types.ClientsLike,
+    "dataset": arguments.DataLike,
+    "model": arguments.ModelLike,
+    "loss": arguments.LossLike,
+    "sampler": arguments.SamplerLike,
+    "partition": arguments.PartitionLike,
+    "clients": arguments.ClientsLike,
 }
 """Options that take objects beside the text, or the number, of their flag."""
 

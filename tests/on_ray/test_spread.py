@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedwcm
-from fedwcm.api.types import MethodLike
+from fedwcm.config.arguments import MethodLike
 from fedwcm.config.schema import RunOptions
 from fedwcm.core.types import Context, Report, State, Vec
 from fedwcm.methods import METHODS
@@ -23,8 +23,8 @@ pytest.importorskip("ray", reason="needs fedwcm[ray]")
 
 import ray
 
-from fedwcm.api import runs_on_cluster
-from fedwcm.api.runs_on_cluster import _contents, _Sending, _write, spreads_runs
+from fedwcm.jobs import runs_on_cluster
+from fedwcm.jobs.runs_on_cluster import _contents, _Sending, _write, spreads_runs
 
 ROUNDS = 8
 LARGE = 2**30

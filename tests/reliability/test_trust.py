@@ -8,10 +8,10 @@ import pytest
 import tomli_w
 
 import fedwcm
-from fedwcm.api.request import request, resumed
 from fedwcm.cli import main
 from fedwcm.config.models import chosen_model
 from fedwcm.config.schema import Component
+from fedwcm.jobs.request import request, resumed
 from fedwcm.runs.folder import RunFolder
 
 SMALL = {"dataset": "digits", "clients": 4, "epochs": 1, "rounds": 1, "settings": {"run.workers": 1}}

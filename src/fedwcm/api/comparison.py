@@ -6,10 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedwcm.api.comparison_result import Comparison
-from fedwcm.api.execution import run_all, uses_cluster
-from fedwcm.api.plan import check, plan
-from fedwcm.api.request import flags_in, request
-from fedwcm.api.types import (
+from fedwcm.config.arguments import (
     ClientsLike,
     ConfigLike,
     DataLike,
@@ -22,6 +19,9 @@ from fedwcm.api.types import (
 from fedwcm.config.flags import option_key, refuse_varied
 from fedwcm.config.schema import Diagnostic
 from fedwcm.core.checks import require
+from fedwcm.jobs.execution import run_all, uses_cluster
+from fedwcm.jobs.plan import check, plan
+from fedwcm.jobs.request import flags_in, request
 from fedwcm.reports.table_files import csv_table, latex_table
 from fedwcm.reports.verdicts import verdict_records
 from fedwcm.reports.write import report_or_warn

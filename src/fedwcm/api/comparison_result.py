@@ -4,11 +4,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedwcm.api.inline_view import facts_text, figure, table_html
 from fedwcm.api.result import SHOWN_METRICS, Result, read_result
-from fedwcm.api.tables import csv_frame, flat_metric, known_metric, plot_curves
-from fedwcm.api.types import ModelLike
+from fedwcm.config.arguments import ModelLike
 from fedwcm.reports.figures import Curve
+from fedwcm.reports.frames import csv_frame, flat_metric, known_metric, plot_curves
+from fedwcm.reports.inline_view import facts_text, figure, table_html
 from fedwcm.reports.load import load_runs
 from fedwcm.reports.series import curves
 from fedwcm.reports.table import FIRST, Row, columns_of, rows_of

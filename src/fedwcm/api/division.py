@@ -5,13 +5,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
-from fedwcm.api.request import Request, flags_in, request
-from fedwcm.api.types import ClientsLike, ConfigLike, DataLike, PartitionLike
+from fedwcm.config.arguments import ClientsLike, ConfigLike, DataLike, PartitionLike
 from fedwcm.config.partitioning import divide
 from fedwcm.config.schema import Config, Settings, named_options
 from fedwcm.core.checks import unknown
 from fedwcm.core.types import Ints
 from fedwcm.data.partition import PARTITIONS, PartitionStatistics, counts_of, describe
+from fedwcm.jobs.request import Request, flags_in, request
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fedwcm.api.trained import Trained, trained
-from fedwcm.api.types import ClientsLike, DataLike, ModelLike
+from fedwcm.config.arguments import ClientsLike, DataLike, ModelLike
 from fedwcm.config.objects import CLIENT_IDS, Objects
 from fedwcm.config.partitioning import run_dataset
 from fedwcm.config.schema import Config

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fedwcm.api.trained import model_facts, schema_of, trained
-from fedwcm.api.types import ModelLike
+from fedwcm.config.arguments import ModelLike
 from fedwcm.core.checks import require, unknown
 from fedwcm.models.facts import ModelFacts
 from fedwcm.models.raw_input import OUTPUTS, RawInputModel, raw_shape

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from fedwcm.api.comparison_result import Comparison
 from fedwcm.api.result import Result, read_result
-from fedwcm.api.types import ModelLike
+from fedwcm.config.arguments import ModelLike
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.discovery import find_runs
 from fedwcm.runs.folder import RunFolder

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from fedwcm.api.trained import trained
-from fedwcm.api.types import ClientsLike, DataLike, ModelLike
+from fedwcm.config.arguments import ClientsLike, DataLike, ModelLike
 from fedwcm.config.build import Experiment, build
 from fedwcm.config.fine_tuning import FineTuning
 from fedwcm.config.objects import Objects

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedwcm.api.trained import trained
-from fedwcm.api.types import Array, DataLike, ModelLike
+from fedwcm.config.arguments import Array, DataLike, ModelLike
 from fedwcm.core.batch import Inputs
 from fedwcm.data import load_rows
 from fedwcm.data.samples import Rows

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from fedwcm.api.inline_view import facts_html, facts_text, figure
-from fedwcm.api.tables import history_curve, history_frame, known_metric, plot_curves
 from fedwcm.api.trained import load
-from fedwcm.api.types import ModelLike
+from fedwcm.config.arguments import ModelLike
 from fedwcm.config.schema import Config
 from fedwcm.reports.figures import Curve
+from fedwcm.reports.frames import history_curve, history_frame, known_metric, plot_curves
+from fedwcm.reports.inline_view import facts_html, facts_text, figure
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.records import Outcome, RoundRecord, Summary, outcome_of
 

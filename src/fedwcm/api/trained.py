@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedwcm.api.types import ModelLike
+from fedwcm.config.arguments import ModelLike
 from fedwcm.config.models import chosen_model
 from fedwcm.core.batch import Inputs
 from fedwcm.data.inputs import are_small, model_inputs

@@ -4,10 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from fedwcm.api.continuation import is_finished, refuse_another
-from fedwcm.api.request import Request, flags_in, request, resumed
 from fedwcm.api.result import Result, read_result
-from fedwcm.api.types import (
+from fedwcm.config.arguments import (
     ClientsLike,
     ConfigLike,
     DataLike,
@@ -17,17 +15,11 @@ from fedwcm.api.types import (
     PartitionLike,
     SamplerLike,
 )
-from fedwcm.config.build import Experiment, build
 from fedwcm.config.schema import Diagnostic
-from fedwcm.engine.rounds import DivergedError
-from fedwcm.reports.write import report_or_warn
-from fedwcm.runs.comparison_folder import ComparisonFolder
+from fedwcm.jobs.request import flags_in, request, resumed
+from fedwcm.jobs.start import start
 from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.lock import locked
-from fedwcm.runs.progress import Progress, Silent, chosen_progress
-from fedwcm.runs.records import SplitRecord
-from fedwcm.runs.runner import Runner, RunResult
-from fedwcm.runs.trackers.tracking import check_trackers
+from fedwcm.runs.progress import Progress, chosen_progress
 
 
 def run(
@@ -135,69 +127,12 @@ def run(
         backend: `auto`, `sequential`, `vectorized`, `parallel` or `ray`.
     """
     asked = request(method, config, settings, flags_in(locals()), trust=trust)
-    if resume and out is not None and RunFolder(Path(out)).holds_run:
-        asked = resumed(asked, RunFolder(Path(out)), trust)
-    return start(asked, out=out, resume=resume, report=report, progress=chosen_progress(progress))
-
-
-def start(
-    asked: Request, *, out: str | Path | None, resume: bool, report: bool, progress: Progress | None = None
-) -> Result:
-    """Start or resume the requested run, holding the lock on its folder."""
-    if out is None:
-        return _start(asked, None, resume, report, progress or Silent())
-    if ComparisonFolder(Path(out)).index_file.exists():
-        raise ValueError(f"{out} holds a comparison: choose another folder for a single run")
-    RunFolder(Path(out)).refuse_search()
-    with locked(Path(out)):
-        return _start(asked, RunFolder(Path(out)), resume, report, progress or Silent())
-
-
-def _start(asked: Request, folder: RunFolder | None, resume: bool, report: bool, progress: Progress) -> Result:
-    held = folder if folder is not None and folder.holds_run else None
-    if held is not None and not resume:
-        raise ValueError(f"{held.path} holds a run already: resume it, or choose another folder")
-    config = asked.config
-    check_trackers(config.run.track, None if folder is None else folder.path)
-    experiment = build(config, asked.objects, trusted=asked.trusted)
-    if held is not None and _nothing_left(held, experiment):
-        return _finished(held, asked)
-    finished = _played(experiment, folder, progress, report)
-    module = experiment.network.module.eval()
-    return Result(
-        experiment.config, finished.history, finished.summary, module, None if folder is None else folder.path
-    )
-
-
-def _nothing_left(folder: RunFolder, experiment: Experiment) -> bool:
-    """Whether the folder's run came to its end; raises if it was another one than is to be resumed."""
-    try:
-        refuse_another(folder, experiment.config, experiment.rounds.trainer.loss, experiment.data_digest)
-    except ValueError:
-        experiment.rounds.backend.close()
-        raise
-    if is_finished(folder, experiment):
-        experiment.rounds.backend.close()
-        return True
-    folder.summary_file.unlink(missing_ok=True)  # of fewer rounds: the run is not finished any more
-    return False
-
-
-def _played(experiment: Experiment, folder: RunFolder | None, progress: Progress, report: bool) -> RunResult:
-    """Run to the end, in memory or in a folder; a run in a folder gets its report even if it diverged."""
-    if folder is not None:
-        counts = experiment.rounds.federation.counts
-        names, digest = experiment.client_names, experiment.data_digest
-        folder.write_split(SplitRecord.of(counts, experiment.facts.classes, names, digest))
-    try:
-        return Runner(experiment, folder, progress).run()
-    finally:
-        if folder is not None and folder.finished and report:
-            report_or_warn(folder.path)
-
-
-def _finished(folder: RunFolder, asked: Request) -> Result:
-    result = read_result(folder, asked.objects.model, asked.trusted)
-    if result.summary.diverged:
-        raise DivergedError(result.summary.diverged)
-    return result
+    folder = None if out is None else RunFolder(Path(out))
+    if resume and folder is not None and folder.holds_run:
+        asked = resumed(asked, folder, trust)
+    ended = start(asked, folder, resume=resume, report=report, progress=chosen_progress(progress))
+    if ended.module is None:
+        assert folder is not None  # where the run had ended before
+        return read_result(folder, asked.objects.model, asked.trusted)
+    path = None if folder is None else folder.path
+    return Result(ended.config, ended.history, ended.summary, ended.module, path)

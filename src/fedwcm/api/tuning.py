@@ -5,9 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from fedwcm.api.request import flags_in, request
-from fedwcm.api.run_lists import method_list, seed_list
-from fedwcm.api.types import (
+from fedwcm.config.arguments import (
     ClientsLike,
     ConfigLike,
     DataLike,
@@ -19,6 +17,8 @@ from fedwcm.api.types import (
 from fedwcm.config.flags import refuse_varied
 from fedwcm.config.schema import Diagnostic
 from fedwcm.core.extras import optional_module
+from fedwcm.jobs.request import flags_in, request
+from fedwcm.jobs.run_lists import method_list, seed_list
 from fedwcm.runs.progress import in_notebook
 
 if TYPE_CHECKING:

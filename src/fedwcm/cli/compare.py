@@ -64,9 +64,9 @@ def do(arguments: argparse.Namespace) -> int:
     flags, settings = chosen_flags(arguments, COMPARE_FLAGS), chosen_settings(arguments)
     methods, out = split_list(arguments.methods), Path(arguments.out)
     if arguments.dry_run:
-        from fedwcm.api.plan import plan
-        from fedwcm.api.request import request
         from fedwcm.cli.dry_run import dry_run
+        from fedwcm.jobs.plan import plan
+        from fedwcm.jobs.request import request
 
         refuse_varied(grid, "the grid", settings, flags)
         common = request(None, arguments.config, settings, flags, trust=arguments.trust)

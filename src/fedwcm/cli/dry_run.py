@@ -6,11 +6,11 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from fedwcm.api.estimate import MODEL, Cost, Estimate, estimates, total
-from fedwcm.api.plan import PlannedRun, check
 from fedwcm.cli.console import console
 from fedwcm.core.checks import require
 from fedwcm.core.durations import duration
+from fedwcm.jobs.estimate import MODEL, Cost, Estimate, estimates, total
+from fedwcm.jobs.plan import PlannedRun, check
 
 
 def dry_run(planned_runs: Sequence[PlannedRun], jobs: int) -> None:

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwcm.api.execution import run_all
-from fedwcm.api.plan import PlannedRun
-from fedwcm.api.request import Request
 from fedwcm.config.objects import NO_OBJECTS
 from fedwcm.core.durations import rough_duration
+from fedwcm.jobs.execution import run_all
+from fedwcm.jobs.plan import PlannedRun
+from fedwcm.jobs.request import Request
 from fedwcm.reproduce.cells import Cell, Scope, expand
 from fedwcm.reproduce.estimate import seconds_here, seconds_on_gpu
 from fedwcm.reproduce.pages import Pages, write_pages

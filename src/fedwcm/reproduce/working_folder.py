@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwcm.api.continuation import reason_against
 from fedwcm.config.components import Components
 from fedwcm.config.schema import from_settings
+from fedwcm.jobs.continuation import reason_against
 from fedwcm.reproduce.cells import Cell
 from fedwcm.reproduce.store import ResultStore
 from fedwcm.runs.folder import RunFolder

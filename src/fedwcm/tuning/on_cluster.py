@@ -8,11 +8,11 @@ from typing import Any
 import ray
 from optuna.trial import Trial
 
-from fedwcm.api.cluster_calls import ClusterCalls, Ended, Tell, Warned
-from fedwcm.api.execution import REFRESH
-from fedwcm.api.request import Request
-from fedwcm.api.runs_on_cluster import ATTEMPTS, alone, with_data, worker_count
 from fedwcm.engine.backends.errors import WorkerError
+from fedwcm.jobs.cluster_calls import ClusterCalls, Ended, Tell, Warned
+from fedwcm.jobs.execution import REFRESH
+from fedwcm.jobs.request import Request
+from fedwcm.jobs.runs_on_cluster import ATTEMPTS, alone, with_data, worker_count
 from fedwcm.tuning.trial import Plan, Search, TrialResult, line, play, pruned
 
 Key = tuple[str, int]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from optuna.trial import FrozenTrial
 
-from fedwcm.api.inline_view import facts_text, table_html
-from fedwcm.api.tables import csv_frame
+from fedwcm.reports.frames import csv_frame
+from fedwcm.reports.inline_view import facts_text, table_html
 from fedwcm.tuning.report import HEADS, best_trial, compare_command, csv_text, result_rows, winner
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from optuna.trial import Trial, TrialState
 
-from fedwcm.api.request import Request
-from fedwcm.api.training import start
 from fedwcm.config.schema import SelectBy, Settings, overlay
 from fedwcm.engine.rounds import DivergedError
+from fedwcm.jobs.request import Request
+from fedwcm.jobs.start import start
 from fedwcm.runs.progress import Silent
 from fedwcm.runs.records import VALIDATION_METRICS, RoundRecord
 from fedwcm.tuning.space import Space
@@ -94,7 +94,7 @@ def play(requests: Sequence[Request], report: Report) -> TrialResult:
     for asked in requests:
         watcher = _Watcher(report, key, len(validated) * asked.config.run.rounds)
         try:
-            summary = start(asked, out=None, resume=False, report=False, progress=watcher).summary
+            summary = start(asked, None, resume=False, report=False, progress=watcher).summary
         except DivergedError:
             return TrialResult(None)
         validated.append(_validation(summary.number(key)))

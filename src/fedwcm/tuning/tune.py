@@ -8,13 +8,13 @@ import optuna
 from optuna.samplers import RandomSampler
 from optuna.trial import Trial
 
-from fedwcm.api.plan import Checked, PlannedRun, check, with_method
-from fedwcm.api.request import Request, request
 from fedwcm.config.components import Components
 from fedwcm.config.objects import options_of
 from fedwcm.config.schema import from_settings, write_toml
 from fedwcm.core.checks import require, unknown
 from fedwcm.data import synthetic
+from fedwcm.jobs.plan import Checked, PlannedRun, check, with_method
+from fedwcm.jobs.request import Request, request
 from fedwcm.tuning.report import write_report
 from fedwcm.tuning.result import Tuning
 from fedwcm.tuning.space import Space, of_method
@@ -72,8 +72,8 @@ def _search(search: Search, round_size: int) -> None:
     options = search.plans[0].request.config.run
     if options.backend != "ray":
         return _search_here(search)
-    from fedwcm.api.runs_on_cluster import spreads_runs
     from fedwcm.engine.backends.on_ray.cluster import Cluster
+    from fedwcm.jobs.runs_on_cluster import spreads_runs
     from fedwcm.tuning.on_cluster import search_on_cluster
 
     with Cluster(options.ray_address, options.workers):

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fedwcm.api.execution import process_context
-from fedwcm.api.plan import PlannedRun, done
 from fedwcm.config.build import Experiment, build
 from fedwcm.config.schema import RunOptions
 from fedwcm.core.child_process import ChildDiedError, call_in_child
 from fedwcm.engine.rounds import DivergedError
+from fedwcm.jobs.execution import process_context
+from fedwcm.jobs.plan import PlannedRun, done
 from fedwcm.runs.progress import Silent
 from fedwcm.runs.runner import Runner
 

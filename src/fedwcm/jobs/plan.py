@@ -6,10 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedwcm.api.continuation import refuse_another
-from fedwcm.api.request import Request, request
-from fedwcm.api.run_lists import grid_lists, method_list, seed_list
-from fedwcm.api.types import MethodLike
+from fedwcm.config.arguments import MethodLike
 from fedwcm.config.build import assemble
 from fedwcm.config.components import Components
 from fedwcm.config.flags import option_key
@@ -18,6 +15,9 @@ from fedwcm.config.recipes import RECIPES, expanded
 from fedwcm.config.run_data import RunData, run_data
 from fedwcm.config.schema import INCIDENTAL, Config, Settings, named_options, overlay, to_settings
 from fedwcm.config.without_effect import refuse_without_effect
+from fedwcm.jobs.continuation import refuse_another
+from fedwcm.jobs.request import Request, request
+from fedwcm.jobs.run_lists import grid_lists, method_list, seed_list
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.trackers.tracking import check_trackers

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fedwcm.api.plan import PlannedRun, done
-from fedwcm.api.training import start
 from fedwcm.engine.backends.errors import WorkerDiedError, WorkerError
 from fedwcm.engine.backends.plan import can_fork
 from fedwcm.engine.rounds import DivergedError
+from fedwcm.jobs.plan import PlannedRun, done
+from fedwcm.jobs.start import start
 from fedwcm.runs import interrupts
 from fedwcm.runs.comparison_progress import ComparisonProgress, FollowedRun
 from fedwcm.runs.folder import RunFolder
@@ -74,8 +74,8 @@ def _run_with_cluster(
     round_size: float,
 ) -> None:
     """Spread whole runs, or the clients of each, over one cluster, which stays up until all runs are done."""
-    from fedwcm.api.runs_on_cluster import run_on_cluster, spreads_runs
     from fedwcm.engine.backends.on_ray.cluster import Cluster
+    from fedwcm.jobs.runs_on_cluster import run_on_cluster, spreads_runs
 
     options = waiting[0].request.config.run
     with Cluster(options.ray_address, options.workers):
@@ -190,7 +190,7 @@ def _stop_with_parent(parent: int) -> None:
 def play(planned: PlannedRun, progress: Progress | None = None) -> None:
     """Start the run, or resume it from its folder."""
     with suppress(DivergedError):  # its summary says so, and the table shows it
-        start(planned.request, out=planned.folder, resume=True, report=False, progress=progress)
+        start(planned.request, RunFolder(planned.folder), resume=True, report=False, progress=progress)
 
 
 class _Titled:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedwcm.api.types import MethodLike
+from fedwcm.config.arguments import MethodLike
 from fedwcm.config.schema import split_list
 from fedwcm.core.checks import require
 

@@ -17,15 +17,15 @@ from typing import Any
 
 import ray
 
-from fedwcm.api.cluster_calls import ClusterCalls, Ended, Tell, Warned
-from fedwcm.api.execution import REFRESH, play
-from fedwcm.api.plan import PlannedRun, done
-from fedwcm.api.request import Request
 from fedwcm.config.rounds import worker_device
 from fedwcm.config.schema import RunOptions
 from fedwcm.engine.backends.errors import WorkerError
 from fedwcm.engine.backends.on_ray.cluster import room_for
 from fedwcm.engine.backends.plan import WORTH_FORKING
+from fedwcm.jobs.cluster_calls import ClusterCalls, Ended, Tell, Warned
+from fedwcm.jobs.execution import REFRESH, play
+from fedwcm.jobs.plan import PlannedRun, done
+from fedwcm.jobs.request import Request
 from fedwcm.runs.comparison_progress import ComparisonProgress, FollowedRun
 from fedwcm.runs.files import replace_file
 from fedwcm.runs.folder import RunFolder

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedwcm.api.types import ConfigLike
+from fedwcm.config.arguments import ConfigLike
 from fedwcm.config.flags import FLAGS, settings_from
 from fedwcm.config.objects import Objects, separate
 from fedwcm.config.resolve import OBJECT

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 import fedwcm
-from fedwcm.api.estimate import Cost, Estimate, total
-from fedwcm.api.plan import plan
-from fedwcm.api.request import request
 from fedwcm.cli import main
+from fedwcm.jobs.estimate import Cost, Estimate, total
+from fedwcm.jobs.plan import plan
+from fedwcm.jobs.request import request
 
 SMALL: dict[str, Any] = {"dataset": "digits", "clients": 8, "epochs": 1, "rounds": 2}
 FLAGS = ["--dataset", "digits", "--clients", "8", "--epochs", "1", "--rounds", "40"]

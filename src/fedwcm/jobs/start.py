@@ -1,0 +1,110 @@
+"""Start or resume one run, in memory or in its folder."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from fedwcm.config.build import Experiment, build
+from fedwcm.config.schema import Config
+from fedwcm.engine.rounds import DivergedError
+from fedwcm.jobs.continuation import is_finished, refuse_another
+from fedwcm.jobs.request import Request
+from fedwcm.reports.write import report_or_warn
+from fedwcm.runs.comparison_folder import ComparisonFolder
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.lock import locked
+from fedwcm.runs.progress import Progress, Silent
+from fedwcm.runs.records import RoundRecord, SplitRecord, Summary
+from fedwcm.runs.runner import Runner, RunResult
+from fedwcm.runs.trackers.tracking import check_trackers
+
+
+@dataclass(frozen=True, eq=False)
+class EndedRun:
+    """A run that has come to its end.
+
+    `module` is its model; None if the run had ended before, and the model is in its folder only.
+    """
+
+    config: Config
+    history: list[RoundRecord]
+    summary: Summary
+    module: nn.Module | None
+
+
+def start(
+    asked: Request,
+    folder: RunFolder | None,
+    *,
+    resume: bool,
+    report: bool,
+    progress: Progress | None = None,
+) -> EndedRun:
+    """Run what is asked for to its end, holding the lock on its folder.
+
+    Args:
+        asked: the run.
+        folder: where it is saved; None keeps it in memory.
+        resume: go on with the run that the folder holds, if any; otherwise such a folder is refused.
+        report: write the report into the folder at the end.
+        progress: is told of every round.
+
+    Raises:
+        DivergedError: the run diverged, now or before.
+        ValueError: the folder holds something else.
+    """
+    if folder is None:
+        return _start(asked, None, resume, report, progress or Silent())
+    if ComparisonFolder(folder.path).index_file.exists():
+        raise ValueError(f"{folder.path} holds a comparison: choose another folder for a single run")
+    folder.refuse_search()
+    with locked(folder.path):
+        return _start(asked, folder, resume, report, progress or Silent())
+
+
+def _start(asked: Request, folder: RunFolder | None, resume: bool, report: bool, progress: Progress) -> EndedRun:
+    held = folder if folder is not None and folder.holds_run else None
+    if held is not None and not resume:
+        raise ValueError(f"{held.path} holds a run already: resume it, or choose another folder")
+    config = asked.config
+    check_trackers(config.run.track, None if folder is None else folder.path)
+    experiment = build(config, asked.objects, trusted=asked.trusted)
+    if held is not None and _nothing_left(held, experiment):
+        return _ended_before(held)
+    finished = _played(experiment, folder, progress, report)
+    module = experiment.network.module.eval()
+    return EndedRun(experiment.config, finished.history, finished.summary, module)
+
+
+def _nothing_left(folder: RunFolder, experiment: Experiment) -> bool:
+    """Whether the folder's run came to its end; raises if it was another one than is to be resumed."""
+    try:
+        refuse_another(folder, experiment.config, experiment.rounds.trainer.loss, experiment.data_digest)
+    except ValueError:
+        experiment.rounds.backend.close()
+        raise
+    if is_finished(folder, experiment):
+        experiment.rounds.backend.close()
+        return True
+    folder.summary_file.unlink(missing_ok=True)  # of fewer rounds: the run is not finished any more
+    return False
+
+
+def _played(experiment: Experiment, folder: RunFolder | None, progress: Progress, report: bool) -> RunResult:
+    """Run to the end, in memory or in a folder; a run in a folder gets its report even if it diverged."""
+    if folder is not None:
+        counts = experiment.rounds.federation.counts
+        names, digest = experiment.client_names, experiment.data_digest
+        folder.write_split(SplitRecord.of(counts, experiment.facts.classes, names, digest))
+    try:
+        return Runner(experiment, folder, progress).run()
+    finally:
+        if folder is not None and folder.finished and report:
+            report_or_warn(folder.path)
+
+
+def _ended_before(folder: RunFolder) -> EndedRun:
+    summary = folder.summary()
+    if summary.diverged:
+        raise DivergedError(summary.diverged)
+    return EndedRun(folder.config(), folder.metrics(), summary, None)
