@@ -54,7 +54,7 @@ class Experiment:
     train_counts: Ints
     test: LabelledTensors | None
     val: LabelledTensors | None
-    choice: ExecutionPlan
+    execution: ExecutionPlan
     facts: ModelFacts
     client_names: tuple[str, ...] = ()
     test_clients: NDArray[np.str_] | None = None
@@ -92,13 +92,13 @@ def assemble(
     x, buffers = network.initial()
     network.point_parameters(x)  # otherwise the module would hold a second copy of the model
     federation = source.federation
-    trainer, choice, gathered = _trainer(config, components, network, federation)
+    trainer, execution, gathered = _trainer(config, components, network, federation)
     facts = model_facts(
         shape, source.classes, source.normalizer, gathered.totals, config, components, source.dataset
     )
     if facts.fingerprint is not None:
         components.loss.check_data(facts.fingerprint)
-    for note in filter(None, (source.normalization, choice.note, network.precision.note)):
+    for note in filter(None, (source.normalization, execution.note, network.precision.note)):
         LOG.info(note)
     keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
     workers = WorkerSources(
@@ -108,14 +108,14 @@ def assemble(
     )
     return Experiment(
         config=config,
-        rounds=make_rounds(config, trainer, federation, choice, workers),
+        rounds=make_rounds(config, trainer, federation, execution, workers),
         network=network,
         x=x,
         buffers=buffers,
         train_counts=federation.counts.sum(axis=0),
         test=source.test,
         val=source.val,
-        choice=choice,
+        execution=execution,
         facts=facts,
         client_names=source.client_names,
         test_clients=None if source.dataset is None else source.dataset.test_clients,
@@ -136,9 +136,9 @@ def _trainer(
     population = population_of(config, gathered.totals, gathered.deviation, len(samples), mean, smallest)
     require_trainable(samples, population, network, few)
     cohort = config.participation.cohort_size(len(samples))
-    choice = choose(config.run.backend, config.run.workers, network, cohort, few)
+    execution = choose(config.run.backend, config.run.workers, network, cohort, few)
     noisy = None if config.privacy.epsilon is None else dict(enumerate(claimed))
-    return components.trainer(config, choice.forward(network), population, noisy), choice, gathered
+    return components.trainer(config, execution.forward(network), population, noisy), execution, gathered
 
 
 def _network(module: nn.Module, config: Config) -> Network:

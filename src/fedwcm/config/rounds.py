@@ -30,19 +30,23 @@ class WorkerSources:
 
 
 def make_rounds(
-    config: Config, trainer: ClientTrainer, federation: Federation, choice: ExecutionPlan, sources: WorkerSources
+    config: Config,
+    trainer: ClientTrainer,
+    federation: Federation,
+    execution: ExecutionPlan,
+    sources: WorkerSources,
 ) -> Rounds:
     """Return the rounds of a run whose clients are trained as planned."""
     first = trainer.clients(np.array([0]), [federation.shard(0)])
     template = trainer.initial_state(first, trainer.forward.network.initial()[0])
     require_possible(config.aggregation, trainer.method, any(not key.startswith(LOSS) for key in template))
     store = ClientStore(trainer.population.clients, template)
-    inner = InProcess(trainer, federation, store, choice.block, config.run.reject_nonfinite)
+    inner = InProcess(trainer, federation, store, execution.block, config.run.reject_nonfinite)
     return Rounds(
         trainer=trainer,
         federation=federation,
         participation=config.participation,
-        backend=_backend(config, choice, inner, sources),
+        backend=_backend(config, execution, inner, sources),
         store=store,
         learning_rate=config.local,
         aggregation=config.aggregation,
@@ -50,9 +54,9 @@ def make_rounds(
     )
 
 
-def _backend(config: Config, choice: ExecutionPlan, inner: InProcess, sources: WorkerSources) -> Backend:
-    if choice.name != "ray":
-        return Processes(inner, choice.workers) if choice.workers > 1 else inner
+def _backend(config: Config, execution: ExecutionPlan, inner: InProcess, sources: WorkerSources) -> Backend:
+    if execution.name != "ray":
+        return Processes(inner, execution.workers) if execution.workers > 1 else inner
     from fedwcm.engine.backends.on_ray.backend import RayBackend
     from fedwcm.engine.backends.on_ray.cluster import Cluster
     from fedwcm.engine.backends.on_ray.worker import WorkerSetup
@@ -61,7 +65,7 @@ def _backend(config: Config, choice: ExecutionPlan, inner: InProcess, sources: W
     setup = WorkerSetup.of(
         inner.trainer,
         make_network=partial(sources.make_network, device),
-        plan=choice,
+        plan=execution,
         device=device,
         reject_nonfinite=run.reject_nonfinite,
         read=partial(sources.read, device) if _is_there_already(config) else None,

@@ -37,9 +37,10 @@ from fedwcm.flower.progress import LogProgress
 from fedwcm.flower.remote_federation import RemoteFederation
 from fedwcm.flower.run_config import AppOptions
 from fedwcm.flower.samples import Samples, tensors
+from fedwcm.runs.evaluator import Measure
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.lock import locked
-from fedwcm.runs.runner import Measure, Runner, RunResult
+from fedwcm.runs.runner import Runner, RunResult
 from fedwcm.runs.selection import EvaluatedModel
 from fedwcm.runs.trackers.tracking import check_trackers
 
@@ -141,7 +142,7 @@ class Deployment:
             train_counts=setup.totals,
             test=test,
             val=None,
-            choice=ExecutionPlan("flower", block=1, workers=1),
+            execution=ExecutionPlan("flower", block=1, workers=1),
             facts=model_facts(directory.info.input_shape, names, None, setup.totals, config, components),
         )
 

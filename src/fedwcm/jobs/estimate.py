@@ -98,7 +98,7 @@ def _measured(planned: PlannedRun, jobs: int) -> Cost:
     evaluation = last.number("phase_seconds", "evaluation") or 0.0
     training = last.seconds - first.seconds - evaluation
     seconds = loading + config.run.rounds * training + _evaluations(config.run) * evaluation
-    return Cost(seconds, _peak_bytes(experiment.choice.workers) + _client_bytes(experiment))
+    return Cost(seconds, _peak_bytes(experiment.execution.workers) + _client_bytes(experiment))
 
 
 def _evaluations(options: RunOptions) -> int:

@@ -1,35 +1,25 @@
 """Run an experiment to the end: evaluate, record, checkpoint, resume."""
 
-import math
 import time
 import warnings
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from fedwcm.config.build import Experiment
-from fedwcm.config.run_data import LabelledTensors
 from fedwcm.config.schema import to_settings
 from fedwcm.core.json_record import finite
 from fedwcm.core.mixins import Momentum
 from fedwcm.core.types import State
 from fedwcm.engine.backends.plan import threads
-from fedwcm.engine.evaluate import Evaluation, evaluate
 from fedwcm.engine.rounds import DivergedError, ServerState
-from fedwcm.metrics.classification import balanced_accuracy, summarise
-from fedwcm.metrics.clients import ByOwnClasses, ClientAccuracy, OnOwnSamples, named, spread_over_clients
-from fedwcm.metrics.diagnostics import diagnosing
-from fedwcm.metrics.train_set import train_set_metrics
 from fedwcm.runs import checkpoint, interrupts
+from fedwcm.runs.evaluator import Evaluator, Measure
 from fedwcm.runs.files import StorageError
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.interrupts import StoppedError
 from fedwcm.runs.model_file import write_model
 from fedwcm.runs.progress import Progress
-from fedwcm.runs.records import LISTED_CLIENTS, RoundRecord, Summary, outcome_of, selected_record, title_of
+from fedwcm.runs.records import RoundRecord, Summary, outcome_of, selected_record, title_of
 from fedwcm.runs.selection import EvaluatedModel, out_of_patience
 from fedwcm.runs.trackers.tracking import Tracking
 
@@ -47,10 +37,6 @@ class RunResult:
     model: State
 
 
-Measure = Callable[[EvaluatedModel], Mapping[str, object]]
-"""Measures a model on other than this machine's test data; the values go into the round's record."""
-
-
 class Runner:
     """One run of an experiment, in a folder or in memory only."""
 
@@ -61,13 +47,12 @@ class Runner:
         progress: Progress,
         measure: Measure | None = None,
     ) -> None:
-        self.experiment, self.folder, self.progress, self.measure = experiment, folder, progress, measure
+        self.experiment, self.folder, self.progress = experiment, folder, progress
+        self.evaluator = Evaluator(experiment, measure)
         self.clock = experiment.rounds.clock
         self.history: list[RoundRecord] = []
         self.seconds = 0.0
         self._saved = 0
-        self.tested: Evaluation | None = None
-        self.client_accuracy = _client_accuracy(experiment)
         self.selected: EvaluatedModel | None = None
         self._best: list[RoundRecord] = []
         self.stopped: str | None = None
@@ -128,16 +113,15 @@ class Runner:
 
     def _round(self) -> None:
         began = time.perf_counter()
-        with threads(self.experiment.choice.threads):
+        with threads(self.experiment.execution.threads):
             state, played = self.experiment.rounds.step(self.state)
         options = self.experiment.config.run
         evaluated = state.round % options.eval_every == 0 or state.round == options.rounds
         values: dict[str, object] = {"round": state.round, **played}
         if evaluated:
             with self.clock.phase("evaluation"):
-                model = self._evaluated(state)
-                values |= {**self._evaluate(model), **self._plain(state)}
-                values |= {} if self.measure is None else self.measure(model)
+                model = self.evaluator.model(state)
+                values |= self.evaluator.measures(model, state)
         self.seconds += time.perf_counter() - began
         if evaluated and options.profile:
             values["phase_seconds"] = self.clock.read()
@@ -152,47 +136,6 @@ class Runner:
                 with self.clock.phase("checkpoint"):
                     self._save()
         self.progress.round(state.round, record)
-
-    def _evaluate(self, model: EvaluatedModel) -> dict[str, object]:
-        experiment = self.experiment
-        if experiment.test is None:
-            return {}
-        counts, options = experiment.train_counts, experiment.config.run
-        with diagnosing(
-            options.diagnostics, experiment.network, experiment.test.labels, counts, options.shot_groups
-        ) as diagnosed:
-            tested = self._tested(model, experiment.test)
-        if not math.isfinite(tested.loss):
-            raise DivergedError(f"the test loss is not finite after round {model.round}")
-        self.tested = tested
-        metrics = summarise(tested.confusion, counts, options.shot_groups)
-        measures = {"test_loss": tested.loss, **vars(metrics), **diagnosed}
-        if "train_set" in options.diagnostics:
-            federation = experiment.rounds.federation
-            measures |= train_set_metrics(experiment.network, federation, model.x, model.buffers)
-        if self.client_accuracy is not None:
-            measures |= spread_over_clients(self.client_accuracy(tested))
-        if experiment.val is not None:
-            measures |= _validation(self._tested(model, experiment.val))
-        return measures
-
-    def _plain(self, state: ServerState) -> dict[str, object]:
-        """Measure the model of the last round too, if the evaluated model is an average over the rounds."""
-        experiment = self.experiment
-        if experiment.test is None or not state.average:
-            return {}
-        model = EvaluatedModel(state.round, *experiment.rounds.last_model(state))
-        confusion = self._tested(model, experiment.test).confusion
-        metrics = summarise(confusion, experiment.train_counts, experiment.config.run.shot_groups)
-        return {"plain_accuracy": metrics.test_accuracy, "plain_few": metrics.few}
-
-    def _evaluated(self, state: ServerState) -> EvaluatedModel:
-        """The model that is evaluated after a round: also the one that is kept."""
-        return EvaluatedModel(state.round, *self.experiment.rounds.model(state))
-
-    def _tested(self, model: EvaluatedModel, samples: LabelledTensors) -> Evaluation:
-        network, classes = self.experiment.network, len(self.experiment.train_counts)
-        return evaluate(network, model.x, model.buffers, samples.inputs, samples.labels, classes)
 
     def _record(self, record: RoundRecord) -> None:
         self.history.append(record)
@@ -214,7 +157,7 @@ class Runner:
             self._save()
 
     def _finish(self) -> RunResult:
-        network, facts, last = self.experiment.network, self.experiment.facts, self._evaluated(self.state)
+        network, facts, last = self.experiment.network, self.experiment.facts, self.evaluator.model(self.state)
         if self.folder is not None:
             self._save()
             if self.selected is not None:
@@ -225,29 +168,10 @@ class Runner:
             write_model(self.folder.model_file, model, facts)
         return RunResult(self.history, self._write_summary(), model)
 
-    def _kept_measures(self) -> dict[str, Any]:
-        """What the summary has about the kept model in addition to its record."""
-        tested, measure = self._kept_evaluation(), self.client_accuracy
-        if tested is None:
-            return {"confusion": None}
-        listed = measure is not None and len(measure.names) <= LISTED_CLIENTS
-        return {
-            "confusion": tuple(map(tuple, tested.confusion.tolist())),
-            "client_accuracy": named(measure(tested), measure.names) if measure is not None and listed else None,
-        }
-
-    def _kept_evaluation(self) -> Evaluation | None:
-        """That of the selected round, else of the last evaluated one; None if this process does not have it."""
-        test = self.experiment.test
-        if test is not None and self.selected is not None:
-            return self._tested(self.selected, test)
-        is_evaluated = bool(self.history) and self.history[-1].round == self.state.round
-        if test is not None and self.tested is None and is_evaluated:  # resumed after the last round
-            return self._tested(self._evaluated(self.state), test)
-        return self.tested
-
     def _write_summary(self, diverged: str | None = None) -> Summary:
         config = self.experiment.config
+        was_evaluated = bool(self.history) and self.history[-1].round == self.state.round
+        last = self.evaluator.model(self.state) if was_evaluated else None
         reached = outcome_of(self.history, config.run.select_by)
         summary = Summary(
             **vars(reached),
@@ -260,11 +184,11 @@ class Runner:
             diverged=diverged,
             stopped=self.stopped,
             seconds_per_round=self.seconds / max(1, reached.rounds),
-            backend=self.experiment.choice.name,
+            backend=self.experiment.execution.name,
             parameters=self.experiment.network.size,
             train_counts=tuple(self.experiment.train_counts.tolist()),
             encryption=self.experiment.encryption,
-            **self._kept_measures(),
+            **self.evaluator.kept_measures(self.selected, last),
         )
         if self.folder is not None:
             self.folder.write_summary(summary)
@@ -287,24 +211,3 @@ class Runner:
                 MomentumGainWarning,
                 stacklevel=2,
             )
-
-
-def _client_accuracy(experiment: Experiment) -> ClientAccuracy | None:
-    """How the accuracy of each client is measured: on its own test samples if they are known."""
-    if experiment.test_clients is not None:
-        return OnOwnSamples.of(experiment.test_clients)
-    counts = experiment.rounds.federation.counts
-    return (
-        ByOwnClasses(counts, experiment.client_names)
-        if "clients" in experiment.config.run.diagnostics and len(counts)
-        else None
-    )
-
-
-def _validation(tested: Evaluation) -> dict[str, object]:
-    correct = np.diag(tested.confusion).sum() / tested.confusion.sum()
-    return {
-        "val_accuracy": float(correct),
-        "val_balanced_accuracy": balanced_accuracy(tested.confusion),
-        "val_loss": tested.loss,
-    }
