@@ -44,9 +44,12 @@ def measured(scope: Scope, results: Path) -> dict[tuple[str, str], dict[float, f
     store, found = ResultStore(results), dict[tuple[str, str], dict[float, list[float]]]()
     cells = expand(load_preset("alpha-map"), scope)
     for cell, run in store.runs(cells):
-        accuracy = run.summary.last_mean_accuracy
+        if run.last_mean_accuracy is None:
+            raise ValueError(
+                f"{cell.label}, seed {cell.seed} has no accuracy ({run.summary.diverged}): no mean of it"
+            )
         place = found.setdefault((cell.point["imbalance"], cell.point["beta"]), {})
-        place.setdefault(float(cell.point["method"].removeprefix("α ")), []).append(accuracy or 0.0)
+        place.setdefault(float(cell.point["method"].removeprefix("α ")), []).append(run.last_mean_accuracy)
     alphas = len({cell.point["method"] for cell in cells})
     whole = {
         place: values

@@ -38,10 +38,10 @@ def main() -> None:
 
 
 def measured(scope: Scope, results: Path) -> Values:
-    """Mean accuracy of the last ten evaluations of every run that is there."""
+    """Mean accuracy of the last ten evaluations of every run that is there and did not diverge."""
     store, found = ResultStore(results), dict[str, dict[tuple[Place, int], float]]()
     for cell, run in store.runs(expand(load_preset("readings"), scope)):
-        accuracy = run.summary.last_mean_accuracy
+        accuracy = run.last_mean_accuracy
         if accuracy is not None:
             place = (cell.point["imbalance"], cell.point["beta"])
             found.setdefault(cell.point["method"], {})[place, cell.seed] = accuracy

@@ -144,6 +144,14 @@ def test_a_page_of_other_settings_has_another_name_and_says_so(tmp_path: Path) -
     assert "**Not as in the paper: 2 % of the rounds, `model.name` cnn**" in other.read_text()
 
 
+def test_a_page_that_another_command_wrote_is_not_replaced_without_a_word(tmp_path: Path) -> None:
+    both = replace(TINY, methods=["FedAvg", "FedWCM"])
+    run("figure8", tmp_path, both)
+    with pytest.warns(UserWarning, match=r'figure8.*\.md was written by .*--methods "FedAvg,FedWCM"'):
+        run("figure8", tmp_path, TINY)
+    run("figure8", tmp_path, TINY)
+
+
 def test_every_figure_of_a_page_has_a_caption_that_tells_it_from_the_others(tmp_path: Path) -> None:
     pages = reproduce("appendix-b", TINY, results=tmp_path, work=tmp_path / "work", say=str)
     captions = [
@@ -202,10 +210,13 @@ def test_auto_is_found_by_what_it_becomes_and_by_nothing_else(tmp_path: Path) ->
     assert found(model__name="mlp", data__imbalance=0.1, partition__name="equal")
 
 
-def test_a_run_on_own_data_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_on_own_data_is_found_again_until_the_data_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What becomes of `auto` there is in the data: a run is that of the cell for which it was stored."""
     monkeypatch.chdir(tmp_path)
-    Path("own.csv").write_text("x,y\n" + "".join(f"{i % 7}.5,{i % 2}\n" for i in range(200)))
+    rows = "x,y\n" + "".join(f"{i % 7}.5,{i % 2}\n" for i in range(200))
+    Path("own.csv").write_text(rows)
     own = replace(
         TINY, datasets=["own.csv"], settings={**(TINY.settings or {}), "data.label": "y", "data.imbalance": "none"}
     )
@@ -214,6 +225,12 @@ def test_a_run_on_own_data_is_found_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert store.find(expand(preset, own)[0]) is not None
     other = replace(own, settings={**(own.settings or {}), "partition.name": "auto"})
     assert store.find(expand(preset, other)[0]) is None
+    Path("own.csv").write_text(rows.replace("6.5", "9.5"))
+    assert store.find(expand(preset, own)[0]) is None
+    _, said = run("figure8", tmp_path, own)
+    assert "1 left" in said[0]
+    Path("own.csv").write_text(rows)
+    assert "nothing left" in run("figure8", tmp_path, own)[1][0]
 
 
 def test_the_fingerprint_is_of_what_changes_the_result() -> None:

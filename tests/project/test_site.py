@@ -82,6 +82,10 @@ def test_a_notebook_becomes_a_page(site: Path) -> None:
     assert 'href="tutorials/trial.html"' in (site / "index.html").read_text(encoding="utf-8")
 
 
+def test_a_report_does_not_take_the_place_of_a_page(site: Path) -> None:
+    assert "<html" in (site / "results" / "theory.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "complaint"),
@@ -101,11 +105,12 @@ def test_a_broken_link_is_an_error(tmp_path: Path, broken: str, complaint: str) 
 
 
 def _copy(to: Path) -> Path:
-    """Copy what the site is made of, and add a tutorial."""
+    """Copy what the site is made of, and add a tutorial and a report as `fedwcm reproduce` leaves it."""
     for name in ("docs", "configs", "examples", "src", "tutorials"):
         shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
     for path in (*ROOT.glob("*.md"), ROOT / "mkdocs.yml", ROOT / "LICENSE", ROOT / "CITATION.cff"):
         shutil.copy(path, to)
+    (to / "docs" / "results" / "theory.html").write_text("a report")
     (to / "tutorials" / "trial.ipynb").write_text(json.dumps(NOTEBOOK), encoding="utf-8")
     return to
 

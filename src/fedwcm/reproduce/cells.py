@@ -5,12 +5,14 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fedwcm.config.components import Components
 from fedwcm.config.flags import settings_from
+from fedwcm.config.partitioning import run_dataset
 from fedwcm.config.schema import INCIDENTAL, Settings, from_settings, method_settings, overlay, to_settings
 from fedwcm.core.checks import require, unknown
+from fedwcm.data import DATASETS, synthetic
 from fedwcm.reproduce.presets import Preset, chosen_methods, point_settings
 
 EVALUATIONS = 100
@@ -45,11 +47,12 @@ class Scope:
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a preset: where it stands in the table, and its options."""
+    """One run of a preset: where it stands in the table, its options, and the digest of data that may change."""
 
     point: Mapping[str, str]
     seed: int
     settings: Settings
+    data_digest: str = ""
 
     @property
     def dataset(self) -> str:
@@ -61,13 +64,13 @@ class Cell:
 
     @property
     def fingerprint(self) -> str:
-        """The same for the same options, whether given or default."""
-        return _fingerprint(self.resolved())
+        """The same for the same options, whether given or default, on the same data."""
+        return self._hash(self.resolved())
 
     @property
     def lineage(self) -> str:
         """The same for runs that differ in their rounds alone."""
-        return _fingerprint({key: value for key, value in self.resolved().items() if key != "run.rounds"})
+        return self._hash({key: value for key, value in self.resolved().items() if key != "run.rounds"})
 
     @property
     def rounds(self) -> int:
@@ -79,22 +82,31 @@ class Cell:
         options = to_settings(Components.of(config).resolved(config))
         return {key: value for key, value in options.items() if key not in INCIDENTAL}
 
+    def _hash(self, options: Settings) -> str:
+        text = json.dumps(options, default=list, sort_keys=True) + self.data_digest
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
 
 def expand(preset: Preset, scope: Scope) -> list[Cell]:
     """The runs of a preset, in the order of its table, seed by seed."""
     methods = chosen_methods(preset, scope.methods)
     seeds = scope.seeds or preset.seeds
-    return [
+    cells = [
         _cell(preset, scope, dataset, point, (title, spec), seed)
         for seed in seeds
         for dataset in scope.datasets or preset.datasets
         for point in _points(preset, scope.only)
         for title, spec in methods.items()
     ]
+    one_of_each = {cell.dataset: cell for cell in cells}
+    digests = {dataset: _data_digest(cell.settings) for dataset, cell in one_of_each.items()}
+    return [replace(cell, data_digest=digests[cell.dataset]) for cell in cells]
 
 
-def _fingerprint(options: Settings) -> str:
-    return hashlib.sha256(json.dumps(options, default=list, sort_keys=True).encode()).hexdigest()[:16]
+def _data_digest(settings: Settings) -> str:
+    """That of the file or folder that the data is read from; empty for a named data set, which cannot change."""
+    config = from_settings(settings)
+    return "" if config.data.dataset in (*DATASETS, synthetic.NAME) else run_dataset(config).digest
 
 
 def _points(preset: Preset, only: Mapping[str, Sequence[str]]) -> Iterator[dict[str, object]]:

@@ -1,5 +1,6 @@
 """What a preset leaves behind: a table in the paper's layout, its figures, and a report of the runs."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,8 @@ from fedwcm.runs.files import replace_file
 from fedwcm.runs.folder import slug
 
 CURVE_POINTS = 50
+WRITTEN_BY = "Written by `"
+"""Before the command of a page."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ def write_pages(preset: Preset, scope: Scope, found: Sequence[tuple[Cell, Path |
     drawn = _draw(made, folder)
     report = _report(preset, made, paths, folder / f"{stem}.html") if paths else None
     table = markdown(preset, cells)
+    _warn_of_another(folder / f"{stem}.md", command_line(preset, scope))
     replace_file(folder / f"{stem}.csv", csv_text(cells))
     replace_file(folder / f"{stem}.md", _text(preset, scope, cells, table, _shown(made, drawn)))
     return Pages(table, folder / f"{stem}.md", folder / f"{stem}.csv", report, drawn)
@@ -55,6 +59,14 @@ def _stem(preset: Preset, scope: Scope) -> str:
     return slug("-".join(parts))
 
 
+def _warn_of_another(page: Path, command: str) -> None:
+    """Warn if the page that is there was made of other methods or seeds, which are not in its name."""
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    before = text.partition(WRITTEN_BY)[2].partition("`")[0]
+    if before and before != command:
+        warnings.warn(f"{page} was written by {before}; it is replaced", stacklevel=4)
+
+
 def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: str, shown: Sequence[str]) -> str:
     done = sum(len(entry.runs) for entry in cells)
     wanted = sum(entry.wanted for entry in cells)
@@ -62,7 +74,7 @@ def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: str, show
     lines = [
         f"# {preset.title}",
         "",
-        f"Written by `{command_line(preset, scope)}`: {done} of {wanted} runs done.",
+        f"{WRITTEN_BY}{command_line(preset, scope)}`: {done} of {wanted} runs done.",
         "",
     ]
     lines += [f"Cells: {numbers}; ± is the standard deviation over the seeds.", ""]

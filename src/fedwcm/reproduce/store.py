@@ -35,6 +35,11 @@ class StoredRun:
     summary: Summary
     history: list[RoundRecord]
 
+    @property
+    def last_mean_accuracy(self) -> float | None:
+        """The mean accuracy of the last ten evaluations; None if the run diverged, or was never tested."""
+        return None if self.summary.diverged else self.summary.last_mean_accuracy
+
 
 class ResultStore:
     """The archives below a folder."""
@@ -46,13 +51,16 @@ class ResultStore:
             self._keep(path)
 
     def find(self, cell: Cell) -> Path | None:
-        """The archive of a run with the same options, whichever of them were defaults then or are now."""
+        """The archive of a run with the same options, whichever of them were defaults then or are now.
+
+        On data that may change only the run of the same fingerprint counts, which the data is part of.
+        """
         alike = self._held.get(_key(cell.settings))
         if not alike:
             return None
         asked, own = _without_auto(cell.resolved()), _file_name(cell)
         for path, held in alike.items():
-            if path.name == own or _same(held, asked, cell.settings):
+            if path.name == own or (not cell.data_digest and _same(held, asked, cell.settings)):
                 return path
         return None
 
