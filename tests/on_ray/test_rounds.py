@@ -1,7 +1,8 @@
 """Clients on a cluster: what comes out is what one process makes, whoever trains whom."""
 
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +15,7 @@ from .conftest import ray_rounds, wait_for
 
 pytest.importorskip("ray", reason="needs fedwcm[ray]")
 
+from fedwcm.engine.backends.on_ray.backend import RemoteUploads
 from fedwcm.engine.backends.on_ray.packing import pack
 
 ROUNDS = 3
@@ -38,6 +40,14 @@ def test_workers_make_the_model_of_one_process_and_keep_the_state_of_clients(clu
     rounds = ray_rounds(method)
     assert_same_up_to_rounding(play(rounds, ROUNDS), sequential(method))
     assert len(rounds.store.visited()) == len(rounds.federation.samples)
+
+
+def test_an_unknown_upload_names_those_that_there_are() -> None:
+    forms = {"delta": ((3,), torch.float32)}
+    uploads = RemoteUploads(np.arange(2), cast(Any, None), forms, {}, {"delta": np.ones(2)})
+    for ask in (lambda: uploads.sum("dleta", np.ones(2)), lambda: uploads.norms("dleta")):
+        with pytest.raises(ValueError, match=r"there is no upload 'dleta': .* 'delta'"):
+            ask()
 
 
 @pytest.mark.slow

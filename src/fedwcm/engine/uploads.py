@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -12,6 +12,8 @@ from fedwcm.core.method import Method
 from fedwcm.core.mixins import ClientStatistics, TwoPhase
 from fedwcm.core.types import Clients, Floats, Ints, State, Uploads, Vec, bytes_of
 from fedwcm.engine.aggregation import Aggregation
+
+T = TypeVar("T")
 
 ROUNDING = 1e-9
 """Added to a product of a share and a number of clients, so that 0.29 of 100 is 29."""
@@ -45,6 +47,14 @@ class UploadsLostError(RuntimeError):
     def __init__(self, clients: Mapping[int, str], remaining: ClientUploads) -> None:
         super().__init__(f"the uploads of clients {sorted(clients)} are lost")
         self.clients, self.remaining = clients, remaining
+
+
+def uploaded(uploads: Mapping[str, T], key: str) -> T:
+    """Return what is known of an upload; the error for one that there is not names those that there are."""
+    if key not in uploads:
+        known = ", ".join(map(repr, uploads))
+        raise ValueError(f"there is no upload {key!r}: what the method's finish uploads is {known}")
+    return uploads[key]
 
 
 def keeps_client_state(method: Method, x: Vec) -> bool:
@@ -97,10 +107,7 @@ class UploadRows:
         return row_norms(self.table(key))
 
     def table(self, key: str) -> Tensor:
-        if key not in self.rows:
-            known = ", ".join(map(repr, self.rows))
-            raise ValueError(f"there is no upload {key!r}: what the method's finish uploads is {known}")
-        return self.rows[key]
+        return uploaded(self.rows, key)
 
     def sum(self, key: str, weights: Floats) -> Tensor:
         rows = self.table(key)

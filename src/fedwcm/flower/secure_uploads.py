@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedwcm.core.types import Floats, Ints, State
-from fedwcm.engine.uploads import UploadsLostError
+from fedwcm.engine.uploads import UploadsLostError, uploaded
 from fedwcm.flower.records import RequestId
 from fedwcm.flower.secure_sum import SecureSum, SecureSumError
 from fedwcm.flower.sum_ledger import SumLedger
@@ -67,7 +67,7 @@ class SecureUploads:
     _revealed: bool = field(default=False, init=False)
 
     def sum(self, key: str, weights: Floats) -> Tensor:
-        like = self.like[key][0]
+        like = uploaded(self.like, key)[0]
         distinct, tops, places = directions(np.atleast_2d(weights))
         total = self._total(key, distinct)
         self._revealed = True

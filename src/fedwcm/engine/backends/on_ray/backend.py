@@ -18,6 +18,7 @@ from fedwcm.engine.backends.on_ray.worker import LARGEST, NORM, BlockAnswer, Wor
 from fedwcm.engine.backends.plan import stacked_block
 from fedwcm.engine.client import Broadcast, Task
 from fedwcm.engine.cohort_updates import CohortUpdates
+from fedwcm.engine.uploads import uploaded
 
 Forms = dict[str, tuple[tuple[int, ...], torch.dtype]]
 """The shape and the type of a client's upload, by key."""
@@ -100,13 +101,13 @@ class RemoteUploads:
         return len(self.ids) * sum(prod(shape) * dtype.itemsize for shape, dtype in self.forms.values())
 
     def norms(self, key: str) -> Floats:
-        return self.norms_by_key[key]
+        return uploaded(self.norms_by_key, key)
 
     def table(self, key: str) -> Tensor:
         return self.phase.rows(key, self.ids).to(self.device)
 
     def sum(self, key: str, weights: Floats) -> Tensor:
-        shape, dtype = self.forms[key]
+        shape, dtype = uploaded(self.forms, key)
         table = np.atleast_2d(np.asarray(weights, dtype=np.float64))
         bound = float((np.abs(table) @ self.largest[key]).max())
         if isfinite(bound):
