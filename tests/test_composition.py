@@ -1,5 +1,7 @@
 """Any method with any loss and any sampler."""
 
+from typing import Any
+
 import pytest
 
 import fedwcm
@@ -17,9 +19,38 @@ LOSSES = [name for name in LOSSES if name != "distillation"]
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("method", ["fedwcm", "scaffold", "mime", "fedsam"])
 def test_methods_losses_and_samplers_compose(method: str, loss: str, sampler: str) -> None:
+    if method == "mime" and (sampler == "balanced" or loss == "balancefl"):
+        with pytest.raises(ValueError, match=r"is not allowed with the method mime: .*each counted once"):
+            fedwcm.run(method, loss=loss, sampler=sampler, **SMALL)
+        return
     result = fedwcm.run(method, loss=loss, sampler=sampler, **SMALL)
     assert (result.config.loss.name, result.config.sampler.name) == (loss, sampler)
     assert result.summary.rounds == 2
+
+
+TARGET = [0.55, *[0.05] * 9]
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "by"),
+    [
+        ("fedavg", {"loss": "class_weights"}, "loss class_weights"),
+        ("fedavg", {"loss": "ldam"}, "loss ldam"),
+        ("fedwcm", {"loss": "grab"}, "loss grab"),
+        ("balancefl", {}, "loss balancefl"),
+        ("fedavg", {"sampler": "balanced"}, "sampler balanced"),
+        ("creff", {"loss": "prior_ce"}, "method creff"),
+    ],
+)
+def test_a_target_that_training_would_not_follow_is_refused(method: str, options: dict[str, Any], by: str) -> None:
+    with pytest.raises(ValueError, match=rf"run\.target = \[0\.55, .* is not allowed with the {by}, "):
+        fedwcm.run(method, settings={"run.target": TARGET}, **options, **SMALL)
+    fedwcm.run(method, settings={"run.target": [0.1] * 10}, **options, **SMALL)
+
+
+@pytest.mark.parametrize("method", ["fedwcm+", "fedavg", "fedwcm"])
+def test_a_target_that_is_followed_or_left_to_the_adjustment_is_not_refused(method: str) -> None:
+    assert fedwcm.run(method, settings={"run.target": TARGET}, **SMALL).summary.rounds == 2
 
 
 @pytest.mark.parametrize("recipe", [name for name in RECIPES if name != "clip2fl"])

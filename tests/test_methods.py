@@ -148,9 +148,12 @@ def test_fedwcm_x_has_that_gain_even_where_weights_and_steps_differ_most() -> No
 
 
 @pytest.mark.parametrize("method", WITH_MOMENTUM)
-def test_the_gain_announced_at_the_start_is_that_of_the_first_round(method: Callable[..., FedCM]) -> None:
-    """Even weights and everybody in, so that the first round is the mean that is announced."""
-    options: dict[str, Any] = {"momentum_norm": "nominal"}
+@pytest.mark.parametrize("average", ["uniform", "samples"])
+def test_the_gain_announced_at_the_start_is_that_of_the_first_round(
+    method: Callable[..., FedCM], average: str
+) -> None:
+    """Weights by size alone and everybody in, so that the first round is the mean that is announced."""
+    options: dict[str, Any] = {"momentum_norm": "nominal", "average": average}
     if method is not FedCM:
         options["weighting"] = False
     data = clusters(sizes=(10, 90, 20, 20, 30))

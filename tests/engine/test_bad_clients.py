@@ -154,6 +154,16 @@ def test_a_share_to_trim_is_no_client_short_by_rounding() -> None:
     torch.testing.assert_close(kept, rows[29:71].mean(dim=0))
 
 
+@pytest.mark.parametrize("clients", range(3, 10))
+def test_a_trimmed_mean_drops_one_client_at_least(clients: int) -> None:
+    rows = torch.ones(clients, 2)
+    rows[1] = 1e6
+    kept = RobustUploads(UploadRows({"delta": rows}), Aggregation().trim).sum(
+        "delta", np.full(clients, 1 / clients)
+    )
+    torch.testing.assert_close(kept, rows[0])
+
+
 def test_a_robust_sum_of_equal_uploads_is_the_plain_one() -> None:
     rows, weights = ROWS[:1].repeat(4, 1), np.array([0.1, 0.2, 0.3, 0.4])
     for trim in (0.1, 0.3, 0.5):

@@ -132,6 +132,14 @@ def test_affine_directions_are_recognised_and_end_where_eager_steps_do(name: str
         torch.testing.assert_close(fused, eager, rtol=1e-9, atol=1e-12)
 
 
+def test_random_numbers_are_drawn_at_every_step_and_none_by_the_tracer() -> None:
+    method = By(hook=lambda w, grad, c, ctx: grad(w) + torch.randn(w.shape, dtype=w.dtype))
+    c, ctx = context(method)
+    before = torch.get_rng_state()
+    assert trace_direction(method, c, ctx) is None
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 @pytest.mark.parametrize("name", EAGER)
 def test_anything_else_is_asked_at_every_step(name: str) -> None:
     method = By(hook=EAGER[name])

@@ -164,14 +164,19 @@ def test_prior_ce_leaves_classes_alone_that_the_client_does_not_have() -> None:
 
 def test_inverse_weights_by_hand() -> None:
     weights = balancing_weights(np.array([[1.0, 2.0, 4.0], [2.0, 0.0, 2.0]]), "inverse", 0.0)
-    np.testing.assert_allclose(weights, [[12 / 7, 6 / 7, 3 / 7], [1.0, 0.0, 1.0]])
+    np.testing.assert_allclose(weights, [[12 / 7, 6 / 7, 3 / 7], [1.0, 1.0, 1.0]])
+
+
+def test_a_class_that_noise_hides_from_the_counts_weighs_as_much_as_the_rarest() -> None:
+    (weights,) = balancing_weights(np.array([[1090.0, 115.0, 0.0]]), "inverse", 0.0)
+    assert weights[2] == weights[1] > weights[0] > 0
 
 
 def test_effective_weights_by_hand_and_in_their_limits() -> None:
     counts = np.array([[1.0, 2.0, 0.0]])
     halves = balancing_weights(counts, "effective", 0.5)
-    np.testing.assert_allclose(halves, [[2 / (5 / 3), (4 / 3) / (5 / 3), 0.0]])
-    np.testing.assert_allclose(balancing_weights(counts, "effective", 0.0), [[1, 1, 0]])
+    np.testing.assert_allclose(halves, [[2 / (5 / 3), (4 / 3) / (5 / 3), 2 / (5 / 3)]])
+    np.testing.assert_allclose(balancing_weights(counts, "effective", 0.0), [[1, 1, 1]])
     inverse = balancing_weights(counts, "inverse", 0.0)
     np.testing.assert_allclose(balancing_weights(counts, "effective", 1 - 1e-9), inverse, rtol=1e-6)
 
@@ -213,6 +218,14 @@ def test_ldam_weighs_classes_only_after_the_share_of_the_rounds() -> None:
         ctx = context_of([[16, 1]], round_=round_, rounds=10)
         pair = [slope(objective, features, labels, None, ctx)[0] for objective in (late, never)]
         assert torch.equal(*pair) != differs
+
+
+def test_a_share_of_the_rounds_is_not_one_round_late_by_rounding() -> None:
+    weighted, never = (
+        slope(LDAM(drw=drw), numbers(1, 2, 5), torch.tensor([[0, 1]]), None, context_of([[16, 1]], 55, 100))[0]
+        for drw in (0.55, 1.0)
+    )
+    assert not torch.equal(weighted, never)
 
 
 def test_ldam_divides_by_what_the_classes_share() -> None:

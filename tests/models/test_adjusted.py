@@ -75,6 +75,7 @@ def test_the_run_s_model_is_adjusted_wherever_it_is_used(
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
+        ({"method.name": "creff"}, "trained with method creff"),
         ({"loss.name": "prior_ce"}, "trained with loss prior_ce"),
         ({"sampler.name": "balanced"}, "trained with sampler balanced"),
     ],
@@ -83,7 +84,8 @@ def test_a_model_whose_training_accounted_for_the_distribution_is_refused(
     tmp_path: Path, settings: dict[str, object], reason: str
 ) -> None:
     few = {**SMALL, "rounds": 1}
-    fedwcm.run("fedavg", dataset="digits", out=tmp_path / "run", settings=settings, **few)
+    method = {"method.name": "fedavg"}
+    fedwcm.run(dataset="digits", out=tmp_path / "run", settings={**method, **settings}, **few)
     with pytest.raises(ValueError, match=reason):
         fedwcm.evaluate(tmp_path / "run", adjust=1.0)
     fedwcm.evaluate(tmp_path / "run")

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import numpy as np
+
 from fedwcm.config.objects import NO_OBJECTS, Objects, options_of, with_options
 from fedwcm.config.options import make
 from fedwcm.config.recipes import RECIPES
@@ -14,7 +16,7 @@ from fedwcm.core.disclosure import Disclosure
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.sampler import Sampler
-from fedwcm.core.types import Ints, Population
+from fedwcm.core.types import Floats, Ints, Population
 from fedwcm.data.augment import FlipCrop
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.forward import Forward
@@ -38,11 +40,14 @@ class Components:
         """Return the components of this configuration; `trusted` as in `fedwcm.config.resolve`."""
         method = _chosen("method", config.method, objects.method, METHODS, Method, trusted)
         method.optimizers.check(method.name, config.local.optimizer, config.local.momentum)
-        return cls(
+        chosen = cls(
             method,
             _chosen("loss", config.loss, objects.loss, LOSSES, Loss, trusted),
             _chosen("sampler", config.sampler, objects.sampler, SAMPLERS, Sampler, trusted),
         )
+        chosen.refuse_full_gradient_of_another_loss()
+        chosen.refuse_unfollowed_target(config.run.target_shares)
+        return chosen
 
     def resolved(self, config: Config) -> Config:
         """Return the configuration with all options of its components, including defaults."""
@@ -55,10 +60,35 @@ class Components:
 
     @property
     def balanced_by(self) -> str | None:
-        """What makes training account for the class distribution: the loss, the sampler, or None."""
+        """What makes training account for the class distribution: the method, the loss, the sampler, or None."""
+        if self.method.replaces_head:
+            return f"method {self.method.name}"
         if self.loss.corrects_prior:
             return f"loss {self.loss.name}"
         return f"sampler {self.sampler.name}" if self.sampler.balances_classes else None
+
+    def refuse_full_gradient_of_another_loss(self) -> None:
+        """Refuse a method whose full gradients would not be those that its mini-batches estimate."""
+        if not self.method.uses_full_gradient:
+            return
+        reason = "the mean over all samples, each counted once, with which it corrects every step"
+        if self.sampler.balances_classes:
+            text = f"sampler.name = {self.sampler.name!r} is not allowed with the method {self.method.name}"
+            raise ValueError(f"{text}: its batches would not estimate {reason}; use uniform")
+        if not self.loss.averages_samples:
+            text = f"loss.name = {self.loss.name!r} is not allowed with the method {self.method.name}"
+            raise ValueError(f"{text}: the loss of a batch does not estimate {reason}")
+
+    def refuse_unfollowed_target(self, target: Floats | None) -> None:
+        """Refuse a target distribution if the model is trained for equally frequent classes in spite of it."""
+        by = self.balanced_by
+        followed = by == f"loss {self.loss.name}" and self.loss.follows_target
+        if by is None or followed or target is None or np.allclose(target, target.mean()):
+            return
+        raise ValueError(
+            f"run.target = {target.tolist()} is not allowed with the {by}, which trains for equally frequent "
+            "classes whatever the target: leave it out, or use the loss prior_ce, which follows it"
+        )
 
     def trainer(
         self,

@@ -21,10 +21,19 @@ class Loss(ABC):
     """Hooks of a loss. A subclass defines `__call__`."""
 
     name: ClassVar[str] = ""
+    follows_target: ClassVar[bool] = False
+    """Whether a loss that corrects the prior makes the model expect `run.target`, not equally frequent classes."""
+    averages_samples: ClassVar[bool] = True
+    """Whether the loss of a batch is the mean of those of its samples, so that a large batch may be cut."""
 
     @property
     def corrects_prior(self) -> bool:
-        """Whether training with it already makes the model expect the target distribution of the classes."""
+        """Whether the model that it trains expects another class distribution than that of the training data."""
+        return False
+
+    @property
+    def normalizes_logits(self) -> bool:
+        """Whether it divides the logits by the norm of the features, as a head of cosines has done already."""
         return False
 
     @property

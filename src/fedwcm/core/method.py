@@ -42,7 +42,9 @@ class Method:
     optimizers: ClassVar[OptimizerRule] = ANY_OPTIMIZER
     """What the method's maths permits as the clients' optimizer (`local.optimizer`)."""
     replaces_head: ClassVar[bool] = False
-    """Whether the method trains a linear layer by itself that takes the place of the model's head."""
+    """Whether the method trains a linear layer, on balanced classes, that takes the place of the model's head."""
+    uses_full_gradient: ClassVar[bool] = False
+    """Whether local steps are corrected by gradients over all samples of a client, each counted once."""
 
     server_lr: float = 1.0
     average: Literal["samples", "uniform"] = "samples"

@@ -14,7 +14,8 @@ class Aggregation:
     Args:
         rule: `mean` sums with the method's weights; `median` and `trimmed` replace a weighted mean by the
             coordinate-wise median, or by the mean without the largest and smallest values of each coordinate.
-        trim: share of the clients dropped at either end of a coordinate; only for `trimmed`.
+        trim: share of the clients dropped at either end of a coordinate, one client at least, so that the rule
+            protects small rounds too; only for `trimmed`.
         max_norm: bound on the norm of a client's increment, to which longer ones are scaled; `none` for no bound.
         quantile: share of the increments that the bound is to leave as they are: it starts at `max_norm` and
             follows that share from round to round (Andrew et al., 2021); `none` for a bound that stays.

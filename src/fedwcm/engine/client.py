@@ -25,6 +25,7 @@ from fedwcm.engine.optimizer import Optimizer
 from fedwcm.engine.oracle import MiniBatchOracle
 from fedwcm.engine.step import local_step
 from fedwcm.engine.training_metrics import TrainingMetrics
+from fedwcm.models.cosine import CosineLinear
 
 Task = Literal["probe", "train"]
 
@@ -88,8 +89,13 @@ class ClientTrainer:
     disclosure: Disclosure = field(default_factory=Disclosure)
 
     def __post_init__(self) -> None:
-        head = self.forward.network.head if self.method.replaces_head else None
-        if head is not None and type(head) is not nn.Linear:
+        head = self.forward.network.head
+        if isinstance(head, CosineLinear) and self.loss.normalizes_logits:
+            raise ValueError(
+                f"loss.normalize = True of the loss {self.loss.name} is not allowed with model.head = 'cosine', "
+                "whose logits are normalised already: it must be False"
+            )
+        if self.method.replaces_head and head is not None and type(head) is not nn.Linear:
             raise ValueError(
                 f"model.head is a {type(head).__name__}, which is not allowed with the method {self.method.name}: "
                 "it trains a linear layer to take the head's place, so model.head must be linear (nn.Linear)"

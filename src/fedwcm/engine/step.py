@@ -26,7 +26,8 @@ Direction: TypeAlias = Callable[[Vec, MiniBatchOracle, State, Context], tuple[Ve
 
 def local_step(method: Method, c: State, ctx: Context, optimizer: Optimizer) -> Step:
     """Return the implementation of this round's steps."""
-    affine = trace_direction(method, c, ctx)
+    # Adam divides by the size of a direction, and so would magnify what multiplying out leaves of a zero.
+    affine = trace_direction(method, c, ctx) if optimizer.optimizer == "sgd" else None
     if affine is not None and optimizer.plain:
         step = AffineStep.along(affine, ctx.lr, ctx.common_lr, optimizer.weight_decay)
         return partial(_fused_step, affine, step)

@@ -160,7 +160,7 @@ class RobustUploads:
 
     def _centre(self, rows: Tensor) -> Tensor:
         clients = len(rows)
-        drop = min(int(self.trim * clients + ROUNDING), (clients - 1) // 2)
+        drop = min(max(1, int(self.trim * clients + ROUNDING)), (clients - 1) // 2)
         return rows.sort(dim=0).values[drop : clients - drop].mean(dim=0)
 
 

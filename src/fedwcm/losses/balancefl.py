@@ -47,6 +47,7 @@ class BalanceFL(Loss):
     """
 
     name: ClassVar[str] = "balancefl"
+    averages_samples: ClassVar[bool] = False
 
     lambda_: float = 1.0
     temperature: float = 2.0

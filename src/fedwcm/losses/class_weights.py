@@ -8,7 +8,8 @@ kaidic/LDAM-DRW.
     v_c ∝ (1 − beta) / (1 − beta^n_c)         `scheme="effective"`: beta → 1 is inverse, beta = 0 is uniform
 
 n_c are the client's own counts or those of the whole federation (`prior`). The weights have mean 1 over the
-classes that occur, so balanced counts give cross-entropy.
+classes that occur, so balanced counts give cross-entropy. A class that the gathered counts do not have, because
+noise hides it (`privacy.epsilon`), weighs as much as the rarest of the others.
 
 Departure: the mean over a batch divides by its number of samples. Public code divides by the sum of the batch's
 weights, which makes the scale of a step depend on the composition of the batch (a batch of a single class would
@@ -70,11 +71,15 @@ def class_counts(source: CountsOf, ctx: Context) -> Floats:
 
 
 def balancing_weights(counts: Floats, scheme: Scheme, beta: float) -> Floats:
-    """Return a weight for each class: mean 1 over the classes that occur in a row, 0 for the others."""
+    """Return a weight for each class: mean 1 over the classes that occur in a row.
+
+    The others weigh as much as the rarest: noise may have hidden from the gathered counts what a client has.
+    """
     number = counts if scheme == "inverse" else 1.0 - beta**counts
     present = counts > 0
     weights = np.where(present, 1.0 / np.where(present, number, 1.0), 0.0)
-    rows: Floats = weights * (present.sum(axis=1) / weights.sum(axis=1))[:, None]
+    weights *= (present.sum(axis=1) / weights.sum(axis=1))[:, None]
+    rows: Floats = np.where(present, weights, weights.max(axis=1, keepdims=True))
     return rows
 
 

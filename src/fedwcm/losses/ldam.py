@@ -33,6 +33,9 @@ from fedwcm.core.types import Context, Floats, State
 from fedwcm.losses.class_weights import CountsOf, class_counts, class_weights, of_labels
 from fedwcm.losses.feature_norm import inverse_feature_norm
 
+ROUNDING = 1e-9
+"""Taken off a product of a share and a number of rounds, so that 0.55 of 100 is not above 55."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LDAM(Loss):
@@ -67,6 +70,10 @@ class LDAM(Loss):
         return self.drw < 1
 
     @property
+    def normalizes_logits(self) -> bool:
+        return self.normalize
+
+    @property
     def corrects_prior(self) -> bool:
         return True
 
@@ -81,7 +88,7 @@ class LDAM(Loss):
         margin = of_labels(table, batch.labels)
         logits = logits - margin[..., None] * one_hot(batch.labels, logits.shape[-1])
         losses = cross_entropy(self.scale * logits.mT, batch.labels, reduction="none")
-        if ctx.round >= self.drw * ctx.population.rounds:
+        if ctx.round >= self.drw * ctx.population.rounds - ROUNDING:
             losses = of_labels(class_weights(self.prior, "effective", self.beta, ctx), batch.labels) * losses
         return batch.mean(losses), o
 

@@ -48,6 +48,7 @@ class PriorCE(ExplicitLoss):
     """
 
     name: ClassVar[str] = "prior_ce"
+    follows_target: ClassVar[bool] = True
 
     prior: CountsOf = "client"
     tau: float = 1.0
@@ -57,6 +58,10 @@ class PriorCE(ExplicitLoss):
     def __post_init__(self) -> None:
         require(self.tau >= 0, "tau", self.tau, "non-negative")
         require(self.scale > 0, "scale", self.scale, "positive")
+
+    @property
+    def normalizes_logits(self) -> bool:
+        return self.normalize
 
     @property
     def corrects_prior(self) -> bool:

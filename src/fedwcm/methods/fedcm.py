@@ -67,7 +67,12 @@ class FedCM(Momentum, RoundMetrics, Method):
     def starting_gain(self, population: Population, samples: Ints) -> float:
         if self.momentum_norm == "exact":
             return 1.0 - self.alpha
-        return (1.0 - self.alpha) * float(self.paths(population, samples).mean()) / population.nominal_steps
+        path = np.average(self.paths(population, samples), weights=self.usual_weights(samples))
+        return (1.0 - self.alpha) * float(path) / population.nominal_steps
+
+    def usual_weights(self, samples: Ints) -> Floats:
+        """Return weights as far as the clients' sizes tell them before the first round, up to a factor."""
+        return samples.astype(float) if self.average == "samples" else np.ones(len(samples))
 
     def paths(self, population: Population, samples: Ints) -> Floats:
         """Return the length of each client's path, in steps at the round's learning rate."""

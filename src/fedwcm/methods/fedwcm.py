@@ -113,6 +113,9 @@ class WCM(ClientStatistics, FedCM):
             return super().weights(s, cohort)
         return client_weights(cohort.report["score"], self._temperature(cohort.population))
 
+    def usual_weights(self, samples: Ints) -> Floats:
+        return np.ones(len(samples)) if self.weighting else super().usual_weights(samples)
+
     def next_alpha(self, s: State, cohort: Cohort) -> float:
         """Return α_{r+1} (Eq. 5)."""
         if not self.adaptive:
@@ -178,6 +181,9 @@ class FedWCMX(LocalRates, FedWCM):
     def paths(self, population: Population, samples: Ints) -> Floats:
         path = super().paths(population, samples)
         return path * self._rate_factors(population, path)
+
+    def usual_weights(self, samples: Ints) -> Floats:
+        return samples.astype(float)
 
     def local_lr(self, ctx: Context) -> Floats:
         path = ctx.population.path(ctx.clients.steps)

@@ -29,16 +29,39 @@ def trace_direction(method: Method, c: State, ctx: Context) -> AffineDirection |
     shape = (len(ctx.clients), len(ctx.x))
     asked: list[GradientPoint] = []
     w: Any = Symbol(shape, ctx.x, model=1.0)
+    drawn = _RandomNumbers(ctx.x.device)
     try:
         direction = method.direction(w, SymbolicOracle(asked), c, ctx)
     except Exception:
         # Not affine, or an error in the method, which the first real step will raise.
+        return None
+    if drawn.any_since():  # they must be drawn at every step
         return None
     v, after = check_tuple(method.direction, direction, "direction, client state")
     unchanged = after.keys() == c.keys() and all(after[key] is c[key] for key in c)
     if not isinstance(v, Symbol) or len(asked) != 1 or not unchanged:
         return None
     return AffineDirection(v.gradient, v.model, v.terms, asked[0])
+
+
+class _RandomNumbers:
+    """Tells whether torch has drawn random numbers for a device since this was made; if so, they are put back."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device if device.type == "cuda" else None
+        self._before = self._state()
+
+    def any_since(self) -> bool:
+        if all(map(torch.equal, self._before, self._state())):
+            return False
+        torch.set_rng_state(self._before[0])
+        if self._cuda is not None:
+            torch.cuda.set_rng_state(self._before[1], self._cuda)
+        return True
+
+    def _state(self) -> list[Tensor]:
+        own = [torch.get_rng_state()]
+        return own if self._cuda is None else [*own, torch.cuda.get_rng_state(self._cuda)]
 
 
 @dataclass(frozen=True, eq=False)
