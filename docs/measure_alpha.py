@@ -1,7 +1,7 @@
 """Write the alpha map of docs/results/README.md from the runs in `results`: which α is best where.
 
-fedwcm reproduce alpha-map --dataset fashion-mnist --fraction 0.4 --seeds 10 --pages docs/results
-python -m docs.measure_alpha --dataset fashion-mnist --fraction 0.4 --seeds 10
+fedwcm reproduce alpha-map --dataset fashion-mnist --fraction 0.4 --pages docs/results
+python -m docs.measure_alpha --dataset fashion-mnist --fraction 0.4
 """
 
 import argparse
