@@ -207,6 +207,7 @@ def test_alpha_by_hand_with_its_base_and_its_ratio() -> None:
 
 def test_the_ratio_is_1_where_nobody_holds_scarce_data() -> None:
     assert adaptive_alpha(0.5, 0.0, 0.0) == adaptive_alpha(0.5, 1.0, 1.0) > 0.1
+    assert adaptive_alpha(0.5, 0.2, 0.0) == adaptive_alpha(0.5, 0.2, 1e-200) == 1 - 1e-6  # no jump at 0
 
 
 mean_scores = st.just(0.0) | st.floats(1e-9, 1)

@@ -116,7 +116,7 @@ def adaptive_alpha(deviation: float, round_mean: float, overall_mean: float, bas
     """Return the alpha of the next round (Eq. 5), in [base, 1 − ALPHA_MARGIN].
 
     `deviation` is the exponent, L or D. `round_mean` is the mean score of the clients that answered,
-    `overall_mean` that of all clients. If no client holds scarce data (balanced classes), the ratio is taken as 1.
+    `overall_mean` that of all clients. If both are 0, as on balanced classes, their ratio is taken as 1.
     """
     for name, value in (("round_mean", round_mean), ("overall_mean", overall_mean)):
         if not (np.isfinite(value) and value >= 0):
@@ -125,7 +125,7 @@ def adaptive_alpha(deviation: float, round_mean: float, overall_mean: float, bas
         raise ValueError(f"deviation must be non-negative, not {deviation!r}")
     if not 0 <= base <= 1:
         raise ValueError(f"base must be in [0, 1], not {base!r}")
-    ratio = min(round_mean / overall_mean, 1e300) if overall_mean > 0 else 1.0
+    ratio = 1.0 if round_mean == overall_mean else min(round_mean / max(overall_mean, 1e-300), 1e300)
     alpha = base - (1.0 - base) * np.expm1(-deviation) * ratio
     return float(np.clip(alpha, base, max(base, 1.0 - ALPHA_MARGIN)))
 

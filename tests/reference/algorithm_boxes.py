@@ -125,13 +125,13 @@ def cohort_weights(cohort: list[int], known: GlobalInformation, o: Options) -> V
 
 
 def score_ratio(cohort: list[int], known: GlobalInformation, o: Options) -> float:
-    """q_r of Eq. 5; 1 where it would divide by zero (reading 7)."""
+    """q_r of Eq. 5: 1 for 0/0 (reading 7); its inverse is unbounded for a round without scarce data."""
     round_mean, overall_mean = float(known.s[cohort].mean()), float(known.s.mean())
     if o.q == "off" or overall_mean == 0:
         return 1.0
     if o.q == "ratio":
         return round_mean / overall_mean
-    return 1.0 if round_mean == 0 else overall_mean / round_mean
+    return 1e300 if round_mean == 0 else overall_mean / round_mean
 
 
 def next_alpha(cohort: list[int], known: GlobalInformation, o: Options) -> float:
