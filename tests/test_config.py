@@ -140,6 +140,8 @@ def test_assignment_needs_a_key_and_an_equals_sign(text: str) -> None:
 def test_unclosed_bracket_is_an_error() -> None:
     with pytest.raises(ValueError, match="not closed"):
         method_settings("fedcm[alpha=1")
+    with pytest.raises(ValueError, match=r"the brackets come last: fedcm\+wcm\[alpha=0\.2\]"):
+        method_settings("fedcm[alpha=0.2]+wcm")
 
 
 def test_differences_name_the_option_and_both_values_and_pass_over_the_incidental() -> None:

@@ -143,8 +143,10 @@ def test_from_python_the_result_prints_and_its_winner_runs(
     again = fedwcm.tune(methods, search, tmp_path, trials=1, **SMALL)
     assert repr(again) == repr(found)
     assert shlex.split(found.command)[:2] == ["fedwcm", "compare"]
-    with pytest.raises(FileNotFoundError, match=r"holds a search: call fedwcm\.tune"):
+    with pytest.raises(FileNotFoundError, match=r"holds a search: its tuning\.md says"):
         fedwcm.open(tmp_path)
+    with pytest.raises(ValueError, match=r"unknown option of fedavg: 'method\.alpha'.*Known: method\.average"):
+        fedwcm.tune(["fedavg"], {"method.alpha": (0.1, 0.2)}, tmp_path / "other", trials=1, **SMALL)
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ImportError, match=r"needs optuna: pip install 'fedwcm\[tune\]'"):
         fedwcm.tune(["fedavg"], search, tmp_path)

@@ -81,6 +81,22 @@ def test_one_epoch_of_all_layers_is_a_round_of_fedavg_at_that_client_alone(tmp_p
     assert load_file(tmp_path / "short" / "model.safetensors")["head.weight"].shape[0] == 2
 
 
+def test_a_longer_run_forgets_how_its_earlier_model_was_fine_tuned(tmp_path: Path) -> None:
+    np.savez(tmp_path / "people.npz", **DATA)
+    run = fedwcm.run("fedavg", out=tmp_path / "run", dataset=tmp_path / "people.npz", report=False, **SMALL)
+    fedwcm.personalize(tmp_path / "run", write=True)
+    assert (tmp_path / "run" / "personalized.json").exists()
+    fedwcm.run(out=tmp_path / "run", resume=True, rounds=run.summary.rounds + 1, report=False)
+    assert not (tmp_path / "run" / "personalized.json").exists()
+
+
+def test_how_to_fine_tune_is_checked_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["run", "--dataset", "digits", "--personalize", "epochs=0", "--out", str(tmp_path / "run")]
+    assert main(given) == 2
+    assert "epochs" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_commands_say_before_and_after(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(folder), "--personalize", "epochs=2,layers=head"]) == 0
     said = capsys.readouterr().out

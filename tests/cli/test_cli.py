@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import fedwcm
 from fedwcm.cli import main
 from fedwcm.cli.listing import LISTS
 
@@ -125,6 +127,15 @@ def test_compare_tabulates_every_method_and_seed_and_resumes(
     assert "run.rounds: 2 is now 1" in capsys.readouterr().err
 
 
+def test_a_comparison_of_other_seeds_says_which_runs_stay_beside_its_table(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"dataset": "digits", "clients": 4, "rounds": 1, "epochs": 1, "report": False}
+    fedwcm.compare(["fedavg"], [0, 1], tmp_path, **options)
+    with pytest.warns(UserWarning, match="2 other runs in .* are not in its table any more: fedavg-seed0"):
+        fedwcm.compare(["fedavg"], [2], tmp_path, **options)
+    with pytest.raises(FileNotFoundError, match=r"no finished run.*there are runs below it: .*fedavg-seed2"):
+        fedwcm.predict(tmp_path, np.zeros((1, 64)))
+
+
 def test_compare_in_several_processes_gives_the_same_table(tmp_path: Path) -> None:
     tables = []
     for jobs in ("1", "2"):
@@ -173,6 +184,26 @@ def test_evaluate_on_other_data_matches_classes_by_name(
     assert main(["evaluate", out, "--dataset", str(only_falls), *columns]) == 0
     said = capsys.readouterr().out
     assert float(next(line.split()[-1] for line in said.splitlines() if "test accuracy" in line)) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        (["methods", "fedwcm+"], ["settings:", "loss.name", "prior_ce"]),
+        (["recipes", "fedwcm+"], ["settings:", "loss.name", "prior_ce"]),
+        (["options", "lr"], ["local.lr "]),
+        (["options", "batch-size"], ["local.batch_size"]),
+        (["options", "server"], ["server.ema"]),
+        (["options", "method.alpha"], ["method.alpha"]),
+    ],
+)
+def test_list_describes_recipes_sections_and_flags(
+    entry: list[str], said: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["list", *entry]) == 0
+    printed = capsys.readouterr().out
+    assert all(text in printed for text in said)
+    assert len(printed.splitlines()) < 20
 
 
 @pytest.mark.parametrize(

@@ -171,12 +171,15 @@ def test_a_wrong_normalization_is_refused_early(value: Any, message: str) -> Non
         config_from(normalize=value)
 
 
-def test_a_validation_part_is_used_in_place_of_a_drawn_one(tmp_path: Path) -> None:
+def test_where_there_is_a_validation_part_none_is_drawn(tmp_path: Path) -> None:
     x = RNG.normal(size=(20, 3))
     np.savez(tmp_path / "own.npz", x_train=x, y_train=Y, x_val=x[:6], y_val=Y[:6], x_test=x, y_test=Y)
-    data = divide(config_from(dataset=str(tmp_path / "own.npz"), clients=2, val_fraction=0.5))
+    source = str(tmp_path / "own.npz")
+    data = divide(config_from(dataset=source, clients=2))
     assert len(data.train_rows) == 20
     assert len(data.val_rows) == 0
+    with pytest.raises(ValueError, match=r"data\.val_fraction = 0\.5 .* for own, which has a validation part"):
+        divide(config_from(dataset=source, clients=2, val_fraction=0.5))
 
 
 EMBEDDING_MODEL = """

@@ -14,6 +14,16 @@ from tests.records import timeless
 SMALL: dict[str, Any] = {"dataset": "digits", "clients": 6, "epochs": 1, "participation": 0.5, "report": False}
 
 
+@pytest.mark.parametrize("out", [None, "typo"])
+def test_without_a_run_there_nothing_is_resumed_unless_it_is_said_what_to_start(
+    out: str | None, tmp_path: Path
+) -> None:
+    folder = None if out is None else tmp_path / out
+    with pytest.raises(ValueError, match=f"{out or 'out'} holds no run to resume"):
+        fedwcm.run(out=folder, resume=True, rounds=1)
+    assert fedwcm.run("fedavg", out=folder, resume=True, **SMALL, rounds=1).summary.rounds == 1
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"val_fraction": 0.2, "settings": {"local.schedule": "exponential", "local.lr_decay": 0.9}}]
 )

@@ -19,7 +19,7 @@ FLAGS = ["--dataset", "digits", "--clients", "8", "--epochs", "1", "--rounds", "
     ("methods", "grid", "message"),
     [
         (["fedavg", "fedwmc"], {}, "Did you mean 'fedwcm'"),
-        (["fedcm", "fedavg"], {"method.alpha": [0.1]}, "method.alpha"),
+        (["fedcm", "fedavg"], {"method.alpha": [0.1]}, "unknown option of fedavg: 'method.alpha'"),
         (["fedavg"], {"local.lr": [0.1, -1]}, "lr = -1.0 is not allowed"),
         (["fedavg"], {"model.name": ["mlp", "mpl"]}, "mpl"),
         (["fedavg"], {"partition.name": ["equal", "natural"]}, "natural"),

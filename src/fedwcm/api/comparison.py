@@ -1,5 +1,6 @@
 """`fedwcm.compare`: every method × seed × grid point as a run of its own, then one table and one report."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -151,9 +152,18 @@ def compare(
         labels = {planned.folder.name: planned.label for planned in planned_runs}
         most_jobs = max(jobs, folder.index().jobs or 1)  # some of the runs may be there from then
         index = ComparisonIndex(labels=labels, jobs=most_jobs, grid=tuple(map(option_key, grid or {})))
+        _warn_of_others(folder, index)
         folder.write_index(index)
         run_all(planned_runs, jobs, progress_maker(progress), round_size)
         return collect(index, Path(out), report)
+
+
+def _warn_of_others(folder: ComparisonFolder, index: ComparisonIndex) -> None:
+    """Warn if the folder has runs of other methods or seeds, whose options nobody has compared with these."""
+    others = sorted(folder.index().labels.keys() - index.labels.keys())
+    if others:
+        text = f"{len(others)} other runs in {folder.path} stay there and are not in its table any more"
+        warnings.warn(f"{text}: {others[0]}, …; name all methods and seeds to see them together", stacklevel=3)
 
 
 def collect(index: ComparisonIndex, out: Path, report: bool) -> Comparison:

@@ -6,11 +6,8 @@ from fedwcm.api.comparison_result import Comparison
 from fedwcm.api.result import Result, read_result
 from fedwcm.config.arguments import ModelLike
 from fedwcm.runs.comparison_folder import ComparisonFolder
-from fedwcm.runs.discovery import find_runs
+from fedwcm.runs.discovery import runs_below
 from fedwcm.runs.folder import RunFolder
-
-LISTED = 5
-"""Runs of other folders that the error names."""
 
 
 def open(folder: str | Path, *, model: ModelLike | None = None, trust: bool = False) -> Result | Comparison:
@@ -33,9 +30,7 @@ def open(folder: str | Path, *, model: ModelLike | None = None, trust: bool = Fa
     if not path.is_dir():
         raise FileNotFoundError(f"{path} is not a folder")
     RunFolder(path).refuse_search()
-    below = [str(found) for found in find_runs(path) if found != path]
-    hint = f"; there are runs below it: {', '.join(below[:LISTED])}" + (", …" if len(below) > LISTED else "")
     raise FileNotFoundError(
         f"{path} holds neither a run (config.toml and metrics.jsonl) nor a comparison (comparison.json)"
-        + (hint if below else "")
+        f"{runs_below(path)}"
     )

@@ -32,6 +32,9 @@ class Predictions:
     probabilities: NDArray[np.float32]
     ids: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        return f"Predictions of {len(self.ids):,} samples: labels, probabilities, ids, write(path)"
+
     @property
     def labels(self) -> list[str]:
         """The name of the most probable class of each sample."""

@@ -18,6 +18,7 @@ from fedwcm.data.objects import as_array
 from fedwcm.data.schema import DatasetSchema
 from fedwcm.models.adjusted import adjusted
 from fedwcm.models.facts import ModelFacts
+from fedwcm.runs.discovery import runs_below
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.model_file import read_facts, read_model
 
@@ -75,7 +76,8 @@ def trained(folder: Path, model: ModelLike | None, trust: bool, adjust: float = 
 def model_facts(folder: RunFolder) -> ModelFacts:
     """The facts needed to use a run's model; an error if there is none."""
     if not folder.model_file.exists():
-        raise FileNotFoundError(f"{folder.path} holds no finished run: there is no {folder.model_file.name} in it")
+        missing = f"{folder.path} holds no finished run: there is no {folder.model_file.name} in it"
+        raise FileNotFoundError(missing + runs_below(folder.path))
     return read_facts(folder)
 
 

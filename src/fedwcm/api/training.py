@@ -130,6 +130,10 @@ def run(
     folder = None if out is None else RunFolder(Path(out))
     if resume and folder is not None and folder.holds_run:
         asked = resumed(asked, folder, trust)
+    elif resume and not asked.names_a_run:
+        if folder is not None:
+            folder.refuse_search()
+        raise ValueError(f"{out or 'out'} holds no run to resume; to start one, say which: a method or a data set")
     ended = start(asked, folder, resume=resume, report=report, progress=chosen_progress(progress))
     if ended.module is None:
         assert folder is not None  # where the run had ended before

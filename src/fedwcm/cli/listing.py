@@ -12,6 +12,7 @@ from rich.text import Text
 from fedwcm.cli.common import SubParsers
 from fedwcm.cli.component_options import options_of, shared_options
 from fedwcm.cli.console import console
+from fedwcm.config.flags import FLAGS
 from fedwcm.config.option_docs import OptionDoc, all_options
 from fedwcm.core.checks import unknown
 
@@ -31,12 +32,17 @@ def add(commands: SubParsers) -> None:
         "list",
         help="methods, data sets, models, options, …",
         description="List what is available, or describe one entry with its options.",
-        examples=["fedwcm list methods", "fedwcm list methods fedwcm", "fedwcm list options"],
+        examples=["fedwcm list methods", "fedwcm list methods fedwcm", "fedwcm list options local"],
     )
     parser.add_argument(
         "what", nargs="?", choices=sorted(LISTS), help="what to list; without it, the kinds of lists"
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="an entry to describe with its options")
+    parser.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="an entry to describe with its options; of options, a section or flag",
+    )
     parser.set_defaults(do=do)
 
 
@@ -74,9 +80,14 @@ def _print_lines(entries: Sequence[tuple[str, str]]) -> None:
 
 
 def _describe(what: str, name: str) -> None:
+    recipes = _recipes()
+    if what in ("methods", "recipes") and name in recipes:  # --method takes both
+        return _describe_recipe(name)
+    if what == "options":
+        return _print_lines(_options_called(name))
     entries = LISTS[what][1]()
     if name not in entries:
-        raise unknown(what.removesuffix("s"), name, entries)
+        raise unknown(what.removesuffix("s"), name, {*entries, *(recipes if what == "methods" else ())})
     if what not in SECTIONS:
         print(f"{name}: {entries[name]}")
         return
@@ -86,6 +97,23 @@ def _describe(what: str, name: str) -> None:
     if options := options_of(component, SECTIONS[what]):
         print("\noptions:")
         _print_lines([(option.key, _meaning(option)) for option in options])
+
+
+def _describe_recipe(name: str) -> None:
+    from fedwcm.config.recipes import RECIPES
+
+    print(f"{RECIPES[name].description}\n\nsettings:")
+    _print_lines([(key, str(value)) for key, value in RECIPES[name].settings.items()])
+
+
+def _options_called(name: str) -> list[tuple[str, str]]:
+    """The options of a section, that of a flag, or the one of this dotted name."""
+    flag = FLAGS.get(name.replace("-", "_"))
+    found = [(key, about) for key, about in _every_option() if key == (flag.key if flag else name)]
+    found = found or [(key, about) for key, about in _every_option() if key.startswith(f"{name}.")]
+    if not found:
+        raise unknown("option, section or flag", name, [*_options(), *FLAGS])
+    return found
 
 
 def _meaning(option: OptionDoc, owners: str = "") -> str:

@@ -18,6 +18,7 @@ from fedwcm.cli.common import (
     print_personalized,
     print_views,
 )
+from fedwcm.config.fine_tuning import FineTuning
 from fedwcm.config.flags import config_from
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def add(commands: SubParsers) -> None:
 def do(arguments: argparse.Namespace) -> int:
     """Run, then print the headline numbers and where the results are."""
     flags, settings = chosen_flags(arguments), chosen_settings(arguments)
+    if arguments.personalize is not None:
+        FineTuning.parse(arguments.personalize)  # a mistake must not wait for the end of the training
     config = config_from(arguments.method, arguments.config, settings, **flags)
     out = Path(arguments.out) if arguments.out else _new_folder(f"{config.title}-{Path(config.data.title).stem}")
     # Imported late: torch takes seconds to import, and a mistyped option should fail at once.

@@ -48,7 +48,8 @@ def not_an_option(where: str, key: str, known: Iterable[str], owner: object) -> 
     """Return the error for an option that `owner`, a class or an object, does not have."""
     names = [f"{where}.{name}" for name in known]
     if names:
-        return unknown("option", f"{where}.{key}", names)
+        component = getattr(owner, "name", "")
+        return unknown(f"option of {component}:" if component else "option", f"{where}.{key}", names)
     name = getattr(owner, "__qualname__", type(owner).__qualname__)
     hint = "" if dataclasses.is_dataclass(owner) else ", which are the fields of a class with @dataclass"
     return ValueError(f"unknown option '{where}.{key}': {name} has no options{hint}")

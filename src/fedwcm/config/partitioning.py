@@ -75,7 +75,9 @@ def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = Tru
         rng = generator(seed, Purpose.LONG_TAIL)
         rows = long_tail(dataset.y_train, options.imbalance, rng, options.profile, options.n_max)
     val_rows = rows[:0]
-    if options.val_fraction and dataset.y_val is None:
+    if dataset.y_val is not None:
+        require_default("data", options, "val_fraction", f"for {dataset.name}, which has a validation part")
+    if options.val_fraction:
         rng = generator(seed, Purpose.VALIDATION)
         kept, held_out = stratified_split(dataset.y_train[rows], options.val_fraction, rng)
         rows, val_rows = rows[kept], rows[held_out]

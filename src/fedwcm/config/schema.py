@@ -297,6 +297,9 @@ def named_options(spec: str) -> tuple[str, Settings]:
     """Parse `NAME` or `NAME[option=value, …]` into the name and the options."""
     name, bracket, inside = spec.strip().partition("[")
     if bracket and not inside.endswith("]"):
+        options, closed, after = inside.rpartition("]")
+        if closed:
+            raise ValueError(f"{spec!r}: the brackets come last: {name}{after}[{options}]")
         raise ValueError(f"{spec!r}: the bracket is not closed")
     return name, dict(parse_assignment(assignment) for assignment in split_list(inside.removesuffix("]")))
 

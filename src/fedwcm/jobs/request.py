@@ -32,6 +32,12 @@ class Request:
     def config(self) -> Config:
         return from_settings(self.settings)
 
+    @property
+    def names_a_run(self) -> bool:
+        """Whether the user said what to train, or on what: otherwise all of it would be defaults."""
+        said = self.settings.keys() & {"method.name", "data.dataset"}
+        return bool(said) or self.objects.method is not None or self.objects.dataset is not None
+
 
 def flags_in(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Those of a function's arguments that are common options."""

@@ -86,7 +86,8 @@ def _nothing_left(folder: RunFolder, experiment: Experiment) -> bool:
     if is_finished(folder, experiment):
         experiment.rounds.backend.close()
         return True
-    folder.summary_file.unlink(missing_ok=True)  # of fewer rounds: the run is not finished any more
+    for file in (folder.summary_file, folder.personalized_file):  # of fewer rounds, so of another model
+        file.unlink(missing_ok=True)
     return False
 
 

@@ -24,7 +24,7 @@ class MLP(Classifier):
         head: str = "linear",
     ) -> None:
         require_input_shape(input_shape)
-        if not isinstance(hidden, Sequence):
+        if not isinstance(hidden, (list, tuple)):
             raise ValueError(f"hidden={hidden!r}: allowed is a list of layer widths, such as [200, 200]")
         layers: list[nn.Module] = [nn.Flatten()]
         before = prod(input_shape)

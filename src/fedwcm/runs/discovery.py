@@ -10,6 +10,9 @@ from fedwcm.runs.folder import RunFolder
 DEPTH = 4
 """Levels below the given folder that are searched: a folder of comparisons has runs three levels down."""
 
+LISTED = 5
+"""Runs below a folder that a hint names."""
+
 
 def find_runs(folder: Path, *, tolerant: bool = False) -> dict[Path, str]:
     """The runs of a folder, each with a title: a comparison's planned runs, the folder itself, or any below.
@@ -36,6 +39,13 @@ def find_runs(folder: Path, *, tolerant: bool = False) -> dict[Path, str]:
         if len(here.relative_to(folder).parts) >= DEPTH:
             below.clear()
     return found
+
+
+def runs_below(folder: Path) -> str:
+    """A hint for an error: the runs below a folder that was taken for one; empty if there are none."""
+    below = [str(found) for found in find_runs(folder, tolerant=True) if found != folder]
+    more = ", …" if len(below) > LISTED else ""
+    return f"; there are runs below it: {', '.join(below[:LISTED])}{more}" if below else ""
 
 
 def _titles(comparison: ComparisonFolder, tolerant: bool) -> dict[Path, str]:

@@ -51,7 +51,7 @@ class RunFolder:
         """Raise if this is the folder of a search, in place of that of a run."""
         if self.holds_search:
             raise FileNotFoundError(
-                f"{self.path} holds a search: call fedwcm.tune as before, which returns what it found"
+                f"{self.path} holds a search: its tuning.md says what was found, and the same call of tune goes on"
             )
 
     @property

@@ -10,6 +10,7 @@ from optuna.trial import Trial
 
 from fedwcm.config.components import Components
 from fedwcm.config.objects import options_of
+from fedwcm.config.partitioning import run_dataset
 from fedwcm.config.schema import from_settings, write_toml
 from fedwcm.core.checks import require, unknown
 from fedwcm.data import synthetic
@@ -100,7 +101,7 @@ def _with_validation(common: Request) -> Request:
             f"data.dataset = {synthetic.NAME!r} cannot be tuned on: its samples are drawn as clients train, so "
             "that none can be held out for validation"
         )
-    if "data.val_fraction" in common.settings:
+    if "data.val_fraction" in common.settings or run_dataset(common.config, common.objects).y_val is not None:
         return common
     return replace(common, settings={**common.settings, "data.val_fraction": VAL_FRACTION})
 
@@ -110,15 +111,19 @@ def _plan(method: str, space: Space, common: Request) -> Plan:
     for key in space.keys() & own.settings.keys():
         raise ValueError(f"{method} fixes {key}, which is searched: leave it out of one of them")
     asked = replace(common, settings=with_method(common.settings, own.settings, method))
-    options = options_of(Components.of(asked.config, asked.objects, trusted=asked.trusted).method)
-    return Plan(method, asked, of_method(space, options))
+    return Plan(method, asked, of_method(space, _method_options(asked)))
+
+
+def _method_options(asked: Request) -> dict[str, object]:
+    return options_of(Components.of(asked.config, asked.objects, trusted=asked.trusted).method)
 
 
 def check_plans(plans: Sequence[Plan], space: Space, out: Path) -> dict[str, Checked]:
     """Refuse before the first trial what no method knows, what could not run, and what has no validation data."""
-    known = {key for plan in plans for key in plan.space}
-    for key in space.keys() - known:
-        raise unknown("option of these methods:", key, known)
+    for key in space.keys() - {key for plan in plans for key in plan.space}:
+        methods = ", ".join(plan.name for plan in plans)
+        known = {f"method.{option}" for plan in plans for option in _method_options(plan.request)}
+        raise unknown(f"option of {methods}:", key, known)
     planned_runs = []
     for plan in plans:
         study = optuna.create_study(sampler=RandomSampler(seed=0))  # the same in each process
