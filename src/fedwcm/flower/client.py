@@ -157,10 +157,9 @@ class Client:
 
     def encrypted_counts(self, content: RecordDict) -> RecordDict:
         """Answer a message of the protocol that sums counts, and distances from the target, under encryption."""
-        least = self.config.privacy.min_contributors
-        request = from_bytes_record(content)
-        (numbers,) = addends(self.claimed_counts[None], self.config.run.target_shares)
-        reply = encrypted_reply(request, self.id, numbers, least, self._context)
+        privacy, request = self.config.privacy, from_bytes_record(content)
+        (numbers,) = addends(self.claimed_counts[None], self.config.run.target_shares, privacy.levels)
+        reply = encrypted_reply(request, self.id, numbers, privacy.min_contributors, self._context)
         return to_bytes_record(reply)
 
     def statistics(self, content: RecordDict) -> RecordDict:

@@ -51,7 +51,9 @@ def _plain_counting(
         rows[client] = _counts(content, classes, int(directory.samples[client]), epsilon)
 
     left_out = directory.ask("query.counts", dict.fromkeys(directory.known, RecordDict()), receive)
-    total = sum((addends(row[None], target)[0] for row in rows.values()), np.zeros(classes + 1, dtype=np.int64))
+    total = sum(
+        (addends(row[None], target, None)[0] for row in rows.values()), np.zeros(classes + 1, dtype=np.int64)
+    )
     return Counted(sorted(rows), total, left_out)
 
 
