@@ -11,6 +11,7 @@ from fedwcm import __version__
 from fedwcm.config.components import Components
 from fedwcm.config.device import chosen_precision
 from fedwcm.core.gathering import addends
+from fedwcm.core.layout import Layout
 from fedwcm.core.types import Ints, Population
 from fedwcm.engine.client import ClientTrainer, Task
 from fedwcm.engine.evaluate import evaluate
@@ -38,6 +39,7 @@ from fedwcm.flower.records import (
 )
 from fedwcm.flower.samples import Samples, shard, tensors
 from fedwcm.flower.state import state_after, state_keeper, with_next
+from fedwcm.flower.variances import with_variances
 
 DataLoader = Callable[..., Samples | tuple[Any, Any, Any]]
 """Loads this client's inputs and labels, given the node's config; it may take the run's config as `run_config`."""
@@ -103,6 +105,8 @@ def _working(
         reply = through_mods(around, message, context, client.config, lambda content: client.work(task, content))
         if reply.has_error():
             return reply
+        if around:
+            reply.content = with_variances(reply.content, client.buffer_layout)
         bound = max_norm(message.content) if task == "train" else None
         if bound is not None and bounds_itself(client.config, secure):
             reply.content = bounded(reply.content, bound)
@@ -197,6 +201,10 @@ class Client:
         accuracy = float(np.trace(tested.confusion) / tested.confusion.sum())
         numbers: dict[str, Any] = {"loss": tested.loss, "accuracy": accuracy, "num-examples": len(shard)}
         return RecordDict({"metrics": MetricRecord(numbers)})
+
+    @property
+    def buffer_layout(self) -> Layout:
+        return self._network.buffer_layout
 
     @property
     def counts(self) -> Ints:
