@@ -15,7 +15,7 @@ from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 from fedwcm.core.types import Floats
 from fedwcm.flower.kept_upload import answer_stage, keep_upload
 from fedwcm.flower.secure_sum import SecureSum, SecureSumError
-from fedwcm.flower.secure_uploads import directions
+from fedwcm.flower.secure_uploads import directions, fewest_weighty
 from fedwcm.flower.untrusted import UnusableError
 
 SIZE = 7
@@ -165,6 +165,11 @@ def test_flower_s_masks_are_as_weak_as_the_documentation_says() -> None:
     key, other = b"AAAA" * 11, b"BBBBBBBB" + b"AAAA" * 9
     (mask,), (same) = pseudo_rand_gen(key, 2**32, [(4,)]), pseudo_rand_gen(other, 2**32, [(4,)])[0]
     np.testing.assert_array_equal(mask, same)
+
+
+def test_clients_with_little_weight_in_a_sum_do_not_hide_others() -> None:
+    assert fewest_weighty(np.array([[1.0, 0.5, -0.06, 0.04], [0.0, 0.0, 0.0, 0.0]])) == 3
+    assert fewest_weighty(np.array([[1.0, 1.0, 1.0, 1.0], [-1.0, 0.01, 0.0, 0.0]])) == 1
 
 
 def test_proportional_rows_are_one_sum() -> None:
