@@ -66,6 +66,8 @@ def _counts(content: RecordDict, classes: int, samples: int, epsilon: float | No
         raise UnusableError(f"it counts {len(listed)} classes, the model has {classes}")
     most = samples if epsilon is None else samples + math.ceil(MOST_NOISE / epsilon)
     counts: Ints = np.array([whole({"counts": n}, "counts", 0, most) for n in listed], dtype=np.int64)
+    if not counts.any():
+        raise UnusableError("its counts are all 0: one that noise leaves without samples claims one of each class")
     if epsilon is None and counts.sum() != samples:
         raise UnusableError(f"its counts {shown(listed)} add up to {counts.sum()}, it has {samples} samples")
     return counts
