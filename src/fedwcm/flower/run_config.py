@@ -34,6 +34,8 @@ SIMULATOR_ONLY = {
 EVERY_ROUND: Settings = {"run.checkpoint_every": 1}
 NEED_COUNTS = ("train_set", "clients")
 """Diagnostics for which the server would need what only clients have."""
+HIDING = 2
+"""How many more clients than secure sums a round must have: equally many sums would determine every upload."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,10 +98,12 @@ class AppOptions:
     def require_reachable(self, clients: int) -> None:
         """Raise ValueError if a round over so many clients could never have the answers that it needs."""
         sampled, needed = self.config.participation, self.federation.min_clients
-        most = sampled.cohort_size(clients)
+        most = sampled.cohort_size(clients) if sampled.sampling == "fixed" else clients
         why = f"participation.fraction = {sampled.fraction:g} asks {most} of {clients} clients in a round"
-        possible = needed <= most or sampled.sampling != "fixed"
-        require(possible, "flower.min_clients", needed, f"at most {most}, as {why}")
+        require(needed <= most, "flower.min_clients", needed, f"at most {most}, as {why}")
+        fewest, secure = 1 + HIDING, self.federation.secure_aggregation
+        hidden = f"false, or flower.clients and participation.fraction larger: {why}, a secure sum needs {fewest}"
+        require(not secure or most >= fewest, "flower.secure_aggregation", secure, hidden)
 
 
 def read(run_config: Mapping[str, object]) -> AppOptions:

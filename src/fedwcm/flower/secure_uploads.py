@@ -11,13 +11,12 @@ from torch import Tensor
 from fedwcm.core.types import Floats, Ints, State
 from fedwcm.engine.uploads import UploadsLostError, uploaded
 from fedwcm.flower.records import RequestId
+from fedwcm.flower.run_config import HIDING
 from fedwcm.flower.secure_sum import SecureSum, SecureSumError
 from fedwcm.flower.sum_ledger import SumLedger
 
 LOG = logging.getLogger("flwr.fedwcm")
 
-HIDING = 2
-"""How many more clients than sums a round must have: equally many sums would determine every upload."""
 LEAST_SHARE = 0.05
 """Share of a sum's largest weight from which on a client hides others: a sum without such clients hides nobody."""
 
