@@ -66,6 +66,14 @@ def test_keys_of_the_app_s_own_are_left_alone() -> None:
     [
         ("flower.min_clients", 0, r"min_clients = 0 is not allowed: it must be at least 1"),
         ("flower.timeout", 0.0, r"timeout = 0.0"),
+        (
+            "flower.secure_range",
+            float("inf"),
+            r"secure_range = inf is not allowed: it must be positive and",
+        ),
+        ("flower.secure_range", 1e308, r"secure_range = 1e\+308 is not allowed"),
+        ("flower.secure_range", float("nan"), r"secure_range = nan is not allowed"),
+        ("flower.out", "run1", r"out = 'run1' is not allowed: it must be an absolute path, or empty"),
         ("privacy.mode", "rsa", r"privacy.mode"),
         ("flower.client", 3, r"unknown option 'flower.client'. Did you mean 'flower.clients'"),
         ("locl.lr", 0.1, r"unknown section of the run-config: 'locl'. Did you mean 'local'"),
