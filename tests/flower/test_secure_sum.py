@@ -1,7 +1,8 @@
 """The protocol of secure aggregation, message by message: Flower's mods on one side, our server on the other."""
 
+import io
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -147,6 +148,19 @@ def test_who_repeats_another_s_key_is_left_out_and_the_other_is_not() -> None:
     party = Party(5, {(client, Stage.SETUP): second_repeats_first for client in range(5)})
     protocol, _ = party.summed(np.ones((1, 5)))
     assert list(protocol.lost.values()) == ["its public key is already in use: all keys must differ"]
+
+
+def test_a_sum_that_no_clients_can_have_is_not_believed() -> None:
+    """Numbers of 5 clients have 2²⁹ levels: their sum ends far below the modulus."""
+
+    def half_the_modulus_more(record: ConfigRecord) -> ConfigRecord:
+        counted, masked = cast(list[bytes], record[Key.MASKED_PARAMETERS])
+        stream = io.BytesIO()
+        np.save(stream, (np.load(io.BytesIO(masked)) + 2**31) % 2**32)
+        return ConfigRecord({**record, Key.MASKED_PARAMETERS: [counted, stream.getvalue()]})
+
+    with pytest.raises(SecureSumError, match="the sum is beyond what 5 clients can add"):
+        Party(5, {(4, Stage.COLLECT_MASKED_VECTORS): half_the_modulus_more}).summed(np.ones((1, 5)))
 
 
 def test_wrong_shares_spoil_the_sum_and_are_noticed() -> None:

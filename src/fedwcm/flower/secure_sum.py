@@ -103,6 +103,8 @@ class SecureSum:
         clients = len(self.contributors)
         if int(counted[0]) != clients * self._levels:
             raise SecureSumError("the masks do not cancel")
+        if int(total.max(initial=0)) > clients * self._levels:
+            raise SecureSumError(f"the sum is beyond what {clients} clients can add")
         return total.astype(np.float64) * (2 * self._limit / self._levels) - clients * self._limit
 
     def _remove_masks(self, owner: int, secret: bytes) -> None:
