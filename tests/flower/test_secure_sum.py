@@ -71,6 +71,13 @@ def said(**facts: Any) -> Answer:
     return lambda record: ConfigRecord({**record, **facts})
 
 
+def longer(name: str, more: bytes) -> Answer:
+    def lengthened(value: Any) -> Any:
+        return [part + more for part in value] if isinstance(value, list) else value + more
+
+    return lambda record: ConfigRecord({**record, name: lengthened(record[name])})
+
+
 def pem(key: Any) -> bytes:
     data: bytes = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return data
@@ -123,6 +130,9 @@ def test_too_few_clients_reveal_nothing(stage: str) -> None:
         (Stage.SHARE_KEYS, said(dsts=[0, 0, 2, 3])),
         (Stage.SHARE_KEYS, said(dsts=[1, 2, 3, 10**9])),
         (Stage.SHARE_KEYS, said(ctxts=["text"])),
+        (Stage.SETUP, longer(Key.PUBLIC_KEY_1, b"\n" * 4096)),
+        (Stage.SHARE_KEYS, longer(Key.CIPHERTEXT_LIST, bytes(4096))),
+        (Stage.UNMASK, longer(Key.SHARE_LIST, bytes(1024))),
         (Stage.COLLECT_MASKED_VECTORS, said(masked_params=[])),
         (Stage.COLLECT_MASKED_VECTORS, said(masked_params=[b"", b"PK\x03\x04"])),
         (Stage.COLLECT_MASKED_VECTORS, said(masked_params=3.5)),
