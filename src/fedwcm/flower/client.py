@@ -26,6 +26,7 @@ from fedwcm.flower.model import ModelFactory, architecture, class_scores, finger
 from fedwcm.flower.mods import Mod, Mods, require_mods_allowed, require_usable, through_mods
 from fedwcm.flower.node_privacy import require_private_enough
 from fedwcm.flower.records import (
+    MISADDRESSED,
     answer,
     bounds_itself,
     from_bytes_record,
@@ -179,7 +180,7 @@ class Client:
         """Run this client's part of a phase of a round."""
         asked, sent, population, last_used = read_request(content, self._network.device)
         if asked.client != self.id:
-            raise ValueError(f"this is client {self.id}, but the message is for client {asked.client}")
+            raise ValueError(f"this is client {self.id}, {MISADDRESSED} {asked.client}")
         if len(sent.x) != self._network.size:
             raise ValueError(f"the server's model has {len(sent.x)} parameters, this one {self._network.size}")
         trainer = self._trainer(population)

@@ -18,7 +18,7 @@ from fedwcm.flower.answers import check_samples
 from fedwcm.flower.client_info import Admission, ClientInfo
 from fedwcm.flower.exchange import NodeExchange, Wait
 from fedwcm.flower.node_pairs import NodePairs
-from fedwcm.flower.records import RUN, config_record
+from fedwcm.flower.records import MISADDRESSED, RUN, config_record
 from fedwcm.flower.run_config import AppOptions
 from fedwcm.flower.untrusted import UnusableError
 
@@ -122,6 +122,8 @@ class ClientDirectory:
         wait = Wait(self._options.timeout, enough, self._options.grace)
         missing = self._exchange.ask(kind, asked, lambda n, content: receive(nodes[n], content), wait, round_)
         left_out |= {nodes[node]: reason for node, reason in missing.items()}
+        for client in [nodes[node] for node, reason in missing.items() if MISADDRESSED in reason]:
+            del self._nodes[client]  # so that its node is asked again who it is
         for client, reason in left_out.items():
             where = f"round {round_}" if round_ else kind
             LOG.warning("%s: client %d is left out: %s", where, client, reason)

@@ -34,7 +34,7 @@ CURVE = ec.SECP384R1
 MOST_SHARES = 21
 """Most clients that share one client's secrets, as Flower's arithmetic is slow; with fewer clients, all do."""
 LONGEST_SHARE, LONGEST_LETTER = 2**10, 2**12
-"""Most bytes of a share, and of a key or a sealed letter: some three times what Flower's mods send.
+"""Most bytes of a share, and of a key or a sealed letter: several times what Flower's mods send.
 
 The time and memory that it takes to put a secret together grow with the length of its shares."""
 
