@@ -78,6 +78,8 @@ class ClientDirectory:
         deadline = time.monotonic() + self._options.patience
         while True:
             self._identify(self._exchange.online(), self._options.timeout)
+            if not self._clients:
+                self._forget_absent()
             enough = len(self.known) >= max(self._clients, self._options.min_clients)
             if (enough and not self._gap) or time.monotonic() > deadline:
                 break
@@ -92,6 +94,11 @@ class ClientDirectory:
                 f"flower.min_clients = {self._options.min_clients} are needed"
             )
         LOG.info("%d of %d clients are connected", len(self.known), len(self.samples))
+
+    def _forget_absent(self) -> None:
+        """Forget clients that have left: one may have had a wrong number, which would leave a gap for good."""
+        self.first_samples = {client: self.first_samples[client] for client in self.known}
+        self.samples = self.samples[: max(self.known, default=-1) + 1]
 
     def ask(
         self,
