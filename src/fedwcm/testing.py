@@ -216,7 +216,7 @@ def _engine(
 ) -> Rounds:
     federation = _federation(dtype)
     network = Network(_model().to(dtype))
-    totals, deviation = read_sum(addends(federation.counts, None).sum(axis=0), len(SIZES))
+    totals, deviation = read_sum(addends(federation.counts, None, None).sum(axis=0), len(SIZES))
     population = Population(
         len(SIZES),
         CLASSES,

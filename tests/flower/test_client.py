@@ -126,6 +126,25 @@ def test_a_client_that_closes_the_gap_is_waited_for(monkeypatch: pytest.MonkeyPa
     assert finished.history[0].participants == CLIENTS
 
 
+def test_a_number_that_was_corrected_while_the_run_waits_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Client 2 was started as client 7, which leaves a gap."""
+    config = run_config("fedavg", **{"flower.clients": 0, "flower.patience": 300.0, "participation.fraction": 1.0})
+    nodes = WireGrid(client_app(model=model, data=data), config, 2)
+    wrong, online, looks = nodes.nodes[nodes.start(7)], nodes.get_node_ids, [0]
+
+    def connected() -> list[int]:
+        looks[0] += 1
+        if looks[0] == 5:
+            wrong.online = False
+            nodes.start(2)
+        return online()
+
+    monkeypatch.setattr(nodes, "get_node_ids", connected)
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    assert finished.history[0].clients == (0, 1, 2)
+
+
 def about(shape: tuple[int, ...], **changes: Any) -> RecordDict:
     own = network(model, from_settings({"run.device": "cpu"}))
     facts = {"client": 0, "samples": 5, "classes": 10, "input_dtype": "float32", "version": "1", **changes}

@@ -10,7 +10,8 @@ import pytest
 import torch
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.app.message import make_message
-from flwr.common.serde import context_to_proto
+from flwr.common.serde import context_from_proto, context_to_proto
+from flwr.proto.message_pb2 import Context as ProtoContext
 
 from fedwcm.flower.node_pairs import NodePairs
 from fedwcm.flower.server import serve
@@ -309,6 +310,30 @@ def test_a_node_that_fails_to_say_who_it_is_is_asked_again_later(monkeypatch: py
     participants = [record.participants for record in finished.history]
     assert participants[0] == CLIENTS - 1
     assert participants[-1] == CLIENTS
+
+
+def test_a_node_that_was_renumbered_unnoticed_says_so_and_is_that_client() -> None:
+    """It was away so briefly that the server has not seen it go, and it has kept its id."""
+    config = run_config("fedavg", **FULL, **{"flower.clients": CLIENTS + 1, "run.rounds": 4})
+    nodes = grid(config)
+    last = CLIENTS - 1
+
+    def renumber(client: int, request: Message, reply: Message) -> Message:
+        if client == 0 and request.metadata.group_id == "1":
+            node = nodes.node_of(last)
+            context = context_from_proto(ProtoContext.FromString(node.context))
+            context.node_config["partition-id"] = CLIENTS
+            node.context = context_to_proto(context).SerializeToString()
+        return reply
+
+    nodes.mischief = renumber
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    reason = f"this is client {CLIENTS}, but the message is for client {last}"
+    assert reason in (finished.history[0].left_out or {})[str(last)]
+    for record in finished.history[1:]:
+        assert record.clients == (*range(last), CLIENTS)
+        assert record.left_out == {str(last): "it is not connected"}
 
 
 def test_a_node_that_comes_back_with_another_number_is_that_client(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, Context, Message
+from flwr.app import Array, ArrayRecord, Context, Error, Message
+from flwr.app.message_type import MessageType
+from flwr.client import mod as older
 from flwr.client.mod import secaggplus_mod
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
@@ -75,6 +77,38 @@ def test_mods_wrap_each_other_as_in_flower() -> None:
     finished, _ = play("fedavg", [note("outer", 4.0), note("inner", 0.25)])
     assert seen[:2] == ["outer", "inner"]
     assert_close(in_simulator("fedavg", **{"run.rounds": 2}), finished)
+
+
+def test_a_mod_that_concerns_training_alone_acts_once_in_each() -> None:
+    acted: list[str] = []
+
+    def mod(message: Message, context: Context, call: Any) -> Message:
+        if message.metadata.message_type == MessageType.TRAIN:
+            acted.append(message.metadata.message_type)
+        return call(message, context)
+
+    finished, norms = play("fedavg", [mod], **{"participation.fraction": 1.0})
+    assert len(acted) == len(norms) == sum(record.participants for record in finished.history) == 2 * CLIENTS
+
+
+def test_a_mod_that_answers_with_an_error_leaves_its_client_out() -> None:
+    def refuse(message: Message, context: Context, call: Any) -> Message:
+        if context.node_config["partition-id"] == 1:
+            return Message(Error(7, "not today"), reply_to=message)
+        return call(message, context)
+
+    finished, _ = play("fedavg", [refuse], **{"participation.fraction": 1.0, "run.rounds": 1})
+    assert finished.history[0].left_out == {"1": "error 7: not today"}
+
+
+@pytest.mark.parametrize("mod", [older.LocalDpMod(1.0, 1.0, 1.0, 1e-5), older.fixedclipping_mod])
+def test_mods_of_the_older_module_are_refused_by_name(mod: Any) -> None:
+    """They would pass on what they do not recognise, and protect nothing."""
+    said = "of flwr.client.mod cannot act on this app's messages: take .* of flwr.clientapp.mod"
+    with pytest.raises(ValueError, match=said):
+        client_app(model=model, data=data, mods=[mod])
+    with pytest.raises(ValueError, match=said):
+        add_training(ClientApp(mods=[mod]), model=model, data=data)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Flower's run-config has our options under our names; what is wrong is said by name."""
 
+from contextlib import nullcontext
+
 import pytest
 from flwr.common.config import flatten_dict, parse_config_args
 
@@ -64,6 +66,14 @@ def test_keys_of_the_app_s_own_are_left_alone() -> None:
     [
         ("flower.min_clients", 0, r"min_clients = 0 is not allowed: it must be at least 1"),
         ("flower.timeout", 0.0, r"timeout = 0.0"),
+        (
+            "flower.secure_range",
+            float("inf"),
+            r"secure_range = inf is not allowed: it must be positive and",
+        ),
+        ("flower.secure_range", 1e308, r"secure_range = 1e\+308 is not allowed"),
+        ("flower.secure_range", float("nan"), r"secure_range = nan is not allowed"),
+        ("flower.out", "run1", r"out = 'run1' is not allowed: it must be an absolute path, or empty"),
         ("privacy.mode", "rsa", r"privacy.mode"),
         ("flower.client", 3, r"unknown option 'flower.client'. Did you mean 'flower.clients'"),
         ("locl.lr", 0.1, r"unknown section of the run-config: 'locl'. Did you mean 'local'"),
@@ -98,6 +108,21 @@ def test_keys_of_the_app_s_own_are_left_alone() -> None:
 def test_a_wrong_key_or_value_is_refused_by_name(key: str, value: object, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         read({key: value})
+
+
+@pytest.mark.parametrize(
+    ("clients", "fraction", "sampling", "possible"),
+    [(2, 1.0, "fixed", False), (10, 0.2, "fixed", False), (10, 0.3, "fixed", True), (10, 0.2, "bernoulli", True)],
+)
+def test_secure_aggregation_needs_rounds_of_three_clients(
+    clients: int, fraction: float, sampling: str, possible: bool
+) -> None:
+    asked = {"participation.fraction": fraction, "participation.sampling": sampling, "flower.clients": clients}
+    said = rf"flower.secure_aggregation = True .* asks 2 of {clients} clients in a round, a secure sum needs 3"
+    expected = nullcontext() if possible else pytest.raises(ValueError, match=said)
+    with expected:
+        read({**asked, "flower.secure_aggregation": True})
+    read(asked)
 
 
 def test_the_app_that_is_written_has_a_valid_config(tmp_path_factory: pytest.TempPathFactory) -> None:

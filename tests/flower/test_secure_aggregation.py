@@ -129,6 +129,14 @@ def test_clients_that_could_not_hide_each_other_are_not_summed() -> None:
     assert "too few to hide" in next(iter((finished.history[0].left_out or {}).values()))
 
 
+def test_a_sum_in_which_one_client_has_nearly_all_the_weight_is_not_made() -> None:
+    """It would be that client's upload."""
+    finished = play("fedwcm[score=local]")
+    reason = "only 1 clients, of 4 needed, have at least 5% of the largest weight in the sum"
+    assert [record.participants for record in finished.history] == [0, 0]
+    assert reason in next(iter((finished.history[0].left_out or {}).values()))
+
+
 def test_increments_are_bounded_on_the_clients() -> None:
     bound = {"aggregation.max_norm": 0.02}
     expected = in_simulator("fedavg", **ALL, **bound)

@@ -14,7 +14,7 @@ from fedwcm.flower.records import RequestId
 from fedwcm.flower.secure_sum import SecureSum, SecureSumError
 from fedwcm.flower.server import serve
 from fedwcm.flower.sum_ledger import SumLedger
-from fedwcm.runs import runner
+from fedwcm.runs import evaluator
 from fedwcm.runs.runner import RunResult
 
 from .federation import CLIENTS, data, model, run_config, test_data
@@ -52,7 +52,7 @@ def sums(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
 def killed_then_resumed(folder: Path, missing: list[int], monkeypatch: pytest.MonkeyPatch) -> RunResult:
     """A run whose server dies in round 2, when the sum is known; some clients are then missing."""
     config = options(folder)
-    evaluate, calls = runner.evaluate, [0]
+    evaluate, calls = evaluator.evaluate, [0]
 
     def dying(*args: Any, **kwargs: Any) -> Any:
         calls[0] += 1
@@ -61,7 +61,7 @@ def killed_then_resumed(folder: Path, missing: list[int], monkeypatch: pytest.Mo
         return evaluate(*args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "evaluate", dying)
+        patch.setattr(evaluator, "evaluate", dying)
         with pytest.raises(Killed):
             serve(nodes(config), config, model, test_data)
     restarted = nodes(config)

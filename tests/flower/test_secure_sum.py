@@ -1,7 +1,8 @@
 """The protocol of secure aggregation, message by message: Flower's mods on one side, our server on the other."""
 
+import io
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 from fedwcm.core.types import Floats
 from fedwcm.flower.kept_upload import answer_stage, keep_upload
 from fedwcm.flower.secure_sum import SecureSum, SecureSumError
-from fedwcm.flower.secure_uploads import directions
+from fedwcm.flower.secure_uploads import directions, fewest_weighty
 from fedwcm.flower.untrusted import UnusableError
 
 SIZE = 7
@@ -70,6 +71,13 @@ def said(**facts: Any) -> Answer:
     return lambda record: ConfigRecord({**record, **facts})
 
 
+def longer(name: str, more: bytes) -> Answer:
+    def lengthened(value: Any) -> Any:
+        return [part + more for part in value] if isinstance(value, list) else value + more
+
+    return lambda record: ConfigRecord({**record, name: lengthened(record[name])})
+
+
 def pem(key: Any) -> bytes:
     data: bytes = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return data
@@ -122,6 +130,9 @@ def test_too_few_clients_reveal_nothing(stage: str) -> None:
         (Stage.SHARE_KEYS, said(dsts=[0, 0, 2, 3])),
         (Stage.SHARE_KEYS, said(dsts=[1, 2, 3, 10**9])),
         (Stage.SHARE_KEYS, said(ctxts=["text"])),
+        (Stage.SETUP, longer(Key.PUBLIC_KEY_1, b"\n" * 4096)),
+        (Stage.SHARE_KEYS, longer(Key.CIPHERTEXT_LIST, bytes(4096))),
+        (Stage.UNMASK, longer(Key.SHARE_LIST, bytes(1024))),
         (Stage.COLLECT_MASKED_VECTORS, said(masked_params=[])),
         (Stage.COLLECT_MASKED_VECTORS, said(masked_params=[b"", b"PK\x03\x04"])),
         (Stage.COLLECT_MASKED_VECTORS, said(masked_params=3.5)),
@@ -149,6 +160,19 @@ def test_who_repeats_another_s_key_is_left_out_and_the_other_is_not() -> None:
     assert list(protocol.lost.values()) == ["its public key is already in use: all keys must differ"]
 
 
+def test_a_sum_that_no_clients_can_have_is_not_believed() -> None:
+    """Numbers of 5 clients have 2²⁹ levels: their sum ends far below the modulus."""
+
+    def half_the_modulus_more(record: ConfigRecord) -> ConfigRecord:
+        counted, masked = cast(list[bytes], record[Key.MASKED_PARAMETERS])
+        stream = io.BytesIO()
+        np.save(stream, (np.load(io.BytesIO(masked)) + 2**31) % 2**32)
+        return ConfigRecord({**record, Key.MASKED_PARAMETERS: [counted, stream.getvalue()]})
+
+    with pytest.raises(SecureSumError, match="the sum is beyond what 5 clients can add"):
+        Party(5, {(4, Stage.COLLECT_MASKED_VECTORS): half_the_modulus_more}).summed(np.ones((1, 5)))
+
+
 def test_wrong_shares_spoil_the_sum_and_are_noticed() -> None:
     """A share that was tampered with cannot be told from a right one; what comes out of it can."""
 
@@ -165,6 +189,11 @@ def test_flower_s_masks_are_as_weak_as_the_documentation_says() -> None:
     key, other = b"AAAA" * 11, b"BBBBBBBB" + b"AAAA" * 9
     (mask,), (same) = pseudo_rand_gen(key, 2**32, [(4,)]), pseudo_rand_gen(other, 2**32, [(4,)])[0]
     np.testing.assert_array_equal(mask, same)
+
+
+def test_clients_with_little_weight_in_a_sum_do_not_hide_others() -> None:
+    assert fewest_weighty(np.array([[1.0, 0.5, -0.06, 0.04], [0.0, 0.0, 0.0, 0.0]])) == 3
+    assert fewest_weighty(np.array([[1.0, 1.0, 1.0, 1.0], [-1.0, 0.01, 0.0, 0.0]])) == 1
 
 
 def test_proportional_rows_are_one_sum() -> None:

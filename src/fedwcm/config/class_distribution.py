@@ -42,10 +42,10 @@ def gather_distribution(counts: Ints, target: Floats | None, privacy: PrivacyOpt
     """Sum what clients with these counts add up before round 1, plainly or under homomorphic encryption."""
     if privacy.mode == "none":
         blocks = (counts[start : start + BLOCK] for start in range(0, len(counts), BLOCK))
-        total = sum((addends(block, target).sum(axis=0) for block in blocks), np.zeros((), dtype=np.int64))
+        total = sum((addends(block, target, None).sum(axis=0) for block in blocks), np.zeros((), dtype=np.int64))
         return ClassDistribution(*read_sum(total, len(counts)), None)
     holders, least = privacy.key_holders, privacy.min_contributors
-    found = sum_counts(addends(counts, target), key_holders=holders, min_contributors=least)
+    found = sum_counts(addends(counts, target, privacy.levels), key_holders=holders, min_contributors=least)
     clients = len(found.contributors)
     cost = {"bytes_up": found.bytes_up, "bytes_down": found.bytes_down, "seconds": found.seconds}
     return ClassDistribution(*read_sum(found.totals, clients), {"clients": clients, **cost})

@@ -37,9 +37,15 @@ class Disclosure:
         exact = method.client_statistics(told, population)
         if self.levels is None:
             return exact
-        levels = np.clip(told.sum(axis=1) // SAMPLES_PER_LEVEL, 1, self.levels)
+        levels = number_of_levels(told.sum(axis=1), self.levels)
         bounds = method.statistics_range(population)
         return {key: in_levels(values, levels, *bounds[key]) for key, values in exact.items()}
+
+
+def number_of_levels(samples: Ints, most: int) -> Ints:
+    """Return how many levels the range of a statistic has for clients with so many samples."""
+    levels: Ints = np.clip(samples // SAMPLES_PER_LEVEL, 1, most)
+    return levels
 
 
 def in_levels(values: Floats, levels: Ints, least: float, most: float) -> Floats:

@@ -13,6 +13,7 @@ from fedwcm.engine.rounds import CLIPPED
 from fedwcm.flower.arrays import tensor_like
 from fedwcm.flower.records import REPORT, RequestId
 from fedwcm.flower.untrusted import UnusableError, real, require_names, shown, whole
+from fedwcm.flower.variances import require_variances
 
 GROWTH = 2
 """Factor by which a client's sample count may change from its first report; its weight depends on it."""
@@ -48,6 +49,8 @@ class AnswerReader:
         samples = check_samples(facts, told)
         require_names("upload", arrays, self.like.upload)
         upload = {key: tensor_like(key, array, self.like.upload[key][0]) for key, array in arrays.items()}
+        if "buffers" in upload:
+            require_variances(upload["buffers"], self.trainer.forward.network.buffer_layout)
         return samples, self._result(asked.client, samples, upload, numbers)
 
     def _result(self, client: int, samples: int, upload: State, numbers: Mapping[str, object]) -> ClientUpdates:

@@ -11,6 +11,7 @@ from fedwcm import __version__
 from fedwcm.config.components import Components
 from fedwcm.config.device import chosen_precision
 from fedwcm.core.gathering import addends
+from fedwcm.core.layout import Layout
 from fedwcm.core.types import Ints, Population
 from fedwcm.engine.client import ClientTrainer, Task
 from fedwcm.engine.evaluate import evaluate
@@ -25,6 +26,7 @@ from fedwcm.flower.model import ModelFactory, architecture, class_scores, finger
 from fedwcm.flower.mods import Mod, Mods, require_mods_allowed, require_usable, through_mods
 from fedwcm.flower.node_privacy import require_private_enough
 from fedwcm.flower.records import (
+    MISADDRESSED,
     answer,
     bounds_itself,
     from_bytes_record,
@@ -38,6 +40,7 @@ from fedwcm.flower.records import (
 )
 from fedwcm.flower.samples import Samples, shard, tensors
 from fedwcm.flower.state import state_after, state_keeper, with_next
+from fedwcm.flower.variances import with_variances
 
 DataLoader = Callable[..., Samples | tuple[Any, Any, Any]]
 """Loads this client's inputs and labels, given the node's config; it may take the run's config as `run_config`."""
@@ -103,6 +106,8 @@ def _working(
         reply = through_mods(around, message, context, client.config, lambda content: client.work(task, content))
         if reply.has_error():
             return reply
+        if around:
+            reply.content = with_variances(reply.content, client.buffer_layout)
         bound = max_norm(message.content) if task == "train" else None
         if bound is not None and bounds_itself(client.config, secure):
             reply.content = bounded(reply.content, bound)
@@ -157,10 +162,9 @@ class Client:
 
     def encrypted_counts(self, content: RecordDict) -> RecordDict:
         """Answer a message of the protocol that sums counts, and distances from the target, under encryption."""
-        least = self.config.privacy.min_contributors
-        request = from_bytes_record(content)
-        (numbers,) = addends(self.claimed_counts[None], self.config.run.target_shares)
-        reply = encrypted_reply(request, self.id, numbers, least, self._context)
+        privacy, request = self.config.privacy, from_bytes_record(content)
+        (numbers,) = addends(self.claimed_counts[None], self.config.run.target_shares, privacy.levels)
+        reply = encrypted_reply(request, self.id, numbers, privacy.min_contributors, self._context)
         return to_bytes_record(reply)
 
     def statistics(self, content: RecordDict) -> RecordDict:
@@ -176,7 +180,7 @@ class Client:
         """Run this client's part of a phase of a round."""
         asked, sent, population, last_used = read_request(content, self._network.device)
         if asked.client != self.id:
-            raise ValueError(f"this is client {self.id}, but the message is for client {asked.client}")
+            raise ValueError(f"this is client {self.id}, {MISADDRESSED} {asked.client}")
         if len(sent.x) != self._network.size:
             raise ValueError(f"the server's model has {len(sent.x)} parameters, this one {self._network.size}")
         trainer = self._trainer(population)
@@ -198,6 +202,10 @@ class Client:
         accuracy = float(np.trace(tested.confusion) / tested.confusion.sum())
         numbers: dict[str, Any] = {"loss": tested.loss, "accuracy": accuracy, "num-examples": len(shard)}
         return RecordDict({"metrics": MetricRecord(numbers)})
+
+    @property
+    def buffer_layout(self) -> Layout:
+        return self._network.buffer_layout
 
     @property
     def counts(self) -> Ints:

@@ -18,7 +18,7 @@ from fedwcm.flower.answers import check_samples
 from fedwcm.flower.client_info import Admission, ClientInfo
 from fedwcm.flower.exchange import NodeExchange, Wait
 from fedwcm.flower.node_pairs import NodePairs
-from fedwcm.flower.records import RUN, config_record
+from fedwcm.flower.records import MISADDRESSED, RUN, config_record
 from fedwcm.flower.run_config import AppOptions
 from fedwcm.flower.untrusted import UnusableError
 
@@ -78,6 +78,8 @@ class ClientDirectory:
         deadline = time.monotonic() + self._options.patience
         while True:
             self._identify(self._exchange.online(), self._options.timeout)
+            if not self._clients:
+                self._forget_absent()
             enough = len(self.known) >= max(self._clients, self._options.min_clients)
             if (enough and not self._gap) or time.monotonic() > deadline:
                 break
@@ -92,6 +94,11 @@ class ClientDirectory:
                 f"flower.min_clients = {self._options.min_clients} are needed"
             )
         LOG.info("%d of %d clients are connected", len(self.known), len(self.samples))
+
+    def _forget_absent(self) -> None:
+        """Forget clients that have left: one may have had a wrong number, which would leave a gap for good."""
+        self.first_samples = {client: self.first_samples[client] for client in self.known}
+        self.samples = self.samples[: max(self.known, default=-1) + 1]
 
     def ask(
         self,
@@ -122,6 +129,8 @@ class ClientDirectory:
         wait = Wait(self._options.timeout, enough, self._options.grace)
         missing = self._exchange.ask(kind, asked, lambda n, content: receive(nodes[n], content), wait, round_)
         left_out |= {nodes[node]: reason for node, reason in missing.items()}
+        for client in [nodes[node] for node, reason in missing.items() if MISADDRESSED in reason]:
+            del self._nodes[client]  # so that its node is asked again who it is
         for client, reason in left_out.items():
             where = f"round {round_}" if round_ else kind
             LOG.warning("%s: client %d is left out: %s", where, client, reason)

@@ -51,7 +51,9 @@ def _plain_counting(
         rows[client] = _counts(content, classes, int(directory.samples[client]), epsilon)
 
     left_out = directory.ask("query.counts", dict.fromkeys(directory.known, RecordDict()), receive)
-    total = sum((addends(row[None], target)[0] for row in rows.values()), np.zeros(classes + 1, dtype=np.int64))
+    total = sum(
+        (addends(row[None], target, None)[0] for row in rows.values()), np.zeros(classes + 1, dtype=np.int64)
+    )
     return Counted(sorted(rows), total, left_out)
 
 
@@ -64,6 +66,8 @@ def _counts(content: RecordDict, classes: int, samples: int, epsilon: float | No
         raise UnusableError(f"it counts {len(listed)} classes, the model has {classes}")
     most = samples if epsilon is None else samples + math.ceil(MOST_NOISE / epsilon)
     counts: Ints = np.array([whole({"counts": n}, "counts", 0, most) for n in listed], dtype=np.int64)
+    if not counts.any():
+        raise UnusableError("its counts are all 0: one that noise leaves without samples claims one of each class")
     if epsilon is None and counts.sum() != samples:
         raise UnusableError(f"its counts {shown(listed)} add up to {counts.sum()}, it has {samples} samples")
     return counts

@@ -150,5 +150,6 @@ def _counted_with(config: Config) -> dict[str, object]:
     return {
         "privacy.mode": config.privacy.mode,
         "privacy.epsilon": config.privacy.epsilon,
+        "privacy.score_levels": config.privacy.levels,
         "run.target": None if target is None else target.tolist(),
     }

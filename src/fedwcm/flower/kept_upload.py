@@ -12,7 +12,7 @@ from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFI
 
 from fedwcm.core.types import Floats
 from fedwcm.engine.backends.in_process import NOT_FINITE
-from fedwcm.flower.mods import Mod
+from fedwcm.flower.mods import TRAIN, Mod
 
 KEPT, KEPT_FOR = "fedwcm-upload", "fedwcm-upload-for"
 SUM = "sum"
@@ -43,7 +43,7 @@ def answer_stage(mod: Mod, message: Message, context: Context, client: int) -> R
     def vectors(request: Message, _: Context) -> Message:
         return Message(_weighted(asked.config_records[SUM], context), reply_to=request)
 
-    metadata.message_type, metadata.dst_node_id = "train", client
+    metadata.message_type, metadata.dst_node_id = TRAIN, client
     try:
         reply = mod(message, context, vectors)
     finally:

@@ -26,6 +26,10 @@ App = Callable[[Message, Context], Message]
 Mod = Callable[[Message, Context, App], Message]
 """What Flower calls a mod; where Flower defines its own type depends on the version."""
 
+TRAIN = "train"
+"""The type of message that mods expect around training; ours also name the task."""
+OLDER, CURRENT = "flwr.client.mod", "flwr.clientapp.mod"
+"""Flower's modules of mods; those of the older one look for records that our messages do not have."""
 CLIPPING_NORM, NORM_BIT = "clipping_norm", "norm_bit"
 """The keys under which Flower's clipping mods look for the norm, and tell whether they have clipped."""
 CLIPPING = {"fixedclipping_mod": "aggregation.max_norm", "adaptiveclipping_mod": "aggregation.quantile"}
@@ -42,6 +46,7 @@ class Mods:
     @classmethod
     def of(cls, mods: Sequence[Mod]) -> "Mods":
         """Sort mods; raises ValueError if secure aggregation is not the last thing that happens to an upload."""
+        _require_current(mods)
         secure = [mod for mod in mods if _is_secure(mod)]
         if secure and (len(secure) > 1 or mods[0] is not secure[0]):
             raise ValueError(f"{name_of(secure[-1])} must be the first mod: it masks what the others have changed")
@@ -66,11 +71,20 @@ def name_of(mod: Mod) -> str:
 
 
 def _is_secure(mod: Mod) -> bool:
-    return getattr(mod, "__module__", "").startswith("flwr.client.mod.secure_aggregation")
+    return getattr(mod, "__module__", "").startswith(f"{OLDER}.secure_aggregation")
+
+
+def _require_current(mods: Sequence[Mod]) -> None:
+    """Raise ValueError for mods of Flower's older interface other than secure aggregation."""
+    for mod in mods:
+        if getattr(mod, "__module__", "").startswith(f"{OLDER}.") and not _is_secure(mod):
+            name = name_of(mod)
+            raise ValueError(f"{name} of {OLDER} cannot act on this app's messages: take {name} of {CURRENT}")
 
 
 def require_usable(around_app: Sequence[Mod]) -> None:
     """Raise ValueError for mods of Flower's that would have no effect around the whole app."""
+    _require_current(around_app)
     for mod in around_app:
         name = name_of(mod)
         if _is_secure(mod) or name in CLIPPING:
@@ -117,11 +131,14 @@ def through_mods(
     call: App = innermost
     for mod in reversed(mods):
         call = _wrapped(mod, call)
-    message.content = _as_flower_sends(received)
-    reply = call(message, context)
-    message.content = received
+    kind = message.metadata.message_type
+    message.content, message.metadata.message_type = _as_flower_sends(received), TRAIN
+    try:
+        reply = call(message, context)
+    finally:
+        message.content, message.metadata.message_type = received, kind
     if reply.has_error():
-        return reply
+        return Message(reply.error, reply_to=message)
     if not answers:
         raise ValueError("a mod answered without training")
     upload = _upload(received, reply.content, answers[0])

@@ -17,6 +17,8 @@ RUN = "run"
 """Name of the record with the run's configuration."""
 REPORT = "report/"
 """Prefix of the method's report among the numbers of an answer."""
+MISADDRESSED = "but the message is for client"
+"""In the error of a client that has another number than the server believes."""
 
 
 @dataclass(frozen=True)

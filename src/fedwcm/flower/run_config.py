@@ -7,6 +7,7 @@ real clients needs; keys under `app` belong to whoever writes the app.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from fedwcm.config.options import make
 from fedwcm.config.schema import COMPONENTS, SECTIONS, Config, Settings, from_settings, method_settings, overlay
@@ -34,6 +35,11 @@ SIMULATOR_ONLY = {
 EVERY_ROUND: Settings = {"run.checkpoint_every": 1}
 NEED_COUNTS = ("train_set", "clients")
 """Diagnostics for which the server would need what only clients have."""
+HIDING = 2
+"""How many more clients than secure sums a round must have: equally many sums would determine every upload."""
+
+WIDEST_RANGE = 1e6
+"""Widest range for secure sums: its steps, of which there are some 2³⁰, would be coarser than any upload."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +59,10 @@ class FlowerOptions:
             node authentication, under which a node keeps its id as long as its key.
         secure_aggregation: clients keep their uploads, and the server learns only sums of them, by SecAgg+. Their
             apps must have Flower's `secaggplus_mod`.
-        secure_range: largest entry of an upload, by magnitude, that can be summed securely.
+        secure_range: largest entry of an upload, by magnitude, that can be summed securely; at most 1e6.
         max_samples: largest number of samples that a client may claim.
-        out: folder on the server for metrics, checkpoints and the model; a run found there is continued.
+        out: absolute path of a folder on the server for metrics, checkpoints and the model; a run found there is
+            continued.
     """
 
     clients: int = 0
@@ -81,9 +88,12 @@ class FlowerOptions:
         )
         require(0 <= self.fraction_evaluate <= 1, "fraction_evaluate", self.fraction_evaluate, "in [0, 1]")
         require(self.grace >= 0, "grace", self.grace, "non-negative")
-        require(self.secure_range > 0, "secure_range", self.secure_range, "positive")
+        limit = f"positive and at most {WIDEST_RANGE:g}"
+        require(0 < self.secure_range <= WIDEST_RANGE, "secure_range", self.secure_range, limit)
         require(self.max_samples >= 1, "max_samples", self.max_samples, "at least 1")
         require(self.patience >= 0, "patience", self.patience, "non-negative")
+        fixed = not self.out or Path(self.out).is_absolute()
+        require(fixed, "out", self.out, "an absolute path, or empty: the server app runs in a folder of Flower's")
 
 
 @dataclass(frozen=True)
@@ -96,10 +106,12 @@ class AppOptions:
     def require_reachable(self, clients: int) -> None:
         """Raise ValueError if a round over so many clients could never have the answers that it needs."""
         sampled, needed = self.config.participation, self.federation.min_clients
-        most = sampled.cohort_size(clients)
+        most = sampled.cohort_size(clients) if sampled.sampling == "fixed" else clients
         why = f"participation.fraction = {sampled.fraction:g} asks {most} of {clients} clients in a round"
-        possible = needed <= most or sampled.sampling != "fixed"
-        require(possible, "flower.min_clients", needed, f"at most {most}, as {why}")
+        require(needed <= most, "flower.min_clients", needed, f"at most {most}, as {why}")
+        fewest, secure = 1 + HIDING, self.federation.secure_aggregation
+        hidden = f"false, or flower.clients and participation.fraction larger: {why}, a secure sum needs {fewest}"
+        require(not secure or most >= fewest, "flower.secure_aggregation", secure, hidden)
 
 
 def read(run_config: Mapping[str, object]) -> AppOptions:

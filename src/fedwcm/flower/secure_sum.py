@@ -33,6 +33,10 @@ CURVE = ec.SECP384R1
 """The curve of the keys that Flower's mods make."""
 MOST_SHARES = 21
 """Most clients that share one client's secrets, as Flower's arithmetic is slow; with fewer clients, all do."""
+LONGEST_SHARE, LONGEST_LETTER = 2**10, 2**12
+"""Most bytes of a share, and of a key or a sealed letter: several times what Flower's mods send.
+
+The time and memory that it takes to put a secret together grow with the length of its shares."""
 
 
 class SecureSumError(RuntimeError):
@@ -103,6 +107,8 @@ class SecureSum:
         clients = len(self.contributors)
         if int(counted[0]) != clients * self._levels:
             raise SecureSumError("the masks do not cancel")
+        if int(total.max(initial=0)) > clients * self._levels:
+            raise SecureSumError(f"the sum is beyond what {clients} clients can add")
         return total.astype(np.float64) * (2 * self._limit / self._levels) - clients * self._limit
 
     def _remove_masks(self, owner: int, secret: bytes) -> None:
@@ -131,7 +137,7 @@ class SecureSum:
 
         def read(client: int, told: Facts) -> None:
             require_names("keys", told, {Key.PUBLIC_KEY_1: 0, Key.PUBLIC_KEY_2: 0})
-            keys = [_bytes(told[name]) for name in (Key.PUBLIC_KEY_1, Key.PUBLIC_KEY_2)]
+            keys = [_bytes(told[name], LONGEST_LETTER) for name in (Key.PUBLIC_KEY_1, Key.PUBLIC_KEY_2)]
             points = {_point(key) for key in keys}
             if len(points) < len(keys) or not points.isdisjoint(known):
                 raise UnusableError("its public key is already in use: all keys must differ")
@@ -153,7 +159,8 @@ class SecureSum:
             expected = self._neighbours[client] & present - {client}
             if len(to) != len(letters) or set(to) != expected or len(set(to)) != len(to):
                 raise UnusableError(f"it shares its secrets with {shown(to)}, not with {shown(sorted(expected))}")
-            sent[client] = {other: _bytes(letter) for other, letter in zip(to, letters, strict=True)}  # type: ignore[misc]
+            sealed = [_bytes(letter, LONGEST_LETTER) for letter in letters]
+            sent[client] = dict(zip(to, sealed, strict=True))  # type: ignore[arg-type]
 
         self._sharing = self._stage(Stage.SHARE_KEYS, facts, read)
         self._require_neighbours(self._sharing)
@@ -174,7 +181,7 @@ class SecureSum:
 
         def read(client: int, told: Facts) -> None:
             owners = [*facts[client][Key.ACTIVE_NODE_ID_LIST], *facts[client][Key.DEAD_NODE_ID_LIST]]
-            revealed = [_bytes(share) for share in items(told, Key.SHARE_LIST)]
+            revealed = [_bytes(share, LONGEST_SHARE) for share in items(told, Key.SHARE_LIST)]
             if items(told, Key.NODE_ID_LIST) != owners or len(revealed) != len(owners):
                 raise UnusableError("it does not reveal the shares that it was asked for")
             for owner, share in zip(owners, revealed, strict=True):
@@ -234,9 +241,11 @@ def _on_a_ring(clients: Sequence[int], reach: int) -> dict[int, set[int]]:
     }
 
 
-def _bytes(value: object) -> bytes:
+def _bytes(value: object, most: int | None = None) -> bytes:
     if not isinstance(value, bytes):
         raise UnusableError(f"expected bytes, got {shown(value)}")
+    if most is not None and len(value) > most:
+        raise UnusableError(f"expected at most {most:,} bytes, got {len(value):,}")
     return value
 
 

@@ -11,13 +11,14 @@ from torch import Tensor
 from fedwcm.core.types import Floats, Ints, State
 from fedwcm.engine.uploads import UploadsLostError, uploaded
 from fedwcm.flower.records import RequestId
+from fedwcm.flower.run_config import HIDING
 from fedwcm.flower.secure_sum import SecureSum, SecureSumError
 from fedwcm.flower.sum_ledger import SumLedger
 
 LOG = logging.getLogger("flwr.fedwcm")
 
-HIDING = 2
-"""How many more clients than sums a round must have: equally many sums would determine every upload."""
+LEAST_SHARE = 0.05
+"""Share of a sum's largest weight from which on a client hides others: a sum without such clients hides nobody."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,9 +86,12 @@ class SecureUploads:
 
     def _total(self, key: str, weights: Floats) -> Floats:
         """The sums with these weights, one row each."""
-        clients = self.ids.tolist()
-        if len(clients) < max(self.needed, len(weights) + HIDING):
+        clients, enough = self.ids.tolist(), len(weights) + HIDING
+        if len(clients) < max(self.needed, enough):
             raise self._all_lost(f"{len(clients)} clients are too few to hide each other")
+        if (weighty := fewest_weighty(weights)) < enough:
+            share = f"{LEAST_SHARE:.0%} of the largest weight"
+            raise self._all_lost(f"only {weighty} clients, of {enough} needed, have at least {share} in the sum")
 
         def unmask(masked: SecureSum) -> Floats:
             self.ledger.enter(self.asked, key, clients, weights)
@@ -125,6 +129,12 @@ class SecureUploads:
         LOG.warning("round %d: no sum by secure aggregation: %s", self.asked.round, reason)
         lost = dict.fromkeys(self.ids.tolist(), f"no sum by secure aggregation: {reason}")
         return UploadsLostError(lost, self._without(lost, None))
+
+
+def fewest_weighty(rows: Floats) -> int:
+    """Return the smallest number of clients, over all sums, whose weight is not small beside the largest."""
+    sizes = np.abs(rows)
+    return int((sizes >= LEAST_SHARE * sizes.max(axis=1, keepdims=True)).sum(axis=1).min())
 
 
 def directions(rows: Floats) -> tuple[Floats, Floats, Ints]:

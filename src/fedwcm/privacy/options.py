@@ -15,10 +15,11 @@ class PrivacyOptions:
 
     Args:
         mode: `none` shows the server each client's counts; `he` only their sum, added up under homomorphic
-            encryption, and what a method computes from them (FedWCM's score) in few levels.
+            encryption, and what is computed from them (FedWCM's score, the distance from the target) in levels.
         key_holders: number of keys among which the clients are divided; only for `he`.
         min_contributors: smallest number of clients whose sum is decrypted; only for `he`.
-        score_levels: number of values that a client's score can take, 0 for the exact score; only for `he`.
+        score_levels: number of values that a client's score, and its distance from the target, can take; 0 for the
+            exact ones; only for `he`.
         epsilon: the counts get noise before they are used: a sample more or less has ε-differential privacy, a
             sample that changes its class 2ε; `none` for no noise.
     """
@@ -39,7 +40,7 @@ class PrivacyOptions:
             self.min_contributors,
             f"from {least} to {most:,}",
         )
-        require(self.score_levels >= 0, "score_levels", self.score_levels, "0 (the exact score) or more")
+        require(self.score_levels >= 0, "score_levels", self.score_levels, "0 (exact) or more")
         possible = self.epsilon is None or self.epsilon >= MIN_EPSILON
         require(possible, "epsilon", self.epsilon, f"at least {MIN_EPSILON:g}, or none")
 
