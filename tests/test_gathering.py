@@ -23,6 +23,11 @@ def test_the_sum_is_the_class_totals_and_the_mean_distance(target: "np.ndarray |
     assert deviation == pytest.approx(local_deviations(COUNTS, target).mean(), abs=UNIT)
 
 
+def test_a_target_that_does_not_fit_the_classes_is_refused_by_the_name_of_its_option() -> None:
+    with pytest.raises(ValueError, match=r"run\.target must have one entry per class: 2 for 3 classes"):
+        addends(COUNTS, np.array([0.5, 0.5]), None)
+
+
 def test_clients_may_be_added_in_any_order_and_one_by_one() -> None:
     whole = addends(COUNTS, None, 8).sum(axis=0)
     singly = sum(addends(row[None], None, 8)[0] for row in COUNTS[::-1])

@@ -23,10 +23,11 @@ def addends(counts: Ints, target: Floats | None, levels: int | None) -> Ints:
 
     `levels` is the number of different distances that a client may have at most; None adds exact ones.
     """
-    distances = local_deviations(counts, target)
+    wanted = checked_distribution("run.target", target, counts.shape[1])
+    distances = local_deviations(counts, wanted)
     if levels is not None:
-        farthest = 2 * (1 - checked_distribution("target", target, counts.shape[1]).min())
-        distances = in_levels(distances, number_of_levels(counts.sum(axis=1), levels), 0.0, float(farthest))
+        farthest = float(2 * (1 - wanted.min()))
+        distances = in_levels(distances, number_of_levels(counts.sum(axis=1), levels), 0.0, farthest)
     return np.column_stack([counts, np.rint(distances / UNIT).astype(np.int64)])
 
 
