@@ -1,12 +1,15 @@
 """Laws of the Dataset type, of the stratified split and of the numbering of labels."""
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from fedwcm.data import Dataset, load_dataset, stratified_split
 from fedwcm.data.normalize import Normalizer
@@ -152,3 +155,25 @@ def test_columns_that_float32_cannot_tell_apart_are_warned_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Normalizer.fit(np.stack([near, far - 1.7e9, np.full(320, 1.7e9)], axis=1))
+
+
+@pytest.mark.parametrize("spread", [60, 2000])
+@pytest.mark.parametrize("kind", [np.float64, np.int64])
+def test_numbers_of_a_table_that_become_equal_in_float32_are_warned_of_by_name(
+    tmp_path: Path, spread: int, kind: type
+) -> None:
+    times = (1_700_000_000 + np.linspace(0, spread, 40)).astype(kind)
+    table = pa.table({"size": np.arange(40) / 7, "time": times, "y": [0, 1] * 20})
+    parquet.write_table(table, tmp_path / "own.parquet")
+    with pytest.warns(
+        UserWarning, match=r"column 'time' runs from 17000.* multiples of 128 apart there: subtract"
+    ):
+        load_dataset(tmp_path / "own.parquet", label="y")
+
+
+def test_columns_of_an_array_that_become_equal_in_float32_are_warned_of(recwarn: pytest.WarningsRecorder) -> None:
+    near = RNG.normal(size=(40, 2))
+    load_dataset((near, np.arange(40) % 2))
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match=r"arrays: train features: column 1 \(the first is 0\) runs from"):
+        load_dataset((1e6 * np.array([0, 1]) + 1e-3 * near, np.arange(40) % 2))

@@ -11,6 +11,7 @@ from fedwcm.data.dataset import MAX_CHANNELS, Dataset, check_finite, listed, mod
 from fedwcm.data.fingerprint import array_digest, sampled
 from fedwcm.data.large_arrays import in_colour, taken
 from fedwcm.data.parts import PARTS
+from fedwcm.data.precision import warn_of_coarse
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.schema import DatasetSchema, Encoding, is_whole_number
 from fedwcm.data.split import client_split, stratified_split
@@ -108,6 +109,8 @@ def build_dataset(name: str, parts: Parts, options: ReadOptions) -> Dataset:
     classes, codes = _encode_labels(name, present, parts.classes, options.schema)
     unseen = None if options.test_clients is not None else test.client  # whole clients are meant to be unseen
     client_names, client_ids = _encode_clients(name, train.client, unseen)
+    if options.schema is None and train.x.dtype == np.float64:
+        warn_of_coarse(f"{name}: train features", train.x)
     x = {part: matched(f"{name}: {part} features", held.x, options.schema) for part, held in present.items()}
     return Dataset(
         name,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fedwcm.data.formats.safety import require_bounded
 from fedwcm.data.large_arrays import zeros
+from fedwcm.data.precision import warn_of_coarse
 from fedwcm.data.schema import Column
 
 MAX_CATEGORIES = 256
@@ -74,6 +75,7 @@ def _fit(where: str, name: str, column: Any, rows: Rows, impute: str | None) -> 
     if pa.types.is_null(kind):
         raise ValueError(f"{where}: column {name!r} is empty in every row: leave it out with --drop {name}")
     if _is_number(kind):
+        warn_of_coarse(where, _numbers(column)[rows, np.newaxis], [name])
         return Column(name, fill=_median(where, name, column, rows) if impute else None)
     if _is_text(kind):
         return _fit_category(where, name, _texts(where, name, column)[rows], impute)
