@@ -12,6 +12,8 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
+from fedwcm.cli.common import names_in
+from fedwcm.config.flags import config_from
 from fedwcm.data import Column, load_dataset
 
 COUNT = 12
@@ -189,6 +191,31 @@ def test_columns_are_chosen_and_dropped_by_name_and_pattern(path: Path) -> None:
     chosen = load_dataset(path, label="y", features=["p_*"], drop=["p_1"])
     assert chosen.feature_names == ("p_2",)
     assert chosen.encoding.ignored == ("p_1", "q", "note")
+
+
+def test_a_column_without_a_name_is_refused_and_can_be_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(",x,y\n" + "".join(f"{i},{i / 2},{i % 2}\n" for i in range(12)))
+    with pytest.raises(ValueError, match=r"a column has no name, .*: leave it out with --drop '' \(drop=\[''\]\)"):
+        load_dataset(path, label="y")
+    assert load_dataset(path, label="y", drop=[""]).feature_names == ("x",)
+    assert config_from(drop="").data.drop == ("",)
+    assert names_in("") == ("",)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_row_numbers_among_the_features_are_warned_of(
+    path: Path, recwarn: pytest.WarningsRecorder, first: int
+) -> None:
+    numbers, y = np.arange(40)[::-1] + first, [0, 1] * 20
+    write(path, number=numbers, x=np.arange(40.0), y=y)
+    with pytest.warns(UserWarning, match=r"'number' holds each number from .* once, .* --drop number"):
+        load_dataset(path, label="y")
+    recwarn.clear()
+    load_dataset(path, label="y", drop=["number"])
+    write(path, number=numbers + 2, counts=numbers % 20, y=y)
+    load_dataset(path, label="y")
+    assert not recwarn.list
 
 
 # Integers, vectors and images -----------------------------------------------------------------------

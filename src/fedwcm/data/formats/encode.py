@@ -14,7 +14,8 @@ from fedwcm.data.schema import Column
 
 MAX_CATEGORIES = 256
 ID_ROWS = 20
-"""From so many rows on, a text column with more categories than half of them is taken for an id."""
+"""From so many rows on, a text column with more categories than half of them is taken for an id, and row numbers
+are warned of."""
 
 MAX_VECTOR = 100_000
 PIECE_ROWS = 1000
@@ -76,6 +77,7 @@ def _fit(where: str, name: str, column: Any, rows: Rows, impute: str | None) -> 
         raise ValueError(f"{where}: column {name!r} is empty in every row: leave it out with --drop {name}")
     if _is_number(kind):
         warn_of_coarse(where, _numbers(column)[rows, np.newaxis], [name])
+        _warn_of_row_numbers(where, name, column)
         return Column(name, fill=_median(where, name, column, rows) if impute else None)
     if _is_text(kind):
         return _fit_category(where, name, _texts(where, name, column)[rows], impute)
@@ -86,6 +88,22 @@ def _fit(where: str, name: str, column: Any, rows: Rows, impute: str | None) -> 
         f"vector "
         f"of numbers; leave it out with --drop {name}"
     )
+
+
+def _warn_of_row_numbers(where: str, name: str, column: Any) -> None:
+    """Where rows are sorted by class, their numbers tell the label, in this file alone."""
+    import pyarrow as pa
+
+    count = len(column)
+    if count < ID_ROWS or column.null_count or not pa.types.is_integer(column.type):
+        return
+    values = np.unique(column.to_numpy())
+    if len(values) == count and values[0] in (0, 1) and values[-1] - values[0] == count - 1:
+        warnings.warn(
+            f"{where}: column {name!r} holds each number from {values[0]} to {values[-1]} once, as row numbers "
+            f"do, and is read as a feature; if it is not one, leave it out with --drop {name}",
+            stacklevel=6,
+        )
 
 
 def _median(where: str, name: str, column: Any, rows: Rows) -> float:
