@@ -90,6 +90,17 @@ def test_a_loss_is_one_value_for_each_client(backend: Any) -> None:
         fedwcm.run("fedavg", loss=Alone(), backend=backend, **RUN)
 
 
+def test_a_loss_that_counts_padding_is_refused() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Padded(fedwcm.Loss):
+        def __call__(self, outputs: Any, batch: Any, o: Any, ctx: Any) -> Any:
+            return torch.logsumexp(outputs.logits, dim=-1).mean(1), o
+
+    unequal = RUN | {"dataset": "digits", "partition": "fedgrab", "clients": 4}
+    with pytest.raises(ValueError, match=r"Padded\.__call__ counts samples that only pad .* batch\.mean"):
+        fedwcm.run("fedavg", loss=Padded(), backend="vectorized", **unequal)
+
+
 @pytest.mark.parametrize(("made", "got"), [([], "0 positions"), ([0], "1 positions"), (None, "a NoneType")])
 def test_an_epoch_visits_as_many_samples_as_there_are(made: Any, got: str) -> None:
     class Short(fedwcm.Sampler):

@@ -3,7 +3,10 @@
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from fedwcm.core.batch import Outputs
 from fedwcm.core.types import Floats, Ints
 
 
@@ -47,6 +50,16 @@ def check_losses(loss: Any, values: Any, clients: int) -> None:
         raise ValueError(
             f"{type(loss).__qualname__}.__call__ returned {got} as the loss: it must be a tensor of shape "
             f"({clients},), one value per client; batch.mean(…) averages over the samples of each"
+        )
+
+
+def check_padding(loss: Any, values: Tensor, outputs: Outputs, weight: Tensor) -> None:
+    """Raise if a loss depends on samples of weight 0, which only fill up the batch of a client that has fewer."""
+    (slope,) = torch.autograd.grad(values.sum(), outputs.logits, retain_graph=True, materialize_grads=True)
+    if bool((slope.abs().amax(dim=-1)[weight == 0] > 0).any()):
+        raise ValueError(
+            f"{type(loss).__qualname__}.__call__ counts samples that only pad a shorter batch (batch.weight is 0 "
+            "there): average over the samples of each client with batch.mean(…), which leaves them out"
         )
 
 
