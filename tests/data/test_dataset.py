@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from fedwcm.data import Dataset, load_dataset, stratified_split
+from fedwcm.data import Dataset, load_dataset, load_rows, stratified_split
 from fedwcm.data.normalize import Normalizer
 from fedwcm.data.samples import encode
 
@@ -146,6 +146,17 @@ def test_a_data_set_that_is_made_already_is_not_read_again(options: dict[str, An
     (option,) = options
     with pytest.raises(ValueError, match=rf"{option}=.* is not for a fedwcm\.Dataset, as made is"):
         load_dataset(made, **options)
+
+
+def test_labels_and_clients_of_arrays_may_be_floats_that_are_whole_numbers() -> None:
+    x, y = RNG.normal(size=(40, 2)), np.arange(40) % 2
+    data = load_dataset((x, y.astype(float)), client_ids=y + 3.0)
+    assert data.classes == ("0", "1")
+    assert data.client_names == ("3", "4")
+    assert len(load_rows((x, y.astype(float)), data.schema).x) == 40
+    for wrong in (y / 2, np.where(y, np.nan, 0.0)):
+        with pytest.raises(ValueError, match=r"labels are float64 .* floats that are whole numbers"):
+            load_dataset((x, wrong))
 
 
 def test_columns_that_float32_cannot_tell_apart_are_warned_of() -> None:

@@ -119,7 +119,7 @@ def test_a_label_must_be_given_and_a_usual_name_is_suggested(path: Path) -> None
 
 def test_a_label_of_real_numbers_is_refused(path: Path) -> None:
     write(path, {"x": [1, 2, 3], "price": [0.5, 1.25, 3.75]})
-    with pytest.raises(ValueError, match="'price' is of type double: it must hold integers or text"):
+    with pytest.raises(ValueError, match="'price' is of type double: it must hold integers, floats that"):
         load_dataset(path, label="price")
 
 

@@ -313,6 +313,23 @@ def test_ordinary_names_with_a_comma_are_not_pointed_out(path: Path, recwarn: py
     assert not recwarn.list
 
 
+def test_labels_and_clients_that_are_whole_numbers_may_be_floats(path: Path) -> None:
+    write(path, x=np.arange(12.0), y=np.array(Y, float), who=np.array(Y, float) + 5)
+    data = load_dataset(path, label="y", client="who")
+    assert data.classes == ("0", "1")
+    assert data.client_names == ("5", "6")
+    write(path, x=np.arange(12.0), y=np.array(Y) / 2)
+    with pytest.raises(ValueError, match=r"'y' is of type double: it must hold integers, floats that are whole"):
+        load_dataset(path, label="y")
+
+
+def test_a_client_may_be_a_date(path: Path) -> None:
+    write(path, x=np.arange(12.0), y=Y, day=pa.array([19000, 19000, 19001, 19001] * 3, pa.date32()))
+    assert load_dataset(path, label="y", client="day").client_names == ("2022-01-08", "2022-01-09")
+    with pytest.raises(ValueError, match=r"'day' is of type date32.*: it must hold integers"):
+        load_dataset(path, label="day")
+
+
 # A long text ---------------------------------------------------------------------------------------
 
 

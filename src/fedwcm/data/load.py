@@ -22,6 +22,7 @@ from fedwcm.data.named import DATASETS, read_named
 from fedwcm.data.read_options import Impute, ReadOptions
 from fedwcm.data.samples import Parts, Rows, build_dataset, build_rows, encode, source_digest
 from fedwcm.data.schema import DatasetSchema
+from fedwcm.data.whole_numbers import as_whole_numbers
 
 HUB = "hub:"
 TABLE_OPTIONS = ("label", "client", "split", "features", "drop", "impute", "encoding", "image_size")
@@ -119,7 +120,7 @@ def _with_clients(dataset: Dataset, client_ids: object) -> Dataset:
 def _ids(client_ids: object) -> NDArray[Any]:
     from fedwcm.data.objects import as_array  # needs torch, which a file does not
 
-    return as_array(client_ids)
+    return as_whole_numbers(as_array(client_ids))
 
 
 def load_rows(

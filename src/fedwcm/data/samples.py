@@ -15,6 +15,7 @@ from fedwcm.data.precision import warn_of_coarse
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.schema import DatasetSchema, Encoding, is_whole_number
 from fedwcm.data.split import client_split, stratified_split
+from fedwcm.data.whole_numbers import as_whole_numbers
 
 Codes = NDArray[np.int64]
 
@@ -91,6 +92,7 @@ class Rows:
 
 def build_dataset(name: str, parts: Parts, options: ReadOptions) -> Dataset:
     """Draw a test part if there is none, number classes and clients from 0, and check the result."""
+    parts = _with_whole_numbers(parts)
     for part, samples in parts.present().items():
         _check_lengths(f"{name}: {part} part", samples)
     if parts.test is None:
@@ -140,7 +142,7 @@ def source_digest(parts: Parts) -> str:
 
 def build_rows(name: str, parts: Parts, options: ReadOptions) -> Rows:
     """The test part, if there is one and everything was not asked for; else all samples."""
-    schema, present = options.schema, parts.present()
+    schema, present = options.schema, _with_whole_numbers(parts).present()
     assert schema is not None
     for part, samples in present.items():
         _check_lengths(f"{name}: {part} part", samples)
@@ -279,6 +281,21 @@ def encode(values: NDArray[Any]) -> tuple[tuple[str, ...], Codes]:
     return tuple(names[i] for i in order), rank[codes].astype(np.int64)
 
 
+def _with_whole_numbers(parts: Parts) -> Parts:
+    """The parts with labels and clients as integers, where they are floats that are all whole."""
+    return replace(
+        parts,
+        **{
+            part: replace(
+                held,
+                y=None if held.y is None else as_whole_numbers(held.y),
+                client=None if held.client is None else as_whole_numbers(held.client),
+            )
+            for part, held in parts.present().items()
+        },
+    )
+
+
 def _check_lengths(where: str, samples: Samples) -> None:
     for name, values in (("labels", samples.y), ("clients", samples.client)):
         if values is None:
@@ -286,7 +303,7 @@ def _check_lengths(where: str, samples: Samples) -> None:
         if values.ndim != 1 or values.dtype.kind not in "biuU":
             raise ValueError(
                 f"{where}: {name} are {values.dtype} of shape {values.shape}: "
-                "they must be integers or text of shape (n,)"
+                "they must be integers, floats that are whole numbers, or text, of shape (n,)"
             )
         if len(values) != (count := len(np.atleast_1d(samples.x))):
             raise ValueError(f"{where}: {count} samples but {len(values)} {name}")

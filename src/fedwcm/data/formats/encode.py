@@ -11,6 +11,7 @@ from fedwcm.data.formats.safety import require_bounded
 from fedwcm.data.large_arrays import zeros
 from fedwcm.data.precision import warn_of_coarse
 from fedwcm.data.schema import Column
+from fedwcm.data.whole_numbers import as_whole_numbers
 
 MAX_CATEGORIES = 256
 ID_ROWS = 20
@@ -43,8 +44,8 @@ def encode_columns(where: str, table: Any, columns: Sequence[Column]) -> NDArray
     return np.concatenate(blocks, axis=1, out=together, casting="unsafe")
 
 
-def category_values(where: str, table: Any, name: str) -> NDArray[Any]:
-    """Return a column of labels or clients as an array of integers or text, without gaps."""
+def category_values(where: str, table: Any, name: str, *, dates: bool = False) -> NDArray[Any]:
+    """Return a column of labels or clients as integers or text, without gaps; perhaps of dates, as text."""
     import pyarrow as pa
 
     column = _plain(table.column(name))
@@ -54,8 +55,13 @@ def category_values(where: str, table: Any, name: str) -> NDArray[Any]:
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         values: NDArray[Any] = column.to_numpy()
         return values
-    if not _is_text(kind):
-        raise ValueError(f"{where}: column {name!r} is of type {kind!s:.100}: it must hold integers or text")
+    if pa.types.is_floating(kind) and (whole := as_whole_numbers(column.to_numpy())).dtype.kind == "i":
+        return whole
+    if dates and pa.types.is_temporal(kind):
+        column = column.cast(pa.string())
+    elif not _is_text(kind):
+        allowed = "integers, floats that are whole numbers, or text"
+        raise ValueError(f"{where}: column {name!r} is of type {kind!s:.100}: it must hold {allowed}")
     text = _texts(where, name, column)
     if (empty := text == "").any():
         raise _gap(where, name, empty, "")
