@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from fedwcm.cli.common import names_in
 from fedwcm.config.flags import config_from
-from fedwcm.data import Column, load_dataset
+from fedwcm.data import Column, load_dataset, load_rows
 
 COUNT = 12
 
@@ -117,6 +117,16 @@ def test_text_becomes_one_input_per_category_of_the_training_rows(path: Path) ->
 def test_dictionary_columns_are_categories_too(path: Path) -> None:
     write(path, colour=pa.array(["red", "blue"] * 6).dictionary_encode(), y=Y)
     assert load_dataset(path, label="y").feature_names == ("colour=blue", "colour=red")
+
+
+def test_dictionary_columns_of_numbers_and_truth_values_are_categories(path: Path) -> None:
+    grade, known = pa.array([2, 10] * 6), pa.array([True, True, False] * 4)
+    write(path, grade=grade.dictionary_encode(), known=known.dictionary_encode(), y=Y)
+    data = load_dataset(path, label="y")
+    assert data.feature_names == ("grade=10", "grade=2", "known=False", "known=True")
+    write(path, grade=grade, known=known)
+    rows = load_rows(path, data.schema, labelled=False)
+    assert rows.x[:2].tolist() == [[0, 1, 0, 1], [1, 0, 0, 1]]
 
 
 def test_an_id_column_of_text_is_refused_with_advice_and_can_be_dropped(path: Path) -> None:

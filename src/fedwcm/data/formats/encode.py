@@ -28,7 +28,7 @@ def fit_columns(
     where: str, table: Any, names: Sequence[str], rows: Rows, impute: str | None
 ) -> tuple[Column, ...]:
     """How each column becomes inputs, learnt from the training rows alone."""
-    return tuple(_fit(where, name, _plain(table.column(name)), rows, impute) for name in names)
+    return tuple(_fit(where, name, table.column(name), rows, impute) for name in names)
 
 
 def encode_columns(where: str, table: Any, columns: Sequence[Column]) -> NDArray[Any]:
@@ -79,6 +79,8 @@ def _fit(where: str, name: str, column: Any, rows: Rows, impute: str | None) -> 
     import pyarrow as pa
 
     kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _fit_category(where, name, _texts(where, name, column)[rows], impute)
     if pa.types.is_null(kind):
         raise ValueError(f"{where}: column {name!r} is empty in every row: leave it out with --drop {name}")
     if _is_number(kind):
@@ -86,7 +88,9 @@ def _fit(where: str, name: str, column: Any, rows: Rows, impute: str | None) -> 
         _warn_of_row_numbers(where, name, column)
         return Column(name, fill=_median(where, name, column, rows) if impute else None)
     if _is_text(kind):
-        return _fit_category(where, name, _texts(where, name, column)[rows], impute)
+        texts = _texts(where, name, column)[rows]
+        _refuse_numbers(where, name, texts)
+        return _fit_category(where, name, texts, impute)
     if _is_vector(kind):
         return Column(name, "vector", length=_vectors(where, name, column).shape[1])
     raise ValueError(
@@ -121,7 +125,6 @@ def _median(where: str, name: str, column: Any, rows: Rows) -> float:
 
 def _fit_category(where: str, name: str, texts: NDArray[Any], impute: str | None) -> Column:
     values, counts = np.unique(texts[texts != ""], return_counts=True)
-    _refuse_numbers(where, name, values)
     if len(values) > MAX_CATEGORIES or (len(texts) >= ID_ROWS and 2 * len(values) > len(texts)):
         raise ValueError(
             f"{where}: column {name!r} holds {len(values)} different texts in {len(texts)} training rows (for "
@@ -136,8 +139,9 @@ def _fit_category(where: str, name: str, texts: NDArray[Any], impute: str | None
     return Column(name, "category", tuple(str(value) for value in values), fill=fill)
 
 
-def _refuse_numbers(where: str, name: str, values: NDArray[Any]) -> None:
+def _refuse_numbers(where: str, name: str, texts: NDArray[Any]) -> None:
     """Numbers among text are a slip, not categories: one bad value would make a category of each number."""
+    values = np.unique(texts[texts != ""])
     numeric = np.array([_reads_as_number(str(value)) for value in values], dtype=bool)
     if numeric.any():
         bad = str(values[~numeric][0]) if not numeric.all() else str(values[0])
@@ -226,14 +230,10 @@ def _one_hot(where: str, column: Column, values: Any) -> NDArray[Any]:
 
 def _category_texts(where: str, column: Column, values: Any) -> NDArray[Any]:
     """The texts of a column that held text in training; its values may look like others where there are few."""
-    import pyarrow as pa
-
     kind = values.type
     if values.null_count == len(values):
         return np.full(len(values), "")
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
-        return np.array(["" if value is None else str(value) for value in values.to_pylist()])
-    if not _is_text(kind):
+    if not (_is_text(kind) or _is_number(kind)):
         raise _no_categories(where, column, f"is of type {kind!s:.100}")
     return _texts(where, column.name, values)
 
@@ -303,8 +303,8 @@ def _numbers(column: Any) -> NDArray[np.float64]:
 
 
 def _texts(where: str, name: str, column: Any) -> NDArray[np.str_]:
-    """Text as NumPy holds it, each as long as the longest: a single long one could fill the memory."""
-    texts = [text or "" for text in column.to_pylist()]
+    """Values as text as NumPy holds it, each as long as the longest: a single long one could fill the memory."""
+    texts = ["" if value is None else str(value) for value in column.to_pylist()]
     longest = max(map(len, texts))
     require_bounded(f"{where}: column {name!r}", 4 * longest * len(texts), column.nbytes)
     return np.array(texts, dtype=np.str_)
