@@ -176,6 +176,12 @@ def test_missing_values_are_filled_in_from_the_training_rows_alone(path: Path) -
     assert data.x_test[0].tolist() == [2, 0, 1]
 
 
+def test_truth_values_are_filled_in_by_the_more_frequent_one(path: Path) -> None:
+    write(path, even=[None, True, False] * 4, often=[None, True, True, False] * 3, y=Y)
+    columns = load_dataset(path, label="y", impute="median").encoding.columns
+    assert columns == (Column("even", fill=0.0), Column("often", fill=1.0))
+
+
 def test_a_label_is_never_filled_in(path: Path) -> None:
     write(path, x=np.arange(12.0), y=["a", None, *["b"] * 10])
     with pytest.raises(ValueError, match="column 'y', row 2: the value is missing"):

@@ -73,8 +73,8 @@ def load_dataset(
         split: the column of a table that says `train`, `val` or `test`.
         features: names or patterns (`pixel_*`) of the columns to use; by default all.
         drop: names or patterns of columns to leave out.
-        impute: `median` fills in missing values: the median of a number, the most frequent one of a category,
-            both of the training rows. By default they are refused.
+        impute: `median` fills in missing values: the median of a number, the most frequent one of a category or
+            of true and false, both of the training rows. By default they are refused.
         encoding: the encoding of a text file; by default utf-8.
         image_size: the side to bring images to: scaled until the shorter side fits, cut to a square at the centre.
         client_ids: the client of every training sample, in the order of the source.

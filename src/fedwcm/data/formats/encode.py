@@ -86,7 +86,7 @@ def _fit(where: str, name: str, column: Any, rows: Rows, impute: str | None) -> 
     if _is_number(kind):
         warn_of_coarse(where, _numbers(column)[rows, np.newaxis], [name])
         _warn_of_row_numbers(where, name, column)
-        return Column(name, fill=_median(where, name, column, rows) if impute else None)
+        return Column(name, fill=_typical(where, name, column, rows) if impute else None)
     if _is_text(kind):
         texts = _texts(where, name, column)[rows]
         _refuse_numbers(where, name, texts)
@@ -116,10 +116,15 @@ def _warn_of_row_numbers(where: str, name: str, column: Any) -> None:
         )
 
 
-def _median(where: str, name: str, column: Any, rows: Rows) -> float:
+def _typical(where: str, name: str, column: Any, rows: Rows) -> float:
+    """The median of numbers, the more frequent of true and false: half true is no value of a row."""
+    import pyarrow as pa
+
     values = _numbers(column)[rows]
     if np.isnan(values).all():
         raise ValueError(f"{where}: column {name!r} has no value in the training rows to impute from")
+    if pa.types.is_boolean(column.type):
+        return float(np.nanmean(values) > 0.5)
     return float(np.nanmedian(values))
 
 
