@@ -188,6 +188,15 @@ def test_a_label_is_never_filled_in(path: Path) -> None:
         load_dataset(path, label="y", impute="median")
 
 
+@pytest.mark.parametrize(
+    ("value", "fault"), [(float("-inf"), "not finite"), (-3.77e38, r"beyond ±3\.4e38, the range of float32")]
+)
+def test_a_value_that_no_float32_holds_is_refused_for_what_it_is(path: Path, value: float, fault: str) -> None:
+    write(path, a=[1.0] * 11 + [value], y=Y)
+    with pytest.raises(ValueError, match=rf"'a', row 12: the value is -.*, which is {fault}"):
+        load_dataset(path, label="y")
+
+
 def test_a_column_without_any_value_is_refused_by_name(path: Path) -> None:
     write(path, x=pa.nulls(12), z=np.arange(12.0), y=Y)
     with pytest.raises(ValueError, match="'x' is empty in every row: leave it out with --drop x"):

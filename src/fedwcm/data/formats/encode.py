@@ -196,9 +196,8 @@ def _encode_number(where: str, column: Column, values: Any) -> NDArray[Any]:
     wrong = np.flatnonzero(~np.isfinite(narrow))
     if len(wrong):
         value = numbers[wrong[0]]
-        raise ValueError(
-            f"{where}: column {name!r}, row {wrong[0] + 1}: the value is {value}, which is not finite"
-        )
+        fault = "beyond ±3.4e38, the range of float32" if np.isfinite(value) else "not finite"
+        raise ValueError(f"{where}: column {name!r}, row {wrong[0] + 1}: the value is {value}, which is {fault}")
     return narrow[:, np.newaxis]
 
 
