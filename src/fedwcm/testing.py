@@ -89,8 +89,8 @@ def check_client_state_keeps_its_layout(loss: Loss) -> None:
 
 
 LOSS_CHECKS: tuple[Callable[[Loss], None], ...] = (
-    check_padding_does_not_count,
     check_client_state_keeps_its_layout,
+    check_padding_does_not_count,
 )
 """What every loss keeps."""
 
