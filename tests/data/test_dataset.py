@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -146,6 +148,32 @@ def test_a_data_set_that_is_made_already_is_not_read_again(options: dict[str, An
     (option,) = options
     with pytest.raises(ValueError, match=rf"{option}=.* is not for a fedwcm\.Dataset, as made is"):
         load_dataset(made, **options)
+
+
+def test_a_value_that_is_not_finite_is_found_where_the_source_has_it() -> None:
+    x, y = RNG.normal(size=(40, 2)), np.arange(40) % 2
+    schema = load_dataset((x, y)).schema
+    for wrong in (np.nan, 3.77e38):
+        x[3, 1] = wrong
+        with pytest.raises(ValueError, match=r"arrays: x\[3, 1\] is .*: every feature must be a finite number"):
+            load_dataset((x, y))
+        with pytest.raises(ValueError, match=r"arrays: x\[3, 1\] is"):
+            load_rows((x, y), schema)
+    with pytest.raises(ValueError, match=r"arrays: x have the shape \(3,\), those of the model \(2,\)"):
+        load_rows((np.zeros((4, 3)), y[:4]), schema)
+
+
+@pytest.mark.parametrize("values", [[1, "a"] * 6, [1j] * 12], ids=["mixed", "complex"])
+def test_a_column_of_a_frame_that_cannot_be_read_is_named(values: list[object]) -> None:
+    frame = pd.DataFrame({"x": np.arange(12.0), "odd": values, "y": [0, 1] * 6})
+    with pytest.raises(ValueError, match=r"DataFrame: .* column odd .*: a column must hold numbers, or text"):
+        load_dataset(frame, label="y")
+
+
+def test_tensors_of_bfloat16_are_read() -> None:
+    x = torch.arange(24.0).view(12, 2)
+    data, same = (load_dataset((inputs, np.arange(12) % 2)) for inputs in (x.bfloat16(), x))
+    assert np.array_equal(data.x_train, same.x_train)
 
 
 def test_labels_and_clients_of_arrays_may_be_floats_that_are_whole_numbers() -> None:

@@ -96,6 +96,8 @@ def build_dataset(name: str, parts: Parts, options: ReadOptions) -> Dataset:
     for part, samples in parts.present().items():
         _check_lengths(f"{name}: {part} part", samples)
     if parts.test is None:
+        if parts.train.x.ndim > 1 and parts.train.x.size and not parts.encoding.columns:
+            check_finite(f"{name}: x", parts.train.x)  # while its rows are still those of the source
         parts = draw_test(name, parts, options)
     elif options.test_clients is not None:
         raise ValueError(
@@ -148,9 +150,10 @@ def build_rows(name: str, parts: Parts, options: ReadOptions) -> Rows:
         _check_lengths(f"{name}: {part} part", samples)
     only_test = "test" in present and not options.whole
     chosen = {part: held for part, held in present.items() if part == "test" or not only_test}
-    inputs = {part: matched(f"{name}: {part} features", held.x, schema) for part, held in chosen.items()}
+    places = {part: f"{name}: x" if len(chosen) == 1 else f"{name}: x_{part}" for part in chosen}
+    inputs = {part: matched(places[part], held.x, schema) for part, held in chosen.items()}
     for part, values in inputs.items():
-        check_finite(f"{name}: x" if len(inputs) == 1 else f"{name}: x_{part}", values)
+        check_finite(places[part], values)
     x = _joined(list(inputs.values()))
     if len(x) == 0:
         raise ValueError(f"{name} holds no samples")
