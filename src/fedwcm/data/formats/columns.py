@@ -62,7 +62,7 @@ def match_columns(where: str, columns: Sequence[str], encoding: Encoding, option
     if len(missing) > 10:
         complaints.append(f"{len(missing) - 10} more are missing")
     if extra:
-        complaints.append(f"{listed(extra)} not known to the model (leave out with --drop {extra[0] or repr('')})")
+        complaints.append(f"{listed(extra)} not known to the model (leave out with --drop)")
     raise ValueError(
         f"{where} has other columns than the data that the model was trained on: {'; '.join(complaints)}"
     )
