@@ -3,10 +3,12 @@
 import gzip
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from PIL import Image
@@ -74,6 +76,15 @@ def test_other_encodings_are_read_by_name_and_suggested(tmp_path: Path, suffix: 
     assert load_dataset(path, label="kind", encoding="latin-1").classes == ("Käse", "dog")
 
 
+@pytest.mark.parametrize(("delimiter", "suffix"), [(";", "csv"), ("\t", "csv"), (",", "tsv"), (";", "csv.gz")])
+def test_a_file_with_another_separator_is_refused_as_such(tmp_path: Path, delimiter: str, suffix: str) -> None:
+    text = csv_text(delimiter).replace("10", "1,5" if delimiter == ";" else "10")
+    path = tmp_path / f"own.{suffix}"
+    path.write_bytes(gzip.compress(text.encode()) if suffix.endswith(".gz") else text.encode())
+    with pytest.raises(ValueError, match=re.escape(f"seems to be separated by {delimiter!r}, not by ")):
+        load_dataset(path, label="kind")
+
+
 @pytest.mark.parametrize("name", ["klingon", "zlib", "base64"])
 def test_an_encoding_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"encoding = '{name}' is not allowed: .* latin-1"):
@@ -120,9 +131,9 @@ def test_dictionary_columns_are_categories_too(path: Path) -> None:
 
 
 def test_dictionary_columns_of_numbers_and_truth_values_are_categories(path: Path) -> None:
-    grade, known = pa.array([2, 10] * 6), pa.array([True, True, False] * 4)
-    write(path, grade=grade.dictionary_encode(), known=known.dictionary_encode(), y=Y)
-    data = load_dataset(path, label="y")
+    grade, known = [2, 10] * 6, [True, True, False] * 4
+    categories = {"grade": pd.Categorical(grade), "known": pd.Categorical(known)}
+    data = load_dataset(pd.DataFrame({**categories, "y": Y}), label="y")
     assert data.feature_names == ("grade=10", "grade=2", "known=False", "known=True")
     write(path, grade=grade, known=known)
     rows = load_rows(path, data.schema, labelled=False)
