@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
+from torch.utils.data import Dataset as TorchDataset
 
 from fedwcm.data import Dataset, load_dataset, load_rows, stratified_split
 from fedwcm.data.normalize import Normalizer
@@ -174,6 +175,28 @@ def test_tensors_of_bfloat16_are_read() -> None:
     x = torch.arange(24.0).view(12, 2)
     data, same = (load_dataset((inputs, np.arange(12) % 2)) for inputs in (x.bfloat16(), x))
     assert np.array_equal(data.x_train, same.x_train)
+
+
+class Transformed(TorchDataset[tuple[torch.Tensor, int]]):
+    """Samples that may come out shifted at random."""
+
+    def __init__(self, shift: float) -> None:
+        self.shift = shift
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        return torch.full((2,), float(i)) + self.shift * torch.rand(2), i % 2
+
+
+def test_random_transforms_of_a_data_set_of_torch_are_warned_of(recwarn: pytest.WarningsRecorder) -> None:
+    load_dataset(Transformed(0.0))
+    assert not recwarn.list
+    with pytest.warns(
+        UserWarning, match=r"a Transformed whose sample \d+ is another one each time: it is read once"
+    ):
+        load_dataset(Transformed(1.0))
 
 
 def test_labels_and_clients_of_arrays_may_be_floats_that_are_whole_numbers() -> None:

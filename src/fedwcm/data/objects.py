@@ -166,12 +166,27 @@ def _torch(dataset: "TorchDataset[Any]", options: ReadOptions) -> Samples:
         raise ValueError(f"dataset is a {name} without a length: it must be one that can be indexed")
     else:
         rows = [dataset[i] for i in range(len(dataset))]
+        _warn_of_random(name, dataset, rows)
         pairs = [row if isinstance(row, (tuple, list)) else (row,) for row in rows]
         inputs, *labels = zip(*pairs, strict=True)
         columns = [_stacked(inputs), *([_plain(label) for label in column] for column in labels[:1])]
     if len(columns) < PAIR and options.labelled:
         raise ValueError(f"dataset is a {name}: its samples must be pairs (input, label)")
     return _samples(*columns[:PAIR])
+
+
+def _warn_of_random(name: str, dataset: "TorchDataset[Any]", rows: Sequence[Any]) -> None:
+    """Warn if a sample that is read again is another one: random transforms are applied once and for all."""
+    for i in {0, len(rows) - 1} if rows else ():
+        first, again = (
+            np.asarray(row[0] if isinstance(row, (tuple, list)) else row) for row in (rows[i], dataset[i])
+        )
+        if not np.array_equal(first, again):
+            text = (
+                f"dataset is a {name} whose sample {i} is another one each time: it is read once, and its random"
+            )
+            warnings.warn(f"{text} transforms stay as they were drawn; augment=True flips and crops", stacklevel=5)
+            return
 
 
 def _stacked(inputs: Sequence[Any]) -> Any:
