@@ -132,9 +132,11 @@ def test_dictionary_columns_are_categories_too(path: Path) -> None:
 
 def test_dictionary_columns_of_numbers_and_truth_values_are_categories(path: Path) -> None:
     grade, known = [2, 10] * 6, [True, True, False] * 4
-    categories = {"grade": pd.Categorical(grade), "known": pd.Categorical(known)}
-    data = load_dataset(pd.DataFrame({**categories, "y": Y}), label="y")
+    frame = pd.DataFrame({"grade": pd.Categorical(grade), "known": pd.Categorical(known), "y": Y})
+    data = load_dataset(frame, label="y")
     assert data.feature_names == ("grade=10", "grade=2", "known=False", "known=True")
+    frame["day"] = pd.Categorical(pd.to_datetime(["2026-01-01", "2026-01-02"] * 6))
+    assert load_dataset(frame, label="y", features=["day"]).x_train.shape[1] == 2
     write(path, grade=grade, known=known)
     rows = load_rows(path, data.schema, labelled=False)
     assert rows.x[:2].tolist() == [[0, 1, 0, 1], [1, 0, 0, 1]]

@@ -286,17 +286,15 @@ def encode(values: NDArray[Any]) -> tuple[tuple[str, ...], Codes]:
 
 def _with_whole_numbers(parts: Parts) -> Parts:
     """The parts with labels and clients as integers, where they are floats that are all whole."""
-    return replace(
-        parts,
-        **{
-            part: replace(
-                held,
-                y=None if held.y is None else as_whole_numbers(held.y),
-                client=None if held.client is None else as_whole_numbers(held.client),
-            )
-            for part, held in parts.present().items()
-        },
-    )
+    found = {
+        part: replace(
+            held,
+            y=None if held.y is None else as_whole_numbers(held.y),
+            client=None if held.client is None else as_whole_numbers(held.client),
+        )
+        for part, held in parts.present().items()
+    }
+    return replace(parts, train=found["train"], test=found.get("test"), val=found.get("val"))
 
 
 def _check_lengths(where: str, samples: Samples) -> None:

@@ -33,7 +33,7 @@ def fit_columns(
 
 def encode_columns(where: str, table: Any, columns: Sequence[Column]) -> NDArray[Any]:
     """The inputs of all rows: integers if every column holds whole numbers without gaps, else float32."""
-    blocks = [_encode(where, column, _plain(table.column(column.name))) for column in columns]
+    blocks = [_encode(where, column, table.column(column.name)) for column in columns]
     dtype: type = np.float32
     if all(block.dtype.kind in "iu" for block in blocks):
         largest = max(int(np.abs(block).max(initial=0)) for block in blocks)
@@ -107,11 +107,12 @@ def _warn_of_row_numbers(where: str, name: str, column: Any) -> None:
     count = len(column)
     if count < ID_ROWS or column.null_count or not pa.types.is_integer(column.type):
         return
-    values = np.unique(column.to_numpy())
-    if len(values) == count and values[0] in (0, 1) and values[-1] - values[0] == count - 1:
+    values = column.to_numpy()
+    low, high = int(values.min()), int(values.max())
+    if low in (0, 1) and high - low == count - 1 and len(np.unique(values)) == count:
         warnings.warn(
-            f"{where}: column {name!r} holds each number from {values[0]} to {values[-1]} once, as row numbers "
-            f"do, and is read as a feature; if it is not one, leave it out with --drop {name}",
+            f"{where}: column {name!r} holds each number from {low} to {high} once, as row numbers do, and is "
+            f"read as a feature; if it is not one, leave it out with --drop {name}",
             stacklevel=6,
         )
 
@@ -159,6 +160,7 @@ def _refuse_numbers(where: str, name: str, texts: NDArray[Any]) -> None:
 def _encode(where: str, column: Column, values: Any) -> NDArray[Any]:
     if column.kind == "category":
         return _one_hot(where, column, values)
+    values = _plain(values)
     if column.kind == "vector":
         vectors = _vectors(where, column.name, values)
         if vectors.shape[1] != column.length:
@@ -234,10 +236,12 @@ def _one_hot(where: str, column: Column, values: Any) -> NDArray[Any]:
 
 def _category_texts(where: str, column: Column, values: Any) -> NDArray[Any]:
     """The texts of a column that held text in training; its values may look like others where there are few."""
+    import pyarrow as pa
+
     kind = values.type
     if values.null_count == len(values):
         return np.full(len(values), "")
-    if not (_is_text(kind) or _is_number(kind)):
+    if not (_is_text(kind) or _is_number(kind) or pa.types.is_dictionary(kind)):
         raise _no_categories(where, column, f"is of type {kind!s:.100}")
     return _texts(where, column.name, values)
 
