@@ -1,9 +1,12 @@
-"""The contract that every method keeps, as checks that anyone may run on a method of their own.
+"""The contract that every method and loss keeps, as checks that anyone may run on one of their own.
 
-    from fedwcm.testing import check_method
+    from fedwcm.testing import check_loss, check_method
 
     def test_my_method():
         check_method(MyMethod)
+
+    def test_my_loss():
+        check_loss(MyLoss())
 
 Each check plays a few rounds on a small federation with clients of unequal size. A check that fails says which law
 is broken.
@@ -28,7 +31,7 @@ from fedwcm.core.method import Method
 from fedwcm.core.types import Context, Population, Vec
 from fedwcm.engine.backends.in_process import InProcess
 from fedwcm.engine.backends.stacking import stacked_forward
-from fedwcm.engine.client import ClientTrainer
+from fedwcm.engine.client import Broadcast, ClientTrainer
 from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.learning_rate import LearningRate
@@ -52,6 +55,44 @@ def check_method(cls: type[Method], options: dict[str, Any] | None = None, loss:
     of_this_package = cls.__module__.startswith("fedwcm.")
     for check in (*CHECKS, *DOCUMENTATION) if of_this_package else CHECKS:
         check(cls, options or {}, loss or CrossEntropy())
+
+
+def check_loss(loss: Loss) -> None:
+    """Run every check on a loss, trained by FedAvg."""
+    for check in LOSS_CHECKS:
+        check(loss)
+
+
+def check_padding_does_not_count(loss: Loss) -> None:
+    """Stacked clients, whose shorter batches are padded, have the losses that they have one at a time."""
+    with _default_dtype(torch.float64):
+        engines = [_engine(Method(), loss, dtype=torch.float64, stacked=stacked) for stacked in (False, True)]
+        ends = [engine.step(_start(engine)) for engine in engines]
+    (alone, single), (together, padded) = ends
+    gap = float((alone.x - together.x).abs().max())
+    assert gap < 1e-7, (
+        f"stacked clients have the loss {padded['train_loss']}, one at a time {single['train_loss']}, and their "
+        f"models differ by {gap}: average over the samples of each client with batch.mean(…), not with .mean(1)"
+    )
+
+
+def check_client_state_keeps_its_layout(loss: Loss) -> None:
+    """What a loss keeps for a client has the same keys, shapes and dtypes after a round as before."""
+    engine = _engine(Method(), loss)
+    trainer, ids = engine.trainer, np.array([0])
+    shards = [engine.federation.shard(0)]
+    x, buffers = trainer.forward.network.initial()
+    before = trainer.initial_state(trainer.clients(ids, shards), x)
+    after = trainer.train(ids, shards, before, Broadcast(0, x, buffers, {}, 0.1)).state
+    layouts = [{key: (v.shape, v.dtype) for key, v in state.items()} for state in (before, after)]
+    assert layouts[0] == layouts[1], f"the client state changed its layout from {layouts[0]} to {layouts[1]}"
+
+
+LOSS_CHECKS: tuple[Callable[[Loss], None], ...] = (
+    check_client_state_keeps_its_layout,
+    check_padding_does_not_count,
+)
+"""What every loss keeps."""
 
 
 def check_frozen_dataclass(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:

@@ -1,14 +1,20 @@
 """Laws of the Dataset type, of the stratified split and of the numbering of labels."""
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
+from torch.utils.data import Dataset as TorchDataset
 
-from fedwcm.data import Dataset, load_dataset, stratified_split
+from fedwcm.data import Dataset, load_dataset, load_rows, stratified_split
 from fedwcm.data.normalize import Normalizer
 from fedwcm.data.samples import encode
 
@@ -145,6 +151,65 @@ def test_a_data_set_that_is_made_already_is_not_read_again(options: dict[str, An
         load_dataset(made, **options)
 
 
+def test_a_value_that_is_not_finite_is_found_where_the_source_has_it() -> None:
+    x, y = RNG.normal(size=(40, 2)), np.arange(40) % 2
+    schema = load_dataset((x, y)).schema
+    for wrong in (np.nan, 3.77e38):
+        x[3, 1] = wrong
+        with pytest.raises(ValueError, match=r"arrays: x\[3, 1\] is .*: every feature must be a finite number"):
+            load_dataset((x, y))
+        with pytest.raises(ValueError, match=r"arrays: x\[3, 1\] is"):
+            load_rows((x, y), schema)
+    with pytest.raises(ValueError, match=r"arrays: x have the shape \(3,\), those of the model \(2,\)"):
+        load_rows((np.zeros((4, 3)), y[:4]), schema)
+
+
+@pytest.mark.parametrize("values", [[1, "a"] * 6, [1j] * 12], ids=["mixed", "complex"])
+def test_a_column_of_a_frame_that_cannot_be_read_is_named(values: list[object]) -> None:
+    frame = pd.DataFrame({"x": np.arange(12.0), "odd": values, "y": [0, 1] * 6})
+    with pytest.raises(ValueError, match=r"DataFrame: .* column odd .*: a column must hold numbers, or text"):
+        load_dataset(frame, label="y")
+
+
+def test_tensors_of_bfloat16_are_read() -> None:
+    x = torch.arange(24.0).view(12, 2)
+    data, same = (load_dataset((inputs, np.arange(12) % 2)) for inputs in (x.bfloat16(), x))
+    assert np.array_equal(data.x_train, same.x_train)
+
+
+class Transformed(TorchDataset[tuple[torch.Tensor, int]]):
+    """Samples that may come out shifted at random."""
+
+    def __init__(self, shift: float) -> None:
+        self.shift = shift
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        return torch.full((2,), float(i)) + self.shift * torch.rand(2), i % 2
+
+
+def test_random_transforms_of_a_data_set_of_torch_are_warned_of(recwarn: pytest.WarningsRecorder) -> None:
+    load_dataset(Transformed(0.0))
+    assert not recwarn.list
+    with pytest.warns(
+        UserWarning, match=r"a Transformed whose sample \d+ is another one each time: it is read once"
+    ):
+        load_dataset(Transformed(1.0))
+
+
+def test_labels_and_clients_of_arrays_may_be_floats_that_are_whole_numbers() -> None:
+    x, y = RNG.normal(size=(40, 2)), np.arange(40) % 2
+    data = load_dataset((x, y.astype(float)), client_ids=y + 3.0)
+    assert data.classes == ("0", "1")
+    assert data.client_names == ("3", "4")
+    assert len(load_rows((x, y.astype(float)), data.schema).x) == 40
+    for wrong in (y / 2, np.where(y, np.nan, 0.0)):
+        with pytest.raises(ValueError, match=r"labels are float64 .* floats that are whole numbers"):
+            load_dataset((x, wrong))
+
+
 def test_columns_that_float32_cannot_tell_apart_are_warned_of() -> None:
     near, far = np.arange(320.0), 1.7e9 + np.arange(320.0)
     with pytest.warns(UserWarning, match=r"column 1 .* mean 1\.7e\+09 .* multiples of 128 apart"):
@@ -152,3 +217,25 @@ def test_columns_that_float32_cannot_tell_apart_are_warned_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Normalizer.fit(np.stack([near, far - 1.7e9, np.full(320, 1.7e9)], axis=1))
+
+
+@pytest.mark.parametrize("spread", [60, 2000])
+@pytest.mark.parametrize("kind", [np.float64, np.int64])
+def test_numbers_of_a_table_that_become_equal_in_float32_are_warned_of_by_name(
+    tmp_path: Path, spread: int, kind: type
+) -> None:
+    times = (1_700_000_000 + np.linspace(0, spread, 40)).astype(kind)
+    table = pa.table({"size": np.arange(40) / 7, "time": times, "y": [0, 1] * 20})
+    parquet.write_table(table, tmp_path / "own.parquet")
+    with pytest.warns(
+        UserWarning, match=r"column 'time' runs from 17000.* multiples of 128 apart there: subtract"
+    ):
+        load_dataset(tmp_path / "own.parquet", label="y")
+
+
+def test_columns_of_an_array_that_become_equal_in_float32_are_warned_of(recwarn: pytest.WarningsRecorder) -> None:
+    near = RNG.normal(size=(40, 2))
+    load_dataset((near, np.arange(40) % 2))
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match=r"arrays: train features: column 1 \(the first is 0\) runs from"):
+        load_dataset((1e6 * np.array([0, 1]) + 1e-3 * near, np.arange(40) % 2))

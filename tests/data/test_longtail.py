@@ -1,5 +1,6 @@
 """Laws of the long-tailed subset."""
 
+import warnings
 from typing import get_args
 
 import numpy as np
@@ -153,3 +154,12 @@ def test_class_without_samples_is_named() -> None:
 def test_labels_that_are_not_class_numbers_are_refused(labels: list[int]) -> None:
     with pytest.raises(ValueError, match="labels must be"):
         long_tail(np.array(labels, dtype=np.int64), 0.5, np.random.default_rng(0))
+
+
+def test_a_tail_that_cannot_be_as_steep_as_asked_for_is_warned_of() -> None:
+    labels = np.repeat(np.arange(10), 143)
+    with pytest.warns(UserWarning, match=r"imbalance = 0\.0001 is not reached: .* so that it is 0\.007"):
+        long_tail(labels, 0.0001, np.random.default_rng(0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        long_tail(labels, 0.01, np.random.default_rng(0))

@@ -119,7 +119,7 @@ def test_a_label_must_be_given_and_a_usual_name_is_suggested(path: Path) -> None
 
 def test_a_label_of_real_numbers_is_refused(path: Path) -> None:
     write(path, {"x": [1, 2, 3], "price": [0.5, 1.25, 3.75]})
-    with pytest.raises(ValueError, match="'price' is of type double: it must hold integers or text"):
+    with pytest.raises(ValueError, match="'price' is of type double: it must hold integers, floats that"):
         load_dataset(path, label="price")
 
 
@@ -254,14 +254,14 @@ GOOD: dict[str, Any] = {"x": np.zeros((10, 2)), "y": np.arange(10) % 2}
         ({"x_train": GOOD["x"], "y_train": GOOD["y"], "x_test": GOOD["x"]}, "lacks y_test"),
         (GOOD | {"clients": GOOD["y"]}, r"unknown array 'clients' \(did you mean 'client'\?\)"),
         (GOOD | {"y": np.zeros((10, 1), int)}, r"labels are int64 of shape \(10, 1\)"),
-        (GOOD | {"y": np.zeros(10)}, "labels are float64"),
+        (GOOD | {"y": np.full(10, 0.5)}, "labels are float64"),
         (GOOD | {"y": np.zeros(9, int)}, "10 samples but 9 labels"),
         (GOOD | {"client": np.zeros(4, int)}, "10 samples but 4 clients"),
         (GOOD | {"x": np.zeros((10, 3, 8, 8), np.uint8)}, "at most 4 channels"),
         (GOOD | {"x": np.zeros(10)}, "images must be numbers of shape"),
         (GOOD | {"x": np.array([["a"]] * 10)}, "images must be numbers of shape"),
-        (GOOD | {"x": np.full((10, 3, 2), np.nan)}, r"x_train\[0, 0, 0\] is nan"),
-        (GOOD | {"x": np.full((10, 2), 1e300)}, "inf: every feature must be a finite number"),
+        (GOOD | {"x": np.full((10, 3, 2), np.nan)}, r"x\[0, 0, 0\] is nan"),
+        (GOOD | {"x": np.full((10, 2), 1e300)}, r"x\[0, 0\] is 1e\+300: .* range of float32"),
         (GOOD | {"classes": ["a"]}, "it must be from 0 to 0"),
         (GOOD | {"y": np.array(["a", "c"] * 5), "classes": ["a", "b"]}, "label 'c' is not among the classes"),
         (

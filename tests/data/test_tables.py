@@ -3,16 +3,20 @@
 import gzip
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from fedwcm.data import Column, load_dataset
+from fedwcm.cli.common import names_in
+from fedwcm.config.flags import config_from
+from fedwcm.data import Column, load_dataset, load_rows
 
 COUNT = 12
 
@@ -72,6 +76,15 @@ def test_other_encodings_are_read_by_name_and_suggested(tmp_path: Path, suffix: 
     assert load_dataset(path, label="kind", encoding="latin-1").classes == ("Käse", "dog")
 
 
+@pytest.mark.parametrize(("delimiter", "suffix"), [(";", "csv"), ("\t", "csv"), (",", "tsv"), (";", "csv.gz")])
+def test_a_file_with_another_separator_is_refused_as_such(tmp_path: Path, delimiter: str, suffix: str) -> None:
+    text = csv_text(delimiter).replace("10", "1,5" if delimiter == ";" else "10")
+    path = tmp_path / f"own.{suffix}"
+    path.write_bytes(gzip.compress(text.encode()) if suffix.endswith(".gz") else text.encode())
+    with pytest.raises(ValueError, match=re.escape(f"seems to be separated by {delimiter!r}, not by ")):
+        load_dataset(path, label="kind")
+
+
 @pytest.mark.parametrize("name", ["klingon", "zlib", "base64"])
 def test_an_encoding_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"encoding = '{name}' is not allowed: .* latin-1"):
@@ -115,6 +128,18 @@ def test_text_becomes_one_input_per_category_of_the_training_rows(path: Path) ->
 def test_dictionary_columns_are_categories_too(path: Path) -> None:
     write(path, colour=pa.array(["red", "blue"] * 6).dictionary_encode(), y=Y)
     assert load_dataset(path, label="y").feature_names == ("colour=blue", "colour=red")
+
+
+def test_dictionary_columns_of_numbers_and_truth_values_are_categories(path: Path) -> None:
+    grade, known = [2, 10] * 6, [True, True, False] * 4
+    frame = pd.DataFrame({"grade": pd.Categorical(grade), "known": pd.Categorical(known), "y": Y})
+    data = load_dataset(frame, label="y")
+    assert data.feature_names == ("grade=10", "grade=2", "known=False", "known=True")
+    frame["day"] = pd.Categorical(pd.to_datetime(["2026-01-01", "2026-01-02"] * 6))
+    assert load_dataset(frame, label="y", features=["day"]).x_train.shape[1] == 2
+    write(path, grade=grade, known=known)
+    rows = load_rows(path, data.schema, labelled=False)
+    assert rows.x[:2].tolist() == [[0, 1, 0, 1], [1, 0, 0, 1]]
 
 
 def test_an_id_column_of_text_is_refused_with_advice_and_can_be_dropped(path: Path) -> None:
@@ -164,10 +189,25 @@ def test_missing_values_are_filled_in_from_the_training_rows_alone(path: Path) -
     assert data.x_test[0].tolist() == [2, 0, 1]
 
 
+def test_truth_values_are_filled_in_by_the_more_frequent_one(path: Path) -> None:
+    write(path, even=[None, True, False] * 4, often=[None, True, True, False] * 3, y=Y)
+    columns = load_dataset(path, label="y", impute="median").encoding.columns
+    assert columns == (Column("even", fill=0.0), Column("often", fill=1.0))
+
+
 def test_a_label_is_never_filled_in(path: Path) -> None:
     write(path, x=np.arange(12.0), y=["a", None, *["b"] * 10])
     with pytest.raises(ValueError, match="column 'y', row 2: the value is missing"):
         load_dataset(path, label="y", impute="median")
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"), [(float("-inf"), "not finite"), (-3.77e38, r"beyond ±3\.4e38, the range of float32")]
+)
+def test_a_value_that_no_float32_holds_is_refused_for_what_it_is(path: Path, value: float, fault: str) -> None:
+    write(path, a=[1.0] * 11 + [value], y=Y)
+    with pytest.raises(ValueError, match=rf"'a', row 12: the value is -.*, which is {fault}"):
+        load_dataset(path, label="y")
 
 
 def test_a_column_without_any_value_is_refused_by_name(path: Path) -> None:
@@ -189,6 +229,31 @@ def test_columns_are_chosen_and_dropped_by_name_and_pattern(path: Path) -> None:
     chosen = load_dataset(path, label="y", features=["p_*"], drop=["p_1"])
     assert chosen.feature_names == ("p_2",)
     assert chosen.encoding.ignored == ("p_1", "q", "note")
+
+
+def test_a_column_without_a_name_is_refused_and_can_be_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(",x,y\n" + "".join(f"{i},{i / 2},{i % 2}\n" for i in range(12)))
+    with pytest.raises(ValueError, match=r"a column has no name, .*: leave it out with --drop '' \(drop=\[''\]\)"):
+        load_dataset(path, label="y")
+    assert load_dataset(path, label="y", drop=[""]).feature_names == ("x",)
+    assert config_from(drop="").data.drop == ("",)
+    assert names_in("") == ("",)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_row_numbers_among_the_features_are_warned_of(
+    path: Path, recwarn: pytest.WarningsRecorder, first: int
+) -> None:
+    numbers, y = np.arange(40)[::-1] + first, [0, 1] * 20
+    write(path, number=numbers, x=np.arange(40.0), y=y)
+    with pytest.warns(UserWarning, match=r"'number' holds each number from .* once, .* --drop number"):
+        load_dataset(path, label="y")
+    recwarn.clear()
+    load_dataset(path, label="y", drop=["number"])
+    write(path, number=numbers + 2, counts=numbers % 20, y=y)
+    load_dataset(path, label="y")
+    assert not recwarn.list
 
 
 # Integers, vectors and images -----------------------------------------------------------------------
@@ -284,6 +349,23 @@ def test_ordinary_names_with_a_comma_are_not_pointed_out(path: Path, recwarn: py
     write(path, x=np.arange(12.0), y=["Washington, D.C.", "New York"] * 6)
     load_dataset(path, label="y")
     assert not recwarn.list
+
+
+def test_labels_and_clients_that_are_whole_numbers_may_be_floats(path: Path) -> None:
+    write(path, x=np.arange(12.0), y=np.array(Y, float), who=np.array(Y, float) + 5)
+    data = load_dataset(path, label="y", client="who")
+    assert data.classes == ("0", "1")
+    assert data.client_names == ("5", "6")
+    write(path, x=np.arange(12.0), y=np.array(Y) / 2)
+    with pytest.raises(ValueError, match=r"'y' is of type double: it must hold integers, floats that are whole"):
+        load_dataset(path, label="y")
+
+
+def test_a_client_may_be_a_date(path: Path) -> None:
+    write(path, x=np.arange(12.0), y=Y, day=pa.array([19000, 19000, 19001, 19001] * 3, pa.date32()))
+    assert load_dataset(path, label="y", client="day").client_names == ("2022-01-08", "2022-01-09")
+    with pytest.raises(ValueError, match=r"'day' is of type date32.*: it must hold integers"):
+        load_dataset(path, label="day")
 
 
 # A long text ---------------------------------------------------------------------------------------

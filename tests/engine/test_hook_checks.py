@@ -90,6 +90,17 @@ def test_a_loss_is_one_value_for_each_client(backend: Any) -> None:
         fedwcm.run("fedavg", loss=Alone(), backend=backend, **RUN)
 
 
+def test_a_loss_that_counts_padding_is_refused() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Padded(fedwcm.Loss):
+        def __call__(self, outputs: Any, batch: Any, o: Any, ctx: Any) -> Any:
+            return torch.logsumexp(outputs.logits, dim=-1).mean(1), o
+
+    unequal = RUN | {"dataset": "digits", "partition": "fedgrab", "clients": 4}
+    with pytest.raises(ValueError, match=r"Padded\.__call__ counts samples that only pad .* batch\.mean"):
+        fedwcm.run("fedavg", loss=Padded(), backend="vectorized", **unequal)
+
+
 @pytest.mark.parametrize(("made", "got"), [([], "0 positions"), ([0], "1 positions"), (None, "a NoneType")])
 def test_an_epoch_visits_as_many_samples_as_there_are(made: Any, got: str) -> None:
     class Short(fedwcm.Sampler):
@@ -98,6 +109,29 @@ def test_an_epoch_visits_as_many_samples_as_there_are(made: Any, got: str) -> No
 
     with pytest.raises(ValueError, match=rf"Short\.epoch returned {got} for a client with \d+ samples"):
         fedwcm.run("fedavg", sampler=Short(), **RUN)
+
+
+@pytest.mark.parametrize("wrong", [lambda n: np.arange(n) + 1, lambda n: np.arange(n) - 1, np.zeros])
+def test_an_epoch_visits_samples_of_the_client(wrong: Any) -> None:
+    class Outside(fedwcm.Sampler):
+        def epoch(self, labels: Any, rng: Any) -> Any:
+            return wrong(len(labels))
+
+    with pytest.raises(
+        ValueError, match=r"Outside\.epoch returned positions from .*: they must be integers from 0"
+    ):
+        fedwcm.run("fedavg", sampler=Outside(), **RUN)
+
+
+@pytest.mark.parametrize("backend", ["sequential", "vectorized"])
+def test_a_loss_has_a_gradient(backend: Any) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Detached(fedwcm.Loss):
+        def __call__(self, outputs: Any, batch: Any, o: Any, ctx: Any) -> Any:
+            return batch.mean(torch.logsumexp(outputs.logits.detach(), dim=-1)), o
+
+    with pytest.raises(ValueError, match=r"Detached\.__call__ returned a loss without a gradient: .* detach"):
+        fedwcm.run("fedavg", loss=Detached(), backend=backend, **RUN)
 
 
 def test_the_weights_of_one_client_have_no_entropy() -> None:

@@ -125,7 +125,9 @@ def print_views(trackers: Sequence[str], folder: Path) -> None:
 
 
 def names_in(text: str | None) -> tuple[str, ...]:
-    """The names in a list `a,b`; none if there is no text."""
+    """The names in a list `a,b`; none without a text. An empty text is the name of the column that has none."""
+    if text == "":
+        return (text,)
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 

@@ -180,6 +180,8 @@ def _short(flags: Mapping[str, object]) -> Settings:
         section, _, option = FLAGS[name].key.partition(".")
         if option == "name" and isinstance(value, (str, Component)):
             short |= component_settings(section, value)
+        elif (name, value) == ("drop", ""):
+            short["data.drop"] = [""]  # the column without a name; as a list, an empty text would name none
         else:
             short[FLAGS[name].key] = value
     return short

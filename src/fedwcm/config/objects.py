@@ -8,6 +8,7 @@ along.
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -95,6 +96,7 @@ def _component(kind: str, given: Any) -> tuple[Component, Any]:
     name = cls.name if cls.name in known and known[cls.name] is cls else spelled(cls)
     if isinstance(given, type):
         return Component(name), given if name.startswith(OBJECT) else None
+    _refuse_hidden(kind, given)
     if not _rebuilds(given):
         name = f"{OBJECT}{cls.__module__}.{cls.__qualname__}"
     return Component(name, options_of(given)), given if name.startswith(OBJECT) else None
@@ -119,11 +121,28 @@ def _partition(given: Any) -> tuple[Component, Any]:
             f"partition = {got} is not allowed: it must be a name, or an instance of a Partition, such as "
             "fedwcm.data.partition.Equal(clients=10, beta=0.1)"
         )
+    _refuse_hidden("partition", given)
     cls = type(given)
     registered = next((name for name, known in PARTITIONS.items() if known is cls), None)
     if registered is not None and _rebuilds(given):
         return Component(registered, options_of(given)), None
     return Component(f"{OBJECT}{cls.__module__}.{cls.__qualname__}", options_of(given)), given
+
+
+def _refuse_hidden(kind: str, instance: object) -> None:
+    """Refuse attributes that are no fields: a configuration cannot tell two such objects apart."""
+    known = {field.name for field in fields(instance)} if is_dataclass(instance) else set()
+    cls = type(instance)
+    hidden = [
+        name
+        for name in getattr(instance, "__dict__", {})
+        if name not in known and not isinstance(getattr(cls, name, None), cached_property)
+    ]
+    if hidden:
+        raise ValueError(
+            f"{kind} = {cls.__qualname__}(…) has attributes that no run records, {', '.join(hidden)}: "
+            "make it a frozen dataclass with a field for each"
+        )
 
 
 def _model(given: Any) -> tuple[Component, Any]:

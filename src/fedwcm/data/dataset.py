@@ -138,18 +138,19 @@ def _check_features(where: str, x: NDArray[Any]) -> None:
 
 
 def check_finite(where: str, x: NDArray[Any]) -> None:
-    """Raise an error that names the first feature that is NaN or infinite."""
+    """Raise an error that names the first feature that is NaN, infinite or beyond the range of float32."""
     if x.dtype.kind != "f":
         return
     rows = max(1, CHUNK // x[:1].size) if len(x) else 1
     for start in range(0, len(x), rows):
-        finite = np.isfinite(x[start : start + rows])
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(x[start : start + rows].astype(np.float32, copy=False))
         if not finite.all():
             place = np.argwhere(~finite)[0]
             place[0] += start
             raise ValueError(
                 f"{where}[{', '.join(map(str, place))}] is {x[tuple(place)]}: every feature must be a finite "
-                "number"
+                "number within ±3.4e38, the range of float32"
             )
 
 

@@ -22,6 +22,7 @@ from fedwcm.data.named import DATASETS, read_named
 from fedwcm.data.read_options import Impute, ReadOptions
 from fedwcm.data.samples import Parts, Rows, build_dataset, build_rows, encode, source_digest
 from fedwcm.data.schema import DatasetSchema
+from fedwcm.data.whole_numbers import as_whole_numbers
 
 HUB = "hub:"
 TABLE_OPTIONS = ("label", "client", "split", "features", "drop", "impute", "encoding", "image_size")
@@ -72,8 +73,8 @@ def load_dataset(
         split: the column of a table that says `train`, `val` or `test`.
         features: names or patterns (`pixel_*`) of the columns to use; by default all.
         drop: names or patterns of columns to leave out.
-        impute: `median` fills in missing values: the median of a number, the most frequent one of a category,
-            both of the training rows. By default they are refused.
+        impute: `median` fills in missing values: the median of a number, the most frequent one of a category or
+            of true and false, both of the training rows. By default they are refused.
         encoding: the encoding of a text file; by default utf-8.
         image_size: the side to bring images to: scaled until the shorter side fits, cut to a square at the centre.
         client_ids: the client of every training sample, in the order of the source.
@@ -119,7 +120,7 @@ def _with_clients(dataset: Dataset, client_ids: object) -> Dataset:
 def _ids(client_ids: object) -> NDArray[Any]:
     from fedwcm.data.objects import as_array  # needs torch, which a file does not
 
-    return as_array(client_ids)
+    return as_whole_numbers(as_array(client_ids))
 
 
 def load_rows(

@@ -4,6 +4,7 @@ The imbalance factor is n_min / n_max, so 1 is balanced and 0.01 means a hundred
 sample of the rarest class. Class 0 is the head and the counts fall in label order.
 """
 
+import warnings
 from typing import Literal, get_args
 
 import numpy as np
@@ -12,6 +13,9 @@ from numpy.typing import NDArray
 from fedwcm.core.checks import require, unknown
 
 Profile = Literal["exponential", "step"]
+
+NOTICEABLE = 2
+"""Times the imbalance that is asked for, above which what comes out is warned of."""
 
 # n_max * imbalance**(c / (C - 1)) is often a whole number that floating point leaves a hair too small.
 _ROUNDING_GUARD = 1 + 1e-12
@@ -71,6 +75,12 @@ def long_tail(
             f"labels must contain every class from 0 to {labels.max()}, got none of {_names(available == 0)}"
         )
     counts = class_counts(available, imbalance, profile, n_max)
+    reached = counts.min() / counts.max()
+    if len(counts) > 1 and counts.min() == 1 and reached > NOTICEABLE * imbalance:
+        text = (
+            f"imbalance = {imbalance:g} is not reached: every class keeps at least 1 sample, and the largest keeps"
+        )
+        warnings.warn(f"{text} {counts.max()}, so that it is {reached:.2g}", stacklevel=2)
     kept = [
         rng.choice(np.flatnonzero(labels == c), size=count, replace=False, shuffle=False)
         for c, count in enumerate(counts)

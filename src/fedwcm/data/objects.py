@@ -30,10 +30,8 @@ def read_object(source: Any, options: ReadOptions) -> tuple[str, Parts]:
     """The name and the parts of data in memory."""
     name = type(source).__name__
     if _comes_from(source, "pandas"):
-        import pyarrow as pa
-
         options.refuse(f"this {name}", "a DataFrame", COLUMN_OPTIONS)
-        return name, table_parts(name, pa.Table.from_pandas(source, preserve_index=False), options)
+        return name, table_parts(name, _arrow_table(name, source), options)
     if _comes_from(source, "datasets"):
         options.refuse(f"this {name}", "a Hugging Face Dataset", tuple(set(COLUMN_OPTIONS) - {"split"}))
         return name, split_parts(name, source if isinstance(source, Mapping) else {"train": source}, options)
@@ -76,7 +74,8 @@ def as_array(value: object) -> NDArray[Any]:
         array = np.asarray(value)
         is_text = array.dtype == object and all(isinstance(item, str) for item in array.flat)
         return array.astype(np.str_) if is_text else array
-    array = value.detach().cpu().numpy()
+    value = value.detach().cpu()
+    array = (value.float() if value.dtype == torch.bfloat16 else value).numpy()  # NumPy has no bfloat16
     channels_first = array.ndim == FOUR and array.shape[1] <= MAX_CHANNELS
     return np.moveaxis(array, 1, -1) if channels_first else array
 
@@ -84,6 +83,17 @@ def as_array(value: object) -> NDArray[Any]:
 def _comes_from(source: object, package: str) -> bool:
     """Whether its class is of a package that need not be installed."""
     return any(cls.__module__.partition(".")[0] == package for cls in type(source).__mro__)
+
+
+def _arrow_table(where: str, frame: Any) -> Any:
+    """A DataFrame as a table of pyarrow; a column that cannot be one is named."""
+    import pyarrow as pa
+
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        reasons = "; ".join(map(str, error.args))
+        raise ValueError(f"{where}: {reasons:.300}: a column must hold numbers, or text, in every row") from error
 
 
 def _in_memory(source: Any, options: ReadOptions) -> Parts:
@@ -156,12 +166,27 @@ def _torch(dataset: "TorchDataset[Any]", options: ReadOptions) -> Samples:
         raise ValueError(f"dataset is a {name} without a length: it must be one that can be indexed")
     else:
         rows = [dataset[i] for i in range(len(dataset))]
+        _warn_of_random(name, dataset, rows)
         pairs = [row if isinstance(row, (tuple, list)) else (row,) for row in rows]
         inputs, *labels = zip(*pairs, strict=True)
         columns = [_stacked(inputs), *([_plain(label) for label in column] for column in labels[:1])]
     if len(columns) < PAIR and options.labelled:
         raise ValueError(f"dataset is a {name}: its samples must be pairs (input, label)")
     return _samples(*columns[:PAIR])
+
+
+def _warn_of_random(name: str, dataset: "TorchDataset[Any]", rows: Sequence[Any]) -> None:
+    """Warn if a sample that is read again is another one: random transforms are applied once and for all."""
+    for i in {0, len(rows) - 1} if rows else ():
+        first, again = (
+            np.asarray(row[0] if isinstance(row, (tuple, list)) else row) for row in (rows[i], dataset[i])
+        )
+        if not np.array_equal(first, again):
+            text = (
+                f"dataset is a {name} whose sample {i} is another one each time: it is read once, and its random"
+            )
+            warnings.warn(f"{text} transforms stay as they were drawn; augment=True flips and crops", stacklevel=5)
+            return
 
 
 def _stacked(inputs: Sequence[Any]) -> Any:

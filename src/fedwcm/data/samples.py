@@ -11,9 +11,11 @@ from fedwcm.data.dataset import MAX_CHANNELS, Dataset, check_finite, listed, mod
 from fedwcm.data.fingerprint import array_digest, sampled
 from fedwcm.data.large_arrays import in_colour, taken
 from fedwcm.data.parts import PARTS
+from fedwcm.data.precision import warn_of_coarse
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.schema import DatasetSchema, Encoding, is_whole_number
 from fedwcm.data.split import client_split, stratified_split
+from fedwcm.data.whole_numbers import as_whole_numbers
 
 Codes = NDArray[np.int64]
 
@@ -90,9 +92,12 @@ class Rows:
 
 def build_dataset(name: str, parts: Parts, options: ReadOptions) -> Dataset:
     """Draw a test part if there is none, number classes and clients from 0, and check the result."""
+    parts = _with_whole_numbers(parts)
     for part, samples in parts.present().items():
         _check_lengths(f"{name}: {part} part", samples)
     if parts.test is None:
+        if parts.train.x.ndim > 1 and parts.train.x.size and not parts.encoding.columns:
+            check_finite(f"{name}: x", parts.train.x)  # while its rows are still those of the source
         parts = draw_test(name, parts, options)
     elif options.test_clients is not None:
         raise ValueError(
@@ -108,6 +113,8 @@ def build_dataset(name: str, parts: Parts, options: ReadOptions) -> Dataset:
     classes, codes = _encode_labels(name, present, parts.classes, options.schema)
     unseen = None if options.test_clients is not None else test.client  # whole clients are meant to be unseen
     client_names, client_ids = _encode_clients(name, train.client, unseen)
+    if options.schema is None and train.x.dtype == np.float64:
+        warn_of_coarse(f"{name}: train features", train.x)
     x = {part: matched(f"{name}: {part} features", held.x, options.schema) for part, held in present.items()}
     return Dataset(
         name,
@@ -137,15 +144,16 @@ def source_digest(parts: Parts) -> str:
 
 def build_rows(name: str, parts: Parts, options: ReadOptions) -> Rows:
     """The test part, if there is one and everything was not asked for; else all samples."""
-    schema, present = options.schema, parts.present()
+    schema, present = options.schema, _with_whole_numbers(parts).present()
     assert schema is not None
     for part, samples in present.items():
         _check_lengths(f"{name}: {part} part", samples)
     only_test = "test" in present and not options.whole
     chosen = {part: held for part, held in present.items() if part == "test" or not only_test}
-    inputs = {part: matched(f"{name}: {part} features", held.x, schema) for part, held in chosen.items()}
+    places = {part: f"{name}: x" if len(chosen) == 1 else f"{name}: x_{part}" for part in chosen}
+    inputs = {part: matched(places[part], held.x, schema) for part, held in chosen.items()}
     for part, values in inputs.items():
-        check_finite(f"{name}: x" if len(inputs) == 1 else f"{name}: x_{part}", values)
+        check_finite(places[part], values)
     x = _joined(list(inputs.values()))
     if len(x) == 0:
         raise ValueError(f"{name} holds no samples")
@@ -276,6 +284,19 @@ def encode(values: NDArray[Any]) -> tuple[tuple[str, ...], Codes]:
     return tuple(names[i] for i in order), rank[codes].astype(np.int64)
 
 
+def _with_whole_numbers(parts: Parts) -> Parts:
+    """The parts with labels and clients as integers, where they are floats that are all whole."""
+    found = {
+        part: replace(
+            held,
+            y=None if held.y is None else as_whole_numbers(held.y),
+            client=None if held.client is None else as_whole_numbers(held.client),
+        )
+        for part, held in parts.present().items()
+    }
+    return replace(parts, train=found["train"], test=found.get("test"), val=found.get("val"))
+
+
 def _check_lengths(where: str, samples: Samples) -> None:
     for name, values in (("labels", samples.y), ("clients", samples.client)):
         if values is None:
@@ -283,7 +304,7 @@ def _check_lengths(where: str, samples: Samples) -> None:
         if values.ndim != 1 or values.dtype.kind not in "biuU":
             raise ValueError(
                 f"{where}: {name} are {values.dtype} of shape {values.shape}: "
-                "they must be integers or text of shape (n,)"
+                "they must be integers, floats that are whole numbers, or text, of shape (n,)"
             )
         if len(values) != (count := len(np.atleast_1d(samples.x))):
             raise ValueError(f"{where}: {count} samples but {len(values)} {name}")

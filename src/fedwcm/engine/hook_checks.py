@@ -3,7 +3,10 @@
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from fedwcm.core.batch import Outputs
 from fedwcm.core.types import Floats, Ints
 
 
@@ -40,7 +43,7 @@ def check_weights(hook: Any, weights: Any, clients: int) -> Floats:
 
 
 def check_losses(loss: Any, values: Any, clients: int) -> None:
-    """Raise unless a loss has returned one value per client."""
+    """Raise unless a loss has returned one value per client that can be differentiated."""
     shape = getattr(values, "shape", None)
     if shape != (clients,):
         got = f"a {type(values).__name__}" if shape is None else f"a tensor of shape {tuple(shape)}"
@@ -48,16 +51,37 @@ def check_losses(loss: Any, values: Any, clients: int) -> None:
             f"{type(loss).__qualname__}.__call__ returned {got} as the loss: it must be a tensor of shape "
             f"({clients},), one value per client; batch.mean(…) averages over the samples of each"
         )
+    if not values.requires_grad:
+        raise ValueError(
+            f"{type(loss).__qualname__}.__call__ returned a loss without a gradient: it must be computed from "
+            "outputs.logits or outputs.features, without detach() and no_grad()"
+        )
+
+
+def check_padding(loss: Any, values: Tensor, outputs: Outputs, weight: Tensor) -> None:
+    """Raise if a loss depends on samples of weight 0, which only fill up the batch of a client that has fewer."""
+    (slope,) = torch.autograd.grad(values.sum(), outputs.logits, retain_graph=True, materialize_grads=True)
+    if bool((slope.abs().amax(dim=-1)[weight == 0] > 0).any()):
+        raise ValueError(
+            f"{type(loss).__qualname__}.__call__ counts samples that only pad a shorter batch (batch.weight is 0 "
+            "there): average over the samples of each client with batch.mean(…), which leaves them out"
+        )
 
 
 def check_epoch(sampler: Any, order: Any, samples: int) -> Ints:
-    """Return the positions that a client visits in an epoch; raise unless there are as many as samples."""
+    """Return the positions that a client visits in an epoch; raise unless it has as many of them."""
     length = len(order) if hasattr(order, "__len__") else None
     if length != samples:
         got = f"a {type(order).__name__}" if length is None else f"{length} positions"
         raise ValueError(
             f"{type(sampler).__qualname__}.epoch returned {got} for a client with {samples} samples: it must "
             "return as many positions as the client has samples"
+        )
+    positions = np.asarray(order)
+    if samples and (positions.dtype.kind not in "iu" or positions.min() < 0 or positions.max() >= samples):
+        got = f"positions from {positions.min()} to {positions.max()} of type {positions.dtype}"
+        raise ValueError(
+            f"{type(sampler).__qualname__}.epoch returned {got}: they must be integers from 0 to {samples - 1}"
         )
     return order  # type: ignore[no-any-return]
 

@@ -10,7 +10,7 @@ from fedwcm.core.loss import ExplicitLoss, Loss
 from fedwcm.core.types import Context, GradientOracle, State, Vec
 from fedwcm.engine.forward import Forward, Point
 from fedwcm.engine.gradient import Gradient
-from fedwcm.engine.hook_checks import check_losses, check_tuple
+from fedwcm.engine.hook_checks import check_losses, check_padding, check_tuple
 from fedwcm.engine.training_metrics import TrainingMetrics
 
 
@@ -116,4 +116,6 @@ def differentiate(
         return found.loss, o, forward.backward(*pairs)
     values, o = check_tuple(loss.__call__, loss(outputs, batch, o, ctx), "losses, client state")
     check_losses(loss, values, len(rate))
+    if ctx.round == 0 and batch.weight is not None:  # a wrong loss is wrong at once: no need to check every round
+        check_padding(loss, values, outputs, batch.weight)
     return values, o, forward.backward((values, rate[:, 0]))

@@ -38,6 +38,11 @@ def choose_features(where: str, columns: Sequence[str], options: ReadOptions) ->
     chosen = [name for name in chosen if name not in dropped]
     if not chosen:
         raise ValueError(f"{where} has no feature column: nothing is left beside label, client, split and drop")
+    if "" in chosen:
+        raise ValueError(
+            f"{where}: a column has no name, as the row numbers that pandas writes: leave it out with --drop '' "
+            "(drop=['']), or give it a name to use it as a feature"
+        )
     return chosen
 
 

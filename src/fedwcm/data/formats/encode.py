@@ -9,11 +9,14 @@ from numpy.typing import NDArray
 
 from fedwcm.data.formats.safety import require_bounded
 from fedwcm.data.large_arrays import zeros
+from fedwcm.data.precision import warn_of_coarse
 from fedwcm.data.schema import Column
+from fedwcm.data.whole_numbers import as_whole_numbers
 
 MAX_CATEGORIES = 256
 ID_ROWS = 20
-"""From so many rows on, a text column with more categories than half of them is taken for an id."""
+"""From so many rows on, a text column with more categories than half of them is taken for an id, and row numbers
+are warned of."""
 
 MAX_VECTOR = 100_000
 PIECE_ROWS = 1000
@@ -25,12 +28,12 @@ def fit_columns(
     where: str, table: Any, names: Sequence[str], rows: Rows, impute: str | None
 ) -> tuple[Column, ...]:
     """How each column becomes inputs, learnt from the training rows alone."""
-    return tuple(_fit(where, name, _plain(table.column(name)), rows, impute) for name in names)
+    return tuple(_fit(where, name, table.column(name), rows, impute) for name in names)
 
 
 def encode_columns(where: str, table: Any, columns: Sequence[Column]) -> NDArray[Any]:
     """The inputs of all rows: integers if every column holds whole numbers without gaps, else float32."""
-    blocks = [_encode(where, column, _plain(table.column(column.name))) for column in columns]
+    blocks = [_encode(where, column, table.column(column.name)) for column in columns]
     dtype: type = np.float32
     if all(block.dtype.kind in "iu" for block in blocks):
         largest = max(int(np.abs(block).max(initial=0)) for block in blocks)
@@ -41,8 +44,8 @@ def encode_columns(where: str, table: Any, columns: Sequence[Column]) -> NDArray
     return np.concatenate(blocks, axis=1, out=together, casting="unsafe")
 
 
-def category_values(where: str, table: Any, name: str) -> NDArray[Any]:
-    """Return a column of labels or clients as an array of integers or text, without gaps."""
+def category_values(where: str, table: Any, name: str, *, dates: bool = False) -> NDArray[Any]:
+    """Return a column of labels or clients as integers or text, without gaps; perhaps of dates, as text."""
     import pyarrow as pa
 
     column = _plain(table.column(name))
@@ -52,8 +55,13 @@ def category_values(where: str, table: Any, name: str) -> NDArray[Any]:
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         values: NDArray[Any] = column.to_numpy()
         return values
-    if not _is_text(kind):
-        raise ValueError(f"{where}: column {name!r} is of type {kind!s:.100}: it must hold integers or text")
+    if pa.types.is_floating(kind) and (whole := as_whole_numbers(column.to_numpy())).dtype.kind == "i":
+        return whole
+    if dates and pa.types.is_temporal(kind):
+        column = column.cast(pa.string())
+    elif not _is_text(kind):
+        allowed = "integers, floats that are whole numbers, or text"
+        raise ValueError(f"{where}: column {name!r} is of type {kind!s:.100}: it must hold {allowed}")
     text = _texts(where, name, column)
     if (empty := text == "").any():
         raise _gap(where, name, empty, "")
@@ -71,12 +79,18 @@ def _fit(where: str, name: str, column: Any, rows: Rows, impute: str | None) -> 
     import pyarrow as pa
 
     kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _fit_category(where, name, _texts(where, name, column)[rows], impute)
     if pa.types.is_null(kind):
         raise ValueError(f"{where}: column {name!r} is empty in every row: leave it out with --drop {name}")
     if _is_number(kind):
-        return Column(name, fill=_median(where, name, column, rows) if impute else None)
+        warn_of_coarse(where, _numbers(column)[rows, np.newaxis], [name])
+        _warn_of_row_numbers(where, name, column)
+        return Column(name, fill=_typical(where, name, column, rows) if impute else None)
     if _is_text(kind):
-        return _fit_category(where, name, _texts(where, name, column)[rows], impute)
+        texts = _texts(where, name, column)[rows]
+        _refuse_numbers(where, name, texts)
+        return _fit_category(where, name, texts, impute)
     if _is_vector(kind):
         return Column(name, "vector", length=_vectors(where, name, column).shape[1])
     raise ValueError(
@@ -86,16 +100,37 @@ def _fit(where: str, name: str, column: Any, rows: Rows, impute: str | None) -> 
     )
 
 
-def _median(where: str, name: str, column: Any, rows: Rows) -> float:
+def _warn_of_row_numbers(where: str, name: str, column: Any) -> None:
+    """Where rows are sorted by class, their numbers tell the label, in this file alone."""
+    import pyarrow as pa
+
+    count = len(column)
+    if count < ID_ROWS or column.null_count or not pa.types.is_integer(column.type):
+        return
+    values = column.to_numpy()
+    low, high = int(values.min()), int(values.max())
+    if low in (0, 1) and high - low == count - 1 and len(np.unique(values)) == count:
+        warnings.warn(
+            f"{where}: column {name!r} holds each number from {low} to {high} once, as row numbers do, and is "
+            f"read as a feature; if it is not one, leave it out with --drop {name}",
+            stacklevel=6,
+        )
+
+
+def _typical(where: str, name: str, column: Any, rows: Rows) -> float:
+    """The median of numbers, the more frequent of true and false: half true is no value of a row."""
+    import pyarrow as pa
+
     values = _numbers(column)[rows]
     if np.isnan(values).all():
         raise ValueError(f"{where}: column {name!r} has no value in the training rows to impute from")
+    if pa.types.is_boolean(column.type):
+        return float(np.nanmean(values) > 0.5)
     return float(np.nanmedian(values))
 
 
 def _fit_category(where: str, name: str, texts: NDArray[Any], impute: str | None) -> Column:
     values, counts = np.unique(texts[texts != ""], return_counts=True)
-    _refuse_numbers(where, name, values)
     if len(values) > MAX_CATEGORIES or (len(texts) >= ID_ROWS and 2 * len(values) > len(texts)):
         raise ValueError(
             f"{where}: column {name!r} holds {len(values)} different texts in {len(texts)} training rows (for "
@@ -110,8 +145,9 @@ def _fit_category(where: str, name: str, texts: NDArray[Any], impute: str | None
     return Column(name, "category", tuple(str(value) for value in values), fill=fill)
 
 
-def _refuse_numbers(where: str, name: str, values: NDArray[Any]) -> None:
+def _refuse_numbers(where: str, name: str, texts: NDArray[Any]) -> None:
     """Numbers among text are a slip, not categories: one bad value would make a category of each number."""
+    values = np.unique(texts[texts != ""])
     numeric = np.array([_reads_as_number(str(value)) for value in values], dtype=bool)
     if numeric.any():
         bad = str(values[~numeric][0]) if not numeric.all() else str(values[0])
@@ -124,6 +160,7 @@ def _refuse_numbers(where: str, name: str, values: NDArray[Any]) -> None:
 def _encode(where: str, column: Column, values: Any) -> NDArray[Any]:
     if column.kind == "category":
         return _one_hot(where, column, values)
+    values = _plain(values)
     if column.kind == "vector":
         vectors = _vectors(where, column.name, values)
         if vectors.shape[1] != column.length:
@@ -161,9 +198,8 @@ def _encode_number(where: str, column: Column, values: Any) -> NDArray[Any]:
     wrong = np.flatnonzero(~np.isfinite(narrow))
     if len(wrong):
         value = numbers[wrong[0]]
-        raise ValueError(
-            f"{where}: column {name!r}, row {wrong[0] + 1}: the value is {value}, which is not finite"
-        )
+        fault = "beyond ±3.4e38, the range of float32" if np.isfinite(value) else "not finite"
+        raise ValueError(f"{where}: column {name!r}, row {wrong[0] + 1}: the value is {value}, which is {fault}")
     return narrow[:, np.newaxis]
 
 
@@ -205,9 +241,7 @@ def _category_texts(where: str, column: Column, values: Any) -> NDArray[Any]:
     kind = values.type
     if values.null_count == len(values):
         return np.full(len(values), "")
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
-        return np.array(["" if value is None else str(value) for value in values.to_pylist()])
-    if not _is_text(kind):
+    if not (_is_text(kind) or _is_number(kind) or pa.types.is_dictionary(kind)):
         raise _no_categories(where, column, f"is of type {kind!s:.100}")
     return _texts(where, column.name, values)
 
@@ -277,8 +311,8 @@ def _numbers(column: Any) -> NDArray[np.float64]:
 
 
 def _texts(where: str, name: str, column: Any) -> NDArray[np.str_]:
-    """Text as NumPy holds it, each as long as the longest: a single long one could fill the memory."""
-    texts = [text or "" for text in column.to_pylist()]
+    """Values as text as NumPy holds it, each as long as the longest: a single long one could fill the memory."""
+    texts = ["" if value is None else str(value) for value in column.to_pylist()]
     longest = max(map(len, texts))
     require_bounded(f"{where}: column {name!r}", 4 * longest * len(texts), column.nbytes)
     return np.array(texts, dtype=np.str_)

@@ -115,7 +115,7 @@ def _fit(where: str, rows: Any, roles: _Roles, draws: bool, options: ReadOptions
     training = np.arange(table.num_rows)
     if draws and roles.label is not None:
         label, client = (
-            None if column is None else category_values(where, table, column)
+            None if column is None else category_values(where, table, column, dates=column == roles.client)
             for column in (roles.label, roles.client)
         )
         assert label is not None
@@ -132,7 +132,8 @@ def _read_split(where: str, rows: Any, roles: _Roles, encoding: Encoding, option
     else:
         x = encode_columns(where, table, encoding.columns)
     label, client = (
-        None if name is None else category_values(where, table, name) for name in (roles.label, roles.client)
+        None if name is None else category_values(where, table, name, dates=name == roles.client)
+        for name in (roles.label, roles.client)
     )
     return Samples(x, label, client)
 

@@ -39,7 +39,7 @@ def table_parts(where: str, table: Any, options: ReadOptions) -> Parts:
     if not table.num_rows:
         raise ValueError(f"{where} holds no rows")
     roles = find_roles(where, table.column_names, options)
-    values = {role: category_values(where, table, name) for role, name in roles.items()}
+    values = {role: category_values(where, table, name, dates=role == "client") for role, name in roles.items()}
     rows = {"train": np.arange(table.num_rows)}
     if "split" in roles and not options.whole:
         rows = part_rows(where, roles["split"], values["split"])

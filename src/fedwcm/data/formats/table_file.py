@@ -24,6 +24,8 @@ CELL_BYTES = 8
 BATCH_ROWS = 1000
 """Rows of a large table that are unpacked at a time."""
 
+SEPARATORS = ";\t,|"
+HEADER_BYTES = 2**20
 MAX_BLOCK = 2**30
 DECODED_AT_A_TIME = 2**20
 
@@ -63,6 +65,7 @@ def _read_text(path: Path, suffix: str, encoding: str, text: Collection[str]) ->
     block = min(max(len(content) + 1, 2**20), MAX_BLOCK)  # a row must fit into a block
     try:
         if plain in DELIMITERS:
+            _require_delimiter(path, content, encoding, DELIMITERS[plain])
             return csv.read_csv(
                 pa.BufferReader(content),
                 csv.ReadOptions(encoding=encoding, block_size=block),
@@ -74,6 +77,16 @@ def _read_text(path: Path, suffix: str, encoding: str, text: Collection[str]) ->
         return _read_json(content, block, text)
     except pa.ArrowInvalid as error:
         raise ValueError(f"{path} cannot be read: {error!s:.300}") from error
+
+
+def _require_delimiter(path: Path, content: bytes, encoding: str, delimiter: str) -> None:
+    """Refuse a file whose header holds other separators and none of those that it should."""
+    header = content[:HEADER_BYTES].decode(encoding, "ignore").partition("\n")[0]
+    others = [other for other in SEPARATORS if other in header]
+    if delimiter not in header and others:
+        allowed = " and ".join(f"{each!r} in {suffix}" for suffix, each in DELIMITERS.items())
+        text = f"{path} seems to be separated by {others[0]!r}, not by {delimiter!r}"
+        raise ValueError(f"{text}: columns must be separated by {allowed}")
 
 
 def _read_json(content: bytes, block: int, text: Collection[str]) -> Any:
