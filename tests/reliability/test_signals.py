@@ -10,7 +10,7 @@ import torch
 
 import fedwcm
 from fedwcm.engine.evaluate import evaluate
-from fedwcm.runs import checkpoint, interrupts, runner
+from fedwcm.runs import checkpoint, evaluator, interrupts, runner
 from fedwcm.runs.interrupts import StoppedError
 
 from .support import DIGITS, assert_same_run, command, end, finish, lines, needs_fork, wait_until
@@ -114,7 +114,7 @@ def test_a_signal_during_the_evaluation_undoes_the_round(tmp_path: Path, monkeyp
         return evaluate(*arguments)  # type: ignore[arg-type]
 
     fedwcm.run("scaffold", out=tmp_path / "whole", **SMALL)
-    monkeypatch.setattr(runner, "evaluate", interrupted)
+    monkeypatch.setattr(evaluator, "evaluate", interrupted)
     with interrupts.handled(), pytest.raises(StoppedError):
         fedwcm.run("scaffold", out=out, **SMALL)
     monkeypatch.undo()

@@ -89,7 +89,11 @@ class ClientTrainer:
     disclosure: Disclosure = field(default_factory=Disclosure)
 
     def __post_init__(self) -> None:
-        head = self.forward.network.head
+        if self.method.replaces_head or self.loss.normalizes_logits:
+            self._check_head(self.forward.network.head)
+
+    def _check_head(self, head: nn.Module | None) -> None:
+        """Refuse a head that the method or the loss does not go with."""
         if isinstance(head, CosineLinear) and self.loss.normalizes_logits:
             raise ValueError(
                 f"loss.normalize = True of the loss {self.loss.name} is not allowed with model.head = 'cosine', "
