@@ -108,11 +108,11 @@ def _describe_recipe(name: str) -> None:
 
 def _options_called(name: str) -> list[tuple[str, str]]:
     """The options of a section, that of a flag, or the one of this dotted name."""
-    flag = FLAGS.get(name.replace("-", "_"))
-    found = [(key, about) for key, about in _every_option() if key == (flag.key if flag else name)]
-    found = found or [(key, about) for key, about in _every_option() if key.startswith(f"{name}.")]
+    flag, every = FLAGS.get(name.replace("-", "_")), _every_option()
+    found = [(key, about) for key, about in every if key == (flag.key if flag else name)]
+    found = found or [(key, about) for key, about in every if key.startswith(f"{name}.")]
     if not found:
-        raise unknown("option, section or flag", name, [*_options(), *FLAGS])
+        raise unknown("option, section or flag", name, [*(key for key, _ in every), *FLAGS])
     return found
 
 

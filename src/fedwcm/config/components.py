@@ -82,7 +82,7 @@ class Components:
     def refuse_unfollowed_target(self, target: Floats | None) -> None:
         """Refuse a target distribution if the model is trained for equally frequent classes in spite of it."""
         by = self.balanced_by
-        followed = by == f"loss {self.loss.name}" and self.loss.follows_target
+        followed = self.loss.corrects_prior and self.loss.follows_target and not self.method.replaces_head
         if by is None or followed or target is None or np.allclose(target, target.mean()):
             return
         raise ValueError(
