@@ -90,7 +90,7 @@ class Quadratics:
 
     def _round(self, r: int, x: Tensor, s: State, rng: torch.Generator) -> tuple[Tensor, State]:
         rates = np.full(len(self.clients), self.lr)
-        ctx = Context(0, r, x, self.method.broadcast(s), self.population, self.clients, self.lr, rates, {})
+        ctx = Context(0, r, x, self.method.broadcast(s), self.population, self.clients, rates, {})
         w = x.expand(len(self.clients), -1).clone()
         for _ in range(self.steps):
             noise = self.noise * torch.randn(w.shape, generator=rng, dtype=w.dtype) / w.shape[1] ** 0.5

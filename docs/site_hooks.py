@@ -16,8 +16,8 @@ ROOT = Path(__file__).parent.parent
 REFERENCE = {
     "functions": (
         *("fedwcm.run", "fedwcm.compare", "fedwcm.open", "fedwcm.evaluate", "fedwcm.personalize"),
-        *("fedwcm.predict", "fedwcm.export", "fedwcm.tune", "fedwcm.tuning.result.Tuning"),
-        *("fedwcm.partition", "fedwcm.partitions"),
+        *("fedwcm.predict", "fedwcm.Predictions", "fedwcm.export", "fedwcm.tune", "fedwcm.tuning.result.Tuning"),
+        *("fedwcm.partition", "fedwcm.partitions", "fedwcm.Division"),
         *("fedwcm.report", "fedwcm.load", "fedwcm.normalizer", "fedwcm.Result", "fedwcm.Comparison"),
     ),
     "method": ("fedwcm.core.method", "fedwcm.core.mixins", "fedwcm.core.optimizer_rule", "fedwcm.core.types"),

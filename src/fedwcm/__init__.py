@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fedwcm.api import (
         Comparison,
+        Division,
+        Predictions,
         Result,
         compare,
         evaluate,
@@ -37,9 +39,11 @@ __version__ = "0.1.0"
 __all__ = [
     "Comparison",
     "Dataset",
+    "Division",
     "Loss",
     "Method",
     "Partition",
+    "Predictions",
     "Result",
     "Sampler",
     "compare",

@@ -37,6 +37,15 @@ def divided(partition: Any, **options: Any) -> Any:
     return fedwcm.partition(dataset=four, partition=partition, **options).counts
 
 
+def test_the_rows_of_a_division_are_the_samples_that_it_counts() -> None:
+    division = fedwcm.partition(dataset="digits", clients=7, beta=0.3, imbalance=0.1, val_fraction=0.1)
+    y = division.dataset.y_train
+    assert len(division) == 7
+    assert [np.bincount(y[rows], minlength=10).tolist() for rows in division.rows] == division.counts.tolist()
+    every = np.concatenate(division.rows)
+    assert len(np.unique(every)) == len(every) < len(y)
+
+
 ROWS = np.arange(400)
 
 

@@ -74,7 +74,7 @@ def context(
 ) -> Context:
     """The context of these clients at a received model, with nothing prepared."""
     rates = np.full(len(clients), 0.1)
-    return Context(5, round_, x, message or {}, population, clients, 0.1, rates, {})
+    return Context(5, round_, x, message or {}, population, clients, rates, {})
 
 
 def value(

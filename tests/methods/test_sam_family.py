@@ -101,7 +101,7 @@ PAIR = Clients(np.array([3, 4]), np.array([20, 9]), np.array([[20, 0], [4, 5]]),
 
 def context(x: Vec, message: State) -> Context:
     """What two clients see, for direct calls of a method's hooks."""
-    return Context(5, 0, x, message, PEOPLE, PAIR, 0.1, np.full(2, 0.1), {})
+    return Context(5, 0, x, message, PEOPLE, PAIR, np.full(2, 0.1), {})
 
 
 def cohort(samples: Ints, steps: Ints, report: Report) -> Cohort:

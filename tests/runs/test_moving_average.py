@@ -33,7 +33,6 @@ def test_it_is_the_weighted_mean_of_the_rounds_without_the_initial_model() -> No
         expected = weights @ models[:t] / weights.sum()
         np.testing.assert_allclose(average["x"].numpy(), expected, rtol=1e-12)
         np.testing.assert_allclose(average["buffers"].numpy(), 2.0 * expected, rtol=1e-12)
-    assert moving_average({}, x, x, 0.0) == {}
 
 
 def test_training_is_the_same_and_the_plain_accuracy_is_recorded_beside(tmp_path: Path) -> None:

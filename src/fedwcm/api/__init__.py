@@ -1,4 +1,4 @@
-"""The public functions, one file each. Each command of the command line is a thin wrapper of one of them."""
+"""The public functions, one file each. A command of the same name is a thin wrapper of each."""
 
 from fedwcm.api.comparison import compare
 from fedwcm.api.comparison_result import Comparison

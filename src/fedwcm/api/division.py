@@ -1,4 +1,4 @@
-"""`fedwcm.partition`: divide a data set among clients and describe the result, before training on it."""
+"""`fedwcm.partition`: divide a data set among clients, to look at it before training or to use it elsewhere."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -10,18 +10,39 @@ from fedwcm.config.partitioning import divide
 from fedwcm.config.schema import Config, Settings, named_options
 from fedwcm.core.checks import unknown
 from fedwcm.core.types import Ints
+from fedwcm.data import Dataset
+from fedwcm.data.normalize import Normalizer
 from fedwcm.data.partition import PARTITIONS, PartitionStatistics, counts_of, describe
 from fedwcm.jobs.request import Request, flags_in, request
 
 
 @dataclass(frozen=True, eq=False)
 class Division:
-    """A data set divided among clients."""
+    """A data set divided among clients.
+
+    Args:
+        config: the options, those included that follow from the data.
+        dataset: all samples.
+        rows: for each client, the rows of `dataset.x_train` that it holds.
+        counts: the clients' samples of each class, clients in rows.
+        statistics: sizes, classes per client, and distances from the global distribution.
+        normalizer: turns inputs of the data set into those of the model.
+    """
 
     config: Config
-    classes: tuple[str, ...]
+    dataset: Dataset
+    rows: tuple[Ints, ...]
     counts: Ints
     statistics: PartitionStatistics
+    normalizer: Normalizer
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.dataset.classes
+
+    def __len__(self) -> int:
+        """How many clients there are."""
+        return len(self.rows)
 
 
 def partition(
@@ -47,7 +68,7 @@ def partition(
     beta: float | None = None,
     seed: int | None = None,
 ) -> Division:
-    """Divide a data set among clients, as a run with the same options would, and describe the result.
+    """Divide a data set among clients, as a run with the same options would.
 
     Args:
         config: a TOML file or a `Config` to start from.
@@ -143,7 +164,8 @@ def partitions(
 def _divided(asked: Request) -> Division:
     data = divide(asked.config, asked.objects)
     counts = counts_of(data.parts, data.train_labels, data.dataset.num_classes)
-    return Division(data.config, data.dataset.classes, counts, describe(counts))
+    rows = tuple(data.train_rows[part] for part in data.parts)
+    return Division(data.config, data.dataset, rows, counts, describe(counts), data.normalizer)
 
 
 def _options_of(way: str) -> set[str]:

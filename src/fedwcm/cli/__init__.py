@@ -1,4 +1,4 @@
-"""The command line: one file per command, each a thin wrapper of a public function."""
+"""The command line: one file per command, most of them thin wrappers of a public function."""
 # PYTHON_ARGCOMPLETE_OK
 
 import argparse

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedwcm.core.batch import Batch, Outputs
+from fedwcm.core.checks import require_choices
 from fedwcm.core.local_data import LocalData
 from fedwcm.core.types import Clients, Context, Population, State
 
@@ -25,6 +26,9 @@ class Loss(ABC):
     """Whether a loss that corrects the prior makes the model expect `run.target`, not equally frequent classes."""
     averages_samples: ClassVar[bool] = True
     """Whether the loss of a batch is the mean of those of its samples, so that a large batch may be cut."""
+
+    def __post_init__(self) -> None:
+        require_choices(self)
 
     @property
     def corrects_prior(self) -> bool:

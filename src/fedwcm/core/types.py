@@ -153,7 +153,6 @@ class Context:
     message: State
     population: Population
     clients: Clients
-    base_lr: float
     learning_rates: Floats
     prepared: State
 

@@ -155,7 +155,7 @@ class ClientTrainer:
             metrics = TrainingMetrics(len(ids))
             c, o = self._descend(w, c, o, ctx, self._schedule(shards, ctx), metrics)
         made = self.method.finish(w, c, ctx)
-        upload, report, c = check_tuple(self.method.finish, made, "upload, report, client state")
+        upload, report, c = check_tuple(self.method.finish, made, "upload", "report", "client state")
         report = {**report, **self.statistics(ids, ctx.clients.counts)}
         if len(sent.buffers):
             upload = {**upload, "buffers": self.forward.buffers()}
@@ -190,9 +190,7 @@ class ClientTrainer:
     def context(self, clients: Clients, sent: Broadcast) -> Context:
         """Return what these clients see while they train, each with its learning rate."""
         rates = np.full(len(clients), sent.base_lr)
-        ctx = Context(
-            self.seed, sent.round, sent.x, sent.message, self.population, clients, sent.base_lr, rates, {}
-        )
+        ctx = Context(self.seed, sent.round, sent.x, sent.message, self.population, clients, rates, {})
         return (
             replace(ctx, learning_rates=self.method.local_lr(ctx)) if isinstance(self.method, LocalRates) else ctx
         )

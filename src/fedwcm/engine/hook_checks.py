@@ -10,18 +10,18 @@ from fedwcm.core.batch import Outputs
 from fedwcm.core.types import Floats, Ints
 
 
-def check_tuple(hook: Any, made: Any, expected: str) -> Any:
-    """Return what a hook has returned; raise unless it is a tuple of the parts that `expected` names.
+def check_tuple(hook: Any, made: Any, *parts: str) -> Any:
+    """Return what a hook has returned; raise unless it is a tuple of these parts.
 
     Args:
         hook: the bound hook, whose class and name the error gives.
         made: what it has returned.
-        expected: the parts, separated by commas.
+        parts: what each entry of the tuple is.
     """
-    if isinstance(made, tuple) and len(made) == expected.count(",") + 1:
+    if isinstance(made, tuple) and len(made) == len(parts):
         return made
     got = f"a tuple of {len(made)}" if isinstance(made, tuple) else f"a {type(made).__name__}"
-    raise ValueError(f"{_name(hook)} returned {got}: it must return a tuple ({expected})")
+    raise ValueError(f"{_name(hook)} returned {got}: it must return a tuple ({', '.join(parts)})")
 
 
 def check_weights(hook: Any, weights: Any, clients: int) -> Floats:

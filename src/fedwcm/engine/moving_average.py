@@ -15,9 +15,7 @@ from fedwcm.core.types import State, Vec
 
 
 def moving_average(average: State, x: Vec, buffers: Vec, decay: float) -> State:
-    """Return the average after another round, with W_t beside it; nothing without a decay."""
-    if not decay:
-        return {}
+    """Return the average after another round, with W_t beside it."""
     total = decay * float(average.get("total", 0.0)) + 1.0
     current = {"x": x, "buffers": buffers}
     mean = {key: torch.lerp(average.get(key, value), value, 1.0 / total) for key, value in current.items()}

@@ -114,7 +114,7 @@ def differentiate(
             found = loss.with_gradient(outputs, batch, ctx)
         pairs = [(value, slope.mul_(rate[..., None])) for value, slope in found.by_outputs(outputs)]
         return found.loss, o, forward.backward(*pairs)
-    values, o = check_tuple(loss.__call__, loss(outputs, batch, o, ctx), "losses, client state")
+    values, o = check_tuple(loss.__call__, loss(outputs, batch, o, ctx), "losses", "client state")
     check_losses(loss, values, len(rate))
     if ctx.round == 0 and batch.weight is not None:  # a wrong loss is wrong at once: no need to check every round
         check_padding(loss, values, outputs, batch.weight)

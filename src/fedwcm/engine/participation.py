@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.core.checks import require
+from fedwcm.core.checks import require, require_choices
 from fedwcm.core.rng import Purpose, generator
 
 Ints = NDArray[np.int64]
@@ -37,6 +37,7 @@ class Participation:
 
     def __post_init__(self) -> None:
         require(0 < self.fraction <= 1, "fraction", self.fraction, "in (0, 1]")
+        require_choices(self)
         require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
 
     def cohort_size(self, clients: int) -> int:

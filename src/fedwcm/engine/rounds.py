@@ -114,6 +114,8 @@ class Rounds:
         return (state.average["x"], state.average["buffers"]) if state.average else self.last_model(state)
 
     def _averaged(self, state: ServerState) -> ServerState:
+        if not self.server.ema:
+            return state
         average = moving_average(state.average, *self.last_model(state), self.server.ema)
         return replace(state, average=average)
 

@@ -24,7 +24,7 @@ class RoundResult:
 def update(method: Method, x: Vec, buffers: Vec, s: State, uploads: Uploads, cohort: Cohort) -> RoundResult:
     """Let the method update the model; buffers are averaged by samples."""
     weights = check_weights(method.weights, method.weights(s, cohort), len(cohort))
-    x_next, s_next = check_tuple(method.update, method.update(x, s, uploads, cohort), "model, server state")
+    x_next, s_next = check_tuple(method.update, method.update(x, s, uploads, cohort), "model", "server state")
     if len(buffers):
         buffers = uploads.sum("buffers", mean_weights("samples", cohort))
     metrics = method.metrics(s, cohort) if isinstance(method, RoundMetrics) else {}

@@ -54,6 +54,6 @@ def _affine_direction(
 def _eager_step(
     direction: Direction, rule: UpdateRule, w: Vec, grad: MiniBatchOracle, c: State, ctx: Context
 ) -> State:
-    v, c = check_tuple(direction, direction(w, grad, c, ctx), "direction, client state")
+    v, c = check_tuple(direction, direction(w, grad, c, ctx), "direction", "client state")
     rule(w, v, ctx.lr)
     return c

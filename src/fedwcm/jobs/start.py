@@ -69,15 +69,20 @@ def _start(asked: Request, folder: RunFolder | None, resume: bool, report: bool,
     config = asked.config
     check_trackers(config.run.track, None if folder is None else folder.path)
     experiment = build(config, asked.objects, trusted=asked.trusted)
-    if held is not None and _nothing_left(held, experiment):
-        return _ended_before(held)
+    if held is not None:
+        if _came_to_its_end(held, experiment):
+            return _ended_before(held)
+        held.discard_results()
     finished = _played(experiment, folder, progress, report)
     module = experiment.network.module.eval()
     return EndedRun(experiment.config, finished.history, finished.summary, module)
 
 
-def _nothing_left(folder: RunFolder, experiment: Experiment) -> bool:
-    """Whether the folder's run came to its end; raises if it was another one than is to be resumed."""
+def _came_to_its_end(folder: RunFolder, experiment: Experiment) -> bool:
+    """Whether the folder's run is finished; raises if it is another one than is to be resumed.
+
+    Unless it goes on, the experiment's backend is closed.
+    """
     try:
         refuse_another(folder, experiment.config, experiment.rounds.trainer.loss, experiment.data_digest)
     except ValueError:
@@ -86,8 +91,6 @@ def _nothing_left(folder: RunFolder, experiment: Experiment) -> bool:
     if is_finished(folder, experiment):
         experiment.rounds.backend.close()
         return True
-    for file in (folder.summary_file, folder.personalized_file):  # of fewer rounds, so of another model
-        file.unlink(missing_ok=True)
     return False
 
 

@@ -55,6 +55,7 @@ class BalanceFL(Loss):
     draws: int = 500
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.lambda_ >= 0, "lambda_", self.lambda_, "non-negative")
         require(self.temperature > 0, "temperature", self.temperature, "positive")
         require(self.entropy >= 0, "entropy", self.entropy, "non-negative")

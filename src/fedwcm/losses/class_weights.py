@@ -49,6 +49,7 @@ class ClassWeights(Loss):
     beta: float = 0.9999
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(0 <= self.beta < 1, "beta", self.beta, "in [0, 1)")
 
     @property

@@ -47,6 +47,7 @@ class Distillation(CrossEntropy):
     temperature: float = 3.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.alpha >= 0, "alpha", self.alpha, "non-negative")
         require(self.temperature > 0, "temperature", self.temperature, "positive")
 

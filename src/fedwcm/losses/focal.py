@@ -34,6 +34,7 @@ class Focal(Loss):
     gamma: float = 2.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.gamma >= 0, "gamma", self.gamma, "non-negative")
 
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:

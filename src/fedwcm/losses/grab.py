@@ -55,6 +55,7 @@ class GraB(Loss):
     slope: float = 0.5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for field in ("kp", "ki", "kd", "slope"):
             require(getattr(self, field) >= 0, field, getattr(self, field), "non-negative")
 

@@ -60,6 +60,7 @@ class LDAM(Loss):
     normalize: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.max_margin >= 0, "max_margin", self.max_margin, "non-negative")
         require(self.scale > 0, "scale", self.scale, "positive")
         require(0 <= self.drw <= 1, "drw", self.drw, "in [0, 1]")

@@ -56,6 +56,7 @@ class PriorCE(ExplicitLoss):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.tau >= 0, "tau", self.tau, "non-negative")
         require(self.scale > 0, "scale", self.scale, "positive")
 

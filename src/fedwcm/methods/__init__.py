@@ -4,8 +4,7 @@ Other packages register methods through the entry point group `fedwcm.methods`. 
 any method with FedCM's momentum: `mofedsam+wcm` is MoFedSAM with both, and `fedcm+wcm` is another name for FedWCM.
 """
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from fedwcm.core.method import Method
 from fedwcm.core.registry import Registry
@@ -35,10 +34,7 @@ def with_wcm(base: type[Method]) -> type[Method]:
         raise ValueError(f"{base.name}{SUFFIX} does not exist: {base.name} already has FedWCM's two parts")
     if base.next_alpha is not FedCM.next_alpha:
         raise ValueError(f"{base.name}{SUFFIX} does not exist: {base.name} has its own rule for alpha")
-    defaults = {field.name: field.default for field in fields(base)}  # those of `base`, not FedCM's
-    members: dict[str, Any] = {
-        **defaults,
-        "__annotations__": {field.name: field.type for field in fields(base)},
+    members = {
         "__doc__": f"{base.__name__} with FedWCM's two parts.",
         "__module__": base.__module__,
         "name": base.name + SUFFIX,

@@ -21,24 +21,27 @@ BatchNorm's statistics and the training loss are those at w + e, the only point 
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedwcm.core.checks import require
 from fedwcm.core.perturbation import perturbation
 from fedwcm.core.types import Clients, Cohort, Context, GradientOracle, Population, Report, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 
+if TYPE_CHECKING:
+    from fedwcm.core.method import Method as Base
+else:
+    Base = object  # as `SharpnessAware` in `sam.py`: the defaults are those of the method after it
+
 
 @dataclass(frozen=True, kw_only=True)
-class FedLESAM(FedAvg):
-    """FedAvg with gradients at the estimated global ascent; also a mix-in for other methods.
+class LESAM(Base):
+    """Mix-in that takes the gradients of the method after it at the estimated global ascent.
 
     Args:
-        rho: ρ, the length of the perturbation; 0 is FedAvg.
+        rho: ρ, the length of the perturbation; 0 is the method without it.
         memory: where the earlier global model is kept: on each `client`, or on the `server` for all.
     """
-
-    name: ClassVar[str] = "fedlesam"
 
     rho: float = 0.1
     memory: Literal["client", "server"] = "client"
@@ -77,3 +80,10 @@ class FedLESAM(FedAvg):
 
     def _server_memory(self, e: Vec) -> State:
         return {"perturbation": e} if self.memory == "server" else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedLESAM(LESAM, FedAvg):
+    """FedAvg with gradients at the estimated global ascent."""
+
+    name: ClassVar[str] = "fedlesam"

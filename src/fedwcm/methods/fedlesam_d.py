@@ -12,20 +12,14 @@ Departures: none beyond those of the two files.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from fedwcm.methods.feddyn import FedDyn
-from fedwcm.methods.fedlesam import FedLESAM
+from fedwcm.methods.fedlesam import LESAM
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedLESAMD(FedLESAM, FedDyn):
-    """FedDyn with gradients at the estimated global ascent.
-
-    Args:
-        average: the objective, with FedDyn's default, which FedLESAM's would otherwise replace.
-    """
+class FedLESAMD(LESAM, FedDyn):
+    """FedDyn with gradients at the estimated global ascent."""
 
     name: ClassVar[str] = "fedlesam-d"
-
-    average: Literal["samples", "uniform"] = "uniform"

@@ -12,20 +12,14 @@ rho = 0 is SCAFFOLD. Departure: the authors' code multiplies c − c_k by the co
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from fedwcm.methods.fedlesam import FedLESAM
+from fedwcm.methods.fedlesam import LESAM
 from fedwcm.methods.scaffold import SCAFFOLD
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedLESAMS(FedLESAM, SCAFFOLD):
-    """SCAFFOLD with gradients at the estimated global ascent.
-
-    Args:
-        average: the objective, with SCAFFOLD's default, which FedLESAM's would otherwise replace.
-    """
+class FedLESAMS(LESAM, SCAFFOLD):
+    """SCAFFOLD with gradients at the estimated global ascent."""
 
     name: ClassVar[str] = "fedlesam-s"
-
-    average: Literal["samples", "uniform"] = "uniform"

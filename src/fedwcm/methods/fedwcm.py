@@ -37,7 +37,7 @@ clients take too many steps). The gain is 1 − α with any rates.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -66,9 +66,14 @@ from fedwcm.core.types import (
 )
 from fedwcm.methods.fedcm import FedCM
 
+if TYPE_CHECKING:
+    Base = FedCM
+else:
+    Base = object  # as `SharpnessAware` in `sam.py`: the defaults are those of the method after it
+
 
 @dataclass(frozen=True, kw_only=True)
-class WCM(ClientStatistics, FedCM):
+class WCM(ClientStatistics, Base):
     """FedWCM's two parts, client weights and an adaptive alpha: mix in before a method with FedCM's momentum.
 
     Args:
@@ -141,7 +146,7 @@ class WCM(ClientStatistics, FedCM):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedWCM(WCM):
+class FedWCM(WCM, FedCM):
     """Algorithm 1. The loop is FedCM's, written out for comparison with the algorithm box; the rest is `WCM`."""
 
     name: ClassVar[str] = "fedwcm"

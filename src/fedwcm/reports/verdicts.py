@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedwcm.reports.load import MethodRuns
-from fedwcm.reports.statistics import Difference, Spread, spread
+from fedwcm.reports.statistics import Difference, Spread
 from fedwcm.reports.sweep import best_settings, chosen_by, tuned_options
 from fedwcm.reports.table import (
     FIRST,
     TASK_SECTIONS,
     Task,
     method_name,
-    number_of,
     pairs,
+    spread_of,
     swept_options,
     tasks_of,
 )
@@ -73,7 +73,7 @@ def _word(pair: Difference) -> str:
 
 def _sentences(task: Task) -> list[str]:
     task, column = _shortly_named(task), task.first
-    tested = {group.label: _accuracy(group, column) for group in task.groups if not group.diverged}
+    tested = {group.label: spread_of(group, column) for group in task.groups if not group.diverged}
     known = {label: accuracy for label, accuracy in tested.items() if accuracy is not None}
     if not known:
         return ["No run was tested."]
@@ -148,11 +148,6 @@ def _signed(value: float) -> str:
 def _named(found: Sequence[Difference]) -> str:
     names = [pair.other for pair in found]
     return listed(names) if len(names) <= MOST_NAMED else f"{len(names)} others"
-
-
-def _accuracy(group: MethodRuns, column: str) -> Spread | None:
-    values = [value for run in group.runs if (value := number_of(run, column)) is not None]
-    return spread(values) if values else None
 
 
 def _shown(value: Spread) -> str:

@@ -1,4 +1,4 @@
-"""`fedwcm.reproduce`: run a table or figure of the paper, or what is left of it, and set both side by side."""
+"""Run a table or figure of the paper, or what is left of it, and set both side by side."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -11,6 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedwcm.config.components import Components
 from fedwcm.config.schema import Component, Config, from_settings
 from fedwcm.data import DATASETS
+from fedwcm.methods.fedsmoo import FedSMOO
+from fedwcm.methods.mime import Mime
 from fedwcm.methods.sam import SharpnessAware
 from fedwcm.models import build_model
 from fedwcm.reproduce.cells import Cell
@@ -18,6 +20,9 @@ from fedwcm.reproduce.presets import class_samples
 
 BACKWARD = 3
 """Forward and backward together cost about so many times the forward pass."""
+
+TWO_GRADIENTS = (SharpnessAware, FedSMOO, Mime)
+"""Methods that take two gradients per step."""
 
 TEST_SAMPLES = 10_000
 CALIBRATION_SECONDS = 0.3
@@ -68,7 +73,7 @@ def _operations(config: Config) -> float | None:
     samples = _samples_a_round(config)
     if samples is None:
         return None
-    passes = 2 if isinstance(Components.of(config).method, SharpnessAware) else 1
+    passes = 2 if isinstance(Components.of(config).method, TWO_GRADIENTS) else 1
     forward = _forward_operations(config.data.dataset, _model(config.model))
     evaluations = config.run.rounds / config.run.eval_every
     return forward * (config.run.rounds * samples * BACKWARD * passes + evaluations * TEST_SAMPLES)

@@ -51,7 +51,8 @@ class RunFolder:
         """Raise if this is the folder of a search, in place of that of a run."""
         if self.holds_search:
             raise FileNotFoundError(
-                f"{self.path} holds a search: its tuning.md says what was found, and the same call of tune goes on"
+                f"{self.path} holds a search: its tuning.md says what was found, "
+                "and repeating the call of tune resumes it"
             )
 
     @property
@@ -105,6 +106,11 @@ class RunFolder:
 
     def summary(self) -> Summary:
         return Summary.from_json(read_json(self.summary_file), str(self.summary_file))
+
+    def discard_results(self) -> None:
+        """Remove what was computed from the final model: the run goes on, to another one."""
+        for file in (self.summary_file, self.personalized_file):
+            file.unlink(missing_ok=True)
 
     def write_summary(self, summary: Summary) -> None:
         write_json(self.summary_file, summary.to_json(), allow_nan=False)

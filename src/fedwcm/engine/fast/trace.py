@@ -37,7 +37,7 @@ def trace_direction(method: Method, c: State, ctx: Context) -> AffineDirection |
         return None
     if drawn.any_since():  # they must be drawn at every step
         return None
-    v, after = check_tuple(method.direction, direction, "direction, client state")
+    v, after = check_tuple(method.direction, direction, "direction", "client state")
     unchanged = after.keys() == c.keys() and all(after[key] is c[key] for key in c)
     if not isinstance(v, Symbol) or len(asked) != 1 or not unchanged:
         return None

@@ -14,7 +14,7 @@ from fedwcm.engine.backends.on_ray.worker import RayWorker, WorkerSetup
 from fedwcm.engine.federation import Federation
 
 ATTEMPTS = 3
-"""Workers in a row that fail to start, after which no more are tried."""
+"""How often the same thing may fail: to start a worker, to train a block of clients, to sum what workers hold."""
 
 PATIENCE = 120.0
 """Seconds in which a round without any worker waits for the first one."""
@@ -63,7 +63,7 @@ class WorkerPool:
         return list(self._starting)
 
     def started(self, ready: Any) -> None:
-        """Take in a worker that is ready; WorkerError if it is not the first one that failed to start."""
+        """Take in a worker that is ready; WorkerError if it is one too many in a row that failed to start."""
         actor = self._starting.pop(ready)
         try:
             self.members.append(Member(actor, ray.get(ready)))
@@ -94,7 +94,7 @@ class WorkerPool:
         _kill(member.actor)
 
     def lost(self) -> Iterator[Member]:
-        """Ask every worker for a sign of life, and yield those that give none."""
+        """Ping every worker, and yield those that do not answer."""
         signs = [(member, member.actor.ready.remote()) for member in self.members]
         for member, sign in signs:
             try:

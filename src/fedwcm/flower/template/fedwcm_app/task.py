@@ -10,8 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from fedwcm.config.flags import config_from
-from fedwcm.config.partitioning import PartitionedData, divide
+import fedwcm
 
 
 def model() -> nn.Module:
@@ -22,7 +21,7 @@ def model() -> nn.Module:
 def client_data(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> tuple[Any, Any]:
     """The inputs and labels of one client, chosen by its node's config. Yours may well read a local file."""
     division = digits(int(node_config.get("num-partitions", 10)), run_config["app.imbalance"])
-    rows = division.train_rows[division.parts[int(node_config["partition-id"])]]
+    rows = division.rows[int(node_config["partition-id"])]
     return division.normalizer(division.dataset.x_train[rows]), division.dataset.y_train[rows]
 
 
@@ -33,6 +32,6 @@ def test_data(run_config: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 @cache
-def digits(clients: int = 10, imbalance: float = 0.1) -> PartitionedData:
+def digits(clients: int = 10, imbalance: float = 0.1) -> fedwcm.Division:
     """The digits with a long tail, divided among this many clients."""
-    return divide(config_from(dataset="digits", imbalance=imbalance, clients=clients, beta=0.3))
+    return fedwcm.partition(dataset="digits", imbalance=imbalance, clients=clients, beta=0.3)

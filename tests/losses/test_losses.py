@@ -54,67 +54,67 @@ NEUTRAL: dict[str, tuple[Loss, list[list[int]]]] = {
 }
 
 
-def test_objectives_and_the_sampler_are_found_by_name() -> None:
-    for objective in VARIANTS.values():
-        assert LOSSES[objective.name] is type(objective)
+def test_losses_and_the_sampler_are_found_by_name() -> None:
+    for loss in VARIANTS.values():
+        assert LOSSES[loss.name] is type(loss)
     assert SAMPLERS["balanced"] is Balanced
 
 
-@pytest.mark.parametrize(("objective", "counts"), NEUTRAL.values(), ids=NEUTRAL.keys())
-def test_neutral_options_give_cross_entropy(objective: Loss, counts: list[list[int]]) -> None:
+@pytest.mark.parametrize(("loss", "counts"), NEUTRAL.values(), ids=NEUTRAL.keys())
+def test_neutral_options_give_cross_entropy(loss: Loss, counts: list[list[int]]) -> None:
     features, ctx = numbers(2, 4, 5), context_of(counts)
     labels = torch.tensor([[0, 1, 2, 0], [2, 0, 1, 2]])
     plain, plain_slope = slope(CrossEntropy(), features, labels, None, ctx)
-    losses, own_slope = slope(objective, features, labels, None, ctx)
+    losses, own_slope = slope(loss, features, labels, None, ctx)
     torch.testing.assert_close(losses, plain, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(own_slope, plain_slope, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("objective", VARIANTS.values(), ids=VARIANTS.keys())
-def test_default_options_do_not_give_cross_entropy(objective: Loss) -> None:
+@pytest.mark.parametrize("loss", VARIANTS.values(), ids=VARIANTS.keys())
+def test_default_options_do_not_give_cross_entropy(loss: Loss) -> None:
     features, ctx = numbers(2, 4, 5), context_of(TAIL)
     _, plain = slope(CrossEntropy(), features, LABELS, None, ctx)
-    _, own = slope(objective, features, LABELS, None, ctx)
+    _, own = slope(loss, features, LABELS, None, ctx)
     assert not torch.allclose(own, plain, rtol=1e-3)
 
 
-@pytest.mark.parametrize("objective", VARIANTS.values(), ids=VARIANTS.keys())
-def test_padding_changes_nothing(objective: Loss) -> None:
+@pytest.mark.parametrize("loss", VARIANTS.values(), ids=VARIANTS.keys())
+def test_padding_changes_nothing(loss: Loss) -> None:
     features, ctx = numbers(2, 4, 5), context_of(TAIL)
     labels = torch.tensor([[0, 1, 0, 0], [2, 0, 0, 2]])
     padding = 1e3 * numbers(2, 3, 5, seed=9)
     absent = torch.tensor([[2, 2, 1], [1, 1, 1]])
     weight = torch.tensor([[1.0] * 4 + [0.0] * 3] * 2, dtype=torch.float64)
-    losses, own = slope(objective, features, labels, None, ctx)
+    losses, own = slope(loss, features, labels, None, ctx)
     padded_losses, padded = slope(
-        objective, torch.cat([features, padding], dim=1), torch.cat([labels, absent], dim=1), weight, ctx
+        loss, torch.cat([features, padding], dim=1), torch.cat([labels, absent], dim=1), weight, ctx
     )
     torch.testing.assert_close(padded_losses, losses)
     torch.testing.assert_close(padded[:, :4], own)
     assert not padded[:, 4:].any()
 
 
-@pytest.mark.parametrize("objective", VARIANTS.values(), ids=VARIANTS.keys())
-def test_padding_leaves_the_clients_state_alone(objective: Loss) -> None:
+@pytest.mark.parametrize("loss", VARIANTS.values(), ids=VARIANTS.keys())
+def test_padding_leaves_the_clients_state_alone(loss: Loss) -> None:
     features, ctx = numbers(1, 3, 5), context_of([[4, 2, 1]])
     labels = torch.tensor([[0, 1, 0]])
     prepared = {"noise": numbers(1, 10, 5, seed=3), "chance": torch.zeros(1, 10, dtype=torch.float64)}
     ctx = replace(ctx, prepared=prepared)
-    _, state = value(objective, view_of(features, 3), batch_of(labels), ctx)
+    _, state = value(loss, view_of(features, 3), batch_of(labels), ctx)
     wide = view_of(torch.cat([features, numbers(1, 2, 5, seed=4)], dim=1), 3)
     weight = torch.tensor([[1.0, 1.0, 1.0, 0.0, 0.0]], dtype=torch.float64)
-    _, padded = value(objective, wide, batch_of([[0, 1, 0, 2, 2]], weight), ctx)
+    _, padded = value(loss, wide, batch_of([[0, 1, 0, 2, 2]], weight), ctx)
     assert state.keys() == padded.keys()
     for key in state:
         torch.testing.assert_close(padded[key], state[key])
 
 
-@pytest.mark.parametrize("objective", VARIANTS.values(), ids=VARIANTS.keys())
-def test_stacked_clients_train_as_they_do_one_by_one(objective: Loss) -> None:
+@pytest.mark.parametrize("loss", VARIANTS.values(), ids=VARIANTS.keys())
+def test_stacked_clients_train_as_they_do_one_by_one(loss: Loss) -> None:
     data = clusters()
     ends = []
     for stacked in (False, True):
-        training = make_trainer(FedAvg(), data.federation, mlp(), stacked=stacked, loss=objective)
+        training = make_trainer(FedAvg(), data.federation, mlp(), stacked=stacked, loss=loss)
         simulated = make_rounds(training, data.federation, block=64 if stacked else 1)
         state = play(simulated, 3)[-1][0]
         ends.append({"x": state.x, **simulated.store.read(np.arange(5), torch.device("cpu"))})
@@ -190,9 +190,9 @@ def test_weighted_loss_is_the_mean_of_weighted_samples() -> None:
 
 def test_global_weights_are_made_of_the_samples_of_all_clients() -> None:
     """The effective number needs the counts themselves: shares would not do."""
-    objective = ClassWeights(scheme="effective", prior="global", beta=0.5)
+    loss = ClassWeights(scheme="effective", prior="global", beta=0.5)
     logits = torch.zeros(2, 1, 2, dtype=torch.float64)
-    losses, _ = value(objective, logits_view(logits), batch_of([[0], [1]]), context_of([[1, 1], [1, 0]]))
+    losses, _ = value(loss, logits_view(logits), batch_of([[0], [1]]), context_of([[1, 1], [1, 0]]))
     weights = balancing_weights(np.array([[2.0, 1.0]]), "effective", 0.5)[0]
     np.testing.assert_allclose(losses.numpy(), weights * math.log(2))
 
@@ -204,8 +204,8 @@ def test_margins_fall_with_the_fourth_root_and_an_absent_class_counts_as_one_sam
 
 def test_ldam_of_one_sample() -> None:
     logits, ctx = torch.tensor([[[0.3, 0.1]]], dtype=torch.float64), context_of([[16, 1]])
-    objective = LDAM(scale=10.0, normalize=False)
-    losses, _ = value(objective, logits_view(logits), batch_of([[0]]), ctx)
+    loss = LDAM(scale=10.0, normalize=False)
+    losses, _ = value(loss, logits_view(logits), batch_of([[0]]), ctx)
     expected = -math.log(1 / (1 + math.exp(10 * (0.1 - (0.3 - 0.25)))))
     assert float(losses) == pytest.approx(expected, rel=1e-12)
 
@@ -216,7 +216,7 @@ def test_ldam_weighs_classes_only_after_the_share_of_the_rounds() -> None:
     late, never = LDAM(drw=0.8), LDAM(drw=1.0)
     for round_, differs in ((0, False), (7, False), (8, True), (9, True)):
         ctx = context_of([[16, 1]], round_=round_, rounds=10)
-        pair = [slope(objective, features, labels, None, ctx)[0] for objective in (late, never)]
+        pair = [slope(loss, features, labels, None, ctx)[0] for loss in (late, never)]
         assert torch.equal(*pair) != differs
 
 
@@ -230,21 +230,21 @@ def test_a_share_of_the_rounds_is_not_one_round_late_by_rounding() -> None:
 
 def test_ldam_divides_by_what_the_classes_share() -> None:
     """The class that costs least is the one that the plain model picks; long features cost no more."""
-    ctx, objective = context_of([[5, 5, 5]]), LDAM(max_margin=0.0, drw=1.0)
+    ctx, loss = context_of([[5, 5, 5]]), LDAM(max_margin=0.0, drw=1.0)
     for length in (1.0, 1e6):
         features = length * numbers(20, 1, 5)
         outputs = view_of(features, 3)
-        costs = torch.stack([value(objective, outputs, batch_of([[c]] * 20), ctx)[0] for c in range(3)], dim=1)
+        costs = torch.stack([value(loss, outputs, batch_of([[c]] * 20), ctx)[0] for c in range(3)], dim=1)
         assert torch.equal(costs.argmin(dim=1), outputs.logits[:, 0].argmax(dim=1))
         assert float(costs.max()) < 1e3
-    nothing = value(objective, view_of(0.0 * numbers(20, 1, 5), 3), batch_of([[0]] * 20), ctx)[0]
+    nothing = value(loss, view_of(0.0 * numbers(20, 1, 5), 3), batch_of([[0]] * 20), ctx)[0]
     assert torch.isfinite(nothing).all()
 
 
-@pytest.mark.parametrize("objective", [LDAM(), BalanceFL()], ids=["ldam", "balancefl"])
-def test_objectives_on_features_refuse_a_model_without_a_linear_head(objective: Loss) -> None:
+@pytest.mark.parametrize("loss", [LDAM(), BalanceFL()], ids=["ldam", "balancefl"])
+def test_losses_on_features_refuse_a_model_without_a_linear_head(loss: Loss) -> None:
     data = clusters(shape=(1, 4, 4))
-    training = make_trainer(FedAvg(), data.federation, headless(), loss=objective)
+    training = make_trainer(FedAvg(), data.federation, headless(), loss=loss)
     with pytest.raises(ValueError, match="final linear layer"):
         play(make_rounds(training, data.federation), 1)
 
@@ -261,9 +261,12 @@ def test_objectives_on_features_refuse_a_model_without_a_linear_head(objective: 
         (BalanceFL, "temperature", 0.0),
         (BalanceFL, "draws", -1),
         (GraB, "kp", -1.0),
+        (PriorCE, "prior", "Client"),
+        (ClassWeights, "scheme", "effectiv"),
+        (LDAM, "prior", "all"),
     ],
 )
-def test_bad_option_is_named(cls: type[Loss], field: str, bad: float) -> None:
+def test_bad_option_is_named(cls: type[Loss], field: str, bad: object) -> None:
     with pytest.raises(ValueError, match=f"{field} = {bad!r}"):
         cls(**{field: bad})
 
