@@ -117,7 +117,7 @@ def test_arrays_may_say_whose_the_validation_rows_are() -> None:
 def test_a_warning_says_that_nobody_knows_whose_the_validation_rows_are() -> None:
     x = features()
     arrays = {"x_train": x, "y_train": LABELS, "x_val": x[:30], "y_val": LABELS[:30]}
-    with pytest.warns(UserWarning, match="whose its validation rows are is not known"):
+    with pytest.warns(UserWarning, match="the clients of its validation rows are not known"):
         data = load_dataset(arrays, client_ids=NAMES, test_clients=["p03"])
     assert data.y_val is not None
     assert len(data.y_val) == 30

@@ -60,7 +60,7 @@ def test_images_are_read_with_their_class_names_and_clients(hf: Any, tmp_path: P
 def test_every_split_is_the_part_that_it_is_called(hf: Any, tmp_path: Path) -> None:
     sizes = {"train": 8, "validation": 6, "test": 4, "extra": 3}
     hf.DatasetDict({name: image_rows(hf, n) for name, n in sizes.items()}).save_to_disk(tmp_path / "set")
-    with pytest.warns(UserWarning, match="splits 'extra' are passed over"):
+    with pytest.warns(UserWarning, match="splits 'extra' are ignored"):
         data = load_dataset(f"hub:{tmp_path / 'set'}")
     assert data.y_val is not None
     assert (len(data.y_train), len(data.y_val), len(data.y_test)) == (8, 6, 4)

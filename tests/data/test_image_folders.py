@@ -51,7 +51,7 @@ def test_train_alone_is_split(tmp_path: Path) -> None:
 
 def test_two_names_for_one_part_and_other_folders_are_pointed_out(tmp_path: Path) -> None:
     write_parts(tmp_path, {"train": 5, "test": 2, "notes": 1})
-    with pytest.warns(UserWarning, match="'notes' are passed over"):
+    with pytest.warns(UserWarning, match="'notes' are ignored"):
         load_dataset(tmp_path)
     write_parts(tmp_path, {"testing": 2})
     with pytest.raises(ValueError, match="two parts for 'test', 'test' and 'testing'"):
@@ -120,7 +120,7 @@ def test_a_table_says_whose_each_file_is(tmp_path: Path, inside: bool) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("file,client\ncat/0.png,p\n", r"who\.csv says of 1 images not whose they are, the first 'dog/0\.png'"),
+        ("file,client\ncat/0.png,p\n", r"who\.csv names no client for 1 images, the first 'dog/0\.png'"),
         ("file,client\ncat/0.png,p\ndog/0.png,p\nowl.png,q\n", r"not in .*, the first 'owl\.png'"),
         ("file,client\ncat/0.png,p\ndog/0.png,\n", r"who\.csv.*'client', row 2"),
         ("file,client\ncat/0.png,p\ndog/0.png,p\ncat/0.png,q\n", r"names the file 'cat/0\.png' twice"),

@@ -306,7 +306,7 @@ def test_a_column_of_image_bytes_is_read_as_images(path: Path, nested: bool) -> 
     content = [png(i) for i in range(12)]
     column = [{"bytes": image, "path": None} for image in content] if nested else content
     write(path, picture=column, note=["n"] * 12, y=Y, part=PART)
-    with pytest.warns(UserWarning, match="'picture' holds images, so 'note' are passed over"):
+    with pytest.warns(UserWarning, match="'picture' holds images, so 'note' are ignored"):
         data = load_dataset(path, label="y", split="part")
     assert data.input_shape == (1, 4, 4)
     assert data.x_train[:, 0, 0, 0].tolist() == list(range(8))

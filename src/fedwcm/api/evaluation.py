@@ -112,7 +112,7 @@ def own_rows(
         return _test_rows(whole)
     if must_be_own:
         raise ValueError(
-            f"{config.data.title} is not what it was when the run was trained on it: its test rows cannot be told "
+            f"{config.data.title} has changed since the run was trained on it: its test rows cannot be told "
             "from its training rows. Put new rows into a file of their own, or restore the old one"
         )
     return None

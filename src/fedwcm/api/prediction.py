@@ -74,8 +74,8 @@ def predict(
         trust: import the factory that the folder names as `package.module:factory`.
         adjust: correct the model for the class distribution of its training data, as in `fedwcm.load`.
         data_dir: folder in which named data sets are looked for first.
-        label: label column, if it is not called as in the training data.
-        client: client column, if it is not called as in the training data.
+        label: label column, if its name differs from that in the training data.
+        client: client column, if its name differs from that in the training data.
         drop: columns to leave out, by name or pattern.
         encoding: encoding of a text file.
     """

@@ -33,7 +33,7 @@ def load(
         model: what takes the trained weights, a module, a factory or `package.module:factory`; needed if the run
             was given an object, or names a factory and is not to be trusted.
         trust: import the factory that the folder names as `package.module:factory`.
-        adjust: subtract so many times the log class distribution of the training data, relative to the target,
+        adjust: subtract this many times the log class distribution of the training data, relative to the target,
             from the logits; 1 is Bayes' rule. Refused for a model whose training accounted for it.
     """
     return trained(Path(folder), model, trust, adjust).module

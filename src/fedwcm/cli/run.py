@@ -49,7 +49,7 @@ def add(commands: SubParsers) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on with the run in --out, with its options; with more --rounds also if it is finished",
+        help="resume the run in --out, with its options; a finished run is extended if --rounds is larger",
     )
     parser.add_argument(
         "--trust",

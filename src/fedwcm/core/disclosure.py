@@ -14,7 +14,7 @@ from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Floats, Ints, Population, Report
 
 SAMPLES_PER_LEVEL = 5
-"""A level is at least so many samples wide, so that at least so many different counts fit a reported level."""
+"""A level is at least this many samples wide, so that at least as many different counts fit a reported level."""
 _ROUNDING = 1e-9
 """Share of a level by which a value may miss a boundary that it lies on."""
 
@@ -43,7 +43,7 @@ class Disclosure:
 
 
 def number_of_levels(samples: Ints, most: int) -> Ints:
-    """Return how many levels the range of a statistic has for clients with so many samples."""
+    """Return how many levels the range of a statistic has for clients with these numbers of samples."""
     levels: Ints = np.clip(samples // SAMPLES_PER_LEVEL, 1, most)
     return levels
 

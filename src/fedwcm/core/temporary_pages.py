@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def temporary_pages(size: int, purpose: str, folder: Path | None = None) -> mmap.mmap:
-    """Return so many bytes of a file without a name, which ends with the pages; OSError if there is no room.
+    """Map this many bytes of an unnamed temporary file, freed with the mapping; OSError if there is no room.
 
     Args:
         purpose: what they are for, which an error says.

@@ -100,12 +100,12 @@ class Population:
         return float(self.steps or (self.epochs or 0) * self.mean_samples / self.batch_size)
 
     def local_steps(self, samples: "Ints | Floats") -> "Ints":
-        """Return B_k, the steps that clients with so many samples take in a round: E·⌈n_k/b⌉, or `steps`."""
+        """Return B_k, each client's steps in a round, given its number of samples: E·⌈n_k/b⌉, or `steps`."""
         batches = self.batches(samples)
         return np.full_like(batches, self.steps) if self.steps else (self.epochs or 0) * batches
 
     def batches(self, samples: "Ints | Floats") -> "Ints":
-        """Return the batches of one pass over so many samples: ⌈n/b⌉, without a last one that is left out."""
+        """Return the batches of one pass over this many samples: ⌈n/b⌉, without a last one that is left out."""
         batches = np.ceil(samples / self.batch_size).astype(np.int64)
         if self.smallest_batch == 1:
             return batches

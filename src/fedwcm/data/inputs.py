@@ -42,7 +42,7 @@ class Preparation:
 
 
 def are_small(x: NDArray[Any], rows: int) -> bool:
-    """Return whether so many samples of an array are few enough to be prepared in advance."""
+    """Return whether this many samples of an array are few enough to be prepared in advance."""
     return 4 * rows * x[:1].size <= PREPARED_BYTES
 
 

@@ -14,7 +14,7 @@ Array = NDArray[Any]
 Normalize = Literal["auto", "standard", "none"] | Sequence[float] | Sequence[Sequence[float]]
 
 CHUNK, CHUNK_VALUES = 1000, 2**20
-"""Samples, and values, converted at a time: beside the result, memory for so many is taken."""
+"""Samples, and values, converted at a time: beside the result, memory for this many is taken."""
 
 COARSE = 0.01
 """Step of float32, as a share of a column's standard deviation, above which it loses too much."""

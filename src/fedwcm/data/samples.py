@@ -185,7 +185,7 @@ def draw_test(name: str, parts: Parts, options: ReadOptions) -> Parts:
 def _with_own_validation(name: str, test: Samples, val: Samples) -> tuple[Samples, Samples | None]:
     """Move the validation rows of tested clients to the test: they would choose the model that is tested."""
     if test.client is None or val.client is None:
-        text = "whose its validation rows are is not known: clients that are tested may be among them"
+        text = "the clients of its validation rows are not known: clients that are tested may be among them"
         warnings.warn(f"{name}: {text}", stacklevel=5)
         return test, val
     tested = np.isin(val.client.astype(np.str_), test.client.astype(np.str_))

@@ -26,7 +26,7 @@ class HeadOnly(Method):
 
 
 def fine_tuner(trainer: ClientTrainer, epochs: int, layers: Layers) -> ClientTrainer:
-    """The trainer of a run, for plain local training of so many epochs instead of the run's method.
+    """The trainer of a run, for plain local training of this many epochs instead of the run's method.
 
     What the method adds to a local step (momentum, control variates, proximal terms) holds clients together while
     they train a common model, and has no place here; the loss, the sampler and the batches are those of the run.

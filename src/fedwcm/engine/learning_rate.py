@@ -44,7 +44,7 @@ class LearningRate:
         require(self.warmup >= 0, "warmup", self.warmup, "a number of rounds from 0")
 
     def at(self, r: int, rounds: int) -> float:
-        """Return the learning rate of round r, counted from 0, of a run of so many rounds. It is never 0."""
+        """Return the learning rate of round r, counted from 0, of a run of this many rounds. It is never 0."""
         if r < self.warmup:
             return self.lr * (r + 1) / (self.warmup + 1)
         r, rounds = r - self.warmup, rounds - self.warmup

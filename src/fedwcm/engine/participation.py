@@ -41,7 +41,7 @@ class Participation:
         require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
 
     def cohort_size(self, clients: int) -> int:
-        """Return how many of so many clients are sampled; with `bernoulli`, on average."""
+        """Return how many of these clients are sampled; with `bernoulli`, on average."""
         return share_of(clients, self.fraction)
 
     def sampled(self, clients: int, seed: int, round_: int) -> Ints:

@@ -37,8 +37,8 @@ class ClientStore:
         count = clients if template else 0
         self._row = _shared_rows(count)
         self._next = _shared_rows(count)
-        nobody: Ints = np.zeros(0, dtype=np.int64)
-        self._reserved, self._replaced = nobody, (0, nobody, self._row[nobody])
+        none: Ints = np.zeros(0, dtype=np.int64)
+        self._reserved, self._replaced = none, (0, none, self._row[none])
         self._free: Rows = np.zeros(0, dtype=np.int32)
         self._used = 1
 
@@ -136,7 +136,7 @@ class _Column:
         self.rows = flat.view(row.dtype).view(count, *row.shape)
 
     def fill(self, rows: int) -> None:
-        """Claim the disk space of so many rows: to write where there is none would end the process."""
+        """Claim the disk space of this many rows: to write where there is none would end the process."""
         allocate: Callable[[int, int, int], None] | None = getattr(os, "posix_fallocate", None)
         if self._file is None or allocate is None:
             return

@@ -50,7 +50,7 @@ class UploadsLostError(RuntimeError):
 
 
 def uploaded(uploads: Mapping[str, T], key: str) -> T:
-    """Return what is known of an upload; the error for one that there is not names those that there are."""
+    """Return what is known of an upload; the error for an unknown one lists the known ones."""
     if key not in uploads:
         known = ", ".join(map(repr, uploads))
         raise ValueError(f"there is no upload {key!r}: what the method's finish uploads is {known}")

@@ -12,7 +12,7 @@ from flwr.app import RecordDict
 from fedwcm.config.run_data import LabelledTensors
 from fedwcm.core.batch import Shard
 from fedwcm.core.types import Ints, State
-from fedwcm.engine.backends.in_process import nobody
+from fedwcm.engine.backends.in_process import no_updates
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.cohort_updates import CohortUpdates
 from fedwcm.engine.rounds import CLIPPED
@@ -104,7 +104,7 @@ class FlowerBackend:
         needed = self._options.min_clients
         if len(result.ids) < needed:
             LOG.warning("round %d: %d answers, %d are needed: no step", round_, len(result.ids), needed)
-            return nobody({})
+            return no_updates({})
         if task == "train":
             self.store.reserve(result.ids)
             self.store.stage(result.ids, {"last_used": torch.full((len(result.ids),), round_)})

@@ -104,7 +104,7 @@ class AppOptions:
     federation: FlowerOptions
 
     def require_reachable(self, clients: int) -> None:
-        """Raise ValueError if a round over so many clients could never have the answers that it needs."""
+        """Raise ValueError if a round over this many clients could never have the answers that it needs."""
         sampled, needed = self.config.participation, self.federation.min_clients
         most = sampled.cohort_size(clients) if sampled.sampling == "fixed" else clients
         why = f"participation.fraction = {sampled.fraction:g} asks {most} of {clients} clients in a round"

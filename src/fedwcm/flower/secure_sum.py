@@ -33,8 +33,8 @@ CURVE = ec.SECP384R1
 """The curve of the keys that Flower's mods make."""
 MOST_SHARES = 21
 """Most clients that share one client's secrets, as Flower's arithmetic is slow; with fewer clients, all do."""
-LONGEST_SHARE, LONGEST_LETTER = 2**10, 2**12
-"""Most bytes of a share, and of a key or a sealed letter: several times what Flower's mods send.
+LONGEST_SHARE, LONGEST_CIPHERTEXT = 2**10, 2**12
+"""Most bytes of a share, and of a key or an encrypted share: several times what Flower's mods send.
 
 The time and memory that it takes to put a secret together grow with the length of its shares."""
 
@@ -67,7 +67,7 @@ class SecureSum:
     def collect(self, questions: Mapping[int, Facts], shape: tuple[int, ...]) -> None:
         """Collect masked vectors of this shape, adding them up as they arrive."""
         self._make_keys()
-        letters = self._share_keys()
+        shares = self._share_keys()
         self._masked = [np.zeros(1, dtype=np.int64), np.zeros(shape, dtype=np.int64)]
 
         def read(client: int, facts: Facts) -> None:
@@ -86,7 +86,7 @@ class SecureSum:
 
         facts = {
             client: {Key.CIPHERTEXT_LIST: list(box.values()), Key.SOURCE_LIST: list(box)}
-            for client, box in letters.items()
+            for client, box in shares.items()
         }
         asked = {client: ConfigRecord({**questions[client], "limit": self._limit}) for client in facts}
         self.contributors = self._stage(Stage.COLLECT_MASKED_VECTORS, facts, read, asked)
@@ -137,7 +137,7 @@ class SecureSum:
 
         def read(client: int, told: Facts) -> None:
             require_names("keys", told, {Key.PUBLIC_KEY_1: 0, Key.PUBLIC_KEY_2: 0})
-            keys = [_bytes(told[name], LONGEST_LETTER) for name in (Key.PUBLIC_KEY_1, Key.PUBLIC_KEY_2)]
+            keys = [_bytes(told[name], LONGEST_CIPHERTEXT) for name in (Key.PUBLIC_KEY_1, Key.PUBLIC_KEY_2)]
             points = {_point(key) for key in keys}
             if len(points) < len(keys) or not points.isdisjoint(known):
                 raise UnusableError("its public key is already in use: all keys must differ")
@@ -155,12 +155,12 @@ class SecureSum:
         sent: dict[int, dict[int, bytes]] = {}
 
         def read(client: int, told: Facts) -> None:
-            to, letters = items(told, Key.DESTINATION_LIST), items(told, Key.CIPHERTEXT_LIST)
+            to, shares = items(told, Key.DESTINATION_LIST), items(told, Key.CIPHERTEXT_LIST)
             expected = self._neighbours[client] & present - {client}
-            if len(to) != len(letters) or set(to) != expected or len(set(to)) != len(to):
+            if len(to) != len(shares) or set(to) != expected or len(set(to)) != len(to):
                 raise UnusableError(f"it shares its secrets with {shown(to)}, not with {shown(sorted(expected))}")
-            sealed = [_bytes(letter, LONGEST_LETTER) for letter in letters]
-            sent[client] = dict(zip(to, sealed, strict=True))  # type: ignore[arg-type]
+            encrypted = [_bytes(share, LONGEST_CIPHERTEXT) for share in shares]
+            sent[client] = dict(zip(to, encrypted, strict=True))  # type: ignore[arg-type]
 
         self._sharing = self._stage(Stage.SHARE_KEYS, facts, read)
         self._require_neighbours(self._sharing)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedwcm.core.temporary_pages import temporary_pages
 from fedwcm.core.types import Floats, Ints, State
-from fedwcm.engine.backends.in_process import nobody
+from fedwcm.engine.backends.in_process import no_updates
 from fedwcm.engine.client import ClientUpdates
 
 IN_MEMORY = 2**28
@@ -67,7 +67,7 @@ class UploadTable:
         """The rows of those that answered, by ascending number. The table cannot be used afterwards."""
         rows = sorted(self._results)
         if not rows:
-            return nobody({})
+            return no_updates({})
         for place, row in enumerate(rows):
             if place != row:
                 for column in self._upload.values():

@@ -62,7 +62,7 @@ class ClusterCalls:
         self._going[self._call.remote(self._queue, key, work, *arguments)] = key
 
     def wait(self, seconds: float) -> list[Ended]:
-        """Wait for calls to end, for so many seconds at most; return those that did.
+        """Wait for calls to end, for at most this many seconds; return those that did.
 
         Raises:
             WorkerError: the function raised an exception.

@@ -20,7 +20,7 @@ def refuse_another(folder: RunFolder, wanted: Config, loss: Loss, data_digest: s
     split = folder.split()
     if split is not None and split.digest not in (None, data_digest):
         data = wanted.data.dataset
-        raise ValueError(f"{folder.path} cannot be resumed: {data} is not what it was then; choose another folder")
+        raise ValueError(f"{folder.path} cannot be resumed: {data} has changed since; choose another folder")
     reason = reason_against(wanted, loss, before) if after > before else None
     if reason:
         raise ValueError(

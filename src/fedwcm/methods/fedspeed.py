@@ -39,8 +39,8 @@ class FedSpeed(SharpnessAware, FedDyn):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        alone = not (self.printed and self.eval_model == "average")
-        require(alone, "eval_model", self.eval_model, "server with printed = true, which keeps no mean dual")
+        compatible = not (self.printed and self.eval_model == "average")
+        require(compatible, "eval_model", self.eval_model, "server with printed = true, which keeps no mean dual")
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         upload, report, c = super().finish(w, c, ctx)

@@ -12,7 +12,7 @@ SHOTS = ("many", "medium", "few")
 ShotRule = Literal["range", "share"]
 
 SHOT_RATIO = 2.0
-"""There are shot groups if the most frequent class has at least so many times the samples of the rarest."""
+"""There are shot groups if the most frequent class has at least this many times the samples of the rarest."""
 
 MANY_SHARE, MEDIUM_SHARE = 0.75, 0.95
 """Shares of the training samples that end the groups by share."""

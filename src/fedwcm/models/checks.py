@@ -48,7 +48,7 @@ def image_shape(input_shape: tuple[int, ...]) -> tuple[int, int, int]:
 def require_scores(name: str, model: nn.Module, input_shape: tuple[int, ...], classes: int) -> None:
     """Raise ValueError unless `model` maps a batch of inputs to one score per class.
 
-    A model with an embedding may take integers: it is tried on these if numbers are not to its taste.
+    A model with an embedding may take integers: it is tried on these if it rejects floats.
     The trial batch runs in eval mode, so BatchNorm statistics stay as they are. Each module then gets its
     own mode back: a user's model may hold some of its modules in eval mode on purpose.
     """

@@ -159,7 +159,7 @@ ACCURACIES = (
 
 
 UNBALANCED = 1.5
-"""A test set is called unbalanced if its largest class has so many times the samples of its smallest."""
+"""A test set is called unbalanced if its largest class has this many times the samples of its smallest."""
 
 
 def unbalanced_test_set(groups: Sequence[MethodRuns]) -> list[str]:

@@ -40,8 +40,8 @@ def _unfinished(group: MethodRuns) -> list[str]:
     done = _range([run.history[-1].round if run.history else 0 for run in runs])
     rounds = runs[0].settings.get("run.rounds", "?")
     return [
-        f"{_who(group, runs)}: not finished, {done} of {rounds} rounds so far. If nobody is at it any more, the "
-        "command that began it goes on with it (run: with --resume)."
+        f"{_who(group, runs)}: not finished, {done} of {rounds} rounds so far. If no process is running it "
+        "any more, repeat the command that started it (run: with --resume)."
     ]
 
 

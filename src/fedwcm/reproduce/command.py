@@ -71,14 +71,14 @@ def reproduce(
     cells, store = expand(preset, scope), ResultStore(Path(results))
     working = WorkingFolder(Path(work), keep)
     with locked(working.root):
-        working.harvest(cells, store)
+        working.store_finished(cells, store)
         left = [cell for cell in cells if store.find(cell) is None]
         say(f"{preset.title}: {len(cells)} runs, {len(cells) - len(left)} done, {_forecast(left)}")
         for batch in _batches(left if run else [], jobs):
             try:
                 run_all([_run(cell, working, backend) for cell in batch], jobs, progress)
             finally:
-                working.harvest(batch, store)
+                working.store_finished(batch, store)
     return write_pages(preset, scope, [(cell, store.find(cell)) for cell in cells], target)
 
 

@@ -19,7 +19,7 @@ from fedwcm.reproduce.cells import Cell
 from fedwcm.reproduce.presets import class_samples
 
 BACKWARD = 3
-"""Forward and backward together cost about so many times the forward pass."""
+"""Forward and backward together cost about this many times the forward pass."""
 
 TWO_GRADIENTS = (SharpnessAware, FedSMOO, Mime)
 """Methods that take two gradients per step."""

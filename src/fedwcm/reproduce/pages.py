@@ -81,7 +81,8 @@ def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: str, show
     changes = [f"{100 * scope.fraction:g} % of the rounds"] if scope.fraction < 1 else []
     changes += [_options(scope.settings)] if scope.settings else []
     if changes:
-        lines += [f"**Not as in the paper: {', '.join(changes)}**. So no difference says anything about it.", ""]
+        limits = "The differences are therefore no test of the paper's numbers."
+        lines += [f"**Not as in the paper: {', '.join(changes)}**. {limits}", ""]
     if any(entry.unbalanced for entry in cells):
         lines += [
             "The test set is unbalanced, so the mean over its classes (balanced) stands beside the accuracy.",

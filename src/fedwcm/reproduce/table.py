@@ -19,7 +19,7 @@ Point = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Entry:
-    """A cell of the table: the runs that are there, of so many, and the paper's number.
+    """A cell of the table: the runs that are there, of how many, and the paper's number.
 
     A run that diverged has no accuracy: that of its last rounds says how far it came before it was lost.
     """

@@ -34,7 +34,7 @@ class WorkingFolder:
             shorter.path.rename(folder.path)
         return folder
 
-    def harvest(self, cells: Iterable[Cell], store: ResultStore) -> None:
+    def store_finished(self, cells: Iterable[Cell], store: ResultStore) -> None:
         """Store the runs that have finished."""
         for cell in cells:
             folder = self._folder(cell, cell.rounds)

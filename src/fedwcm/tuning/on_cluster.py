@@ -20,7 +20,7 @@ Key = tuple[str, int]
 
 
 def search_on_cluster(search: Search) -> None:
-    """Try so many settings of every method. Trials that are stopped or lost are given back to their study."""
+    """Try the planned settings of every method. Trials that are stopped or lost are given back to their study."""
     trials = _Trials(search)
     try:
         while trials.go_on():

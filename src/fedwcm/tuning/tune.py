@@ -38,7 +38,7 @@ def search_options(
     common: Request,
     say: Callable[[str], object] = lambda _: None,
 ) -> Tuning:
-    """Try so many settings of every method, several seeds each, and write what was found.
+    """Try a number of settings of every method, several seeds each, and write what was found.
 
     The same call resumes a search that was stopped; in another process, it joins a search that is running.
 

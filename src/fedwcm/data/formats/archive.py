@@ -10,7 +10,7 @@ from fedwcm.data.formats.safety import open_maybe_gzip
 def read_members(path: Path, names: Collection[str]) -> dict[str, bytes]:
     """Return the content of each named file of a folder, or of a tar archive whatever its inner folder.
 
-    An archive may be gzipped. Links in it are passed over, and it is read once from end to end.
+    An archive may be gzipped. Links in it are ignored, and it is read once from end to end.
     """
     if path.is_dir():
         return {name: (path / name).read_bytes() for name in names}

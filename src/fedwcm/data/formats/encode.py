@@ -15,7 +15,7 @@ from fedwcm.data.whole_numbers import as_whole_numbers
 
 MAX_CATEGORIES = 256
 ID_ROWS = 20
-"""From so many rows on, a text column with more categories than half of them is taken for an id, and row numbers
+"""From this many rows on, a text column with more categories than half of them is taken for an id, and row numbers
 are warned of."""
 
 MAX_VECTOR = 100_000

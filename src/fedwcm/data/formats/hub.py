@@ -35,8 +35,8 @@ class _Roles:
 def read_hub(source: str, options: ReadOptions) -> Parts:
     """Read a dataset by its id, or from a folder made with `save_to_disk` if there is one of that name.
 
-    The parts are its splits by name; others are passed over with a warning. The label is the only ClassLabel
-    column unless it is named. If there is an image column, all others are passed over; otherwise all others are
+    The parts are its splits by name; others are ignored with a warning. The label is the only ClassLabel
+    column unless it is named. If there is an image column, all others are ignored; otherwise all others are
     features.
     """
     return split_parts(f"hub:{source}", _open(source), options)
@@ -52,7 +52,7 @@ def split_parts(where: str, splits: Mapping[str, Any], options: ReadOptions) -> 
             f"{where} has no split 'train', 'validation' or 'test'; its splits are {', '.join(splits)}"
         )
     if others := [name for name in splits if name not in names.values()]:
-        warnings.warn(f"{where}: the splits {listed(others)} are passed over", stacklevel=4)
+        warnings.warn(f"{where}: the splits {listed(others)} are ignored", stacklevel=4)
     leading = splits[names.get("train") or next(iter(names.values()))]
     roles = _find_roles(where, leading.features, options)
     encoding = options.known or _fit(where, leading, roles, "test" not in names, options)

@@ -38,7 +38,7 @@ def read_image_folder(folder: Path, options: ReadOptions) -> Parts:
     """Read `train/CLASS/*`, `val/CLASS/*` and `test/CLASS/*`, or `CLASS/*` from which a test part is drawn.
 
     With `client="folder"` there is a level more, `CLIENT/CLASS/*`; or `client` names a table with columns `file`
-    and `client`. Files that are not images, by their extension, are passed over. Without labels, every image
+    and `client`. Files that are not images, by their extension, are ignored. Without labels, every image
     below the folder is taken.
     """
     if not options.labelled:
@@ -72,7 +72,7 @@ def _roots(folder: Path) -> dict[str, Path]:
             "name the folder of the training part 'train', or give the classes other names"
         )
     if others:
-        text = f"{folder}: {listed(others)} are passed over: beside 'train' only 'val' and 'test' are read"
+        text = f"{folder}: {listed(others)} are ignored: beside 'train' only 'val' and 'test' are read"
         warnings.warn(text, stacklevel=5)
     return {part: folder / name for part, name in found.items()}
 
@@ -139,7 +139,7 @@ def _with_clients(folder: Path, files: Sequence[ImageFile], source: str) -> list
         holders[name] = client
     paths = [file.path.relative_to(folder).as_posix() for file in files]
     if unknown := [name for name in paths if name not in holders]:
-        raise ValueError(f"{path} says of {len(unknown)} images not whose they are, the first {unknown[0]!r}")
+        raise ValueError(f"{path} names no client for {len(unknown)} images, the first {unknown[0]!r}")
     if strange := [name for name in holders if name not in set(paths)]:
         raise ValueError(
             f"{path} names {len(strange)} files that are not in {folder}, the first {strange[0]!r:.200}"

@@ -11,7 +11,7 @@ FLOOR = 512 * 2**20
 """Bytes that any file may unpack to: harmless on a machine that can train."""
 
 RATIO = 100
-"""Above the floor a file may unpack to so many times its own size."""
+"""Above the floor a file may unpack to this many times its own size."""
 
 CEILING = 64 * 2**30
 """Bytes that no file may unpack to."""

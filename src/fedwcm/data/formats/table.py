@@ -91,7 +91,7 @@ def find_encoding(
     ignored = tuple(name for name in table.column_names if name not in (*(images or chosen), label))
     if images:
         if passed_over := [name for name in chosen if name not in images]:
-            text = f"{where}: column {images[0]!r} holds images, so {listed(passed_over)} are passed over"
+            text = f"{where}: column {images[0]!r} holds images, so {listed(passed_over)} are ignored"
             warnings.warn(text, stacklevel=4)
         return Encoding((), images[0], label, ignored, options.size)
     if options.image_size is not None:

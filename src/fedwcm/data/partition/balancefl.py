@@ -16,7 +16,7 @@ class BalanceFL:
 
     A block is tau_ratio times the size of the rarest class, rounded down, and may run over into the next
     class. In each round every client with room takes one block, or as much as it has room for, and the
-    clients' order is shuffled anew. Larger blocks mean fewer classes a client. There is no Dirichlet
+    clients' order is shuffled anew. Larger blocks mean fewer classes per client. There is no Dirichlet
     prior here. Client sizes differ by at most one and every sample is used once.
     """
 

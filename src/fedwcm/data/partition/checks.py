@@ -24,7 +24,7 @@ def check_positive(field: str, value: object) -> None:
 
 
 def check_labels(labels: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
-    """The labels as int64. Raise unless they are class numbers and enough for one sample a client."""
+    """The labels as int64. Raise unless they are class numbers and enough for one sample per client."""
     labels = np.asarray(labels)
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(f"labels must be a one-dimensional integer array, got {labels.dtype}{labels.shape}")

@@ -1,4 +1,4 @@
-"""A few classes a client: the strongest form of label skew."""
+"""A few classes per client: the strongest form of label skew."""
 
 import math
 from dataclasses import dataclass

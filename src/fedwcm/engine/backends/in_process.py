@@ -131,7 +131,7 @@ class BlockCollector:
     def result(self) -> ClientUpdates:
         """Return the rows of those that answered, by ascending id."""
         if not self._answered.any():
-            return nobody(self._left_out)
+            return no_updates(self._left_out)
         numbers = dict(self._numbers)
         report = {k.removeprefix("report/"): v for k, v in numbers.items() if k.startswith("report/")}
         everybody = ClientUpdates(
@@ -147,7 +147,7 @@ class BlockCollector:
         return everybody if self._answered.all() else everybody.select(np.flatnonzero(self._answered))
 
 
-def nobody(left_out: Mapping[int, str]) -> ClientUpdates:
+def no_updates(left_out: Mapping[int, str]) -> ClientUpdates:
     """Return the result of a phase in which no client gave a usable answer."""
     none = np.zeros(0)
     return ClientUpdates(np.zeros(0, dtype=np.int64), {}, {}, {}, none, none, none, left_out)

@@ -86,7 +86,7 @@ class Processes:
 
     def close(self) -> None:
         for worker in self._workers:
-            worker.hang_up()
+            worker.close_pipe()
         deadline = time.monotonic() + PATIENCE
         for worker in self._workers:
             worker.end(max(0.0, deadline - time.monotonic()))

@@ -96,12 +96,12 @@ class Worker:
             self._process.join()
         return WorkerDiedError(self._process.exitcode)
 
-    def hang_up(self) -> None:
+    def close_pipe(self) -> None:
         """Let an idle process end by itself."""
         self.pipe.close()
 
     def end(self, patience: float) -> None:
-        """End the process: by force if it is busy for longer than so many seconds."""
+        """End the process: by force if it is busy for longer than this many seconds."""
         self._process.join(timeout=patience)
         if self._process.is_alive():
             self._process.kill()
