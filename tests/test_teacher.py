@@ -64,6 +64,14 @@ def test_shapes_that_do_not_belong_together_are_refused() -> None:
         Teacher(numbers(4, 2), numbers(3, 3), torch.tensor([0, 1, 1, 0]))
 
 
+@pytest.mark.parametrize("name", ["logits", "embeddings"])
+def test_numbers_that_are_not_finite_are_refused(name: str) -> None:
+    tables = {"logits": torch.zeros(4, 3), "embeddings": torch.zeros(3, 2)}
+    tables[name][2, 1] = math.nan
+    with pytest.raises(ValueError, match=f"teacher's {name} have a NaN or an infinity in 1 rows, the first 2"):
+        Teacher(**tables, labels=torch.zeros(4, dtype=torch.int64))
+
+
 def test_missing_or_foreign_file_is_named_with_the_cure(tmp_path: Path, data: Clusters) -> None:
     absent, foreign = tmp_path / "absent", tmp_path / "foreign"
     foreign.write_text("not tensors")

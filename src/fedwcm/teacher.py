@@ -54,7 +54,7 @@ class Teacher:
     fingerprint: str = ""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for tensors whose shapes do not match."""
+        """Raise ValueError for tensors whose shapes do not match, and for numbers that are not finite."""
         if self.logits.dim() != 2 or self.labels.shape != self.logits.shape[:1]:
             raise ValueError(
                 f"a teacher's logits {tuple(self.logits.shape)} and labels {tuple(self.labels.shape)} must be "
@@ -65,6 +65,13 @@ class Teacher:
                 f"a teacher's embeddings {tuple(self.embeddings.shape)} must be (classes, dimensions), "
                 f"with {self.logits.shape[1]} classes like its logits"
             )
+        for name, table in (("logits", self.logits), ("embeddings", self.embeddings)):
+            bad = torch.nonzero(~torch.isfinite(table).all(dim=1)).flatten()
+            if len(bad):
+                raise ValueError(
+                    f"a teacher's {name} have a NaN or an infinity in {len(bad)} rows, the first {int(bad[0])}: "
+                    "they must be finite"
+                )
 
     @classmethod
     def of(cls, dataset: "Dataset", logits: Tensor, embeddings: Tensor) -> Self:

@@ -13,14 +13,14 @@ from rich.console import Console
 from scipy import stats
 
 from fedwcm.cli.results_table import print_results
-from fedwcm.reports.figures import Curves
+from fedwcm.reports.figures import Bars, Curves
 from fedwcm.reports.load import MethodRuns, load_runs
 from fedwcm.reports.page import page
 from fedwcm.reports.report import report_content
 from fedwcm.reports.statistics import differences, holm, paired_test
 from fedwcm.reports.sweep import ON_TEST, ON_VALIDATION, sweep_figures, sweep_of
 from fedwcm.reports.table import rows_of
-from fedwcm.reports.table_files import csv_table, latex_table
+from fedwcm.reports.table_files import csv_table, latex_table, markdown_table
 from fedwcm.reports.text import run_headline
 from fedwcm.reports.verdicts import comparison_headline, verdict_records
 from fedwcm.runs.comparison_folder import ComparisonFolder
@@ -103,10 +103,20 @@ def test_a_method_is_not_better_for_seeds_that_the_other_does_not_have(sign: flo
         "b": {1: sign * 0.6, 2: sign * 0.601},
     }
     (pair,) = differences(values, lower_is_better=sign < 0)
-    assert (pair.method, pair.other, pair.seeds) == ("b", "a", 2)
-    assert pair.distinguishable
-    crowd = differences({**values, "c": {0: 0.0}}, lower_is_better=sign < 0)  # no seed is shared by all
-    assert not any(pair.distinguishable for pair in crowd if (pair.method, pair.other) == ("a", "b"))
+    assert (pair.method, pair.other, pair.seeds) == ("a", "b", 2)
+    assert pair.reversed
+    assert not pair.distinguishable
+
+
+def test_a_method_with_few_seeds_changes_nothing_between_the_others() -> None:
+    several = {
+        "a": {0: 0.700, 1: 0.752, 2: 0.748, 3: 0.751, 4: 0.749, 5: 0.750},
+        "b": {0: 0.701, 1: 0.700, 2: 0.699, 3: 0.702, 4: 0.698, 5: 0.700},
+    }
+    (alone,) = differences(several)
+    among = [pair for pair in differences({**several, "c": {0: 0.4}}) if pair.other == "b"]
+    assert alone.distinguishable
+    assert among == [alone]
 
 
 def test_seeds_decide_whether_there_is_a_verdict(tmp_path: Path) -> None:
@@ -235,3 +245,42 @@ def test_the_heading_of_short_names_is_not_broken(tmp_path: Path) -> None:
     screen = Console(record=True, width=120, file=io.StringIO())
     print_results([replace(row, method="sam")], screen, "table.csv")
     assert " method " in screen.export_text()
+
+
+def test_comparisons_with_different_grids_share_a_table(tmp_path: Path) -> None:
+    for rate in (0.1, 0.2):
+        comparison(tmp_path / "rates", {"fedavg": rate}, 2, grid=("local.lr",), local__lr=rate)
+        size = int(100 * rate)
+        comparison(tmp_path / "sizes", {"fedprox": rate}, 2, grid=("local.batch_size",), local__batch_size=size)
+    comparison(tmp_path / "plain", {"fedcm": 0.5}, 2)
+    groups = load_runs([tmp_path / name for name in ("rates", "sizes", "plain")])
+    rows = rows_of(groups)
+    table = {row.label: row.options for row in rows}
+    assert {tuple(options) for options in table.values()} == {("local.lr", "local.batch_size")}
+    assert [options["local.batch_size"] for label, options in table.items() if "fedprox" in label] == ["20", "10"]
+    assert len({len(line) for line in csv.reader(io.StringIO(csv_table(rows)))}) == 1
+    assert len({line.count("|") for line in markdown_table(rows).splitlines()}) == 1
+    assert "What the options do" in page(report_content(groups, 10))
+
+
+def test_an_option_that_is_a_list_can_be_swept(tmp_path: Path) -> None:
+    for width in (10, 20):
+        comparison(tmp_path, {"fedavg": width / 30}, 2, grid=("model.hidden",), model__hidden=[width])
+    (figure,) = sweep_figures(load_runs([tmp_path]))
+    assert isinstance(figure, Bars)
+    assert list(figure.categories) == ["[10]", "[20]"]
+
+
+def test_a_run_that_lies_in_two_folders_counts_once(tmp_path: Path) -> None:
+    alone = comparison(tmp_path / "one", {"fedavg": 0.5}, 3)
+    comparison(tmp_path / "two", {"fedavg": 0.5}, 3)
+    with pytest.warns(UserWarning, match="is not counted: .* holds the same run"):
+        (both,) = rows_of(load_runs([tmp_path]))
+    assert both.values == rows_of(alone)[0].values
+    assert both.runs == 3
+
+
+def test_a_method_with_one_seed_is_not_bold_for_want_of_a_test(tmp_path: Path) -> None:
+    comparison(tmp_path, {"fedavg": 0.7, "fedcm": 0.71}, 3)
+    groups = comparison(tmp_path, {"fedwcm": 0.1}, 1)
+    assert [row.method for row in rows_of(groups) if "final_accuracy" in row.best] == ["fedcm", "fedavg"]

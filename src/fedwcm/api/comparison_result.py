@@ -12,7 +12,7 @@ from fedwcm.reports.inline_view import facts_text, figure, table_html
 from fedwcm.reports.load import load_runs
 from fedwcm.reports.series import curves
 from fedwcm.reports.table import FIRST, Row, columns_of, rows_of
-from fedwcm.reports.table_files import cell_text, csv_table, markdown_table, name_of, swept_keys
+from fedwcm.reports.table_files import cell_text, csv_table, markdown_table, name_of, swept_columns
 from fedwcm.reports.text import dataset_name
 from fedwcm.reports.verdicts import comparison_headline
 from fedwcm.runs.comparison_folder import ComparisonFolder
@@ -111,7 +111,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         columns = {key: name for key, name in columns_of(self.rows).items() if key in SHOWN_COLUMNS}
-        swept = swept_keys(self.rows)
+        swept = swept_columns(self.rows)
         cells = [
             [name_of(row), *row.options.values(), *(cell_text(row.values[key]) for key in columns), row.verdict]
             for row in self.rows

@@ -171,7 +171,7 @@ def _measured(found: Trained, rows: Rows, which: str, folder: RunFolder) -> Eval
     """The loss and the metrics of the model on these rows."""
     assert rows.y is not None
     labels = torch.from_numpy(rows.y)
-    network = Network(found.module)
+    network = Network(found.module, classes=len(found.schema.classes))
     tested = evaluate_network(network, *network.initial(), found.inputs(rows.x), labels, len(found.schema.classes))
     counts, rule = np.array(folder.summary().train_counts), folder.config().run.shot_groups
     metrics = summarise(tested.confusion, counts, rule)

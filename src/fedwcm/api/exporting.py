@@ -141,7 +141,7 @@ def _write_torchscript(raw: RawInputModel, inputs: Tensor, metadata: dict[str, s
 
 
 def _write_state_dict(raw: RawInputModel, inputs: Tensor, metadata: dict[str, str], path: Path) -> None:
-    tensors = {name: value.contiguous() for name, value in raw.model.state_dict().items()}
+    tensors = {name: value.clone().contiguous() for name, value in raw.model.state_dict().items()}
     save_file({**tensors, "normalizer.mean": raw.mean, "normalizer.std": raw.std}, path, metadata=metadata)
 
 

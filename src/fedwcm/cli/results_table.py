@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedwcm.reports.table import Row, columns_of
-from fedwcm.reports.table_files import cell_text, diverged_mark, swept_keys
+from fedwcm.reports.table_files import cell_text, diverged_mark, swept_columns
 
 PADDING = 3
 """Characters between two columns."""
@@ -25,7 +25,7 @@ def print_results(rows: Sequence[Row], screen: Console, table_file: str) -> None
     columns = columns_of(rows)
     fitting = _fitting(rows, columns, screen.width)
     for task, members in groupby(rows, key=lambda row: row.task):
-        screen.print(_table(list(members), fitting, swept_keys(rows), task, _name_width(rows, screen.width)))
+        screen.print(_table(list(members), fitting, swept_columns(rows), task, _name_width(rows, screen.width)))
     left_out = [name for key, name in columns.items() if key not in fitting]
     marks = "Bold and *: the best, and what cannot be told apart from it."
     if all(row.runs == 1 for row in rows):
@@ -58,7 +58,7 @@ def _cell(row: Row, key: str) -> Text:
 def _fitting(rows: Sequence[Row], columns: dict[str, str], width: int) -> dict[str, str]:
     """The first columns that fit beside the names, the swept options and the verdict."""
     names = _name_width(rows, width)
-    swept = [max(len(key), *(len(row.options[key]) for row in rows)) for key in swept_keys(rows)]
+    swept = [max(len(key), *(len(row.options[key]) for row in rows)) for key in swept_columns(rows)]
     verdict = min(30, max(len(VERDICT), *(len(row.verdict) for row in rows)))
     left = width - sum(size + PADDING for size in (names, *swept, verdict))
     fitting: dict[str, str] = {}

@@ -88,7 +88,7 @@ def assemble(
     make_model = partial(chosen_model, config.model, objects.model, shape, classes, seed, trusted=trusted)
     module, model = make_model()
     config = _on_device(replace(components.resolved(config), model=model), str(device))
-    network = _network(module, config)
+    network = _network(module, config, classes)
     x, buffers = network.initial()
     network.point_parameters(x)  # otherwise the module would hold a second copy of the model
     federation = source.federation
@@ -102,7 +102,7 @@ def assemble(
         LOG.info(note)
     keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
     workers = WorkerSources(
-        lambda place: _network(make_model()[0], _on_device(config, place)),
+        lambda place: _network(make_model()[0], _on_device(config, place), classes),
         lambda place: run_data(_on_device(asked, place), objects, trusted=trusted).federation,
         asked.run.device,
     )
@@ -141,11 +141,11 @@ def _trainer(
     return components.trainer(config, execution.forward(network), population, noisy), execution, gathered
 
 
-def _network(module: nn.Module, config: Config) -> Network:
+def _network(module: nn.Module, config: Config, classes: int) -> Network:
     """Return the module on the device that the configuration names, ready to compute there."""
     device = torch.device(config.run.device)
     choose_kernels(device)
-    return Network(module, device, chosen_precision(config.run.precision, device))
+    return Network(module, device, chosen_precision(config.run.precision, device), classes)
 
 
 def _on_device(config: Config, device: str) -> Config:

@@ -19,12 +19,17 @@ from fedwcm.models.pointwise import subsample_strided_pointwise
 class Network:
     """A module, the layout of its flat parameters, and the conversion between the two.
 
-    `head` is the module's final linear layer: its attribute `head`, or else the last `nn.Linear`. Losses that work
-    on features, and methods that treat the classifier separately, need it.
+    `head` is the module's final linear layer: its attribute `head`, or else the last `nn.Linear` with as many
+    outputs as there are classes; if their number is not given, the last of all. Losses that work on features, and
+    methods that treat the classifier separately, need it.
     """
 
     def __init__(
-        self, module: nn.Module, device: torch.device | str = "cpu", precision: Precision | None = None
+        self,
+        module: nn.Module,
+        device: torch.device | str = "cpu",
+        precision: Precision | None = None,
+        classes: int | None = None,
     ) -> None:
         self.module = module.to(device)
         self.precision = precision or Precision()
@@ -36,7 +41,7 @@ class Network:
         self._counters = [(counter, counter.clone()) for counter in counters]
         if not self.parameters:
             raise ValueError(f"the model {type(module).__name__} has no trainable parameters")
-        head_name, self.head = _find_head(module)
+        head_name, self.head = _find_head(module, classes)
         self.layout = Layout.of(self.parameters, head_name)
         self.buffer_layout = Layout.of(self.buffers)
         self.size = self.layout.size
@@ -113,8 +118,8 @@ class Network:
         return {name: value.detach().clone() for name, value in self.module.state_dict().items()}
 
 
-def _find_head(module: nn.Module) -> tuple[str | None, nn.Linear | None]:
+def _find_head(module: nn.Module, classes: int | None) -> tuple[str | None, nn.Linear | None]:
     linears = [(name, m) for name, m in module.named_modules() if isinstance(m, nn.Linear)]
     named = [(name, m) for name, m in linears if name == "head"]
-    found = named or linears
+    found = named or [(name, m) for name, m in linears if classes in (None, m.out_features)]
     return found[-1] if found else (None, None)

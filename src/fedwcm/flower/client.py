@@ -22,7 +22,15 @@ from fedwcm.flower.claimed_counts import kept_claim
 from fedwcm.flower.client_info import ClientInfo
 from fedwcm.flower.encrypted import reply as encrypted_reply
 from fedwcm.flower.kept_upload import answer_stage, keep_upload
-from fedwcm.flower.model import ModelFactory, architecture, class_scores, fingerprint, frozen_parts, network
+from fedwcm.flower.model import (
+    ModelFactory,
+    architecture,
+    class_scores,
+    fingerprint,
+    frozen_parts,
+    network,
+    require_head,
+)
 from fedwcm.flower.mods import Mod, Mods, require_mods_allowed, require_usable, through_mods
 from fedwcm.flower.node_privacy import require_private_enough
 from fedwcm.flower.records import (
@@ -142,6 +150,7 @@ class Client:
         samples = tensors((inputs, labels), self._network.device)
         self._like = samples.inputs[:1]
         self._classes = class_scores(self._network, self._like).shape[-1]
+        require_head(self._network, self._classes)
         self._shard = shard(samples, self._classes, *numbers)
 
     def info(self, mods: Mods, content: RecordDict) -> ClientInfo:

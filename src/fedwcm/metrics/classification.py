@@ -57,10 +57,10 @@ def shot_groups(train_counts: Ints, rule: ShotRule = "range") -> dict[str, Ints]
         train_counts: training samples of each class.
         rule: `range` cuts the range from the rarest class (n_min, at least one sample) to the most frequent
             (n_max) in three on a logarithmic scale: many from n_max^(2/3) n_min^(1/3) up, few below
-            n_max^(1/3) n_min^(2/3). On an exponential tail these are thirds of the classes, whatever their number
-            (0-2, 3-5 and 6-9 of CIFAR-10's ten); with a step profile there is no medium group. `share` goes by the
-            share of all samples that more frequent classes hold: many below 75 %, medium below 95 %, few from
-            there.
+            n_max^(1/3) n_min^(2/3). On an exponential tail these are about thirds of the classes, whatever their
+            number (0-2, 3-5 and 6-9 of CIFAR-10's ten at IF 0.1; a class that lies on a limit, as at IF 0.008, may
+            fall on either side); with a step profile there is no medium group. `share` goes by the share of all
+            samples that more frequent classes hold: many below 75 %, medium below 95 %, few from there.
     """
     counts = train_counts.astype(float)
     if counts.max() < SHOT_RATIO * max(1.0, counts.min()):

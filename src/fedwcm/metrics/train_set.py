@@ -24,7 +24,8 @@ def train_set_metrics(network: Network, federation: Federation, x: Vec, buffers:
         labels = shard.store.labels[rows]
         logits, _ = network(shard.store.inputs[rows])
         total = cross_entropy(logits, labels, reduction="sum")
-        gradient += network.layout.flatten(list(torch.autograd.grad(total, parameters)))
+        slopes = torch.autograd.grad(total, parameters, allow_unused=True, materialize_grads=True)
+        gradient += network.layout.flatten(list(slopes))
         loss += float(total.detach())
         correct += int((logits.argmax(dim=-1) == labels).sum())
     samples = int(federation.samples.sum())

@@ -1,5 +1,6 @@
 """Read run folders for a report, and group the runs that differ by their seed only."""
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -176,7 +177,7 @@ def _grouped(runs: Iterable[LoadedRun]) -> list[MethodRuns]:
     by_identity: dict[tuple[object, ...], list[LoadedRun]] = {}
     for run in runs:
         by_identity.setdefault((run.label, run.identity), []).append(run)
-    groups = [MethodRuns(members[0].label, tuple(members)) for members in by_identity.values()]
+    groups = [MethodRuns(members[0].label, _one_per_seed(members)) for members in by_identity.values()]
     named = []
     for group in groups:
         namesakes = [other for other in groups if other.label == group.label]
@@ -184,6 +185,16 @@ def _grouped(runs: Iterable[LoadedRun]) -> list[MethodRuns]:
         label = f"{group.label} ({marks})" if marks else group.label
         named.append(MethodRuns(label, tuple(replace(run, label=label) for run in group.runs)))
     return named
+
+
+def _one_per_seed(runs: Sequence[LoadedRun]) -> tuple[LoadedRun, ...]:
+    """The runs without those that repeat a seed: they are the same run again, and no further evidence."""
+    kept: dict[str, LoadedRun] = {}
+    for run in sorted(runs, key=lambda run: not run.finished):
+        first = kept.setdefault(str(run.seed), run)
+        if first is not run:
+            warnings.warn(f"{run.path} is not counted: {first.path} holds the same run", stacklevel=4)
+    return tuple(run for run in runs if run in kept.values())
 
 
 def differing(groups: Sequence[MethodRuns]) -> list[str]:

@@ -7,7 +7,7 @@ from itertools import groupby
 from fedwcm.reports.markup import breakable
 from fedwcm.reports.report import Table
 from fedwcm.reports.table import FIRST, LOWER_IS_BETTER, Row
-from fedwcm.reports.table_files import diverged_mark, swept_keys
+from fedwcm.reports.table_files import diverged_mark, swept_columns
 
 BEST_IS_BOLD = (
     "In bold: the best of each column, and all that the seeds cannot tell apart from it. The verdict comes from "
@@ -36,7 +36,7 @@ def _headings(table: Table) -> list[str]:
     numbers = [_heading(name, _first(key), "number", sorted_by=key == first) for key, name in columns]
     numbers.insert(1, _heading("against the best", "ascending", ""))
     numbers.insert(2, _heading("rounds to", "ascending", "number", " <span data-target></span>"))
-    swept = [_heading(key, "ascending", "number") for key in swept_keys(table.rows)]
+    swept = [_heading(key, "ascending", "number") for key in swept_columns(table.rows)]
     return [_heading("method", "ascending", ""), *swept, *numbers, _heading("seeds", "descending", "number")]
 
 
@@ -55,7 +55,7 @@ def _bodies(table: Table) -> list[str]:
     tasks = [(name, list(rows)) for name, rows in groupby(table.rows, key=lambda row: row.task)]
     if len(tasks) == 1:
         return [_body(table.rows, table)]
-    width = len(table.columns) + len(swept_keys(table.rows)) + 4
+    width = len(table.columns) + len(swept_columns(table.rows)) + 4
     return [_task_heading(name, width) + _body(rows, table) for name, rows in tasks]
 
 

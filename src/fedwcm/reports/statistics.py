@@ -34,7 +34,8 @@ class Difference:
     """One method against another with a lower mean, over the seeds that both have.
 
     `test` is None for fewer than two such seeds; `corrected` is its p-value after Holm's correction for the
-    comparisons of `method` with all others. `ahead` says whether the method is better on these seeds, too.
+    comparisons of `method` with all others that can be tested. `ahead` says whether the method is better on these
+    seeds, too.
     """
 
     method: str
@@ -47,7 +48,16 @@ class Difference:
     @property
     def distinguishable(self) -> bool:
         """Whether the method is better than the other by more than chance explains."""
-        return self.ahead and self.corrected is not None and self.corrected < 1 - LEVEL
+        return self.ahead and self._significant
+
+    @property
+    def reversed(self) -> bool:
+        """Whether on the seeds that both have it is the other that is better by more than chance explains."""
+        return not self.ahead and self._significant
+
+    @property
+    def _significant(self) -> bool:
+        return self.corrected is not None and self.corrected < 1 - LEVEL
 
 
 def spread(values: Sequence[float]) -> Spread:
@@ -81,17 +91,16 @@ def differences(
         lower_is_better: whether a method with a lower mean ranks higher.
     """
     sign = -1.0 if lower_is_better else 1.0
-    shared = set[Hashable].intersection(*(set(own) for own in values.values())) if values else set[Hashable]()
-    ranked = sorted(values, key=lambda name: -sign * _mean(values[name], shared))
+    ranked = sorted(values, key=lambda name: -sign * float(np.mean(list(values[name].values()))))
     found: list[Difference] = []
     for place, method in enumerate(ranked):
         others = [other for other in ranked if other != method]
         tests = [paired_test(_paired(values[method], values[other])) for other in others]
-        corrected = holm([1.0 if test is None else test.p for test in tests])
-        for other, test, p in list(zip(others, tests, corrected, strict=True))[place:]:
+        corrected = iter(holm([test.p for test in tests if test is not None]))
+        p_values = [None if test is None else next(corrected) for test in tests]
+        for other, test, p in list(zip(others, tests, p_values, strict=True))[place:]:
             seeds = len(values[method].keys() & values[other].keys())
-            ahead = test is not None and sign * test.mean > 0
-            found.append(Difference(method, other, seeds, test, None if test is None else p, ahead))
+            found.append(Difference(method, other, seeds, test, p, test is not None and sign * test.mean > 0))
     return found
 
 
@@ -102,11 +111,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - place) * p_values[index]))
         corrected[index] = largest
     return corrected
-
-
-def _mean(values: Mapping[Hashable, float], seeds: set[Hashable]) -> float:
-    """The mean over these seeds or, if there are none, over all."""
-    return float(np.mean([value for seed, value in values.items() if seed in seeds or not seeds]))
 
 
 def _paired(values: Mapping[Hashable, float], others: Mapping[Hashable, float]) -> list[float]:

@@ -9,7 +9,16 @@ from fedwcm.reports.figures import Bar, Bars, Curve, Curves
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.statistics import Spread
 from fedwcm.reports.styles import styles_of
-from fedwcm.reports.table import TASK_SECTIONS, Task, method_name, spread_of, swept_options, tasks_of
+from fedwcm.reports.table import (
+    TASK_SECTIONS,
+    Task,
+    method_name,
+    spread_of,
+    swept_keys,
+    swept_options,
+    tasks_of,
+    values_of,
+)
 from fedwcm.runs.records import VALIDATION_METRICS
 
 LOG_RATIO = 8.0
@@ -62,7 +71,7 @@ def sweep_of(groups: Sequence[MethodRuns]) -> Sweep | None:
 
 def tuned_options(groups: Sequence[MethodRuns]) -> list[str]:
     """The swept options that a user may choose: those that do not make another task."""
-    return [key for key in swept_options(groups[0]) if key.split(".")[0] not in TASK_SECTIONS]
+    return [key for key in swept_keys(groups) if key.split(".")[0] not in TASK_SECTIONS]
 
 
 def chosen_by(tasks: Sequence[Task]) -> str:
@@ -94,7 +103,7 @@ def best_settings(task: Task) -> Task:
 
 def sweep_figures(groups: Sequence[MethodRuns]) -> list[Curves | Bars]:
     """Accuracy over each option that was varied: a curve per method and setting of the other options."""
-    return [figure for key in swept_options(groups[0]) if (figure := _over_option(groups, key)) is not None]
+    return [figure for key in swept_keys(groups) if (figure := _over_option(groups, key)) is not None]
 
 
 def _score(group: MethodRuns, column: str) -> float:
@@ -113,8 +122,10 @@ def _over_option(groups: Sequence[MethodRuns], key: str) -> Curves | Bars | None
     first = Task("", tuple(groups)).first
     for group in groups:
         others = ", ".join(f"{k}={v}" for k, v in swept_options(group).items() if k != key)
-        if (accuracy := spread_of(group, first)) is not None and not group.diverged:
-            lines.setdefault((method_name(group), others), []).append((group.settings.get(key), accuracy))
+        if (accuracy := spread_of(group, first)) is not None and not group.diverged and key in group.settings:
+            value = group.settings[key]
+            shown = value if is_number(value) else str(value)
+            lines.setdefault((method_name(group), others), []).append((shown, accuracy))
     values = list(dict.fromkeys(value for line in lines.values() for value, _ in line))
     if len(values) < 2:
         return None
@@ -155,12 +166,12 @@ def _bar(name: str, line: dict[object, Spread], values: Sequence[object]) -> Bar
 
 
 def _pivot(groups: Sequence[MethodRuns]) -> Pivot:
-    *others, last = swept_options(groups[0])
-    values = tuple(dict.fromkeys(swept_options(group)[last] for group in groups))
+    *others, last = keys = swept_keys(groups)
+    values = tuple(dict.fromkeys(values_of(group, keys)[last] for group in groups))
     cells: dict[tuple[str, ...], dict[str, Spread | None]] = {}
     first = Task("", tuple(groups)).first
     for group in groups:
-        options = swept_options(group)
+        options = values_of(group, keys)
         row = (method_name(group), *(options[key] for key in others))
         cells.setdefault(row, {})[options[last]] = None if group.diverged else spread_of(group, first)
     rows = tuple((row, tuple(found.get(value) for value in values)) for row, found in cells.items())

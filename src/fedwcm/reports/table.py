@@ -34,6 +34,9 @@ COSTS = ("seconds_per_round", "megabytes_per_round")
 
 LOWER_IS_BETTER = (*COSTS, "client_std")
 
+NOT_APPLICABLE = "–"
+"""Stands for the value of an option that another comparison's grid varied and this group does not have."""
+
 TASK_SECTIONS = ("data", "partition")
 """Sections whose options make another task: results on different tasks are not ranked against each other."""
 
@@ -94,18 +97,18 @@ def tasks_of(groups: Sequence[MethodRuns]) -> list[Task]:
 
 def rows_of(groups: Sequence[MethodRuns]) -> list[Row]:
     """The rows of a table: task by task, the best accuracy first, methods with a diverged run last."""
-    positions = {group.label: number for number, group in enumerate(groups)}
-    return [row for task in tasks_of(groups) for row in _ranked(task, positions)]
+    positions, swept = {group.label: number for number, group in enumerate(groups)}, swept_keys(groups)
+    return [row for task in tasks_of(groups) for row in _ranked(task, positions, swept)]
 
 
-def _ranked(task: Task, positions: dict[str, int]) -> list[Row]:
+def _ranked(task: Task, positions: dict[str, int], swept: Sequence[str]) -> list[Row]:
     tied = {column: _tied(task, column) for column in COLUMNS}
     verdicts = verdicts_of(task)
     rows = [
         Row(
             label=group.label,
             method=method_name(group),
-            options=swept_options(group),
+            options=values_of(group, swept),
             position=positions[group.label],
             task=task.name,
             runs=len(group.runs),
@@ -132,6 +135,17 @@ def method_name(group: MethodRuns) -> str:
 def swept_options(group: MethodRuns) -> dict[str, str]:
     """The values of the options that the comparison's grid varied."""
     return {key: str(group.settings.get(key, "none")) for key in group.runs[0].swept if key not in INCIDENTAL}
+
+
+def swept_keys(groups: Sequence[MethodRuns]) -> list[str]:
+    """The options that the grid of any of the comparisons varied."""
+    return list(dict.fromkeys(key for group in groups for key in swept_options(group)))
+
+
+def values_of(group: MethodRuns, keys: Sequence[str]) -> dict[str, str]:
+    """The values of these options; `NOT_APPLICABLE` for one that the group does not have."""
+    own = swept_options(group)
+    return {key: own.get(key, str(group.settings.get(key, NOT_APPLICABLE))) for key in keys}
 
 
 def number_of(run: LoadedRun, column: str) -> float | None:
@@ -161,8 +175,9 @@ def verdicts_of(task: Task) -> dict[str, str]:
     found = pairs(task)
     if found:
         best = found[0].method
-        said[best] = "best" if found[0].test else "highest"
-        said |= {pair.other: _verdict(pair) for pair in found if pair.method == best}
+        against = [pair for pair in found if pair.method == best]
+        said[best] = "best" if found[0].test and not any(pair.reversed for pair in against) else "highest"
+        said |= {pair.other: _verdict(pair) for pair in against}
     return said
 
 
@@ -171,6 +186,8 @@ def _verdict(pair: Difference) -> str:
         return "no verdict: one seed" if pair.seeds else "no verdict: no shared seed"
     if pair.distinguishable:
         return f"worse by {pair.test.mean:.3f}, p {pair.corrected:.2g}"
+    if pair.reversed:
+        return f"better by {-pair.test.mean:.3f} on the {pair.seeds} shared seeds, p {pair.corrected:.2g}"
     return f"not distinguishable with {pair.seeds} seeds"
 
 
@@ -185,11 +202,10 @@ def _tied(task: Task, column: str) -> set[str]:
     if len(set(means.values())) == 1:
         return set()
     best = found[0].method
-    exact = column == "megabytes_per_round" or found[0].test is None
     others = [pair for pair in found if pair.method == best]
-    if exact:
-        return {best} | {pair.other for pair in others if means[pair.other] == means[best]}
-    return {best} | {pair.other for pair in others if not pair.distinguishable}
+    exact = {pair.other for pair in others if pair.test is None or column == "megabytes_per_round"}
+    equal = {other for other in exact if means[other] == means[best]}
+    return {best} | equal | {pair.other for pair in others if pair.other not in exact and not pair.distinguishable}
 
 
 def spread_of(group: MethodRuns, column: str) -> Spread | None:

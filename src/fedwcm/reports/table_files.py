@@ -40,7 +40,7 @@ def cell_text(value: Spread | None) -> str:
 def markdown_table(rows: Sequence[Row]) -> str:
     """The table as Markdown, aligned so that it also reads well as plain text; the best in bold."""
     columns = columns_of(rows)
-    cells = [["method", *swept_keys(rows), *columns.values(), "seeds", "against the best"]]
+    cells = [["method", *swept_columns(rows), *columns.values(), "seeds", "against the best"]]
     for row in rows:
         numbers = [_bold(cell_text(row.values[key]), key in row.best) for key in columns]
         cells.append([name_of(row), *row.options.values(), *numbers, str(row.runs), row.verdict])
@@ -55,7 +55,7 @@ def csv_table(rows: Sequence[Row]) -> str:
 
     The standard deviation of one run is empty, as is what no run has.
     """
-    columns, swept = columns_of(rows), swept_keys(rows)
+    columns, swept = columns_of(rows), swept_columns(rows)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     parts = [f"{column}_{part}" for column in columns for part in ("mean", "std", "n")]
@@ -69,7 +69,7 @@ def csv_table(rows: Sequence[Row]) -> str:
 def latex_table(rows: Sequence[Row]) -> str:
     r"""The table for a paper, with the rules of the package booktabs; without costs."""
     columns = {key: name for key, name in columns_of(rows).items() if key not in COSTS}
-    swept = swept_keys(rows)
+    swept = swept_columns(rows)
     head = " & ".join(map(_latex, ["method", *swept, *columns.values()]))
     lines = [r"% \usepackage{booktabs}", rf"\begin{{tabular}}{{l{'r' * (len(swept) + len(columns))}}}"]
     lines += [r"\toprule", rf"{head} \\"]
@@ -83,8 +83,8 @@ def latex_table(rows: Sequence[Row]) -> str:
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
-def swept_keys(rows: Sequence[Row]) -> list[str]:
-    """The options that the grid varied."""
+def swept_columns(rows: Sequence[Row]) -> list[str]:
+    """The options that a grid varied: all rows have the same."""
     return list(rows[0].options) if rows else []
 
 

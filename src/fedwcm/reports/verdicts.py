@@ -68,6 +68,8 @@ def _record(pair: Difference) -> dict[str, object]:
 def _word(pair: Difference) -> str:
     if pair.test is None:
         return "no verdict"
+    if pair.reversed:
+        return "worse"
     return "better" if pair.distinguishable else "not distinguishable"
 
 
@@ -87,7 +89,8 @@ def _sentences(task: Task) -> list[str]:
     if all(pair.test is None for pair in against):
         nearest = against[0].other
         gap = known[best].mean - known[nearest].mean
-        return [*said, f"{nearest} is {_behind(gap)}, with one seed: no verdict without more seeds."]
+        seeds = "one seed" if against[0].seeds else "no shared seed"
+        return [*said, f"{nearest} is {_behind(gap)}, with {seeds}: no verdict without more seeds."]
     return said + _judged(against)
 
 
@@ -115,7 +118,8 @@ def _short_name(group: MethodRuns) -> str:
 def _judged(against: Sequence[Difference]) -> list[str]:
     """What the best is better than, and what it cannot be told apart from."""
     beaten = [pair for pair in against if pair.distinguishable]
-    tied = [pair for pair in against if pair.test is not None and not pair.distinguishable]
+    reversed_ = [pair for pair in against if pair.reversed]
+    tied = [pair for pair in against if pair.test is not None and pair not in (*beaten, *reversed_)]
     open_ = [pair.other for pair in against if pair.test is None]
     said = []
     if beaten:
@@ -125,6 +129,8 @@ def _judged(against: Sequence[Difference]) -> list[str]:
     if tied:
         seeds = min(pair.seeds for pair in tied)
         said.append(f"With {seeds} seeds it is not distinguishable from {_named(tied)}: {_interval(tied)}.")
+    if reversed_:
+        said.append(f"On the seeds that they share, {_named(reversed_)} did better.")
     if open_:
         said.append(f"No verdict on {listed(open_)}: too few shared seeds.")
     return said
@@ -138,7 +144,8 @@ def _interval(tied: Sequence[Difference]) -> str:
     whom = f" of {nearest.other}" if len(tied) > 1 else ""
     if test.low == test.high == 0:
         return f"equal to {nearest.other} with every seed" if len(tied) > 1 else "equal with every seed"
-    return f"{test.mean:.3f} ahead{whom}, 95 % interval {_signed(test.low)} to {_signed(test.high)}"
+    lead = f"{test.mean:.3f} ahead{whom}" if nearest.ahead else f"{-test.mean:.3f} behind{whom} on shared seeds"
+    return f"{lead}, 95 % interval {_signed(test.low)} to {_signed(test.high)}"
 
 
 def _signed(value: float) -> str:

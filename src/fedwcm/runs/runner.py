@@ -157,6 +157,8 @@ class Runner:
             self._save()
 
     def _finish(self) -> RunResult:
+        if self.history and not any(record.participants for record in self.history):
+            warnings.warn("no client answered in any of the evaluated rounds", stacklevel=2)
         network, facts, last = self.experiment.network, self.experiment.facts, self.evaluator.model(self.state)
         if self.folder is not None:
             self._save()

@@ -124,6 +124,9 @@ def check_plans(plans: Sequence[Plan], space: Space, out: Path) -> dict[str, Che
         methods = ", ".join(plan.name for plan in plans)
         known = {f"method.{option}" for plan in plans for option in _method_options(plan.request)}
         raise unknown(f"option of {methods}:", key, known)
+    require(
+        "run.select_by" not in space, "search", "run.select_by", "without it: it decides how trials are compared"
+    )
     planned_runs = []
     for plan in plans:
         study = optuna.create_study(sampler=RandomSampler(seed=0))  # the same in each process
