@@ -23,6 +23,7 @@ from fedwcm.cli import main
 from fedwcm.config.flags import config_from
 from fedwcm.config.schema import method_settings
 from fedwcm.jobs.request import request
+from fedwcm.methods.fedprox import FedProx
 from fedwcm.tuning import trial as trial_module
 from fedwcm.tuning.report import winner, write_report
 from fedwcm.tuning.result import Tuning
@@ -302,3 +303,18 @@ def test_the_folder_of_a_search_is_not_taken_for_a_run(tmp_path: Path, capsys: p
         assert f"error: {folder} holds a search" in capsys.readouterr().err
     with pytest.raises(FileNotFoundError, match="holds a search"):
         fedwcm.open(folder)
+
+
+def test_a_method_that_is_an_object_is_tuned(tmp_path: Path) -> None:
+    found = fedwcm.tune(
+        ["fedavg", FedProx], {"method.mu": "0.01:0.1", "lr": "0.05:0.1"}, tmp_path, trials=1, **SMALL
+    )
+    assert sorted(found.trials) == ["fedavg", "fedprox"]
+    with pytest.raises(ValueError, match="two of the methods have the same name"):
+        fedwcm.tune([FedProx(mu=0.1), FedProx(mu=0.1)], {"lr": "0.05:0.1"}, tmp_path / "b", trials=1, **SMALL)
+
+
+def test_what_trials_are_compared_by_is_not_searched(tmp_path: Path) -> None:
+    searched = {"run.select_by": ["accuracy", "balanced_accuracy"]}
+    with pytest.raises(ValueError, match=r"search = 'run\.select_by' is not allowed"):
+        fedwcm.tune(["fedavg"], searched, tmp_path, trials=1, **SMALL)

@@ -247,6 +247,16 @@ def test_the_heading_of_short_names_is_not_broken(tmp_path: Path) -> None:
     assert " method " in screen.export_text()
 
 
+def test_equal_differences_of_values_that_vary_are_judged_by_how_they_vary() -> None:
+    few = {"a": {0: 0.944, 1: 0.888, 2: 0.889}, "b": {0: 0.056, 1: 0.0, 2: 0.001}}
+    (pair,) = differences(few)
+    assert pair.distinguishable
+    assert pair.test is not None
+    assert pair.test.low < pair.test.mean < pair.test.high
+    constant = {"a": dict.fromkeys(range(3), 0.9), "b": dict.fromkeys(range(3), 0.1)}
+    assert not differences(constant)[0].distinguishable
+
+
 def test_comparisons_with_different_grids_share_a_table(tmp_path: Path) -> None:
     for rate in (0.1, 0.2):
         comparison(tmp_path / "rates", {"fedavg": rate}, 2, grid=("local.lr",), local__lr=rate)

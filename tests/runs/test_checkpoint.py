@@ -1,6 +1,7 @@
 """A run that is stopped and resumed equals one that never stopped, whatever happened to it."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,24 @@ def test_truncated_checkpoint_is_noticed(keep: int, tmp_path: Path) -> None:
     assert saved is not None
     assert saved.server.round == 1
     assert len(complaints) == 1
+
+
+def test_starting_again_for_want_of_a_checkpoint_is_said(tmp_path: Path) -> None:
+    fedwcm.run("fedavg", out=tmp_path, **SMALL)
+    for file in RunFolder(tmp_path).checkpoints.iterdir():
+        file.unlink()
+    with pytest.warns(UserWarning, match="has no checkpoint to resume from: starting with round 1"):
+        fedwcm.run("fedavg", out=tmp_path, resume=True, **{**SMALL, "rounds": SMALL["rounds"] + 1})
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes are those of POSIX")
+def test_files_have_the_mode_of_new_files(tmp_path: Path) -> None:
+    fedwcm.run("fedavg", out=tmp_path / "run", **SMALL)
+    (tmp_path / "new").touch()
+    mode = (tmp_path / "new").stat().st_mode
+    folder = RunFolder(tmp_path / "run")
+    files = [folder.model_file, folder.summary_file, *folder.checkpoints.iterdir()]
+    assert {file.stat().st_mode for file in files} == {mode}
 
 
 def test_client_state_is_saved_for_those_that_took_part(tmp_path: Path) -> None:

@@ -40,6 +40,10 @@ class Division:
     def classes(self) -> tuple[str, ...]:
         return self.dataset.classes
 
+    def __repr__(self) -> str:
+        title, way = self.config.data.title, self.config.partition.name
+        return f"Division of {self.counts.sum():,} samples of {title} among {len(self)} clients: {way}"
+
     def __len__(self) -> int:
         """How many clients there are."""
         return len(self.rows)

@@ -180,4 +180,11 @@ def _measured(found: Trained, rows: Rows, which: str, folder: RunFolder) -> Eval
         measure = OnOwnSamples.of(rows.clients)
         accuracy = measure(tested)
         clients = {**spread_over_clients(accuracy), "client_accuracy": named(accuracy, measure.names)}
-    return EvaluationRecord(samples=len(rows.x), rows=which, test_loss=tested.loss, **vars(metrics), **clients)
+    return EvaluationRecord(
+        samples=len(rows.x),
+        rows=which,
+        classes=found.schema.classes,
+        test_loss=tested.loss,
+        **vars(metrics),
+        **clients,
+    )

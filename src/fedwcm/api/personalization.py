@@ -1,11 +1,13 @@
 """`fedwcm.personalize`: how well a trained model does at each client after the client has fine-tuned it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fedwcm.api.trained import trained
 from fedwcm.config.arguments import ClientsLike, DataLike, ModelLike
@@ -25,11 +27,11 @@ from fedwcm.runs.records import PersonalizationRecord
 
 def personalize(
     folder: str | Path,
+    dataset: DataLike | None = None,
     *,
     epochs: int = 1,
     layers: Literal["all", "head"] = "all",
     lr: float | None = None,
-    dataset: DataLike | None = None,
     clients: ClientsLike | None = None,
     model: ModelLike | None = None,
     trust: bool = False,
@@ -43,10 +45,10 @@ def personalize(
 
     Args:
         folder: the run's folder.
+        dataset: the run's data, if it was an object or has moved.
         epochs: passes over a client's training samples.
         layers: `all`, or `head`: the final linear layer alone.
         lr: learning rate; by default the run's (`local.lr`).
-        dataset: the run's data, if it was an object or has moved.
         clients: the client of every training sample, if the run was given it.
         model: what takes the trained weights, as in `fedwcm.load`.
         trust: import what the folder names as `package.module:Name`.
@@ -84,7 +86,7 @@ def _as_it_was(config: Config, dataset: DataLike | None, clients: ClientsLike | 
 
 def _fine_tuned(experiment: Experiment, options: FineTuning, x: Vec, buffers: Vec) -> PersonalizationRecord:
     test, owners = experiment.test, experiment.test_clients
-    members = _members(experiment)
+    members = clients_to_tune(experiment.client_names, experiment.test_clients)
     assert test is not None
     assert owners is not None
     rate = options.lr or experiment.config.local.lr
@@ -107,15 +109,20 @@ def _fine_tuned(experiment: Experiment, options: FineTuning, x: Vec, buffers: Ve
     )
 
 
-def _members(experiment: Experiment) -> dict[str, int]:
-    """The clients that have training samples and test samples: their names and numbers."""
-    if not experiment.client_names or experiment.test_clients is None:
+def clients_to_tune(names: Sequence[str], test_clients: NDArray[np.str_] | None) -> dict[str, int]:
+    """The clients that have training samples and test samples: their names and numbers; raises if none has both.
+
+    Args:
+        names: those of the clients with training samples, in the order of their numbers; empty if they have none.
+        test_clients: the client of every test sample, if known.
+    """
+    if not names or test_clients is None:
         raise ValueError(
             "personalization needs clients that the data names, in its training and its test samples: a client "
             "column (--client), or clients in the arrays; here a partition made the clients"
         )
-    tested = set(OnOwnSamples.of(experiment.test_clients).names)
-    members = {name: i for i, name in enumerate(experiment.client_names) if name in tested}
+    tested = set(OnOwnSamples.of(test_clients).names)
+    members = {name: i for i, name in enumerate(names) if name in tested}
     if not members:
         raise ValueError(
             "personalization needs training samples of those who are tested: here whole clients were held out "

@@ -13,6 +13,7 @@ from torch import nn
 from fedwcm.api.trained import trained
 from fedwcm.config.arguments import Array, DataLike, ModelLike
 from fedwcm.core.batch import Inputs
+from fedwcm.core.checks import require
 from fedwcm.data import load_rows
 from fedwcm.data.samples import Rows
 from fedwcm.engine.evaluate import CHUNK
@@ -42,6 +43,8 @@ class Predictions:
 
     def write(self, path: str | Path) -> None:
         """Write a CSV file: the sample, the predicted class and the probability of each class."""
+        suffix = Path(path).suffix.lower()
+        require(suffix in ("", ".csv", ".txt"), "the file's ending", suffix, ".csv: other formats are not written")
         with Path(path).open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["sample", "predicted", *(f"p({name})" for name in self.classes)])

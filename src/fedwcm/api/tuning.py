@@ -78,7 +78,7 @@ def tune(
     Optuna: `pip install 'fedwcm[tune]'`.
 
     Args:
-        methods: methods or recipes, each with options in brackets if need be.
+        methods: methods or recipes, each with options in brackets if need be; or a `Method` or its class.
         search: options to search, by keyword or dotted name, with their ranges: `"log:0.003:0.3"`, `"0.05:0.5"`,
             `"int:1:10"`, or a list of values. An option of a method is searched where the method has it.
         out: folder of the search.

@@ -109,9 +109,8 @@ def personalized(folder: "str | Path", text: str, **given: Any) -> "Personalizat
 
 def print_personalized(record: "PersonalizationRecord") -> None:
     """Print how the clients did before and after they fine-tuned the model."""
-    print(
-        f"fine-tuned by {len(record.client_accuracy)} clients ({record.epochs} epochs, layers: {record.layers}):"
-    )
+    epochs = "1 epoch" if record.epochs == 1 else f"{record.epochs} epochs"
+    print(f"fine-tuned by {len(record.client_accuracy)} clients ({epochs}, layers: {record.layers}):")
     for key, value in record.after.items():
         print(f"{key.replace('_', ' '):>20}  {record.before[key]:.4f} -> {value:.4f}")
 

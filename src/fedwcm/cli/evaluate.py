@@ -53,14 +53,15 @@ def do(arguments: argparse.Namespace) -> int:
 
     options = chosen_flags(arguments, NAMES)
     options["drop"] = names_in(arguments.drop)
-    measured = evaluate(
+    found = evaluate(
         arguments.folder,
         arguments.dataset,
         model=arguments.model,
         trust=arguments.trust,
         adjust=arguments.adjust,
         **options,
-    ).to_json()
+    )
+    measured = found.to_json()
     fine_tuned = None
     if arguments.personalize is not None:
         given = {"dataset": arguments.dataset, "model": arguments.model, "trust": arguments.trust}
@@ -71,6 +72,8 @@ def do(arguments: argparse.Namespace) -> int:
         return 0
     samples = measured.pop("samples")
     print(f"tested on {TESTED[str(measured.pop('rows'))].format(samples)}")
+    measured["per_class_accuracy"] = dict(zip(found.classes, found.per_class_accuracy, strict=True))
+    del measured["classes"]
     for name, value in measured.items():
         print(f"{name.replace('_', ' '):>20}  {_shown(value)}")
     if fine_tuned is not None:
@@ -82,7 +85,7 @@ def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return " ".join(map(_shown, value))
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_shown(item)}" for name, item in value.items())
+        return ", ".join(f"{name}: {_shown(item)}" for name, item in value.items())
     if value is None:
         return "–"
     return f"{value:.4f}" if isinstance(value, float) else str(value)

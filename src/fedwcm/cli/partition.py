@@ -60,7 +60,8 @@ def _describe(division: "Division") -> None:
     for name, value in asdict(division.statistics).items():
         shown = f"{value:.4g}" if isinstance(value, float) else value
         print(f"{name.replace('_', ' '):>26}  {shown}")
-    print(f"{'samples per class':>26}  {division.counts.sum(axis=0).tolist()}")
+    totals = zip(division.classes, division.counts.sum(axis=0).tolist(), strict=True)
+    print(f"{'samples per class':>26}  {', '.join(f'{name}: {total}' for name, total in totals)}")
 
 
 def _title(division: "Division") -> str:

@@ -23,6 +23,7 @@ from fedwcm.config.flags import config_from
 
 if TYPE_CHECKING:
     from fedwcm.api import Result
+    from fedwcm.config.schema import Config
     from fedwcm.runs.folder import RunFolder
     from fedwcm.runs.records import Summary
 
@@ -66,9 +67,11 @@ def add(commands: SubParsers) -> None:
 def do(arguments: argparse.Namespace) -> int:
     """Run, then print the headline numbers and where the results are."""
     flags, settings = chosen_flags(arguments), chosen_settings(arguments)
-    if arguments.personalize is not None:
-        FineTuning.parse(arguments.personalize)  # a mistake must not wait for the end of the training
     config = config_from(arguments.method, arguments.config, settings, **flags)
+    if arguments.personalize is not None:
+        FineTuning.parse(arguments.personalize)
+    if arguments.resume and not arguments.out:
+        raise ValueError("--resume needs the folder of the run that is to go on: --out DIR")
     out = Path(arguments.out) if arguments.out else _new_folder(f"{config.title}-{Path(config.data.title).stem}")
     # Imported late: torch takes seconds to import, and a mistyped option should fail at once.
     from fedwcm.api import run
@@ -76,6 +79,8 @@ def do(arguments: argparse.Namespace) -> int:
     from fedwcm.runs.folder import RunFolder
     from fedwcm.runs.interrupts import StoppedError, exit_status
 
+    if arguments.personalize is not None and not arguments.resume:
+        _require_clients_to_tune(config)
     held = RunFolder(out)
     before = held.summary().rounds if arguments.resume and held.finished else None
     quiet = arguments.quiet or arguments.json
@@ -101,6 +106,15 @@ def do(arguments: argparse.Namespace) -> int:
         print(f"{out} is finished already: nothing to resume", file=sys.stderr)
     _print_result(arguments, result, RunFolder(out))
     return 0
+
+
+def _require_clients_to_tune(config: "Config") -> None:
+    """Refuse data whose clients cannot fine-tune the model, before they have trained it."""
+    from fedwcm.api.personalization import clients_to_tune
+    from fedwcm.config.partitioning import divide
+
+    data = divide(config)
+    clients_to_tune(data.client_names, data.dataset.test_clients)
 
 
 def _print_result(arguments: argparse.Namespace, result: "Result", folder: "RunFolder") -> None:

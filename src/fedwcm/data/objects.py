@@ -14,11 +14,13 @@ from fedwcm.data.dataset import MAX_CHANNELS, Dataset, listed
 from fedwcm.data.formats.hub import split_parts
 from fedwcm.data.formats.npz import array_parts
 from fedwcm.data.formats.table import table_parts
+from fedwcm.data.parts import named_parts, part_of
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.samples import Parts, Samples
 
 ALLOWED = (
-    "(x, y), (x_train, y_train, x_test, y_test), a dict of these arrays, a list of each client's (x, y), "
+    "(x, y), (x_train, y_train, x_test, y_test), ((x_train, y_train), (x_test, y_test)), a dict of these arrays, "
+    "a dict of the parts' (x, y) by 'train', 'val' and 'test', a list or dict of each client's (x, y), "
     "a torch.utils.data.Dataset or a pair of them to train and to test on, a pandas DataFrame, "
     "a Hugging Face Dataset, or a fedwcm.Dataset"
 )
@@ -38,7 +40,8 @@ def read_object(source: Any, options: ReadOptions) -> tuple[str, Parts]:
     options.refuse(f"this {name}", "data without columns", ())
     if isinstance(source, TorchDataset):
         return name, Parts(_torch(source, options), classes=_class_names(source))
-    return ("clients" if _are_clients(source) else "arrays"), _in_memory(source, options)
+    kind = "clients" if _are_clients(source) and not _are_parts(source) else "arrays"
+    return kind, _in_memory(source, options)
 
 
 def as_parts(dataset: Dataset, options: ReadOptions) -> Parts:
@@ -89,6 +92,11 @@ def _arrow_table(where: str, frame: Any) -> Any:
     """A DataFrame as a table of pyarrow; a column that cannot be one is named."""
     import pyarrow as pa
 
+    if not hasattr(frame, "columns"):
+        raise ValueError(f"dataset is a {where} of pandas: it must be a DataFrame with inputs and labels")
+    if not frame.columns.is_unique:
+        repeated = frame.columns[frame.columns.duplicated()].unique().tolist()
+        raise ValueError(f"{where}: the columns {listed(repeated)} are there more than once: names must differ")
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
@@ -97,6 +105,12 @@ def _arrow_table(where: str, frame: Any) -> Any:
 
 
 def _in_memory(source: Any, options: ReadOptions) -> Parts:
+    if _are_parts(source):
+        named = named_parts("dataset", source)
+        pairs = {part: _samples(*source[name]) for part, name in named.items()}
+        if "train" not in pairs:
+            raise ValueError(f"dataset has the parts {listed(list(source))}: it must have one called 'train'")
+        return Parts(pairs["train"], pairs.get("test"), val=pairs.get("val"))
     if _are_clients(source):
         return _clients(source if isinstance(source, Mapping) else dict(enumerate(source)))
     if isinstance(source, Mapping):
@@ -104,6 +118,8 @@ def _in_memory(source: Any, options: ReadOptions) -> Parts:
     if isinstance(source, tuple) and len(source) == PAIR:
         if all(isinstance(part, TorchDataset) for part in source):
             return Parts(_torch(source[0], options), _torch(source[1], options), _class_names(source[0]))
+        if all(map(_is_pair, source)):
+            return Parts(_samples(*source[0]), _samples(*source[1]))
         return Parts(_samples(*source))
     if isinstance(source, tuple) and len(source) == FOUR:
         return Parts(_samples(*source[:PAIR]), _samples(*source[PAIR:]))
@@ -117,6 +133,13 @@ def _in_memory(source: Any, options: ReadOptions) -> Parts:
 
 def _samples(x: object, y: object = None) -> Samples:
     return Samples(as_array(x), None if y is None else as_array(y))
+
+
+def _are_parts(source: object) -> bool:
+    """Whether this is a dict of pairs that go by the names of parts, such as `train` and `test`."""
+    if not isinstance(source, Mapping) or not _are_clients(source):
+        return False
+    return all(isinstance(name, str) and part_of(name) is not None for name in source)
 
 
 def _are_clients(source: object) -> bool:

@@ -1,7 +1,7 @@
 """The local learning rate as a function of the round."""
 
 from dataclasses import dataclass
-from math import cos, pi
+from math import cos, inf, pi
 from typing import Literal
 
 from fedwcm.core.checks import require, require_choices
@@ -30,7 +30,7 @@ class LearningRate:
 
     def __post_init__(self) -> None:
         require_choices(self)
-        require(self.lr > 0, "lr", self.lr, "positive")
+        require(0 < self.lr < inf, "lr", self.lr, "positive and finite")
         for field, schedules in PARAMETERS.items():
             self._require_for(field, schedules)
         for field in ("lr_decay", "lr_decay_every"):

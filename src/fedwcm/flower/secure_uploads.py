@@ -88,7 +88,13 @@ class SecureUploads:
         """The sums with these weights, one row each."""
         clients, enough = self.ids.tolist(), len(weights) + HIDING
         if len(clients) < max(self.needed, enough):
-            raise self._all_lost(f"{len(clients)} clients are too few to hide each other")
+            cure = (
+                "; with local.steps, so that all take equally many steps, one is enough"
+                if len(weights) > 1
+                else ""
+            )
+            needed = f"{len(weights)} sums need {max(self.needed, enough)} that hide each other{cure}"
+            raise self._all_lost(f"{len(clients)} clients are too few: {needed}")
         if (weighty := fewest_weighty(weights)) < enough:
             share = f"{LEAST_SHARE:.0%} of the largest weight"
             raise self._all_lost(f"only {weighty} clients, of {enough} needed, have at least {share} in the sum")

@@ -46,6 +46,7 @@ class FolderState:
     def write(self, kept: StatesByRound) -> None:
         with replacing(self._path) as draft:
             save_file({key: value.cpu().contiguous() for key, value in _flat(kept).items()}, draft)
+        self._path.chmod(0o600)  # what a client learned from its data concerns nobody else
 
 
 class ContextState:

@@ -65,18 +65,22 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0, len(values))
 
 
-def paired_test(differences: Sequence[float]) -> PairedTest | None:
+def paired_test(differences: Sequence[float], largest_std: float = 0.0) -> PairedTest | None:
     """The t-test of paired differences; None for fewer than two.
 
-    Where all are equal, the t-test has no spread to judge by: the p-value is then that of equal signs by chance.
+    Where all are equal, as with metrics of a few test samples, they have no spread to judge by. Then it is taken
+    to be `largest_std`, which bounds it; without one, the p-value is that of equal signs by chance.
     """
     number = len(differences)
     if number < 2:
         return None
     mean = float(np.mean(differences))
+    std = float(np.std(differences, ddof=1))
     if np.ptp(differences) <= 1e-12 * max(1.0, abs(mean)):
-        return PairedTest(mean, mean, mean, 1.0 if mean == 0 else 2.0 ** (1 - number))
-    error = float(np.std(differences, ddof=1)) / number**0.5
+        if mean == 0 or largest_std <= 1e-12:
+            return PairedTest(mean, mean, mean, 1.0 if mean == 0 else 2.0 ** (1 - number))
+        std = largest_std
+    error = std / number**0.5
     reach = float(stdtrit(number - 1, (1 + LEVEL) / 2)) * error
     return PairedTest(mean, mean - reach, mean + reach, 2 * float(stdtr(number - 1, -abs(mean) / error)))
 
@@ -95,7 +99,7 @@ def differences(
     found: list[Difference] = []
     for place, method in enumerate(ranked):
         others = [other for other in ranked if other != method]
-        tests = [paired_test(_paired(values[method], values[other])) for other in others]
+        tests = [_tested(values[method], values[other]) for other in others]
         corrected = iter(holm([test.p for test in tests if test is not None]))
         p_values = [None if test is None else next(corrected) for test in tests]
         for other, test, p in list(zip(others, tests, p_values, strict=True))[place:]:
@@ -113,5 +117,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def _paired(values: Mapping[Hashable, float], others: Mapping[Hashable, float]) -> list[float]:
-    return [value - others[seed] for seed, value in values.items() if seed in others]
+def _tested(values: Mapping[Hashable, float], others: Mapping[Hashable, float]) -> PairedTest | None:
+    """The test over the seeds that both have. The spread of a difference is at most the sum of theirs."""
+    pairs = [(value, others[seed]) for seed, value in values.items() if seed in others]
+    largest = sum(spread(side).std for side in zip(*pairs, strict=True))
+    return paired_test([value - other for value, other in pairs], largest)

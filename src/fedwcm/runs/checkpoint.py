@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from fedwcm.core.types import State
 from fedwcm.engine.rounds import ServerState
 from fedwcm.engine.store import ClientStore
-from fedwcm.runs.files import replacing
+from fedwcm.runs.files import replacing, require_readable
 from fedwcm.runs.records import RoundRecord
 from fedwcm.runs.selection import EvaluatedModel
 
@@ -72,6 +72,7 @@ def load(folder: Path, store: ClientStore, like: ServerState) -> tuple[Checkpoin
     """
     complaints: list[str] = []
     for path in _newest_first(folder):
+        require_readable(path)
         try:
             facts, tensors = _read(path)
             _require_like(like, tensors, store)
@@ -79,7 +80,7 @@ def load(folder: Path, store: ClientStore, like: ServerState) -> tuple[Checkpoin
                 RoundRecord.from_json(record, f"record {n}") for n, record in enumerate(facts["history"], 1)
             ]
         except (SafetensorError, OSError, ValueError, RecursionError) as error:
-            complaints.append(f"checkpoint {path.name} is damaged ({error}); falling back to the one before")
+            complaints.append(f"checkpoint {path.name} is damaged ({error})")
             continue
         clients = _part(tensors, CLIENT)
         if clients:

@@ -46,7 +46,10 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
+            draft.touch()
+            mode = draft.stat().st_mode  # that of new files here: safetensors makes its own for the owner alone
             yield draft
+            draft.chmod(mode)
             with draft.open("rb") as file:
                 os.fsync(file.fileno())
             os.replace(draft, path)
@@ -67,6 +70,12 @@ def _keep_names(folder: Path) -> None:
             os.fsync(opened)
         finally:
             os.close(opened)
+
+
+def require_readable(path: Path) -> None:
+    """Raise if a file is there and may not be read: safetensors says that there is no such file."""
+    if path.exists() and not os.access(path, os.R_OK):
+        raise PermissionError(f"{path} cannot be read: permission denied")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from fedwcm.core.json_record import RecordError
 from fedwcm.core.types import State
 from fedwcm.models.facts import ModelFacts
-from fedwcm.runs.files import replacing
+from fedwcm.runs.files import replacing, require_readable
 from fedwcm.runs.folder import RunFolder
 
 METADATA = "fedwcm"
@@ -38,6 +38,7 @@ def read_facts(folder: RunFolder) -> ModelFacts:
 @contextmanager
 def _undamaged(path: Path) -> Iterator[None]:
     """Name the file that cannot be read."""
+    require_readable(path)
     try:
         yield
     except SafetensorError as error:

@@ -250,11 +250,13 @@ class EvaluationRecord(JsonRecord):
 
     Args:
         rows: which were tested: those that the `run` held out, the `test` part, `all`, or some that were `drawn`.
+        classes: their names, in the order of `per_class_accuracy`.
         client_accuracy: of each client by its name, where it is known whose the rows are.
     """
 
     samples: int
     rows: str
+    classes: tuple[str, ...]
     test_loss: float
     test_accuracy: float
     balanced_accuracy: float

@@ -100,6 +100,9 @@ class Runner:
         if self.folder is None:
             return fresh
         saved, complaints = checkpoint.load(self.folder.checkpoints, experiment.rounds.store, fresh)
+        begun = bool(complaints) or bool(self.folder.metrics())
+        if begun and saved is None:
+            complaints.append(f"{self.folder.checkpoints} has no checkpoint to resume from: starting with round 1")
         for complaint in complaints:
             warnings.warn(complaint, stacklevel=2)
         if saved is not None:
