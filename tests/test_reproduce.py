@@ -140,8 +140,8 @@ def test_a_page_of_other_settings_has_another_name_and_says_so(tmp_path: Path) -
         "figure8-fashion-mnist-0.02.md",
         "figure8-fashion-mnist-model.name-cnn-0.02.md",
     )
-    assert "**Not as in the paper: 2 % of the rounds**" in plain.read_text()
-    assert "**Not as in the paper: 2 % of the rounds, `model.name` cnn**" in other.read_text()
+    assert "**Not as in the paper: fashion-mnist instead of cifar10, 2 % of the rounds**" in plain.read_text()
+    assert "fashion-mnist instead of cifar10, 2 % of the rounds, `model.name` cnn**" in other.read_text()
 
 
 def test_a_page_that_another_command_wrote_is_not_replaced_without_a_word(tmp_path: Path) -> None:

@@ -135,22 +135,6 @@ def test_parts_that_are_given_are_used_as_they_are() -> None:
     assert expected != losses()
 
 
-@pytest.mark.parametrize("names", [("train", "test"), ("Training", "TESTING"), None])
-def test_pairs_by_the_names_of_parts_are_parts_and_not_clients(names: tuple[str, str] | None) -> None:
-    x, y = digits()
-    pairs = (x[:300], y[:300]), (x[300:400], y[300:400])
-    given = pairs if names is None else dict(zip(names, pairs, strict=True))
-    division = fedwcm.partition(dataset=given, clients=4)
-    assert len(division) == 4
-    assert (len(division.dataset.y_train), len(division.dataset.y_test)) == (300, 100)
-
-
-def test_pairs_by_names_without_one_to_train_on_are_refused() -> None:
-    x, y = digits()
-    with pytest.raises(ValueError, match="dataset has the parts 'val', 'test': it must have one called 'train'"):
-        fedwcm.partition(dataset={"val": (x, y), "test": (x, y)})
-
-
 def test_images_of_torch_have_their_channels_first() -> None:
     x, y = digits()
     images = (x.reshape(-1, 8, 8, 1) * 15).astype(np.uint8)

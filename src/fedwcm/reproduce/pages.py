@@ -12,7 +12,6 @@ from fedwcm.reports.paper import draw_figures
 from fedwcm.reports.report import report_content
 from fedwcm.reproduce.cells import Cell, Scope
 from fedwcm.reproduce.figures import figures
-from fedwcm.reproduce.paper_numbers import rows_of_paper
 from fedwcm.reproduce.presets import Preset, house_settings
 from fedwcm.reproduce.store import read_run, unpacked
 from fedwcm.reproduce.table import Entry, csv_text, entries, markdown
@@ -70,19 +69,22 @@ def _warn_of_another(page: Path, command: str) -> None:
 def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: str, shown: Sequence[str]) -> str:
     done = sum(len(entry.runs) for entry in cells)
     wanted = sum(entry.wanted for entry in cells)
-    numbers = "ours / the paper's, the difference" if rows_of_paper(preset.name) else "final test accuracy"
+    beside = any(entry.paper is not None for entry in cells)
+    numbers = "ours / the paper's, the difference" if beside else "final test accuracy"
+    spread = (
+        "; ± is the standard deviation over the seeds" if any(entry.spread is not None for entry in cells) else ""
+    )
     lines = [
-        f"# {preset.title}",
+        f"# {_title(preset, scope)}",
         "",
         f"{WRITTEN_BY}{command_line(preset, scope)}`: {done} of {wanted} runs done.",
         "",
+        f"Cells: {numbers}{spread}.",
+        "",
     ]
-    lines += [f"Cells: {numbers}; ± is the standard deviation over the seeds.", ""]
-    changes = [f"{100 * scope.fraction:g} % of the rounds"] if scope.fraction < 1 else []
-    changes += [_options(scope.settings)] if scope.settings else []
-    if changes:
-        limits = "The differences are therefore no test of the paper's numbers."
-        lines += [f"**Not as in the paper: {', '.join(changes)}**. {limits}", ""]
+    if changes := _changes(preset, scope):
+        limits = " The differences are therefore no test of the paper's numbers." if beside else ""
+        lines += [f"**Not as in the paper: {', '.join(changes)}**.{limits}", ""]
     if any(entry.unbalanced for entry in cells):
         lines += [
             "The test set is unbalanced, so the mean over its classes (balanced) stands beside the accuracy.",
@@ -91,6 +93,21 @@ def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: str, show
     lines += [table, "", *shown]
     lines += ["Settings that the paper leaves out: " + _options(house_settings()) + ".", ""]
     return "\n".join(lines)
+
+
+def _title(preset: Preset, scope: Scope) -> str:
+    """The preset's title, and which part of it this is."""
+    parts = [*scope.datasets, *(f"{axis} {', '.join(labels)}" for axis, labels in scope.only.items())]
+    parts += [str(value) for key, value in (scope.settings or {}).items() if key == "model.name"]
+    return f"{preset.title} ({'; '.join(parts)})" if parts else preset.title
+
+
+def _changes(preset: Preset, scope: Scope) -> list[str]:
+    """In what the runs differ from those of the preset."""
+    others = [name for name in scope.datasets if name not in preset.datasets]
+    changes = [f"{', '.join(others)} instead of {', '.join(preset.datasets)}"] if others else []
+    changes += [f"{100 * scope.fraction:g} % of the rounds"] if scope.fraction < 1 else []
+    return changes + ([_options(scope.settings)] if scope.settings else [])
 
 
 def command_line(preset: Preset, scope: Scope) -> str:
