@@ -88,12 +88,40 @@ def test_a_function_or_a_plain_object_divides_but_has_no_options() -> None:
             divided(partition, clients=5)
 
 
-def test_a_class_in_place_of_a_partition_is_refused() -> None:
-    for options in ({}, {"clients": 2}):
-        with pytest.raises(
-            ValueError, match=r"partition = the class Fixed is not allowed.*an instance of a Partition"
-        ):
-            divided(Fixed, **options)
+@dataclass(frozen=True)
+class Slices:
+    """Consecutive rows."""
+
+    clients: int = 2
+
+    def __call__(self, labels: Any, rng: np.random.Generator) -> Any:
+        return np.array_split(np.arange(len(labels)), self.clients)
+
+
+def in_thirds(labels: Any, rng: np.random.Generator) -> Any:
+    return np.array_split(np.arange(len(labels)), 3)
+
+
+def test_an_instance_its_class_and_its_name_are_the_same_partition() -> None:
+    name = f"{__name__}:Slices"
+    expected = divided(Slices(clients=5)).tolist()
+    assert divided(Slices, clients=5).tolist() == expected
+    assert divided(name, clients=5).tolist() == expected
+    assert divided(name, settings={"partition.clients": 5}).tolist() == expected
+    assert divided(f"{__name__}:in_thirds").tolist() == divided(in_thirds).tolist() == divided(Slices(3)).tolist()
+    local = dataclass(frozen=True)(type("Local", (Slices,), {}))  # no import finds it: it stays an object
+    assert divided(local, clients=5).tolist() == expected
+
+
+def test_what_is_no_partition_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"partition = the class int is not allowed: it must be a name, or a Part"
+    ):
+        divided(int)
+    with pytest.raises(ValueError, match=r"partition 'tests\.nothing:There' cannot be loaded"):
+        divided("tests.nothing:There")
+    with pytest.raises(ValueError, match=r"unknown option 'partition\.size'"):
+        divided(f"{__name__}:Slices", settings={"partition.size": 5})
 
 
 def test_a_component_without_options_says_so() -> None:

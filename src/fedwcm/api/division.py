@@ -94,7 +94,7 @@ def partition(
         val_fraction: share of the training data held out for validation.
         imbalance: samples of the rarest class over those of the most frequent, in (0, 1], made by leaving samples
             out; `"none"` for the data as it is. Named data sets have 0.1 by default.
-        partition: how samples are divided among clients: a name or a `Partition`.
+        partition: how samples are divided: a name, `package.module:Name`, a `Partition` or its class.
         clients: number of clients; or the client of every training sample, in the order of the data.
         beta: Dirichlet concentration: smaller is more heterogeneous.
         seed: seed of all randomness.

@@ -108,7 +108,7 @@ def tune(
         augment: flip and crop images at random.
         imbalance: samples of the rarest class over those of the most frequent, in (0, 1], made by leaving samples
             out; `"none"` for the data as it is. Named data sets have 0.1 by default.
-        partition: how samples are divided among clients: a name or a `Partition`.
+        partition: how samples are divided: a name, `package.module:Name`, a `Partition` or its class.
         clients: number of clients; or the client of every training sample, in the order of the data.
         beta: Dirichlet concentration: smaller is more heterogeneous.
         model: a model's name or `package.module:factory`; an `nn.Module`, which is copied; or what makes one.

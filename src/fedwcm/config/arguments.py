@@ -40,7 +40,7 @@ MethodLike = str | Method | type[Method]
 LossLike = str | Loss | type[Loss]
 SamplerLike = str | Sampler | type[Sampler]
 ModelLike = str | nn.Module | Callable[..., nn.Module]
-PartitionLike = str | Partition
+PartitionLike = str | Partition | type[Partition]
 DataLike = (
     str
     | Path

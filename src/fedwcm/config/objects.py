@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
+from inspect import isfunction
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -115,18 +116,24 @@ def object_label(given: Method | type[Method]) -> str:
 
 
 def _partition(given: Any) -> tuple[Component, Any]:
-    if not callable(given) or isinstance(given, type):
+    """Return a partition as text, and the object itself unless text is enough."""
+    if isfunction(given):
+        name = spelled(given)
+        return Component(name), given if name.startswith(OBJECT) else None
+    cls = given if isinstance(given, type) else type(given)
+    if not any("__call__" in vars(base) for base in cls.__mro__):
         got = f"the class {given.__name__}" if isinstance(given, type) else repr(given)
         raise ValueError(
-            f"partition = {got} is not allowed: it must be a name, or an instance of a Partition, such as "
+            f"partition = {got} is not allowed: it must be a name, or a Partition or its class, such as "
             "fedwcm.data.partition.Equal(clients=10, beta=0.1)"
         )
+    name = next((name for name, known in PARTITIONS.items() if known is cls), None) or spelled(cls)
+    if isinstance(given, type):
+        return Component(name), given if name.startswith(OBJECT) else None
     _refuse_hidden("partition", given)
-    cls = type(given)
-    registered = next((name for name, known in PARTITIONS.items() if known is cls), None)
-    if registered is not None and _rebuilds(given):
-        return Component(registered, options_of(given)), None
-    return Component(f"{OBJECT}{cls.__module__}.{cls.__qualname__}", options_of(given)), given
+    if not _rebuilds(given):
+        name = f"{OBJECT}{cls.__module__}.{cls.__qualname__}"
+    return Component(name, options_of(given)), given if name.startswith(OBJECT) else None
 
 
 def _refuse_hidden(kind: str, instance: object) -> None:

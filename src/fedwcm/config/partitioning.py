@@ -1,14 +1,17 @@
 """The data set of a run, its long tail, and its division among the clients."""
 
 import warnings
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 
 from fedwcm.config.data_options import DataOptions
 from fedwcm.config.models import chosen_model
-from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, with_options
-from fedwcm.config.resolve import OBJECT, needed
+from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, options_of, with_options
+from fedwcm.config.options import make
+from fedwcm.config.resolve import OBJECT, needed, resolve
 from fedwcm.config.schema import PARTITION_DEFAULTS, Component, Config
 from fedwcm.config.without_effect import require_default
 from fedwcm.core.checks import require
@@ -81,9 +84,9 @@ def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = Tru
         rng = generator(seed, Purpose.VALIDATION)
         kept, held_out = stratified_split(dataset.y_train[rows], options.val_fraction, rng)
         rows, val_rows = rows[kept], rows[held_out]
-    partition, component = _partition(config.partition, objects, dataset, rows)
+    partition, component = _partition(config.partition, objects, dataset, rows, trusted=trusted)
     parts = partition(dataset.y_train[rows], generator(seed, Purpose.PARTITION))
-    if objects.partition is not None:
+    if objects.partition is not None or ":" in component.name:
         name = getattr(partition, "__qualname__", type(partition).__qualname__)
         parts = check_parts(f"partition {name}", parts, len(rows), getattr(partition, "clients", None))
     config = replace(config, data=options, partition=component)
@@ -133,7 +136,9 @@ def _refuse_tail_options(options: DataOptions) -> None:
         require_default("data", options, option, "without a long tail: ask for one with data.imbalance")
 
 
-def _partition(chosen: Component, objects: Objects, dataset: Dataset, rows: Ints) -> tuple[Partition, Component]:
+def _partition(
+    chosen: Component, objects: Objects, dataset: Dataset, rows: Ints, *, trusted: bool
+) -> tuple[Partition, Component]:
     """Return the partition and its resolved options; by default the data's own clients if any, else `equal`."""
     name = chosen.name
     if objects.client_ids is not None:
@@ -141,8 +146,10 @@ def _partition(chosen: Component, objects: Objects, dataset: Dataset, rows: Ints
         _refuse_options(chosen)
         digest = array_digest(as_array(objects.client_ids))  # before a test part is drawn: the same for all seeds
         return _natural(dataset, rows), Component(f"{CLIENT_IDS}#{digest}")
-    if objects.partition is not None:
+    if objects.partition is not None and not isinstance(objects.partition, type):
         return with_options(objects.partition, chosen.options, "partition"), chosen
+    if objects.partition is not None:
+        return _own_partition(objects.partition, chosen)
     if name.startswith(OBJECT):
         raise needed("partition", name)
     if name == "auto":
@@ -154,10 +161,26 @@ def _partition(chosen: Component, objects: Objects, dataset: Dataset, rows: Ints
             )
         _refuse_options(chosen)
         return _natural(dataset, rows), Component(name)
+    if ":" in name:
+        return _own_partition(resolve("partition", name, trusted=trusted), chosen)
     known = {field.name for field in fields(PARTITIONS[name])} if name in PARTITIONS else set()
     defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in known}
     options = {**defaults, **chosen.options}
     return make_partition(name, **options), Component(name, options)
+
+
+def _own_partition(found: Callable[..., Any], chosen: Component) -> tuple[Partition, Component]:
+    """Return a partition of the user's own: of a class, made with these options, or a function."""
+    if not isinstance(found, type):
+        _refuse_options(chosen)
+        return cast(Partition, found), chosen
+    known = {field.name for field in fields(found)} if is_dataclass(found) else set()
+    defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in known}
+    made: Partition = make(found, {**defaults, **chosen.options}, "partition")
+    require(
+        callable(made), "partition.name", chosen.name, "a class whose instances are called with labels and a rng"
+    )
+    return made, Component(chosen.name, options_of(made))
 
 
 def _natural(dataset: Dataset, rows: Ints) -> Natural:

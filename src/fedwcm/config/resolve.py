@@ -25,7 +25,7 @@ def resolve(kind: str, name: str, *, trusted: bool) -> Callable[..., Any]:
     """Import what `package.module:Name` names, from the current directory or an installed package.
 
     Args:
-        kind: `method`, `loss`, `sampler` or `model`, for error messages.
+        kind: `method`, `loss`, `sampler`, `model` or `partition`, for error messages.
         name: the name from the user or from a run's folder.
         trusted: whether the user typed the name, or trusts the folder it comes from.
 
