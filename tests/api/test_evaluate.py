@@ -85,7 +85,7 @@ def test_own_data_that_has_changed_or_is_to_be_drawn_from_is_refused(trained: Pa
     how: dict[str, Any] = {"label": "activity", "client": "person"}
     fedwcm.run("fedavg", dataset=source, out=tmp_path / "run", **OPTIONS | how)
     table(source, 220, 1)
-    with pytest.raises(ValueError, match="not what it was when the run was trained on it"):
+    with pytest.raises(ValueError, match="has changed since the run was trained on it"):
         fedwcm.evaluate(tmp_path / "run", source, **how)
     with pytest.raises(ValueError, match=r"test_fraction = 0\.2 is for other data"):
         fedwcm.evaluate(trained / "run", test_fraction=0.2)
