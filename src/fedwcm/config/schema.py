@@ -227,6 +227,10 @@ def read_toml(path: Path) -> Settings:
     """Read the dotted options of a TOML file."""
     try:
         sections = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} does not exist: it must be a TOML file") from None
+    except IsADirectoryError:
+        raise ValueError(f"{path} is a folder: it must be a TOML file") from None
     except (ValueError, RecursionError) as error:  # not TOML, not text, or nested without end
         raise ValueError(f"{path} is not TOML: {error}") from None
     settings: Settings = {}

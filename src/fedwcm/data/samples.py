@@ -301,6 +301,11 @@ def _check_lengths(where: str, samples: Samples) -> None:
     for name, values in (("labels", samples.y), ("clients", samples.client)):
         if values is None:
             continue
+        if values.ndim == 1 and values.dtype.kind == "f":
+            row = int(np.flatnonzero(~np.isfinite(values) | (values != np.round(values)))[0])
+            raise ValueError(
+                f"{where}: {name} must be whole numbers or text, but that of row {row} is {values[row]}"
+            )
         if values.ndim != 1 or values.dtype.kind not in "biuU":
             raise ValueError(
                 f"{where}: {name} are {values.dtype} of shape {values.shape}: "

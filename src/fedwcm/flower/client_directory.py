@@ -24,7 +24,7 @@ from fedwcm.flower.untrusted import UnusableError
 
 LOG = logging.getLogger("flwr.fedwcm")
 
-INFO = "query.info"
+INFO, EVALUATE = "query.info", "evaluate"
 INFO_TIMEOUT = 60.0
 """Seconds that a node which joins during the run has to identify itself: the round waits for it."""
 POLL_INTERVAL = 1.0
@@ -132,7 +132,7 @@ class ClientDirectory:
         for client in [nodes[node] for node, reason in missing.items() if MISADDRESSED in reason]:
             del self._nodes[client]  # so that its node is asked again who it is
         for client, reason in left_out.items():
-            where = f"round {round_}" if round_ else kind
+            where = f"round {round_}{', evaluation' * (kind == EVALUATE)}" if round_ else kind
             LOG.warning("%s: client %d is left out: %s", where, client, reason)
         return left_out
 

@@ -10,7 +10,7 @@ from fedwcm.core.rng import Purpose, generator
 from fedwcm.engine.network import Network
 from fedwcm.engine.participation import share_of
 from fedwcm.flower.answers import LARGEST_LOSS
-from fedwcm.flower.client_directory import ClientDirectory
+from fedwcm.flower.client_directory import EVALUATE, ClientDirectory
 from fedwcm.flower.untrusted import UnusableError, real, shown, whole
 from fedwcm.runs.selection import EvaluatedModel
 
@@ -71,7 +71,7 @@ class ClientEvaluation:
             told[client] = _metrics(content, MOST_TESTED * int(self._directory.samples[client]))
 
         asked = dict.fromkeys(self._cohort(model.round), question)
-        self._directory.ask("evaluate", asked, receive, model.round, all_needed=True)
+        self._directory.ask(EVALUATE, asked, receive, model.round, all_needed=True)
         return told
 
     def _cohort(self, round_: int) -> list[int]:
@@ -104,5 +104,5 @@ def _alike(told: dict[int, Metrics], round_: int) -> dict[int, Metrics]:
     for client in sorted(told):
         if told[client].keys() != common:
             reason = f"its evaluation has {shown(sorted(told[client]))}, most have {shown(sorted(common))}"
-            LOG.warning("round %d: client %d is left out: %s", round_, client, reason)
+            LOG.warning("round %d, evaluation: client %d is left out: %s", round_, client, reason)
     return {client: metrics for client, metrics in told.items() if metrics.keys() == common}

@@ -78,14 +78,14 @@ def require_readable(path: Path) -> None:
         raise PermissionError(f"{path} cannot be read: permission denied")
 
 
+RESUME = "What was saved before is whole: make room, or give permission, and resume"
+
+
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path, cure: str = RESUME) -> Iterator[None]:
     """Say what to do if the file cannot be written."""
     try:
         yield
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise StorageError(
-            f"{path} cannot be written: {reason}. What was saved before is whole: make room, or give permission, "
-            "and resume"
-        ) from error
+        raise StorageError(f"{path} cannot be written: {reason}. {cure}") from error

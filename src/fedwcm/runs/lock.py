@@ -80,7 +80,7 @@ def _acquire_within(folder: Path, patience: float) -> int:
     deadline = time.monotonic() + patience
     while True:
         try:
-            with writing(folder / NAME):
+            with writing(folder / NAME, "Choose another folder, or make room or give permission there"):
                 return _acquire(folder)
         except FolderInUseError:
             if time.monotonic() >= deadline:
