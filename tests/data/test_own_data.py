@@ -254,7 +254,7 @@ GOOD: dict[str, Any] = {"x": np.zeros((10, 2)), "y": np.arange(10) % 2}
         ({"x_train": GOOD["x"], "y_train": GOOD["y"], "x_test": GOOD["x"]}, "lacks y_test"),
         (GOOD | {"clients": GOOD["y"]}, r"unknown array 'clients' \(did you mean 'client'\?\)"),
         (GOOD | {"y": np.zeros((10, 1), int)}, r"labels are int64 of shape \(10, 1\)"),
-        (GOOD | {"y": np.full(10, 0.5)}, "labels are float64"),
+        (GOOD | {"y": np.full(10, 0.5)}, "labels must be whole numbers or text, but that of row"),
         (GOOD | {"y": np.zeros(9, int)}, "10 samples but 9 labels"),
         (GOOD | {"client": np.zeros(4, int)}, "10 samples but 4 clients"),
         (GOOD | {"x": np.zeros((10, 3, 8, 8), np.uint8)}, "at most 4 channels"),

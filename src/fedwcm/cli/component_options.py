@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 
 from fedwcm.config.option_docs import PARTITION_OPTIONS, OptionDoc, default_of, option_docs
+from fedwcm.core.checks import shortened
 
 MOST_NAMED = 4
 """Largest number of components with an option that are all named."""
@@ -28,12 +29,7 @@ def shared_options(components: Mapping[str, Callable[..., object]], section: str
         for option in options_of(component, section):
             owners.setdefault(option, []).append(name)
     ordered = sorted(owners.items(), key=lambda item: item[0].key)
-    return [(option, _listed(names)) for option, names in ordered]
-
-
-def _listed(names: list[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return ", ".join(names) if more <= 0 else f"{', '.join(names[:MOST_NAMED])} and {more} more"
+    return [(option, shortened(names, MOST_NAMED)) for option, names in ordered]
 
 
 def _keywords(

@@ -28,6 +28,12 @@ def require_choices(options: object) -> None:
             require(value in get_args(kind), field, value, " or ".join(map(repr, get_args(kind))))
 
 
+def shortened(items: Iterable[object], most: int = 10) -> str:
+    """Return the first items for a message, and how many more there are."""
+    texts = [str(item) for item in items]
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
+
+
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word closest to this one; None if none is close."""
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)), None)

@@ -15,14 +15,21 @@ def temporary_pages(size: int, purpose: str, folder: Path | None = None) -> mmap
     """
     with tempfile.TemporaryFile(prefix="fedwcm-", dir=folder) as file:
         try:
-            # Taken up now: to find out while writing that there is no room would end the process.
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), 0, size)
-            else:
-                file.truncate(size)
+            claim(file.fileno(), size)
         except OSError as error:
             raise no_room(error, size, purpose, folder) from None
         return mmap.mmap(file.fileno(), size)
+
+
+def claim(file: int, size: int) -> None:
+    """Give an open file this size, and take the room up now where the system can.
+
+    To find out while writing to a mapping that there is no room would end the process.
+    """
+    if os.fstat(file).st_size < size:
+        os.ftruncate(file, size)
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, size)
 
 
 def no_room(error: OSError, size: int, purpose: str, folder: Path | None = None) -> OSError:

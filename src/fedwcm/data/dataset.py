@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwcm.core.checks import shortened
 from fedwcm.data.schema import DatasetSchema, Encoding
 
 MAX_CHANNELS = 4
@@ -214,5 +215,4 @@ def _is_list(name: str, classes: set[str]) -> bool:
 
 def listed(names: Iterable[object]) -> str:
     """Up to ten names in quotes, and how many more there are."""
-    quoted = [repr(str(name)) for name in names]
-    return ", ".join(quoted[:10]) + (f" and {len(quoted) - 10} more" if len(quoted) > 10 else "")
+    return shortened(repr(str(name)) for name in names)

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.core.checks import require, unknown
+from fedwcm.core.checks import require, shortened, unknown
 
 Profile = Literal["exponential", "step"]
 
@@ -118,5 +118,4 @@ def _largest_n_max(available: NDArray[np.int64], shares: NDArray[np.float64]) ->
 def _names(mask: NDArray[np.bool_]) -> str:
     """The classes in the mask, for an error message."""
     found = np.flatnonzero(mask)
-    shown = ", ".join(str(c) for c in found[:10])
-    return f"class{'es' if found.size > 1 else ''} {shown}{', …' if found.size > 10 else ''}"
+    return f"class{'es' if found.size > 1 else ''} {shortened(found)}"

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedwcm.core.checks import shortened
 from fedwcm.core.types import Ints, Population
 from fedwcm.engine.network import Network
 
@@ -50,8 +51,7 @@ def require_trainable(samples: Ints, population: Population, network: Network, s
     if not alone.any() or not fails_on_one_sample(network, sample):
         return
     clients = alone.nonzero()[0].tolist()
-    named = ", ".join(map(str, clients[:NAMED])) + (f" and {len(clients) - NAMED} more" if clients[NAMED:] else "")
-    text = f"client {named}" if len(clients) == 1 else f"clients {named}"
+    text = f"client{'s' if len(clients) > 1 else ''} {shortened(clients, NAMED)}"
     raise ValueError(
         f"BatchNorm cannot train on a batch of one sample, which {text} would have (local.batch_size = {size}): "
         f"{_remedy(samples, size, clients)}, or use a model without BatchNorm (model.norm=group for a ResNet)"

@@ -7,15 +7,13 @@ the state as it was before.
 """
 
 import mmap
-import os
 import tempfile
-from collections.abc import Callable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedwcm.core.temporary_pages import no_room
+from fedwcm.core.temporary_pages import claim, no_room
 from fedwcm.core.types import Ints, State
 
 IN_MEMORY = 2**30
@@ -136,12 +134,11 @@ class _Column:
         self.rows = flat.view(row.dtype).view(count, *row.shape)
 
     def fill(self, rows: int) -> None:
-        """Claim the disk space of this many rows: to write where there is none would end the process."""
-        allocate: Callable[[int, int, int], None] | None = getattr(os, "posix_fallocate", None)
-        if self._file is None or allocate is None:
+        """Claim the disk space of this many rows."""
+        if self._file is None:
             return
         try:
-            allocate(self._file.fileno(), 0, rows * self.row_bytes)
+            claim(self._file.fileno(), rows * self.row_bytes)
         except OSError as error:
             raise no_room(error, rows * self.row_bytes, "the clients' state") from None
 

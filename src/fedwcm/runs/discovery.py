@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from fedwcm.core.checks import shortened
 from fedwcm.core.json_record import RecordError
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.folder import RunFolder
@@ -43,9 +44,8 @@ def find_runs(folder: Path, *, tolerant: bool = False) -> dict[Path, str]:
 
 def runs_below(folder: Path) -> str:
     """A hint for an error: the runs below a folder that was taken for one; empty if there are none."""
-    below = [str(found) for found in find_runs(folder, tolerant=True) if found != folder]
-    more = ", …" if len(below) > LISTED else ""
-    return f"; there are runs below it: {', '.join(below[:LISTED])}{more}" if below else ""
+    below = [found for found in find_runs(folder, tolerant=True) if found != folder]
+    return f"; there are runs below it: {shortened(below, LISTED)}" if below else ""
 
 
 def _titles(comparison: ComparisonFolder, tolerant: bool) -> dict[Path, str]:

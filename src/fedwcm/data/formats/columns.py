@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from fedwcm.core.checks import nearest
+from fedwcm.core.checks import nearest, shortened
 from fedwcm.data.dataset import listed
 from fedwcm.data.hint import did_you_mean
 from fedwcm.data.read_options import ReadOptions
@@ -83,5 +83,4 @@ def _matching(where: str, option: str, patterns: Sequence[str], columns: Sequenc
 
 
 def _all(columns: Sequence[str]) -> str:
-    more = f" and {len(columns) - 50} more" if len(columns) > 50 else ""
-    return f"its columns are {', '.join(name[:100] for name in columns[:50])}{more}"
+    return f"its columns are {shortened((name[:100] for name in columns), 50)}"

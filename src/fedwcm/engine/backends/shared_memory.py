@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from fedwcm.core.temporary_pages import claim
 from fedwcm.core.types import State
 
 ALIGNMENT = 64
@@ -106,11 +107,9 @@ def _on_disk(size: int) -> int:
 
 
 def _claimed(file: int, size: int) -> int:
-    """Take the room up now: to find out while writing that there is none would end the process."""
+    """Take the room up now; the file is closed if there is none."""
     try:
-        os.ftruncate(file, size)
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file, 0, size)
+        claim(file, size)
     except OSError:
         os.close(file)
         raise

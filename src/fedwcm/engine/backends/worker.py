@@ -12,6 +12,7 @@ from multiprocessing.reduction import recv_handle, send_handle
 
 import torch
 
+from fedwcm.core.checks import shortened
 from fedwcm.core.types import Ints
 from fedwcm.engine.backends.errors import OUT_OF_MEMORY, WorkerDiedError, WorkerError
 from fedwcm.engine.backends.in_process import InProcess
@@ -167,5 +168,4 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 def clients(block: Ints) -> str:
     """A block's clients, for a message."""
-    names = ", ".join(map(str, sorted(block.tolist())[:10])) + (", …" if len(block) > 10 else "")
-    return f"client{'s' if len(block) > 1 else ''} {names}"
+    return f"client{'s' if len(block) > 1 else ''} {shortened(sorted(block.tolist()))}"
