@@ -81,7 +81,7 @@ def _cell(summaries: Iterable[Summary], column: str) -> str:
 
 def _differences(found: Runs) -> list[str]:
     """FedWCM minus FedAvg, place by place and over all runs that share place and seed."""
-    lines, every = [], []
+    lines = []
     for column, name in (("final_accuracy", "accuracy"), ("few", "accuracy on the rare classes")):
         by_place = {place: _paired(found, place, column) for place in PLACES}
         every = [100 * value for values in by_place.values() for value in values]
@@ -90,9 +90,11 @@ def _differences(found: Runs) -> list[str]:
             for (beta, imbalance), values in by_place.items()
             if values
         )
-        test = paired_test(every)
-        interval = f" (95 % interval {_signed(test.low)} to {_signed(test.high)})" if test is not None else ""
-        mean = f"{_signed(float(np.mean(every)))} points over {len(every)} pairs of runs{interval}"
+        mean = f"{_signed(float(np.mean(every)))} points over {len(every)} pairs of runs"
+        if (test := paired_test(every)) is not None:
+            mean += (
+                f" (95 % interval {_signed(test.low)} to {_signed(test.high)}, places and seeds taken together)"
+            )
         lines.append(f"- FedWCM minus FedAvg, {name}: {mean}; {shown}.")
     return lines
 

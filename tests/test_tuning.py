@@ -4,6 +4,7 @@ import csv
 import multiprocessing
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -310,8 +311,13 @@ def test_a_method_that_is_an_object_is_tuned(tmp_path: Path) -> None:
         ["fedavg", FedProx], {"method.mu": "0.01:0.1", "lr": "0.05:0.1"}, tmp_path, trials=1, **SMALL
     )
     assert sorted(found.trials) == ["fedavg", "fedprox"]
-    with pytest.raises(ValueError, match="two of the methods have the same name"):
-        fedwcm.tune([FedProx(mu=0.1), FedProx(mu=0.1)], {"lr": "0.05:0.1"}, tmp_path / "b", trials=1, **SMALL)
+    page = (tmp_path / "tuning.md").read_text()
+    assert "--method 'fedprox[" in page
+    fixed = fedwcm.tune([FedProx(mu=0.2), FedProx()], {"lr": "0.05:0.1"}, tmp_path / "b", trials=1, **SMALL)
+    assert sorted(fixed.trials) == ["fedprox", "fedprox[mu=0.2]"]
+    local = dataclass(frozen=True, kw_only=True)(type("Local", (FedProx,), {}))
+    with pytest.raises(ValueError, match="a search names its methods"):
+        fedwcm.tune([local], {"lr": "0.05:0.1"}, tmp_path / "c", trials=1, **SMALL)
 
 
 def test_what_trials_are_compared_by_is_not_searched(tmp_path: Path) -> None:

@@ -4,14 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import fedwcm
 from fedwcm.engine.network import Network
-from fedwcm.flower.model import require_head
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(120, 5)).astype(np.float32), np.arange(120) % 3
@@ -48,10 +46,11 @@ def test_the_head_is_the_layer_that_makes_the_class_scores(tmp_path: Path) -> No
     module = ClassifierFirst()
     assert Network(module, classes=3).head is module.classifier
     fedwcm.run("creff", model=ClassifierFirst, out=tmp_path / "run", **SMALL)
-    with pytest.raises(
-        ValueError, match=r"last nn\.Linear of the model has 4 outputs, the model 3: call the layer"
-    ):
-        require_head(Network(module), 3)
+    network = Network(module)  # as on Flower, where the number of classes is found out later
+    network.choose_head(3)
+    assert network.head is module.classifier
+    assert network.layout.head_slices == Network(module, classes=3).layout.head_slices
+    assert network(torch.zeros(2, 5))[1].shape == (2, 8)
 
 
 def test_parameters_without_a_gradient_are_zeros_in_the_diagnostic_of_the_training_set() -> None:

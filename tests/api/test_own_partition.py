@@ -1,14 +1,18 @@
 """A partition of the user's own: what it returns is checked."""
 
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fedwcm
+from fedwcm.cli import main
 from fedwcm.config.components import Components
 from fedwcm.config.flags import config_from
+from fedwcm.runs.folder import RunFolder
 
 from .objects import digits
 
@@ -111,6 +115,37 @@ def test_an_instance_its_class_and_its_name_are_the_same_partition() -> None:
     assert divided(f"{__name__}:in_thirds").tolist() == divided(in_thirds).tolist() == divided(Slices(3)).tolist()
     local = dataclass(frozen=True)(type("Local", (Slices,), {}))  # no import finds it: it stays an object
     assert divided(local, clients=5).tolist() == expected
+
+
+@dataclass(frozen=True)
+class WithDefaults:
+    """Options with defaults of its own, one of them none."""
+
+    clients: int = 7
+    beta: float | None = None
+
+    def __call__(self, labels: Any, rng: np.random.Generator) -> Any:
+        assert self.beta is None
+        return np.array_split(np.arange(len(labels)), self.clients)
+
+
+def test_a_partition_keeps_its_own_defaults() -> None:
+    assert len(divided(WithDefaults)) == len(divided(f"{__name__}:WithDefaults")) == 7
+    assert len(divided(WithDefaults(clients=3))) == 3
+    assert len(divided(partial(in_thirds))) == 3
+    both = fedwcm.partitions(["iid", f"{__name__}:WithDefaults"], dataset="digits", clients=4)
+    assert [len(division) for division in both.values()] == [4, 4]
+
+
+def test_a_partition_that_only_a_folder_names_is_not_imported(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.config_file.write_text('[data]\ndataset = "digits"\n[partition]\nname = "no_such_module:part"\n')
+    folder.metrics_file.write_text("")
+    with pytest.raises(ValueError, match="is code that only the run's folder names"):
+        fedwcm.partition(config=folder.config_file)
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        fedwcm.partition(config=folder.config_file, trust=True)
+    assert main(["run", "--config", str(folder.config_file), "--personalize", "epochs=1", "--rounds", "1"]) == 2
 
 
 def test_what_is_no_partition_is_refused() -> None:

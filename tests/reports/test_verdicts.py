@@ -253,6 +253,8 @@ def test_equal_differences_of_values_that_vary_are_judged_by_how_they_vary() -> 
     assert pair.distinguishable
     assert pair.test is not None
     assert pair.test.low < pair.test.mean < pair.test.high
+    many = {"a": {seed: 0.1 * seed for seed in range(10)}, "b": {seed: 0.1 * seed - 0.02 for seed in range(10)}}
+    assert differences(many)[0].distinguishable  # by their signs: the spread of the seeds says nothing
     constant = {"a": dict.fromkeys(range(3), 0.9), "b": dict.fromkeys(range(3), 0.1)}
     assert not differences(constant)[0].distinguishable
 
@@ -273,6 +275,14 @@ def test_comparisons_with_different_grids_share_a_table(tmp_path: Path) -> None:
     assert "What the options do" in page(report_content(groups, 10))
 
 
+def test_a_setting_that_is_none_is_in_the_figure(tmp_path: Path) -> None:
+    for clip in (None, 10.0):
+        comparison(tmp_path, {"fedavg": 0.5}, 2, grid=("local.clip",), local__clip=clip)
+    (figure,) = sweep_figures(load_runs([tmp_path]))
+    assert isinstance(figure, Bars)
+    assert sorted(figure.categories) == ["10.0", "none"]
+
+
 def test_an_option_that_is_a_list_can_be_swept(tmp_path: Path) -> None:
     for width in (10, 20):
         comparison(tmp_path, {"fedavg": width / 30}, 2, grid=("model.hidden",), model__hidden=[width])
@@ -284,7 +294,7 @@ def test_an_option_that_is_a_list_can_be_swept(tmp_path: Path) -> None:
 def test_a_run_that_lies_in_two_folders_counts_once(tmp_path: Path) -> None:
     alone = comparison(tmp_path / "one", {"fedavg": 0.5}, 3)
     comparison(tmp_path / "two", {"fedavg": 0.5}, 3)
-    with pytest.warns(UserWarning, match="is not counted: .* holds the same run"):
+    with pytest.warns(UserWarning, match="is not counted: .* has the same options and seed"):
         (both,) = rows_of(load_runs([tmp_path]))
     assert both.values == rows_of(alone)[0].values
     assert both.runs == 3

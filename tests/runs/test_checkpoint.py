@@ -98,6 +98,13 @@ def test_truncated_checkpoint_is_noticed(keep: int, tmp_path: Path) -> None:
     assert len(complaints) == 1
 
 
+def test_resuming_needs_the_checkpoint_and_not_the_metrics(tmp_path: Path) -> None:
+    whole = fedwcm.run("fedavg", out=tmp_path, **SMALL)
+    RunFolder(tmp_path).metrics_file.write_text("damaged\n")
+    longer = fedwcm.run("fedavg", out=tmp_path, resume=True, **{**SMALL, "rounds": SMALL["rounds"] + 1})
+    assert timeless(longer.history[: len(whole.history)]) == timeless(whole.history)
+
+
 def test_starting_again_for_want_of_a_checkpoint_is_said(tmp_path: Path) -> None:
     fedwcm.run("fedavg", out=tmp_path, **SMALL)
     for file in RunFolder(tmp_path).checkpoints.iterdir():

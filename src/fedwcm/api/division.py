@@ -1,12 +1,13 @@
 """`fedwcm.partition`: divide a data set among clients, to look at it before training or to use it elsewhere."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from fedwcm.config.arguments import ClientsLike, ConfigLike, DataLike, PartitionLike
 from fedwcm.config.partitioning import divide
+from fedwcm.config.resolve import resolve
 from fedwcm.config.schema import Config, Settings, named_options
 from fedwcm.core.checks import unknown
 from fedwcm.core.types import Ints
@@ -71,6 +72,7 @@ def partition(
     clients: ClientsLike | None = None,
     beta: float | None = None,
     seed: int | None = None,
+    trust: bool = False,
 ) -> Division:
     """Divide a data set among clients, as a run with the same options would.
 
@@ -78,8 +80,9 @@ def partition(
         config: a TOML file or a `Config` to start from.
         settings: dotted options, such as `{"partition.min_samples": 5}`.
         dataset: a named data set, a file, a folder of images or `hub:ID`; or data: `(x, y)`,
-            `(x_train, y_train, x_test, y_test)` or a dict of arrays or tensors, a list of each client's `(x, y)`,
-            a pandas DataFrame, a `torch.utils.data.Dataset`, a Hugging Face `Dataset`, a `fedwcm.Dataset`.
+            `(x_train, y_train, x_test, y_test)` or a dict of arrays or tensors, a dict of `(x, y)` by `train`,
+            `val` and `test`, a list or dict of each client's `(x, y)`, a pandas DataFrame, a
+            `torch.utils.data.Dataset`, a Hugging Face `Dataset`, a `fedwcm.Dataset`.
         data_dir: folder in which named data sets are looked for first.
         label: label column of a table or DataFrame.
         client: client column of a table or DataFrame: the natural partition.
@@ -98,8 +101,9 @@ def partition(
         clients: number of clients; or the client of every training sample, in the order of the data.
         beta: Dirichlet concentration: smaller is more heterogeneous.
         seed: seed of all randomness.
+        trust: import what a run's folder, given as `config`, names as `package.module:Name`.
     """
-    return _divided(request(None, config, settings, flags_in(locals())))
+    return _divided(request(None, config, settings, flags_in(locals()), trust=trust))
 
 
 def partitions(
@@ -124,6 +128,7 @@ def partitions(
     clients: ClientsLike | None = None,
     beta: float | None = None,
     seed: int | None = None,
+    trust: bool = False,
 ) -> dict[str, Division]:
     """Divide a data set in several ways.
 
@@ -135,8 +140,9 @@ def partitions(
         config: a TOML file or a `Config` to start from.
         settings: dotted options, such as `{"partition.min_samples": 5}`.
         dataset: a named data set, a file, a folder of images or `hub:ID`; or data: `(x, y)`,
-            `(x_train, y_train, x_test, y_test)` or a dict of arrays or tensors, a list of each client's `(x, y)`,
-            a pandas DataFrame, a `torch.utils.data.Dataset`, a Hugging Face `Dataset`, a `fedwcm.Dataset`.
+            `(x_train, y_train, x_test, y_test)` or a dict of arrays or tensors, a dict of `(x, y)` by `train`,
+            `val` and `test`, a list or dict of each client's `(x, y)`, a pandas DataFrame, a
+            `torch.utils.data.Dataset`, a Hugging Face `Dataset`, a `fedwcm.Dataset`.
         data_dir: folder in which named data sets are looked for first.
         label: label column of a table or DataFrame.
         client: client column of a table or DataFrame: the natural partition.
@@ -154,19 +160,20 @@ def partitions(
         clients: number of clients.
         beta: Dirichlet concentration: smaller is more heterogeneous.
         seed: seed of all randomness.
+        trust: import what a run's folder, given as `config`, names as `package.module:Name`.
     """
-    common = request(None, config, settings, flags_in(locals()))
+    common = request(None, config, settings, flags_in(locals()), trust=trust)
     if common.objects.client_ids is not None:
         raise ValueError("clients=… assigns every sample to a client, which is a partition: use fedwcm.partition")
     known = {key for way in ways for key in _options_of(way)}
     for key in common.settings:
         if key.startswith("partition.") and key not in {"partition.name", *known}:
             raise unknown("option of these partitions:", key, known)
-    return {way: _divided(Request(_partition_settings(way, common.settings), common.objects)) for way in ways}
+    return {way: _divided(replace(common, settings=_partition_settings(way, common.settings))) for way in ways}
 
 
 def _divided(asked: Request) -> Division:
-    data = divide(asked.config, asked.objects)
+    data = divide(asked.config, asked.objects, trusted=asked.trusted)
     counts = counts_of(data.parts, data.train_labels, data.dataset.num_classes)
     rows = tuple(data.train_rows[part] for part in data.parts)
     return Division(data.config, data.dataset, rows, counts, describe(counts), data.normalizer)
@@ -175,9 +182,10 @@ def _divided(asked: Request) -> Division:
 def _options_of(way: str) -> set[str]:
     """The dotted options of a partition."""
     name, _ = named_options(way)
-    if name not in PARTITIONS:
+    if name not in PARTITIONS and ":" not in name:
         raise unknown("partition", name, PARTITIONS)
-    return {f"partition.{field.name}" for field in fields(PARTITIONS[name])}
+    found = resolve("partition", name, trusted=True) if ":" in name else PARTITIONS[name]
+    return {f"partition.{field.name}" for field in fields(found)} if is_dataclass(found) else set()
 
 
 def _partition_settings(way: str, common: Settings) -> Settings:

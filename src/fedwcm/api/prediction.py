@@ -18,6 +18,9 @@ from fedwcm.data import load_rows
 from fedwcm.data.samples import Rows
 from fedwcm.engine.evaluate import CHUNK
 
+OTHER_FORMATS = (".parquet", ".json", ".jsonl", ".xlsx", ".npz", ".npy", ".feather", ".pkl", ".pickle", ".tsv")
+"""Endings of files that predictions are not written to."""
+
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
@@ -43,8 +46,7 @@ class Predictions:
 
     def write(self, path: str | Path) -> None:
         """Write a CSV file: the sample, the predicted class and the probability of each class."""
-        suffix = Path(path).suffix.lower()
-        require(suffix in ("", ".csv", ".txt"), "the file's ending", suffix, ".csv: other formats are not written")
+        require_csv(path)
         with Path(path).open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["sample", "predicted", *(f"p({name})" for name in self.classes)])
@@ -82,6 +84,8 @@ def predict(
         drop: columns to leave out, by name or pattern.
         encoding: encoding of a text file.
     """
+    if out is not None:
+        require_csv(out)
     found = trained(Path(folder), model, trust, adjust)
     others = tuple(name for name in (label, client) if name is not None)
     rows = load_rows(
@@ -99,6 +103,12 @@ def predict(
         Path(out).parent.mkdir(parents=True, exist_ok=True)
         predictions.write(out)
     return predictions
+
+
+def require_csv(path: str | Path) -> None:
+    """Raise for a file whose ending promises another format."""
+    other = Path(path).suffix.lower() in OTHER_FORMATS
+    require(not other, "out", str(path), "a file that ends in .csv: other formats are not written")
 
 
 def _probabilities(module: nn.Module, inputs: Inputs) -> NDArray[np.float32]:

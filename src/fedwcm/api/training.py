@@ -87,8 +87,9 @@ def run(
         progress: whether to show how far the run is, by default in a notebook only; or an object that is
             called after every round.
         dataset: a named data set, a file, a folder of images or `hub:ID`; or data: `(x, y)`,
-            `(x_train, y_train, x_test, y_test)` or a dict of arrays or tensors, a list of each client's `(x, y)`,
-            a pandas DataFrame, a `torch.utils.data.Dataset`, a Hugging Face `Dataset`, a `fedwcm.Dataset`.
+            `(x_train, y_train, x_test, y_test)` or a dict of arrays or tensors, a dict of `(x, y)` by `train`,
+            `val` and `test`, a list or dict of each client's `(x, y)`, a pandas DataFrame, a
+            `torch.utils.data.Dataset`, a Hugging Face `Dataset`, a `fedwcm.Dataset`.
         data_dir: folder in which named data sets are looked for first.
         label: label column of a table or DataFrame.
         client: client column of a table or DataFrame: the natural partition.

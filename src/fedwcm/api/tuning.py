@@ -15,6 +15,7 @@ from fedwcm.config.arguments import (
     SamplerLike,
 )
 from fedwcm.config.flags import refuse_varied
+from fedwcm.config.objects import method_text
 from fedwcm.config.schema import Diagnostic
 from fedwcm.core.extras import optional_module
 from fedwcm.jobs.request import flags_in, request
@@ -78,7 +79,8 @@ def tune(
     Optuna: `pip install 'fedwcm[tune]'`.
 
     Args:
-        methods: methods or recipes, each with options in brackets if need be; or a `Method` or its class.
+        methods: methods or recipes, each with options in brackets if need be; or a `Method` that
+            can be imported, or its class.
         search: options to search, by keyword or dotted name, with their ranges: `"log:0.003:0.3"`, `"0.05:0.5"`,
             `"int:1:10"`, or a list of values. An option of a method is searched where the method has it.
         out: folder of the search.
@@ -90,8 +92,9 @@ def tune(
         progress: whether to say how each trial ended, by default in a notebook only; or a function that is called
             with that sentence.
         dataset: a named data set, a file, a folder of images or `hub:ID`; or data: `(x, y)`,
-            `(x_train, y_train, x_test, y_test)` or a dict of arrays or tensors, a list of each client's `(x, y)`,
-            a pandas DataFrame, a `torch.utils.data.Dataset`, a Hugging Face `Dataset`, a `fedwcm.Dataset`.
+            `(x_train, y_train, x_test, y_test)` or a dict of arrays or tensors, a dict of `(x, y)` by `train`,
+            `val` and `test`, a list or dict of each client's `(x, y)`, a pandas DataFrame, a
+            `torch.utils.data.Dataset`, a Hugging Face `Dataset`, a `fedwcm.Dataset`.
         data_dir: folder in which named data sets are looked for first.
         label: label column of a table or DataFrame.
         client: client column of a table or DataFrame: the natural partition.
@@ -135,7 +138,8 @@ def tune(
     flags = flags_in(locals())
     refuse_varied(search, "the search", settings, flags)
     common = request(None, config, settings, flags)
-    ranges, names, all_seeds = space_from(search, space), method_list(methods), seed_list(seeds)
+    names = method_list([method_text(method) for method in method_list(methods)])
+    ranges, all_seeds = space_from(search, space), seed_list(seeds)
     return search_options(names, ranges, all_seeds, trials, Path(out), common, _say(progress))
 
 

@@ -24,6 +24,9 @@ def add(commands: SubParsers) -> None:
     add_options(parser, PARTITION_FLAGS)
     parser.add_argument("--compare", metavar="A,B[x=y],…", help="partitions to show side by side")
     parser.add_argument("--out", default="partition.png", metavar="FILE", help="picture: .png, .svg or .pdf")
+    parser.add_argument(
+        "--trust", action="store_true", help="import what a run's config.toml names as package.module:Name"
+    )
     parser.set_defaults(do=do)
 
 
@@ -34,7 +37,7 @@ def do(arguments: argparse.Namespace) -> int:
     from fedwcm.reports.division import division_table, draw_divisions
 
     if arguments.compare is None:
-        division = partition(config=arguments.config, settings=settings, **flags)
+        division = partition(config=arguments.config, settings=settings, trust=arguments.trust, **flags)
         divisions = {division.config.partition.name: division}
         _describe(division)
     else:
@@ -42,7 +45,7 @@ def do(arguments: argparse.Namespace) -> int:
             raise ValueError(f"--partition {flags['partition']} and --compare exclude each other")
         ways = split_list(arguments.compare)
         require(bool(ways), "--compare", arguments.compare, "one or more partitions, such as equal,fedgrab")
-        divisions = partitions(ways, config=arguments.config, settings=settings, **flags)
+        divisions = partitions(ways, config=arguments.config, settings=settings, trust=arguments.trust, **flags)
         print(division_table({name: division.statistics for name, division in divisions.items()}))
     first = next(iter(divisions.values()))
     tail = first.config.data.imbalance

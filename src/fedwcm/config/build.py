@@ -1,7 +1,6 @@
 """Build everything that a run needs from its configuration: data, clients, model, method, engine."""
 
 import logging
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -137,18 +136,9 @@ def _trainer(
     population = population_of(config, gathered.totals, gathered.deviation, len(samples), mean, smallest)
     require_trainable(samples, population, network, few)
     cohort = config.participation.cohort_size(len(samples))
-    _warn_of_single_clients(config.participation.fraction, cohort, len(samples))
     execution = choose(config.run.backend, config.run.workers, network, cohort, few)
     noisy = None if config.privacy.epsilon is None else dict(enumerate(claimed))
     return components.trainer(config, execution.forward(network), population, noisy), execution, gathered
-
-
-def _warn_of_single_clients(fraction: float, cohort: int, clients: int) -> None:
-    if cohort == 1 < clients:
-        text = f"participation.fraction = {fraction:g} of {clients} clients is one client per round"
-        warnings.warn(
-            f"{text}: there is nothing to weight or average; with few clients, set it to 1", stacklevel=4
-        )
 
 
 def _network(module: nn.Module, config: Config, classes: int) -> Network:

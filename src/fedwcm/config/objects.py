@@ -103,16 +103,33 @@ def _component(kind: str, given: Any) -> tuple[Component, Any]:
     return Component(name, options_of(given)), given if name.startswith(OBJECT) else None
 
 
+def method_text(given: str | Method | type[Method]) -> str:
+    """Return a method as it is typed: `NAME[option=value]`; ValueError for an object that text cannot rebuild."""
+    if isinstance(given, str):
+        return given
+    component, kept = _component("method", given)
+    if kept is not None:
+        raise ValueError(
+            f"methods = {given!r:.200} is not allowed: a search names its methods, so that it must be of a class "
+            "that can be imported"
+        )
+    return component.name + _brackets(given)
+
+
 def object_label(given: Method | type[Method]) -> str:
     """Return the label of a method object in a comparison: `MyMethod[alpha=0.2]`."""
-    name = Config(method=_component("method", given)[0]).title
+    return Config(method=_component("method", given)[0]).title + _brackets(given)
+
+
+def _brackets(given: Method | type[Method]) -> str:
+    """The options of a method that are not its defaults."""
     if isinstance(given, type):
-        return name
+        return ""
     defaults = {field.name: field.default for field in fields(given)}
     changed = [
         f"{key}={value}" for key, value in options_of(given).items() if getattr(given, key) != defaults[key]
     ]
-    return f"{name}[{', '.join(changed)}]" if changed else name
+    return f"[{', '.join(changed)}]" if changed else ""
 
 
 def _partition(given: Any) -> tuple[Component, Any]:
@@ -131,7 +148,7 @@ def _partition(given: Any) -> tuple[Component, Any]:
     if isinstance(given, type):
         return Component(name), given if name.startswith(OBJECT) else None
     _refuse_hidden("partition", given)
-    if not _rebuilds(given):
+    if not (is_dataclass(given) and _rebuilds(given)):
         name = f"{OBJECT}{cls.__module__}.{cls.__qualname__}"
     return Component(name, options_of(given)), given if name.startswith(OBJECT) else None
 

@@ -172,10 +172,10 @@ def _partition(
 def _own_partition(found: Callable[..., Any], chosen: Component) -> tuple[Partition, Component]:
     """Return a partition of the user's own: of a class, made with these options, or a function."""
     if not isinstance(found, type):
-        _refuse_options(chosen)
+        _refuse_options(chosen, f"{chosen.name!r}, which is a function")
         return cast(Partition, found), chosen
-    known = {field.name for field in fields(found)} if is_dataclass(found) else set()
-    defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in known}
+    needed = {f.name for f in fields(found) if f.default is f.default_factory} if is_dataclass(found) else set()
+    defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in needed}
     made: Partition = make(found, {**defaults, **chosen.options}, "partition")
     require(
         callable(made), "partition.name", chosen.name, "a class whose instances are called with labels and a rng"
@@ -194,9 +194,9 @@ def _natural(dataset: Dataset, rows: Ints) -> Natural:
     return Natural(client_ids=ids)
 
 
-def _refuse_options(chosen: Component) -> None:
+def _refuse_options(chosen: Component, of: str = "'natural': the data says who the clients are") -> None:
     for option in chosen.options:
-        raise ValueError(f"partition.{option} is not an option of 'natural': the data says who the clients are")
+        raise ValueError(f"partition.{option} is not an option of {of}")
 
 
 def _embeds(config: Config, objects: Objects, dataset: Dataset, trusted: bool) -> bool:

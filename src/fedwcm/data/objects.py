@@ -107,10 +107,11 @@ def _arrow_table(where: str, frame: Any) -> Any:
 def _in_memory(source: Any, options: ReadOptions) -> Parts:
     if _are_parts(source):
         named = named_parts("dataset", source)
-        pairs = {part: _samples(*source[name]) for part, name in named.items()}
-        if "train" not in pairs:
+        found = {part: _part(source[name], options) for part, name in named.items()}
+        if "train" not in found:
             raise ValueError(f"dataset has the parts {listed(list(source))}: it must have one called 'train'")
-        return Parts(pairs["train"], pairs.get("test"), val=pairs.get("val"))
+        return Parts(found["train"], found.get("test"), _class_names(source[named["train"]]), found.get("val"))
+    _refuse_mixed_names(source)
     if _are_clients(source):
         return _clients(source if isinstance(source, Mapping) else dict(enumerate(source)))
     if isinstance(source, Mapping):
@@ -136,10 +137,27 @@ def _samples(x: object, y: object = None) -> Samples:
 
 
 def _are_parts(source: object) -> bool:
-    """Whether this is a dict of pairs that go by the names of parts, such as `train` and `test`."""
-    if not isinstance(source, Mapping) or not _are_clients(source):
+    """Whether this is a dict of pairs, or torch data sets, that go by the names of parts, such as `train`."""
+    if not isinstance(source, Mapping) or not source:
         return False
-    return all(isinstance(name, str) and part_of(name) is not None for name in source)
+    samples = all(_is_pair(held) or isinstance(held, TorchDataset) for held in source.values())
+    return samples and all(isinstance(name, str) and part_of(name) is not None for name in source)
+
+
+def _part(held: Any, options: ReadOptions) -> Samples:
+    return _torch(held, options) if isinstance(held, TorchDataset) else _samples(*held)
+
+
+def _refuse_mixed_names(source: object) -> None:
+    """Refuse pairs of which some go by the names of parts: the test samples would be those of a client."""
+    if not isinstance(source, Mapping) or not _are_clients(source):
+        return
+    parts = {part_of(name) for name in source if isinstance(name, str)} - {None}
+    if len(parts) > 1:
+        names = listed(list(source))
+        raise ValueError(
+            f"dataset has the names {names}: they must be 'train', 'val' and 'test', or those of clients"
+        )
 
 
 def _are_clients(source: object) -> bool:

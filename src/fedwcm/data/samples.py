@@ -15,7 +15,7 @@ from fedwcm.data.precision import warn_of_coarse
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.schema import DatasetSchema, Encoding, is_whole_number
 from fedwcm.data.split import client_split, stratified_split
-from fedwcm.data.whole_numbers import as_whole_numbers
+from fedwcm.data.whole_numbers import LARGEST_EXACT, as_whole_numbers
 
 Codes = NDArray[np.int64]
 
@@ -302,7 +302,8 @@ def _check_lengths(where: str, samples: Samples) -> None:
         if values is None:
             continue
         if values.ndim == 1 and values.dtype.kind == "f":
-            row = int(np.flatnonzero(~np.isfinite(values) | (values != np.round(values)))[0])
+            wrong = ~(np.abs(values) < LARGEST_EXACT) | (values != np.round(values))
+            row = int(np.argmax(wrong))
             raise ValueError(
                 f"{where}: {name} must be whole numbers or text, but that of row {row} is {values[row]}"
             )

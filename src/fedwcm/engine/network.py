@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
+from torch.utils.hooks import RemovableHandle
 
 from fedwcm.core.layout import Layout
 from fedwcm.core.types import State, Vec
@@ -41,15 +42,21 @@ class Network:
         self._counters = [(counter, counter.clone()) for counter in counters]
         if not self.parameters:
             raise ValueError(f"the model {type(module).__name__} has no trainable parameters")
-        head_name, self.head = _find_head(module, classes)
-        self.layout = Layout.of(self.parameters, head_name)
         self.buffer_layout = Layout.of(self.buffers)
-        self.size = self.layout.size
         self.stochastic = any(isinstance(m, _DropoutNd) for m in module.modules())
         self._pointed: Vec | None = None
         self._head_input: Tensor | None = None
-        if self.head is not None:
-            self.head.register_forward_pre_hook(self._capture)
+        self._hook: RemovableHandle | None = None
+        self.choose_head(classes)
+        self.size = self.layout.size
+
+    def choose_head(self, classes: int | None) -> None:
+        """Find the final linear layer, given the number of classes or, if it is not known yet, without it."""
+        if self._hook is not None:
+            self._hook.remove()
+        name, self.head = _find_head(self.module, classes)
+        self.layout = Layout.of(self.parameters, name)
+        self._hook = None if self.head is None else self.head.register_forward_pre_hook(self._capture)
 
     def __call__(self, inputs: Tensor, parameters: State | None = None) -> tuple[Tensor, Tensor]:
         """Return the logits and features on one batch, with the module's own parameters or with these."""

@@ -29,7 +29,6 @@ from fedwcm.flower.model import (
     fingerprint,
     frozen_parts,
     network,
-    require_head,
 )
 from fedwcm.flower.mods import Mod, Mods, require_mods_allowed, require_usable, through_mods
 from fedwcm.flower.node_privacy import require_private_enough
@@ -150,7 +149,7 @@ class Client:
         samples = tensors((inputs, labels), self._network.device)
         self._like = samples.inputs[:1]
         self._classes = class_scores(self._network, self._like).shape[-1]
-        require_head(self._network, self._classes)
+        self._network.choose_head(self._classes)
         self._shard = shard(samples, self._classes, *numbers)
 
     def info(self, mods: Mods, content: RecordDict) -> ClientInfo:

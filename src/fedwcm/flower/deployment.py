@@ -104,6 +104,7 @@ class Deployment:
         directory = ClientDirectory(self.grid, self.options, admission, NodePairs(federation.bind_nodes, path))
         setup = _setup(folder, directory, self.options, components.method)
         population = _population(config, setup, directory, made)
+        made.choose_head(population.classes)
         trainer = components.trainer(config, SequentialForward(made), population)
         experiment = self._experiment(config, directory, setup, trainer, test)
         return Runner(experiment, folder, LogProgress(), self._measure(directory, made)).run()

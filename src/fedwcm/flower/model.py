@@ -31,15 +31,6 @@ def network(model: ModelFactory, config: Config, device: str | None = None) -> N
     return Network(module, place, Precision(config.run.precision))
 
 
-def require_head(network: Network, classes: int) -> None:
-    """Raise if what is taken for the model's classifier has another number of outputs than the model."""
-    if network.head is not None and network.head.out_features != classes:
-        raise ValueError(
-            f"the last nn.Linear of the model has {network.head.out_features} outputs, the model {classes}: "
-            "call the layer that makes the class scores `head`, so that another is not mistaken for it"
-        )
-
-
 def architecture(network: Network) -> list[str]:
     """The model's layers and tensors, one line each: what server and clients must have in common."""
     # On a CPU some convolutions are of a subclass that computes the same.

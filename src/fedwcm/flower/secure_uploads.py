@@ -88,12 +88,7 @@ class SecureUploads:
         """The sums with these weights, one row each."""
         clients, enough = self.ids.tolist(), len(weights) + HIDING
         if len(clients) < max(self.needed, enough):
-            cure = (
-                "; with local.steps, so that all take equally many steps, one is enough"
-                if len(weights) > 1
-                else ""
-            )
-            needed = f"{len(weights)} sums need {max(self.needed, enough)} that hide each other{cure}"
+            needed = _needed(len(weights), max(self.needed, enough))
             raise self._all_lost(f"{len(clients)} clients are too few: {needed}")
         if (weighty := fewest_weighty(weights)) < enough:
             share = f"{LEAST_SHARE:.0%} of the largest weight"
@@ -135,6 +130,14 @@ class SecureUploads:
         LOG.warning("round %d: no sum by secure aggregation: %s", self.asked.round, reason)
         lost = dict.fromkeys(self.ids.tolist(), f"no sum by secure aggregation: {reason}")
         return UploadsLostError(lost, self._without(lost, None))
+
+
+def _needed(sums: int, clients: int) -> str:
+    """How many clients sums need, and what makes them fewer."""
+    if sums == 1:
+        return f"a sum needs {clients} that hide each other"
+    cure = "with local.steps all take equally many steps, and one sum suffices"
+    return f"{sums} sums need {clients} that hide each other; {cure}"
 
 
 def fewest_weighty(rows: Floats) -> int:

@@ -44,9 +44,8 @@ class FolderState:
         return _nested({key: value.to(device) for key, value in load_file(self._path).items()})
 
     def write(self, kept: StatesByRound) -> None:
-        with replacing(self._path) as draft:
+        with replacing(self._path, 0o600) as draft:  # what a client learned from its data concerns nobody else
             save_file({key: value.cpu().contiguous() for key, value in _flat(kept).items()}, draft)
-        self._path.chmod(0o600)  # what a client learned from its data concerns nobody else
 
 
 class ContextState:

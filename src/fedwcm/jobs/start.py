@@ -69,10 +69,8 @@ def _start(asked: Request, folder: RunFolder | None, resume: bool, report: bool,
     config = asked.config
     check_trackers(config.run.track, None if folder is None else folder.path)
     experiment = build(config, asked.objects, trusted=asked.trusted)
-    if held is not None:
-        if _came_to_its_end(held, experiment):
-            return _ended_before(held)
-        held.discard_results()
+    if held is not None and _came_to_its_end(held, experiment):
+        return _ended_before(held)
     finished = _played(experiment, folder, progress, report)
     module = experiment.network.module.eval()
     return EndedRun(experiment.config, finished.history, finished.summary, module)

@@ -50,6 +50,11 @@ class LoadedRun:
         return self.settings.get("run.seed", 0)
 
     @property
+    def data_digest(self) -> str:
+        """That of the file that the data came from; empty if it is not known."""
+        return "" if self.split is None else self.split.digest or ""
+
+    @property
     def outcome(self) -> Outcome:
         """The headline numbers, those so far for an unfinished run."""
         return self.summary or outcome_of(self.history, self.select_by)
@@ -175,26 +180,29 @@ def _with_class_names(runs: list[LoadedRun]) -> list[LoadedRun]:
 def _grouped(runs: Iterable[LoadedRun]) -> list[MethodRuns]:
     """Groups in the order of their first run; equal names get the options that differ as a suffix."""
     by_identity: dict[tuple[object, ...], list[LoadedRun]] = {}
-    for run in runs:
-        by_identity.setdefault((run.label, run.identity), []).append(run)
-    groups = [MethodRuns(members[0].label, _one_per_seed(members)) for members in by_identity.values()]
+    for run in _without_repeated(runs):
+        by_identity.setdefault((run.label, run.identity, run.data_digest), []).append(run)
+    groups = [MethodRuns(members[0].label, tuple(members)) for members in by_identity.values()]
     named = []
     for group in groups:
         namesakes = [other for other in groups if other.label == group.label]
-        marks = ", ".join(f"{key}={group.settings[key]}" for key in differing(namesakes) if key in group.settings)
-        label = f"{group.label} ({marks})" if marks else group.label
+        marks = [f"{key}={group.settings[key]}" for key in differing(namesakes) if key in group.settings]
+        if len({other.runs[0].data_digest for other in namesakes}) > 1:
+            marks.append(f"data {group.runs[0].data_digest[:8]}")
+        label = f"{group.label} ({', '.join(marks)})" if marks else group.label
         named.append(MethodRuns(label, tuple(replace(run, label=label) for run in group.runs)))
     return named
 
 
-def _one_per_seed(runs: Sequence[LoadedRun]) -> tuple[LoadedRun, ...]:
-    """The runs without those that repeat a seed: they are the same run again, and no further evidence."""
-    kept: dict[str, LoadedRun] = {}
-    for run in sorted(runs, key=lambda run: not run.finished):
-        first = kept.setdefault(str(run.seed), run)
+def _without_repeated(runs: Iterable[LoadedRun]) -> list[LoadedRun]:
+    """The runs without those that are the same run again, in another folder: they are no further evidence."""
+    all_runs = list(runs)
+    kept: dict[tuple[object, ...], LoadedRun] = {}
+    for run in sorted(all_runs, key=lambda run: not run.finished):
+        first = kept.setdefault((run.identity, run.data_digest, str(run.seed)), run)
         if first is not run:
-            warnings.warn(f"{run.path} is not counted: {first.path} holds the same run", stacklevel=4)
-    return tuple(run for run in runs if run in kept.values())
+            warnings.warn(f"{run.path} is not counted: {first.path} has the same options and seed", stacklevel=4)
+    return [run for run in all_runs if run in kept.values()]
 
 
 def differing(groups: Sequence[MethodRuns]) -> list[str]:

@@ -68,18 +68,22 @@ def spread(values: Sequence[float]) -> Spread:
 def paired_test(differences: Sequence[float], largest_std: float = 0.0) -> PairedTest | None:
     """The t-test of paired differences; None for fewer than two.
 
-    Where all are equal, as with metrics of a few test samples, they have no spread to judge by. Then it is taken
-    to be `largest_std`, which bounds it; without one, the p-value is that of equal signs by chance.
+    Where all are equal, as with metrics of a few test samples, they have no spread to judge by. Then the p-value
+    is that of equal signs by chance or, if smaller, that of the t-test with `largest_std`, which bounds it.
     """
     number = len(differences)
     if number < 2:
         return None
     mean = float(np.mean(differences))
     std = float(np.std(differences, ddof=1))
-    if np.ptp(differences) <= 1e-12 * max(1.0, abs(mean)):
-        if mean == 0 or largest_std <= 1e-12:
-            return PairedTest(mean, mean, mean, 1.0 if mean == 0 else 2.0 ** (1 - number))
-        std = largest_std
+    if np.ptp(differences) > 1e-12 * max(1.0, abs(mean)):
+        return _t_test(mean, std, number)
+    by_signs = PairedTest(mean, mean, mean, 1.0 if mean == 0 else 2.0 ** (1 - number))
+    bounded = _t_test(mean, largest_std, number) if largest_std > 1e-12 else by_signs
+    return min(by_signs, bounded, key=lambda test: test.p)
+
+
+def _t_test(mean: float, std: float, number: int) -> PairedTest:
     error = std / number**0.5
     reach = float(stdtrit(number - 1, (1 + LEVEL) / 2)) * error
     return PairedTest(mean, mean - reach, mean + reach, 2 * float(stdtr(number - 1, -abs(mean) / error)))

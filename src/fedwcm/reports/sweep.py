@@ -10,6 +10,7 @@ from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.statistics import Spread
 from fedwcm.reports.styles import styles_of
 from fedwcm.reports.table import (
+    NOT_APPLICABLE,
     TASK_SECTIONS,
     Task,
     method_name,
@@ -122,9 +123,11 @@ def _over_option(groups: Sequence[MethodRuns], key: str) -> Curves | Bars | None
     first = Task("", tuple(groups)).first
     for group in groups:
         others = ", ".join(f"{k}={v}" for k, v in swept_options(group).items() if k != key)
-        if (accuracy := spread_of(group, first)) is not None and not group.diverged and key in group.settings:
-            value = group.settings[key]
-            shown = value if is_number(value) else str(value)
+        text, value = values_of(group, [key])[key], group.settings.get(key)
+        if text == NOT_APPLICABLE:
+            continue
+        if (accuracy := spread_of(group, first)) is not None and not group.diverged:
+            shown = value if is_number(value) else text
             lines.setdefault((method_name(group), others), []).append((shown, accuracy))
     values = list(dict.fromkeys(value for line in lines.values() for value, _ in line))
     if len(values) < 2:

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from fedwcm.config.schema import INCIDENTAL
+from fedwcm.config.schema import COMPONENTS, INCIDENTAL
 from fedwcm.reports.load import LoadedRun, MethodRuns, differing
 from fedwcm.reports.series import megabytes, seconds_per_round
 from fedwcm.reports.statistics import Difference, Spread, differences, spread
@@ -144,8 +144,8 @@ def swept_keys(groups: Sequence[MethodRuns]) -> list[str]:
 
 def values_of(group: MethodRuns, keys: Sequence[str]) -> dict[str, str]:
     """The values of these options; `NOT_APPLICABLE` for one that the group does not have."""
-    own = swept_options(group)
-    return {key: own.get(key, str(group.settings.get(key, NOT_APPLICABLE))) for key in keys}
+    own = {key: str(value) for key, value in group.settings.items()} | swept_options(group)
+    return {key: own.get(key, NOT_APPLICABLE if key.split(".")[0] in COMPONENTS else "none") for key in keys}
 
 
 def number_of(run: LoadedRun, column: str) -> float | None:

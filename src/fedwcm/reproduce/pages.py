@@ -19,6 +19,9 @@ from fedwcm.runs.files import replace_file
 from fedwcm.runs.folder import slug
 
 CURVE_POINTS = 50
+OF_PAPER = ("table", "figure", "appendix")
+"""How the names of presets begin that are of the paper."""
+
 WRITTEN_BY = "Written by `"
 """Before the command of a page."""
 
@@ -84,7 +87,8 @@ def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: str, show
     ]
     if changes := _changes(preset, scope):
         limits = " The differences are therefore no test of the paper's numbers." if beside else ""
-        lines += [f"**Not as in the paper: {', '.join(changes)}**.{limits}", ""]
+        whose = "paper" if preset.name.startswith(OF_PAPER) else "preset"
+        lines += [f"**Not as in the {whose}: {', '.join(changes)}**.{limits}", ""]
     if any(entry.unbalanced for entry in cells):
         lines += [
             "The test set is unbalanced, so the mean over its classes (balanced) stands beside the accuracy.",
@@ -99,13 +103,14 @@ def _title(preset: Preset, scope: Scope) -> str:
     """The preset's title, and which part of it this is."""
     parts = [*scope.datasets, *(f"{axis} {', '.join(labels)}" for axis, labels in scope.only.items())]
     parts += [str(value) for key, value in (scope.settings or {}).items() if key == "model.name"]
-    return f"{preset.title} ({'; '.join(parts)})" if parts else preset.title
+    return f"{preset.title} (here: {'; '.join(parts)})" if parts else preset.title
 
 
 def _changes(preset: Preset, scope: Scope) -> list[str]:
     """In what the runs differ from those of the preset."""
     others = [name for name in scope.datasets if name not in preset.datasets]
-    changes = [f"{', '.join(others)} instead of {', '.join(preset.datasets)}"] if others else []
+    whole = "beside" if len(others) < len(scope.datasets) else "instead of"
+    changes = [f"{', '.join(others)} {whole} {', '.join(preset.datasets)}"] if others else []
     changes += [f"{100 * scope.fraction:g} % of the rounds"] if scope.fraction < 1 else []
     return changes + ([_options(scope.settings)] if scope.settings else [])
 

@@ -40,16 +40,20 @@ def parse_json(text: str | bytes, where: str) -> object:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A draft to write, which then replaces the file; the draft is synced to disk first, then the new name."""
+def replacing(path: Path, mode: int | None = None) -> Iterator[Path]:
+    """A draft to write, which then replaces the file; the draft is synced to disk first, then the new name.
+
+    Its mode is that of new files here, unless another is given: safetensors makes its own for the owner alone.
+    """
     draft = path.with_name(f"{path.name}.tmp")
     try:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             draft.touch()
-            mode = draft.stat().st_mode  # that of new files here: safetensors makes its own for the owner alone
+            kept = draft.stat().st_mode if mode is None else mode
+            draft.chmod(kept)
             yield draft
-            draft.chmod(mode)
+            draft.chmod(kept)
             with draft.open("rb") as file:
                 os.fsync(file.fileno())
             os.replace(draft, path)

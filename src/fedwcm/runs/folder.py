@@ -78,6 +78,11 @@ class RunFolder:
         *whole, _cut_short = lines
         return [read_round(line, f"{self.metrics_file}, line {n}") for n, line in enumerate(whole, 1)]
 
+    @property
+    def has_metrics(self) -> bool:
+        """Whether a round was evaluated."""
+        return self.metrics_file.exists() and self.metrics_file.stat().st_size > 0
+
     def write_metrics(self, records: Iterable[RoundRecord]) -> None:
         """Replace the metrics: a new run starts with none, a resumed one with those of its checkpoint."""
         replace_file(self.metrics_file, "".join(map(_line, records)))

@@ -72,6 +72,7 @@ class Runner:
         experiment, last = self.experiment, self.experiment.config.run.rounds
         self.state = self._start()
         self._warn_of_gain()
+        self._warn_of_single_clients()
         self.progress.start(experiment.config.title, last, self.state.round)
         try:
             if self.folder is not None:
@@ -100,8 +101,9 @@ class Runner:
         if self.folder is None:
             return fresh
         saved, complaints = checkpoint.load(self.folder.checkpoints, experiment.rounds.store, fresh)
-        begun = bool(complaints) or bool(self.folder.metrics())
-        if begun and saved is None:
+        if saved is not None and complaints:
+            complaints.append(f"resuming from the checkpoint of round {saved.server.round}")
+        elif saved is None and (complaints or self.folder.has_metrics):
             complaints.append(f"{self.folder.checkpoints} has no checkpoint to resume from: starting with round 1")
         for complaint in complaints:
             warnings.warn(complaint, stacklevel=2)
@@ -110,6 +112,7 @@ class Runner:
             kept_round = None if self.selected is None else self.selected.round
             self._best = [record for record in self.history if record.round == kept_round]
             self.stopped = out_of_patience(self.history, experiment.config.run)
+        self.folder.discard_results()
         self.folder.write_config(experiment.config)
         self.folder.write_metrics(self.history)
         return saved.server if saved is not None else fresh
@@ -203,6 +206,12 @@ class Runner:
     def _title(self) -> str:
         config = self.experiment.config
         return title_of(config.title, config.method.name, config.loss.name, config.sampler.name)
+
+    def _warn_of_single_clients(self) -> None:
+        sampled, clients = self.experiment.config.participation, len(self.experiment.rounds.federation.samples)
+        if sampled.sampling == "fixed" and sampled.cohort_size(clients) == 1 < clients:
+            text = f"participation.fraction = {sampled.fraction:g} of {clients} clients is one client per round"
+            warnings.warn(f"{text}: there is nothing to weight; with few clients, set it to 1", stacklevel=2)
 
     def _warn_of_gain(self) -> None:
         trainer = self.experiment.rounds.trainer

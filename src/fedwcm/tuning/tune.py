@@ -8,9 +8,8 @@ import optuna
 from optuna.samplers import RandomSampler
 from optuna.trial import Trial
 
-from fedwcm.config.arguments import MethodLike
 from fedwcm.config.components import Components
-from fedwcm.config.objects import object_label, options_of
+from fedwcm.config.objects import options_of
 from fedwcm.config.partitioning import run_dataset
 from fedwcm.config.schema import from_settings, write_toml
 from fedwcm.core.checks import require, unknown
@@ -31,7 +30,7 @@ WARMUP = 0.25
 
 
 def search_options(
-    methods: Sequence[MethodLike],
+    methods: Sequence[str],
     space: Space,
     seeds: Sequence[int],
     trials: int,
@@ -44,7 +43,7 @@ def search_options(
     The same call resumes a search that was stopped; in another process, it joins a search that is running.
 
     Args:
-        methods: methods or recipes, by name or as objects.
+        methods: methods or recipes.
         space: the options to search; `method.x` is searched only for methods that have x.
         seeds: of the runs of each trial, whose mean validation accuracy is its value.
         trials: settings to try of each method.
@@ -56,8 +55,6 @@ def search_options(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     common = _with_validation(common)
     plans = [_plan(method, space, common) for method in methods]
-    if len({plan.name for plan in plans}) < len(plans):
-        raise ValueError("two of the methods have the same name: give one of them another class name")
     checked = check_plans(plans, space, out)
     studies = {}
     for plan in plans:
@@ -109,14 +106,12 @@ def _with_validation(common: Request) -> Request:
     return replace(common, settings={**common.settings, "data.val_fraction": VAL_FRACTION})
 
 
-def _plan(method: MethodLike, space: Space, common: Request) -> Plan:
-    name = method if isinstance(method, str) else object_label(method)
+def _plan(method: str, space: Space, common: Request) -> Plan:
     own = request(method, None, None, {})
     for key in space.keys() & own.settings.keys():
-        raise ValueError(f"{name} fixes {key}, which is searched: leave it out of one of them")
-    settings = with_method(common.settings, own.settings, method)
-    asked = replace(common, settings=settings, objects=replace(common.objects, method=own.objects.method))
-    return Plan(name, asked, of_method(space, _method_options(asked)))
+        raise ValueError(f"{method} fixes {key}, which is searched: leave it out of one of them")
+    asked = replace(common, settings=with_method(common.settings, own.settings, method))
+    return Plan(method, asked, of_method(space, _method_options(asked)))
 
 
 def _method_options(asked: Request) -> dict[str, object]:
