@@ -23,7 +23,6 @@ from fedwcm.config.flags import config_from
 
 if TYPE_CHECKING:
     from fedwcm.api import Result
-    from fedwcm.jobs.request import Request
     from fedwcm.runs.folder import RunFolder
     from fedwcm.runs.records import Summary
 
@@ -76,13 +75,11 @@ def do(arguments: argparse.Namespace) -> int:
     # Imported late: torch takes seconds to import, and a mistyped option should fail at once.
     from fedwcm.api import run
     from fedwcm.engine.rounds import DivergedError
-    from fedwcm.jobs.request import request
     from fedwcm.runs.folder import RunFolder
     from fedwcm.runs.interrupts import StoppedError, exit_status
 
     if arguments.personalize is not None and not arguments.resume:
-        asked = request(arguments.method, arguments.config, settings, flags, trust=arguments.trust)
-        _require_clients_to_tune(asked)
+        _require_clients_to_tune(arguments)
     held = RunFolder(out)
     before = held.summary().rounds if arguments.resume and held.finished else None
     quiet = arguments.quiet or arguments.json
@@ -110,12 +107,15 @@ def do(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _require_clients_to_tune(asked: "Request") -> None:
+def _require_clients_to_tune(arguments: argparse.Namespace) -> None:
     """Refuse data whose clients cannot fine-tune the model, before they have trained it."""
     from fedwcm.api.personalization import clients_to_tune
     from fedwcm.config.partitioning import divide
     from fedwcm.data import synthetic
+    from fedwcm.jobs.request import request
 
+    flags, settings = chosen_flags(arguments), chosen_settings(arguments)
+    asked = request(arguments.method, arguments.config, settings, flags, trust=arguments.trust)
     if asked.config.data.dataset == synthetic.NAME:
         clients_to_tune((), None)
     data = divide(asked.config, asked.objects, trusted=asked.trusted)
