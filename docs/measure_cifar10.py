@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from docs.generated import write_blocks
 
-from fedwcm.reports.statistics import paired_test
+from fedwcm.reports.statistics import paired_test, spread
 from fedwcm.reproduce.cells import Scope, expand
 from fedwcm.reproduce.presets import load_preset
 from fedwcm.reproduce.store import ResultStore
@@ -75,8 +75,8 @@ def _cell(summaries: Iterable[Summary], column: str) -> str:
     values = [value for summary in summaries if (value := summary.number(column)) is not None]
     if not values:
         return "not run"
-    more = f" ± {np.std(values, ddof=1):.3f} ({len(values)})" if len(values) > 1 else ""
-    return f"{np.mean(values):.3f}{more}"
+    over = spread(values)
+    return f"{over.mean:.3f}" + (f" ± {over.std:.3f} ({over.runs})" if over.runs > 1 else "")
 
 
 def _differences(found: Runs) -> list[str]:

@@ -1,4 +1,4 @@
-"""The public functions, one file each. A command of the same name is a thin wrapper of each."""
+"""The public functions, one file each. Most have a command of the same name, which is a thin wrapper."""
 
 from fedwcm.api.comparison import compare
 from fedwcm.api.comparison_result import Comparison

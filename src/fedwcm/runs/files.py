@@ -40,20 +40,20 @@ def parse_json(text: str | bytes, where: str) -> object:
 
 
 @contextmanager
-def replacing(path: Path, mode: int | None = None) -> Iterator[Path]:
+def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
     """A draft to write, which then replaces the file; the draft is synced to disk first, then the new name.
 
-    Its mode is that of new files here, unless another is given: safetensors makes its own for the owner alone.
+    The mode, less the umask, is set again at the end: safetensors makes its files for the owner alone.
     """
     draft = path.with_name(f"{path.name}.tmp")
     try:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            draft.touch()
-            kept = draft.stat().st_mode if mode is None else mode
-            draft.chmod(kept)
+            draft.unlink(missing_ok=True)
+            draft.touch(mode)
+            permissions = draft.stat().st_mode
             yield draft
-            draft.chmod(kept)
+            draft.chmod(permissions)
             with draft.open("rb") as file:
                 os.fsync(file.fileno())
             os.replace(draft, path)
