@@ -29,7 +29,7 @@ from fedwcm.reproduce.cells import Scope, expand
 from fedwcm.reproduce.presets import load_preset
 from fedwcm.reproduce.store import ResultStore
 from fedwcm.runs.records import Summary
-from fedwcm.testing import SIZES, _engine, _play
+from fedwcm.testing import SIZES, _engine, _run_rounds
 
 DOCS = Path(__file__).parent
 TITLES = {"digits": "digits", "fashion-mnist": "Fashion-MNIST"}
@@ -113,7 +113,7 @@ def _cost(method: Method, objective: Loss) -> dict[str, str]:
     """Return the numbers sent down and up and kept on the client, and the gradients per step, in one round."""
     engine = _engine(method, objective)
     calls = _count_gradients(engine)
-    state = _play(engine, 1)
+    state = _run_rounds(engine, 1)
     calls["gradients"] = calls["steps"] = 0
     _, record = engine.step(state)
     p = state.x.numel()

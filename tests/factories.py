@@ -25,7 +25,7 @@ from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.network import Network
-from fedwcm.engine.optimizer import Optimizer
+from fedwcm.engine.optimizer import OptimizerOptions
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.engine.server import RoundResult, update
@@ -156,7 +156,7 @@ def make_trainer(
     **optimizer: Any,
 ) -> ClientTrainer:
     """Training of clients, one by one or stacked, by plain SGD or an optimizer with these options."""
-    network, chosen = Network(module), Optimizer(**optimizer)
+    network, chosen = Network(module), OptimizerOptions(**optimizer)
     return ClientTrainer(
         method=method,
         loss=loss or CrossEntropy(),

@@ -259,7 +259,7 @@ def test_the_metric_that_selects_a_round_chooses_the_options(
     for value in values:
         trial = study.next_trial(2)
         assert trial is not None
-        outcome = trial_module.play([asked], lambda best, _: told.append(best))
+        outcome = trial_module.run_trial([asked], lambda best, _: told.append(best))
         said = outcome.tell(study, trial)
         assert said == f"validation {select_by.replace('_', ' ')} {value:.4f}"
     assert told == values

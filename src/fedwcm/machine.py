@@ -24,7 +24,7 @@ from fedwcm.api import run
 from fedwcm.core.child_process import ChildDiedError, call_in_child
 from fedwcm.core.types import Floats
 from fedwcm.data import load_dataset
-from fedwcm.engine.backends.plan import can_fork
+from fedwcm.engine.backends.plan import can_fork, usable_cores
 from fedwcm.engine.cluster_options import LOCAL
 from fedwcm.engine.precision import Precision, PrecisionName, precision_problem
 from fedwcm.models import convolution_check
@@ -78,7 +78,7 @@ def facts() -> dict[str, str]:
         "instruction set": torch.backends.cpu.get_cpu_capability() + (f", oneDNN up to {limit}" if limit else ""),
         "oneDNN": "in use" if torch._C._has_mkldnn else "not in this build of torch",
         "devices": ", ".join(device for device in DEVICES if available(device)),
-        "cores": f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}",
+        "cores": str(usable_cores()),
         "/dev/shm": _room(shared) if shared.exists() else "none, and not needed",
         "temporary files": f"{_room(Path(tempfile.gettempdir()))} in {tempfile.gettempdir()}",
         "fork": "yes" if can_fork() else "no: the backend parallel cannot be used",
@@ -88,7 +88,7 @@ def facts() -> dict[str, str]:
 def check_backends() -> Iterator[Check]:
     """Two rounds on every backend and device and in every precision, each compared with the reference, in turn."""
     load_dataset("digits")  # imported here, so that forked processes need not import it
-    reference = _played(Trial("sequential", "cpu", is_reference=True))
+    reference = _run_in_child(Trial("sequential", "cpu", is_reference=True))
     if isinstance(reference, str):
         yield Check("reference", "FAIL", reference)
         return
@@ -136,27 +136,27 @@ def _tried(name: str, trial: Trial, reference: Model) -> Check:
     reason = _missing(trial)
     if reason:
         return Check(name, "skipped", reason)
-    played = _played(trial)
-    if isinstance(played, str):
-        return Check(name, "FAIL", played)
-    difference = float(np.max([np.abs(played[key] - reference[key]).max() for key in reference]))  # keeps a NaN
+    model = _run_in_child(trial)
+    if isinstance(model, str):
+        return Check(name, "FAIL", model)
+    difference = float(np.max([np.abs(model[key] - reference[key]).max() for key in reference]))  # keeps a NaN
     agrees = difference <= (TOLERANCE if trial.precision == "fp32" else HALF_TOLERANCE)  # not so for NaN
     return Check(name, "PASS" if agrees else "FAIL", f"differs from the reference by {difference:.1e}")
 
 
-def _played(trial: Trial) -> Model | str:
+def _run_in_child(trial: Trial) -> Model | str:
     """The model after two rounds in a process of its own, or what went wrong there."""
     forked = trial.device == "cpu" and can_fork() and trial.backend != "ray"  # Ray's threads do not survive it
     context = multiprocessing.get_context("fork") if forked else multiprocessing.get_context("spawn")
     try:
-        return call_in_child(context, _play, trial, timeout=PATIENCE)
+        return call_in_child(context, _run, trial, timeout=PATIENCE)
     except TimeoutError as error:
         return str(error)
     except ChildDiedError as error:
         return f"the process {error}"
 
 
-def _play(trial: Trial) -> Model | str:
+def _run(trial: Trial) -> Model | str:
     settings = {
         "run.backend": trial.backend,
         "run.device": trial.device,

@@ -64,7 +64,7 @@ def test_a_run_that_computes_something_else_fails(
     def wrong(*arguments: Any, settings: dict[str, object], **options: Any) -> Any:
         return run(*arguments, settings={**settings, "local.lr": 0.11 if calls else 0.1}, **options)
 
-    played = machine._played
+    played = machine._run_in_child
 
     def counted(*arguments: Any, **options: Any) -> Any:
         result = played(*arguments, **options)
@@ -72,7 +72,7 @@ def test_a_run_that_computes_something_else_fails(
         return result
 
     monkeypatch.setattr(machine, "run", wrong)
-    monkeypatch.setattr(machine, "_played", counted)
+    monkeypatch.setattr(machine, "_run_in_child", counted)
     monkeypatch.setattr(machine, "DEVICES", ("cpu",))
     monkeypatch.setattr(machine, "BACKENDS", ("sequential",))
     monkeypatch.setattr(machine, "PRECISIONS", ())
@@ -105,5 +105,5 @@ def test_a_model_that_is_not_a_number_anywhere_fails(monkeypatch: pytest.MonkeyP
     reference = {"first": np.zeros(2), "second": np.zeros(2)}
     for spoilt in reference:
         played = {**reference, spoilt: np.array([0.0, np.nan])}
-        monkeypatch.setattr(machine, "_played", lambda _, told=played: told)
+        monkeypatch.setattr(machine, "_run_in_child", lambda _, told=played: told)
         assert machine._tried("cpu", machine.Trial("sequential", "cpu"), reference).status == "FAIL", spoilt

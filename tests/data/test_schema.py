@@ -256,14 +256,6 @@ def test_labels_that_were_numbers_or_truth_values_stay_so(tmp_path: Path, labels
     assert load_rows(tmp_path / "new.csv", data.schema).y.tolist() == [1]
 
 
-def test_a_data_set_can_be_trained_on_by_the_schema_of_another(trained: Dataset, tmp_path: Path) -> None:
-    table = columns() | {"kind": ["dog"] * COUNT}
-    with pytest.warns(UserWarning, match="no test sample of class 'cat'"):
-        data = load_dataset(write(tmp_path / "new.csv", table), schema=trained.schema)
-    assert data.schema == trained.schema
-    assert set(data.y_train) == {1}
-
-
 def test_columns_are_chosen_from_the_whole_table_in_the_same_way(trained: Dataset, tmp_path: Path) -> None:
     """Reading the training file itself by its schema gives the training inputs back."""
     whole = load_rows(tmp_path / "train.csv", trained.schema)

@@ -139,7 +139,8 @@ def test_client_state_survives_from_round_to_round(backend: str) -> None:
     kept = playing.store.read(np.arange(5), torch.device("cpu"))
     assert len(set(visits)) > 1
     np.testing.assert_array_equal(kept["visits"][:, 0].numpy(), visits)
-    np.testing.assert_array_equal(kept["steps"].numpy(), visits * training.steps(data.federation.samples))
+    steps = training.population.local_steps(data.federation.samples)
+    np.testing.assert_array_equal(kept["steps"].numpy(), visits * steps)
 
 
 def test_a_method_without_client_state_stores_nothing() -> None:

@@ -12,7 +12,7 @@ from fedwcm.config.build import build
 from fedwcm.config.schema import from_settings
 from fedwcm.core.method import Method
 from fedwcm.engine.federation import InMemoryFederation
-from fedwcm.engine.optimizer import Optimizer
+from fedwcm.engine.optimizer import OptimizerOptions
 from fedwcm.engine.update_rules import SGD, MomentumSGD
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
@@ -72,7 +72,7 @@ def test_all_engines_and_both_ways_through_a_step_agree(name: str, clip: float |
 def test_without_momentum_sgd_is_plain_to_the_bit() -> None:
     w, v, lr = torch.randn(3, 40), torch.randn(3, 40), torch.tensor([[0.1], [0.2], [0.3]])
     one, other = w.clone(), w.clone()
-    plain, momentum = SGD(Optimizer()), MomentumSGD(Optimizer())
+    plain, momentum = SGD(OptimizerOptions()), MomentumSGD(OptimizerOptions())
     for _ in range(3):
         plain(one, v, lr)
         momentum(other, v, lr)
@@ -115,7 +115,7 @@ SGD_CHOICES: list[dict[str, Any]] = [{}, {"momentum": 0.6}, {"momentum": 0.6, "n
 def test_along_a_constant_direction_the_increment_is_the_path_s_length_times_it(options: dict[str, Any]) -> None:
     data = clusters()
     bench = Bench(Push(), data, linear(), lr=LR, **options)
-    steps = bench.trainer.steps(data.federation.samples[list(BY_STEPS)])
+    steps = bench.trainer.population.local_steps(data.federation.samples[list(BY_STEPS)])
     path = torch.from_numpy(LR * bench.trainer.population.path(steps))
     push = torch.linspace(-1.0, 2.0, len(bench.sent.x), dtype=torch.float64)
     expected = -path[:, None] * push * (1.0 + torch.tensor(BY_STEPS)[:, None])
@@ -139,7 +139,8 @@ def test_without_gradients_the_momentum_shrinks_by_exactly_its_gain(name: str, o
 def test_a_limit_only_lowers_the_rates_of_fedwcm_x_and_is_announced_in_its_gain() -> None:
     data = clusters()
     bench = Bench(FedWCMX(rate_limit=1.0), data, linear(), lr=LR)
-    steps, known = bench.trainer.steps(data.federation.samples[list(BY_STEPS)]), bench.trainer.population
+    known = bench.trainer.population
+    steps = known.local_steps(data.federation.samples[list(BY_STEPS)])
     rates = bench.train().learning_rates
     np.testing.assert_allclose(rates, LR * np.minimum(known.reference_steps / steps, 1.0))
     assert rates.min() < LR == rates.max()

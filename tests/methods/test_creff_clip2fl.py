@@ -17,7 +17,7 @@ from fedwcm.engine.network import Network
 from fedwcm.engine.uploads import UploadRows
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.losses.distillation import Distillation
-from fedwcm.methods.clip2fl import CLIP2FL, turned
+from fedwcm.methods.clip2fl import CLIP2FL, rotated
 from fedwcm.methods.creff import CReFF, class_gradients, head_of
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.models.cosine import CosineLinear
@@ -292,14 +292,14 @@ def test_bytes_of_gradients_and_head_are_counted(data: Clusters) -> None:
 
 def test_embeddings_of_the_right_length_stay_as_they_are() -> None:
     embeddings = numbers(CLASSES, HIDDEN)
-    assert turned(embeddings, HIDDEN, generator()) is embeddings
+    assert rotated(embeddings, HIDDEN, generator()) is embeddings
 
 
 @pytest.mark.parametrize("length", [2, 5, 512])
 @pytest.mark.parametrize("d", [3, 64, 600])
 def test_turned_embeddings_keep_their_products(length: int, d: int) -> None:
     embeddings = numbers(CLASSES, length)
-    ours = turned(embeddings, d, generator())
+    ours = rotated(embeddings, d, generator())
     assert ours.shape == (CLASSES, d)
     torch.testing.assert_close(ours @ ours.T, embeddings @ embeddings.T)
 
@@ -307,7 +307,7 @@ def test_turned_embeddings_keep_their_products(length: int, d: int) -> None:
 def test_fewer_features_than_classes_keep_the_best_part_of_the_products() -> None:
     embeddings = normalize(numbers(8, 20), dim=-1)
     products = embeddings @ embeddings.T
-    ours = turned(embeddings, 4, generator())
+    ours = rotated(embeddings, 4, generator())
     error = torch.linalg.matrix_norm(ours @ ours.T - products)
     assert error**2 == pytest.approx(float((torch.linalg.eigvalsh(products)[:4] ** 2).sum()))
 

@@ -8,8 +8,8 @@ import pytest
 import fedwcm
 from fedwcm.engine.evaluate import Evaluation
 from fedwcm.metrics.clients import ByOwnClasses, OnOwnSamples, named, spread_over_clients
+from fedwcm.reports.content import report_content
 from fedwcm.reports.load import load_runs
-from fedwcm.reports.report import report_content
 from fedwcm.runs.folder import RunFolder
 
 RNG = np.random.default_rng(0)

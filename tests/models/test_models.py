@@ -41,7 +41,7 @@ def equal_weights(one: nn.Module, other: nn.Module) -> bool:
 def test_forward_is_the_head_on_the_features(name: str, input_shape: tuple[int, ...]) -> None:
     model = small(name, input_shape)
     x = batch(input_shape)
-    features = model.features(x)
+    features = model.body(x)
     assert isinstance(model.head, nn.Linear)
     assert features.shape == (3, model.head.in_features)
     assert model(x).shape == (3, 5)
@@ -71,7 +71,7 @@ def test_samples_of_a_batch_do_not_influence_each_other(name: str) -> None:
 def test_mlp_takes_tables_and_with_no_hidden_layer_is_linear() -> None:
     model = build_model("mlp", (6,), 4, 0, hidden=[])
     x = batch((6,))
-    assert torch.equal(model.features(x), x)
+    assert torch.equal(model.body(x), x)
     assert parameters(model) == 6 * 4 + 4
 
 

@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from fedwcm.core.types import Context, Report, State, Vec
-from fedwcm.engine.backends.errors import WorkerError
-from fedwcm.engine.backends.processes import WorkerDiedWarning
+from fedwcm.engine.backends.errors import WorkerDiedWarning, WorkerError
 from fedwcm.engine.rounds import Rounds
 from fedwcm.methods import METHODS
 

@@ -183,18 +183,18 @@ def test_a_comparison_that_is_stopped_saves_its_runs_and_goes_on(
     seen: bool, shared: Callable[[bool], None], cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared(seen)
-    out, go_on = tmp_path / "away", runs_on_cluster._Runs.go_on
+    out, step = tmp_path / "away", runs_on_cluster._Runs.step
     runs = [out / "runs" / f"Slow-seed{seed}" for seed in (0, 1)]
 
     def interrupted(self: Any) -> bool:
         if any(lines(run) >= 2 for run in runs):
             raise KeyboardInterrupt
-        return go_on(self)
+        return step(self)
 
-    monkeypatch.setattr(runs_on_cluster._Runs, "go_on", interrupted)
+    monkeypatch.setattr(runs_on_cluster._Runs, "step", interrupted)
     with pytest.raises(KeyboardInterrupt):
         compare(out, [Slow], [0, 1], "ray", settings={"run.spread": "runs", "run.checkpoint_every": 100})
-    monkeypatch.setattr(runs_on_cluster._Runs, "go_on", go_on)
+    monkeypatch.setattr(runs_on_cluster._Runs, "step", step)
     begun = [run for run in runs if lines(run)]
     assert begun
     for run in begun:
@@ -245,18 +245,18 @@ def test_a_search_that_is_stopped_gives_its_trials_back(
     pytest.importorskip("optuna", reason="needs fedwcm[tune]")
     from fedwcm.tuning import on_cluster
 
-    go_on = on_cluster._Trials.go_on
+    step = on_cluster._Trials.step
 
     def interrupted(self: Any) -> bool:
         if len(self._going) == 2:
             raise KeyboardInterrupt
-        return go_on(self)
+        return step(self)
 
     common: dict[str, Any] = {"dataset": data(), "clients": 6, "rounds": 2, "epochs": 1, "trials": 3}
     common |= {"backend": "ray", "settings": {"run.spread": "runs"}}
-    monkeypatch.setattr(on_cluster._Trials, "go_on", interrupted)
+    monkeypatch.setattr(on_cluster._Trials, "step", interrupted)
     with pytest.raises(KeyboardInterrupt):
         fedwcm.tune(["fedavg"], {"lr": [0.01, 0.1, 0.3]}, tmp_path / "away", **common)
-    monkeypatch.setattr(on_cluster._Trials, "go_on", go_on)
+    monkeypatch.setattr(on_cluster._Trials, "step", step)
     found = fedwcm.tune(["fedavg"], {"lr": [0.01, 0.1, 0.3]}, tmp_path / "away", **common)
     assert len(found.trials["fedavg"]) == 3

@@ -17,8 +17,7 @@ import fedwcm
 from fedwcm.cli import main
 from fedwcm.core.types import Context, Ints, Report, State, Vec
 from fedwcm.engine.backends import processes
-from fedwcm.engine.backends.errors import WorkerError
-from fedwcm.engine.backends.processes import WorkerDiedWarning
+from fedwcm.engine.backends.errors import WorkerDiedWarning, WorkerError
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.store import ClientStore
@@ -138,7 +137,7 @@ class Killed(FedAvg):
 @pytest.mark.parametrize(
     ("number", "advice"), [(signal.SIGKILL, r"memory runs out.*run\.workers=1"), (signal.SIGABRT, "fedwcm doctor")]
 )
-@pytest.mark.filterwarnings("ignore::fedwcm.engine.backends.processes.WorkerDiedWarning")
+@pytest.mark.filterwarnings("ignore::fedwcm.engine.backends.errors.WorkerDiedWarning")
 def test_a_worker_that_dies_again_and_again_ends_the_run_and_says_what_to_do(number: int, advice: str) -> None:
     name = signal.Signals(number).name
     with pytest.raises(WorkerError, match=f"round 1, client 3: .* killed by {name}, like 2 others.*{advice}"):
@@ -183,7 +182,7 @@ def test_an_error_of_the_users_code_comes_with_one_traceback(
     assert "ZeroDivisionError" in said
 
 
-@pytest.mark.filterwarnings("ignore::fedwcm.engine.backends.processes.WorkerDiedWarning")
+@pytest.mark.filterwarnings("ignore::fedwcm.engine.backends.errors.WorkerDiedWarning")
 def test_after_a_failure_the_run_goes_on_from_the_last_round(tmp_path: Path) -> None:
     options: dict[str, Any] = {"dataset": "digits", "clients": 6, "epochs": 1, "rounds": 6, "participation": 1.0}
     settings = {"run.backend": "parallel", "run.workers": 2, "run.checkpoint_every": 1000}

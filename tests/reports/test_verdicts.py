@@ -13,10 +13,10 @@ from rich.console import Console
 from scipy import stats
 
 from fedwcm.cli.results_table import print_results
+from fedwcm.reports.content import report_content
 from fedwcm.reports.figures import Bars, Curves
 from fedwcm.reports.load import MethodRuns, load_runs
 from fedwcm.reports.page import page
-from fedwcm.reports.report import report_content
 from fedwcm.reports.statistics import differences, holm, paired_test
 from fedwcm.reports.sweep import ON_TEST, ON_VALIDATION, sweep_figures, sweep_of
 from fedwcm.reports.table import rows_of

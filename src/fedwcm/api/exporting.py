@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fedwcm.api.trained import model_facts, schema_of, trained
+from fedwcm.api.trained import read_model_facts, schema_of, trained
 from fedwcm.config.arguments import ModelLike
 from fedwcm.core.checks import require, unknown
 from fedwcm.models.facts import ModelFacts
@@ -70,7 +70,7 @@ def export(
     require(
         format != "state-dict" or not adjust, "adjust", adjust, "0 for a state dict, which holds weights alone"
     )
-    facts, path = model_facts(RunFolder(Path(folder))), Path(out)
+    facts, path = read_model_facts(RunFolder(Path(folder))), Path(out)
     raw = RawInputModel(trained(Path(folder), model, trust, adjust).module, facts).eval()
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as draft, _quiet():

@@ -60,7 +60,7 @@ class Trained:
 def trained(folder: Path, model: ModelLike | None, trust: bool, adjust: float = 0.0) -> Trained:
     """The trained model of a run."""
     run_folder = RunFolder(folder)
-    facts = model_facts(run_folder)
+    facts = read_model_facts(run_folder)
     schema = schema_of(facts)
     chosen = run_folder.config().model
     if isinstance(model, str):
@@ -73,7 +73,7 @@ def trained(folder: Path, model: ModelLike | None, trust: bool, adjust: float = 
     return Trained(adjusted(module.eval(), facts, adjust), input_normalizer(facts), schema, facts.fingerprint)
 
 
-def model_facts(folder: RunFolder) -> ModelFacts:
+def read_model_facts(folder: RunFolder) -> ModelFacts:
     """The facts needed to use a run's model; an error if there is none."""
     if not folder.model_file.exists():
         missing = f"{folder.path} holds no finished run: there is no {folder.model_file.name} in it"
@@ -127,7 +127,7 @@ def normalizer(folder: str | Path) -> InputNormalizer:
     Args:
         folder: the run's folder.
     """
-    return input_normalizer(model_facts(RunFolder(Path(folder))))
+    return input_normalizer(read_model_facts(RunFolder(Path(folder))))
 
 
 def input_normalizer(facts: ModelFacts) -> InputNormalizer:

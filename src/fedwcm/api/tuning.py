@@ -10,6 +10,7 @@ from fedwcm.config.arguments import (
     ConfigLike,
     DataLike,
     LossLike,
+    MethodLike,
     ModelLike,
     PartitionLike,
     SamplerLike,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def tune(
-    methods: Sequence[str],
+    methods: Sequence[MethodLike],
     search: Mapping[str, object],
     out: str | Path,
     *,
@@ -138,7 +139,7 @@ def tune(
     flags = flags_in(locals())
     refuse_varied(search, "the search", settings, flags)
     common = request(None, config, settings, flags)
-    names = method_list([method_text(method) for method in method_list(methods)])
+    names = method_list([method_text(method) for method in method_list(methods)])  # a class may repeat a name
     ranges, all_seeds = space_from(search, space), seed_list(seeds)
     return search_options(names, ranges, all_seeds, trials, Path(out), common, _say(progress))
 

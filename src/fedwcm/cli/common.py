@@ -143,8 +143,10 @@ def _value(name: str, text: str) -> object:
     return text if name in TEXTS else parse_value(text)
 
 
-def add_adjust(parser: argparse.ArgumentParser) -> None:
-    """Add the flag that corrects a trained model for the class distribution of its training data."""
+def add_trained_model(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of a trained model: who makes it, and its correction for the training data's distribution."""
+    parser.add_argument("--model", metavar="X", help="package.module:factory for the trained weights")
+    parser.add_argument("--trust", action="store_true", help="import the factory that the folder names")
     parser.add_argument(
         "--adjust",
         nargs="?",

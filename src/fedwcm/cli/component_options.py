@@ -11,7 +11,7 @@ MOST_NAMED = 4
 """Largest number of components with an option that are all named."""
 
 
-def options_of(component: Callable[..., object], section: str) -> list[OptionDoc]:
+def documented_options(component: Callable[..., object], section: str) -> list[OptionDoc]:
     """The options of one component: the fields of a dataclass, or the keywords of a model or a partition."""
     if section == "model":
         from fedwcm.models import MODEL_OPTIONS
@@ -26,7 +26,7 @@ def shared_options(components: Mapping[str, Callable[..., object]], section: str
     """All options of these components, each with the names of those that have it."""
     owners: dict[OptionDoc, list[str]] = {}
     for name, component in components.items():
-        for option in options_of(component, section):
+        for option in documented_options(component, section):
             owners.setdefault(option, []).append(name)
     ordered = sorted(owners.items(), key=lambda item: item[0].key)
     return [(option, shortened(names, MOST_NAMED)) for option, names in ordered]

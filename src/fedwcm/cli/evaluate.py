@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from fedwcm.cli.common import (
     SubParsers,
-    add_adjust,
     add_personalize,
+    add_trained_model,
     chosen_flags,
     names_in,
     personalized,
@@ -36,9 +36,7 @@ def add(commands: SubParsers) -> None:
     parser.add_argument(
         "--dataset", metavar="X", help=FLAGS["dataset"].help + " (default: the run's own test rows)"
     )
-    parser.add_argument("--model", metavar="X", help="package.module:factory for the trained weights")
-    parser.add_argument("--trust", action="store_true", help="import the factory that the folder names")
-    add_adjust(parser)
+    add_trained_model(parser)
     for name in NAMES:
         text = "share to draw and test; by default all rows" if name == "test_fraction" else FLAGS[name].help
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="X", help=text)

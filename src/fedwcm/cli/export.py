@@ -2,7 +2,7 @@
 
 import argparse
 
-from fedwcm.cli.common import SubParsers, add_adjust
+from fedwcm.cli.common import SubParsers, add_trained_model
 
 
 def add(commands: SubParsers) -> None:
@@ -15,9 +15,7 @@ def add(commands: SubParsers) -> None:
     parser.add_argument("folder", metavar="RUN", help="folder of a finished run")
     parser.add_argument("--format", required=True, metavar="F", help="onnx, torchscript or state-dict")
     parser.add_argument("--out", required=True, metavar="FILE", help="the file to write")
-    parser.add_argument("--model", metavar="X", help="package.module:factory for the trained weights")
-    parser.add_argument("--trust", action="store_true", help="import the factory that the folder names")
-    add_adjust(parser)
+    add_trained_model(parser)
     parser.set_defaults(do=do)
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedwcm.cli.common import SubParsers
-from fedwcm.cli.component_options import options_of, shared_options
+from fedwcm.cli.component_options import documented_options, shared_options
 from fedwcm.cli.console import console
 from fedwcm.config.flags import FLAGS
 from fedwcm.config.option_docs import OptionDoc, all_options
@@ -94,7 +94,7 @@ def _describe(what: str, name: str) -> None:
     component = _components_of(what)[name]
     about = component if what == "models" else inspect.getmodule(component)
     print(inspect.getdoc(about) or entries[name])
-    if options := options_of(component, SECTIONS[what]):
+    if options := documented_options(component, SECTIONS[what]):
         print("\noptions:")
         _print_lines([(option.key, _meaning(option)) for option in options])
 

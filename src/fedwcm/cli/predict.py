@@ -2,7 +2,7 @@
 
 import argparse
 
-from fedwcm.cli.common import SubParsers, add_adjust, chosen_flags, names_in
+from fedwcm.cli.common import SubParsers, add_trained_model, chosen_flags, names_in
 from fedwcm.config.flags import FLAGS
 
 NAMES = ("data_dir", "label", "client", "drop", "encoding")
@@ -20,9 +20,7 @@ def add(commands: SubParsers) -> None:
     parser.add_argument(
         "--out", default="predictions.csv", metavar="FILE", help="CSV file (default: predictions.csv)"
     )
-    parser.add_argument("--model", metavar="X", help="package.module:factory for the trained weights")
-    parser.add_argument("--trust", action="store_true", help="import the factory that the folder names")
-    add_adjust(parser)
+    add_trained_model(parser)
     for name in NAMES:
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="X", help=FLAGS[name].help)
     parser.set_defaults(do=do)

@@ -18,13 +18,14 @@ from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import NO_OBJECTS, Objects
 from fedwcm.config.population import population_of
 from fedwcm.config.rounds import WorkerSources, make_rounds
-from fedwcm.config.run_data import LabelledTensors, RunData, run_data
+from fedwcm.config.run_data import RunData, run_data
 from fedwcm.config.schema import Config
 from fedwcm.config.without_effect import refuse_selection, refuse_without_effect
 from fedwcm.core.rng import model_seed
 from fedwcm.core.types import Ints, Vec
 from fedwcm.engine.backends.plan import ExecutionPlan, choose
 from fedwcm.engine.client import ClientTrainer
+from fedwcm.engine.evaluate import LabelledTensors
 from fedwcm.engine.federation import Federation
 from fedwcm.engine.memory import keep_freed_memory
 from fedwcm.engine.network import Network

@@ -10,7 +10,7 @@ from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Floats, Ints
 from fedwcm.engine.federation import Federation
 from fedwcm.privacy import sum_counts
-from fedwcm.privacy.noise import claimed_counts as noisy_claim
+from fedwcm.privacy.noise import nonempty_noisy_counts
 from fedwcm.privacy.options import PrivacyOptions
 
 BLOCK = 1 << 16
@@ -23,7 +23,8 @@ def claimed_counts(config: Config, federation: Federation) -> Ints:
     if epsilon is None:
         return federation.counts
     rngs = (generator(config.run.seed, Purpose.NOISE, 0, k) for k in range(len(federation.counts)))
-    return np.stack([noisy_claim(row, epsilon, rng) for row, rng in zip(federation.counts, rngs, strict=True)])
+    pairs = zip(federation.counts, rngs, strict=True)
+    return np.stack([nonempty_noisy_counts(counts, epsilon, rng) for counts, rng in pairs])
 
 
 @dataclass(frozen=True, eq=False)

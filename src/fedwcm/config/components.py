@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
+from torch import nn
 
 from fedwcm.config.objects import NO_OBJECTS, Objects, options_of, with_options
 from fedwcm.config.options import make
@@ -22,6 +23,7 @@ from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.forward import Forward
 from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
+from fedwcm.models.cosine import CosineLinear
 from fedwcm.samplers import SAMPLERS
 
 T = TypeVar("T")
@@ -90,6 +92,19 @@ class Components:
             "classes whatever the target: leave it out, or use the loss prior_ce, which follows it"
         )
 
+    def refuse_head(self, head: nn.Module | None) -> None:
+        """Refuse a final layer that the method or the loss does not go with."""
+        if isinstance(head, CosineLinear) and self.loss.normalizes_logits:
+            raise ValueError(
+                f"loss.normalize = True of the loss {self.loss.name} is not allowed with model.head = 'cosine', "
+                "whose logits are normalised already: it must be False"
+            )
+        if self.method.replaces_head and head is not None and type(head) is not nn.Linear:
+            raise ValueError(
+                f"model.head is a {type(head).__name__}, which is not allowed with the method {self.method.name}: "
+                "it trains a linear layer to take the head's place, so model.head must be linear (nn.Linear)"
+            )
+
     def trainer(
         self,
         config: Config,
@@ -98,6 +113,7 @@ class Components:
         noisy_counts: Mapping[int, Ints] | None = None,
     ) -> ClientTrainer:
         """Return the trainer of a run's clients; `noisy_counts` are those that clients claim to have."""
+        self.refuse_head(forward.network.head)
         return ClientTrainer(
             method=self.method,
             loss=self.loss,

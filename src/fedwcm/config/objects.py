@@ -8,7 +8,7 @@ along.
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import isfunction
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from fedwcm.config.options import convert, make, not_an_option
-from fedwcm.config.resolve import OBJECT, spelled
+from fedwcm.config.resolve import OBJECT, import_path, object_name
 from fedwcm.config.schema import Component, Config
 from fedwcm.core.checks import field_types, require
 from fedwcm.core.loss import Loss
@@ -63,13 +63,9 @@ def separate(given: Mapping[str, Any]) -> tuple[dict[str, Any], Objects]:
     """Split keywords into text for the configuration and the objects that must be passed along."""
     given = {key: value.item() if isinstance(value, np.generic) else value for key, value in given.items()}
     text, objects = dict(given), {}
-    for kind in REGISTRIES:
+    for kind, read in READERS.items():
         if not isinstance(given.get(kind), (str, Component, type(None))):
-            text[kind], objects[kind] = _component(kind, given[kind])
-    if not isinstance(given.get("partition"), (str, Component, type(None))):
-        text["partition"], objects["partition"] = _partition(given["partition"])
-    if not isinstance(given.get("model"), (str, Component, type(None))):
-        text["model"], objects["model"] = _model(given["model"])
+            text[kind], objects[kind] = read(given[kind])
     for place in ("dataset", "data_dir"):
         if isinstance(given.get(place), Path):
             text[place] = str(given[place])
@@ -94,13 +90,13 @@ def _component(kind: str, given: Any) -> tuple[Component, Any]:
             f"{kind} = {given!r} is not allowed: it must be a name, or a subclass or an instance of "
             f"fedwcm.{base.__name__}"
         )
-    name = cls.name if cls.name in known and known[cls.name] is cls else spelled(cls)
+    name = cls.name if cls.name in known and known[cls.name] is cls else import_path(cls)
     if isinstance(given, type):
-        return Component(name), given if name.startswith(OBJECT) else None
+        return _with_object(name, given)
     _refuse_hidden(kind, given)
     if not _rebuilds(given):
-        name = f"{OBJECT}{cls.__module__}.{cls.__qualname__}"
-    return Component(name, options_of(given)), given if name.startswith(OBJECT) else None
+        name = object_name(cls)
+    return _with_object(name, given, options_of(given))
 
 
 def method_text(given: str | Method | type[Method]) -> str:
@@ -135,8 +131,8 @@ def _brackets(given: Method | type[Method]) -> str:
 def _partition(given: Any) -> tuple[Component, Any]:
     """Return a partition as text, and the object itself unless text is enough."""
     if isfunction(given):
-        name = spelled(given)
-        return Component(name), given if name.startswith(OBJECT) else None
+        name = import_path(given)
+        return _with_object(name, given)
     cls = given if isinstance(given, type) else type(given)
     if not any("__call__" in vars(base) for base in cls.__mro__):
         got = f"the class {given.__name__}" if isinstance(given, type) else repr(given)
@@ -144,13 +140,13 @@ def _partition(given: Any) -> tuple[Component, Any]:
             f"partition = {got} is not allowed: it must be a name, or a Partition or its class, such as "
             "fedwcm.data.partition.Equal(clients=10, beta=0.1)"
         )
-    name = next((name for name, known in PARTITIONS.items() if known is cls), None) or spelled(cls)
+    name = next((name for name, known in PARTITIONS.items() if known is cls), None) or import_path(cls)
     if isinstance(given, type):
-        return Component(name), given if name.startswith(OBJECT) else None
+        return _with_object(name, given)
     _refuse_hidden("partition", given)
     if not (is_dataclass(given) and _rebuilds(given)):
-        name = f"{OBJECT}{cls.__module__}.{cls.__qualname__}"
-    return Component(name, options_of(given)), given if name.startswith(OBJECT) else None
+        name = object_name(cls)
+    return _with_object(name, given, options_of(given))
 
 
 def _refuse_hidden(kind: str, instance: object) -> None:
@@ -171,12 +167,24 @@ def _refuse_hidden(kind: str, instance: object) -> None:
 
 def _model(given: Any) -> tuple[Component, Any]:
     if isinstance(given, nn.Module):
-        return Component(f"{OBJECT}{type(given).__module__}.{type(given).__qualname__}"), given
+        return Component(object_name(type(given))), given
     if not callable(given):
         raise ValueError(f"model = {given!r} is not allowed: it must be a name, an nn.Module or a factory")
     registered = next((name for name, known in MODELS.items() if known is given), None)
-    name = registered or spelled(given)
-    return Component(name), given if name.startswith(OBJECT) else None
+    name = registered or import_path(given)
+    return _with_object(name, given)
+
+
+READERS: dict[str, Callable[[Any], tuple[Component, Any]]] = {
+    **{kind: partial(_component, kind) for kind in REGISTRIES},
+    "partition": _partition,
+    "model": _model,
+}
+
+
+def _with_object(name: str, given: Any, options: dict[str, object] | None = None) -> tuple[Component, Any]:
+    """The component as text, and the object itself if text cannot rebuild it."""
+    return Component(name, options or {}), given if name.startswith(OBJECT) else None
 
 
 def _title(dataset: object) -> str:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from fedwcm.core.checks import field_types, unknown
+from fedwcm.core.json_record import is_number
 
 T = TypeVar("T")
 
@@ -69,7 +70,7 @@ def convert(value: object, kind: Any, where: str) -> Any:
         value = items if arguments[0] is str else [parse_value(item) for item in items]
     if origin is tuple and isinstance(value, (list, tuple)):
         return tuple(convert(item, arguments[0], f"{where}[{i}]") for i, item in enumerate(value))
-    if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+    if kind is float and is_number(value):
         with suppress(OverflowError):  # a whole number beyond the largest float
             return float(value)
     if kind is int and isinstance(value, int) and not isinstance(value, bool):

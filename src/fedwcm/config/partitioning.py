@@ -11,7 +11,7 @@ from fedwcm.config.data_options import DataOptions
 from fedwcm.config.models import chosen_model
 from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, options_of, with_options
 from fedwcm.config.options import make
-from fedwcm.config.resolve import OBJECT, needed, resolve
+from fedwcm.config.resolve import OBJECT, object_needed, resolve
 from fedwcm.config.schema import PARTITION_DEFAULTS, Component, Config
 from fedwcm.config.without_effect import require_default
 from fedwcm.core.checks import require
@@ -99,7 +99,7 @@ def run_dataset(config: Config, objects: Objects = NO_OBJECTS) -> Dataset:
     """Return the data set of a run before the long tail, with the test set that the run's seed selects."""
     options, source = config.data, objects.dataset
     if source is None and options.dataset.startswith(OBJECT):
-        raise needed("data", options.dataset)
+        raise object_needed("data", options.dataset)
     if options.dataset == synthetic.NAME:
         raise ValueError("data.dataset = 'synthetic' has nothing to load: its samples are drawn as clients train")
     return load_dataset(
@@ -151,7 +151,7 @@ def _partition(
     if objects.partition is not None:
         return _own_partition(objects.partition, chosen)
     if name.startswith(OBJECT):
-        raise needed("partition", name)
+        raise object_needed("partition", name)
     if name == "auto":
         name = "natural" if dataset.client_ids is not None else "equal"
     if name == "natural":

@@ -34,7 +34,7 @@ def resolve(kind: str, name: str, *, trusted: bool) -> Callable[..., Any]:
         ValueError: if the name is not trusted, or cannot be imported.
     """
     if name.startswith(OBJECT):
-        raise needed(kind, name)
+        raise object_needed(kind, name)
     if not trusted:
         raise ValueError(
             f"{kind}.name = {name!r} is code that only the run's folder names: name it yourself "
@@ -63,7 +63,7 @@ def resolve_class(kind: str, name: str, known: Mapping[str, type[T]], base: type
     return found
 
 
-def needed(kind: str, name: str) -> ObjectNeededError:
+def object_needed(kind: str, name: str) -> ObjectNeededError:
     """Return the error for a missing object."""
     keyword = {"data": "dataset", "partition": "clients" if "client_ids" in name else "partition"}.get(kind, kind)
     what = name.removeprefix(OBJECT).partition("#")[0]
@@ -73,13 +73,18 @@ def needed(kind: str, name: str) -> ObjectNeededError:
     )
 
 
-def spelled(value: object) -> str:
+def import_path(value: object) -> str:
     """Return the name of a class or function: `package.module:Name` if it can be imported, else `object:…`."""
     module, name = getattr(value, "__module__", "?"), getattr(value, "__qualname__", type(value).__name__)
     with suppress(AttributeError, ImportError, ValueError):
         if module != "__main__" and module in sys.modules and resolve_name(f"{module}:{name}") is value:
             return f"{module}:{name}"
-    return f"{OBJECT}{module}.{name}"
+    return object_name(value)
+
+
+def object_name(value: object) -> str:
+    """Return the name of a class or function that text cannot rebuild."""
+    return f"{OBJECT}{getattr(value, '__module__', '?')}.{getattr(value, '__qualname__', type(value).__name__)}"
 
 
 @contextmanager

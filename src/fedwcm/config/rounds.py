@@ -11,7 +11,7 @@ from fedwcm.data import synthetic
 from fedwcm.engine.backends.in_process import Backend, InProcess
 from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.backends.processes import Processes
-from fedwcm.engine.client import LOSS, ClientTrainer
+from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.federation import Federation
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
@@ -38,9 +38,9 @@ def make_rounds(
 ) -> Rounds:
     """Return the rounds of a run whose clients are trained as planned."""
     first = trainer.clients(np.array([0]), [federation.shard(0)])
-    template = trainer.initial_state(first, trainer.forward.network.initial()[0])
-    require_possible(config.aggregation, trainer.method, any(not key.startswith(LOSS) for key in template))
-    store = ClientStore(trainer.population.clients, template)
+    x = trainer.forward.network.initial()[0]
+    require_possible(config.aggregation, trainer.method, x)
+    store = ClientStore(trainer.population.clients, trainer.initial_state(first, x))
     inner = InProcess(trainer, federation, store, execution.block, config.run.reject_nonfinite)
     return Rounds(
         trainer=trainer,

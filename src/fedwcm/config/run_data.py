@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedwcm.config.data_options import DataOptions
 from fedwcm.config.device import chosen_device
@@ -14,24 +13,17 @@ from fedwcm.config.objects import NO_OBJECTS, Objects
 from fedwcm.config.partitioning import PartitionedData, divide, resolved_data
 from fedwcm.config.schema import PARTITION_DEFAULTS, Config
 from fedwcm.config.without_effect import require_default
-from fedwcm.core.batch import Inputs, LazyInputs
+from fedwcm.core.batch import LazyInputs
 from fedwcm.core.checks import require
 from fedwcm.core.types import Ints
 from fedwcm.data import Dataset, synthetic
 from fedwcm.data.inputs import model_inputs
 from fedwcm.data.normalize import Normalizer
+from fedwcm.engine.evaluate import LabelledTensors
 from fedwcm.engine.federation import Federation, InMemoryFederation
 
 GENERATED = ("dataset", "data_dir", "shared", "imbalance")
 """Data options that synthetic data accepts."""
-
-
-@dataclass(frozen=True, eq=False)
-class LabelledTensors:
-    """Samples to evaluate on."""
-
-    inputs: Inputs
-    labels: Tensor
 
 
 @dataclass(frozen=True, eq=False)

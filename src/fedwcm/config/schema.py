@@ -21,7 +21,7 @@ from fedwcm.core.checks import require, unknown
 from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.cluster_options import ClusterOptions
 from fedwcm.engine.learning_rate import LearningRate
-from fedwcm.engine.optimizer import Optimizer
+from fedwcm.engine.optimizer import OptimizerOptions
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.server_options import ServerOptions
 from fedwcm.privacy.options import PrivacyOptions
@@ -37,8 +37,8 @@ DEFAULT_EPOCHS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalOptions(LearningRate, Optimizer):
-    """How a client trains. The options of `LearningRate` and `Optimizer` are described there.
+class LocalOptions(LearningRate, OptimizerOptions):
+    """How a client trains. The options of `LearningRate` and `OptimizerOptions` are described there.
 
     Args:
         epochs: passes over the client's data per round; 5 if `steps` is not given either.
@@ -56,7 +56,7 @@ class LocalOptions(LearningRate, Optimizer):
 
     def __post_init__(self) -> None:
         LearningRate.__post_init__(self)
-        Optimizer.__post_init__(self)
+        OptimizerOptions.__post_init__(self)
         if self.epochs is None and self.steps is None:
             object.__setattr__(self, "epochs", DEFAULT_EPOCHS)
         require(self.epochs is None or self.epochs >= 1, "epochs", self.epochs, "at least 1")

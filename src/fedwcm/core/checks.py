@@ -39,6 +39,12 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)), None)
 
 
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean 'x'?)` for the known word nearest to `word`, or nothing if none is near."""
+    near = nearest(word.lower(), known)
+    return f" (did you mean {near!r}?)" if near else ""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
     """Return the error for a name that does not exist, suggesting the closest one that does."""
     names = sorted(known)

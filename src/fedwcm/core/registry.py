@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, type[T]], Generic[T]):
-    """The subclasses of `base` that the files of a package define, by their `name`."""
+    """The subclasses of `base` by their `name`: those in the files of a package, and entry points of its group."""
 
-    def __init__(self, kind: str, base: type[Any], package: str, group: str) -> None:
-        self._kind, self._base, self._package, self._group = kind, base, package, group
+    def __init__(self, kind: str, base: type[Any], package: str) -> None:
+        self._kind, self._base, self._package = kind, base, package
 
     @cached_property
     def _classes(self) -> dict[str, type[T]]:
@@ -28,7 +28,7 @@ class Registry(Mapping[str, type[T]], Generic[T]):
             for _, member in inspect.getmembers(module, inspect.isclass):
                 if issubclass(member, self._base) and member.__module__ == module.__name__:
                     found[member.__dict__.get("name", "")] = member
-        for point in entry_points(group=self._group):
+        for point in entry_points(group=self._package):
             found[point.name] = point.load()
         found.pop("", None)  # building blocks such as mix-ins have no name
         return dict(sorted(found.items()))

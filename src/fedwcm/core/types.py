@@ -19,6 +19,9 @@ from fedwcm.balance import checked_distribution
 from fedwcm.core.layout import Layout
 from fedwcm.core.rng import Purpose, generator
 
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
 Vec = Tensor
 """Flat parameters: `(P,)` if all clients share them, `(K, P)` if each client has its own."""
 
@@ -52,13 +55,9 @@ class GradientOracle(Protocol):
 class Uploads(Protocol):
     """The uploads of a round's clients. The server can read sums over clients and nothing else."""
 
-    def sum(self, key: str, weights: "Floats") -> Tensor:
+    def sum(self, key: str, weights: Floats) -> Tensor:
         """Return Σ_k weights_k · upload_k for one key; with weights `(m, K)`, m such sums in one pass."""
         ...
-
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +98,12 @@ class Population:
         """E·n̄/b, a fraction: the divisor in the code base that the paper builds on."""
         return float(self.steps or (self.epochs or 0) * self.mean_samples / self.batch_size)
 
-    def local_steps(self, samples: "Ints | Floats") -> "Ints":
+    def local_steps(self, samples: Ints | Floats) -> Ints:
         """Return B_k, each client's steps in a round, given its number of samples: E·⌈n_k/b⌉, or `steps`."""
         batches = self.batches(samples)
         return np.full_like(batches, self.steps) if self.steps else (self.epochs or 0) * batches
 
-    def batches(self, samples: "Ints | Floats") -> "Ints":
+    def batches(self, samples: Ints | Floats) -> Ints:
         """Return the batches of one pass over this many samples: ⌈n/b⌉, without a last one that is left out."""
         batches = np.ceil(samples / self.batch_size).astype(np.int64)
         if self.smallest_batch == 1:
@@ -112,7 +111,7 @@ class Population:
         last = samples - (batches - 1) * self.batch_size
         return np.where((batches > 1) & (last < self.smallest_batch), batches - 1, batches)
 
-    def path(self, steps: "Ints") -> "Floats":
+    def path(self, steps: Ints) -> Floats:
         """Return the sum of the weights that all directions have in the increment of a client, per unit of lr.
 
         Plain SGD: the number of its steps. With momentum m, a direction counts again in every later step: along a

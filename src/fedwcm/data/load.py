@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
+from fedwcm.core.checks import did_you_mean
 from fedwcm.data.dataset import Dataset
 from fedwcm.data.formats.hub import read_hub
 from fedwcm.data.formats.image_folder import read_image_folder
@@ -16,7 +17,6 @@ from fedwcm.data.formats.safety import reading
 from fedwcm.data.formats.table import read_table
 from fedwcm.data.formats.table_file import SUFFIXES as TABLE_SUFFIXES
 from fedwcm.data.formats.table_file import table_suffix
-from fedwcm.data.hint import did_you_mean
 from fedwcm.data.locate import data_folders, user_cache
 from fedwcm.data.named import DATASETS, read_named
 from fedwcm.data.read_options import Impute, ReadOptions
@@ -47,7 +47,6 @@ def load_dataset(
     test_clients: float | Sequence[str] | Sequence[int] | None = None,
     seed: int = 0,
     download: bool = True,
-    schema: DatasetSchema | None = None,
 ) -> Dataset:
     """Load a dataset to train on.
 
@@ -82,8 +81,6 @@ def load_dataset(
         test_clients: hold out whole clients instead: their share, drawn with `seed`, or their names.
         seed: of that draw.
         download: whether a named dataset may be downloaded.
-        schema: read the data as this schema says, that of another `Dataset`: columns and classes by name,
-            categories and filled-in values as there.
     """
     options = ReadOptions(
         label=label,
@@ -98,9 +95,8 @@ def load_dataset(
         test_clients=test_clients,
         client_ids=None if client_ids is None else _ids(client_ids),
         seed=seed,
-        schema=schema,
     )
-    if isinstance(source, Dataset) and schema is None and test_clients is None:
+    if isinstance(source, Dataset) and test_clients is None:
         options.refuse(source.name, "a fedwcm.Dataset", ())
         options.refuse_test_fraction(source.name)
         return source if client_ids is None else _with_clients(source, client_ids)
@@ -135,7 +131,6 @@ def load_rows(
     split: str | None = None,
     drop: Sequence[str] = (),
     encoding: str | None = None,
-    download: bool = True,
 ) -> Rows:
     """Load samples for a model that is trained already, by the schema of its training data. Nothing is drawn.
 
@@ -156,7 +151,7 @@ def load_rows(
         labelled=labelled,
         whole=part == "all",
     )
-    name, parts = _read(source, options, data_dir, download)
+    name, parts = _read(source, options, data_dir, download=True)
     return build_rows(name, parts, options)
 
 

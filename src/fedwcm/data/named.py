@@ -17,7 +17,7 @@ from fedwcm.data.samples import Parts, as_features
 
 
 @dataclass(frozen=True)
-class Layout:
+class FolderLayout:
     """One form in which a dataset may lie in a data folder: a path, what it must hold, how to read it."""
 
     path: str
@@ -42,7 +42,7 @@ class NamedDataset:
     num_classes: int
     input_shape: tuple[int, int, int]
     classes: tuple[str, ...] | None = None
-    layouts: tuple[Layout, ...] = ()
+    layouts: tuple[FolderLayout, ...] = ()
     downloads: tuple[RemoteFile, ...] = ()
     embedded: Callable[[], Parts] | None = None
 
@@ -51,14 +51,14 @@ def read_named(name: str, entry: NamedDataset, folders: Sequence[Path], download
     """Read a dataset from the first folder that holds it, else download it to `download_to` (None: never)."""
     if entry.embedded is not None:
         return _checked(name, entry, entry.embedded())
-    layouts = (Layout(f"{name}.npz", read_npz), *entry.layouts)
+    layouts = (FolderLayout(f"{name}.npz", read_npz), *entry.layouts)
     layout, path = _find(layouts, folders) or _download(name, entry, layouts, folders, download_to)
     with reading(path):
         parts = layout.read(path)
     return _checked(f"{name} ({path})", entry, parts)
 
 
-def _find(layouts: Iterable[Layout], folders: Iterable[Path]) -> tuple[Layout, Path] | None:
+def _find(layouts: Iterable[FolderLayout], folders: Iterable[Path]) -> tuple[FolderLayout, Path] | None:
     candidates = ((layout, layout.find(folder)) for folder in folders for layout in layouts)
     return next(((layout, path) for layout, path in candidates if path is not None), None)
 
@@ -66,10 +66,10 @@ def _find(layouts: Iterable[Layout], folders: Iterable[Path]) -> tuple[Layout, P
 def _download(
     name: str,
     entry: NamedDataset,
-    layouts: Sequence[Layout],
+    layouts: Sequence[FolderLayout],
     folders: Sequence[Path],
     target: Path | None,
-) -> tuple[Layout, Path]:
+) -> tuple[FolderLayout, Path]:
     problem: str | OSError = "downloading is switched off"
     if target is not None:
         try:
@@ -155,7 +155,7 @@ DATASETS: dict[str, NamedDataset] = {
         10,
         (1, 28, 28),
         class_names.FASHION_MNIST,
-        (Layout("fashion-mnist", idx.read_idx_folder, idx.TRAIN_FILES + idx.TEST_FILES),),
+        (FolderLayout("fashion-mnist", idx.read_idx_folder, idx.TRAIN_FILES + idx.TEST_FILES),),
         tuple(
             RemoteFile(f"{_FASHION_URL}/{name}", f"md5:{md5}", f"fashion-mnist/{name}")
             for name, md5 in _FASHION_MD5.items()
@@ -167,9 +167,9 @@ DATASETS: dict[str, NamedDataset] = {
         (3, 32, 32),
         class_names.CIFAR10,
         (
-            Layout("cifar-10-batches-bin", _read_cifar10_binary, _CIFAR10_FILES),
-            Layout("cifar-10-binary.tar.gz", _read_cifar10_binary),
-            Layout("cifar-10-python.tar.gz", _read_cifar10_python),
+            FolderLayout("cifar-10-batches-bin", _read_cifar10_binary, _CIFAR10_FILES),
+            FolderLayout("cifar-10-binary.tar.gz", _read_cifar10_binary),
+            FolderLayout("cifar-10-python.tar.gz", _read_cifar10_python),
         ),
         (
             RemoteFile(
@@ -185,9 +185,9 @@ DATASETS: dict[str, NamedDataset] = {
         (3, 32, 32),
         class_names.CIFAR100,
         (
-            Layout("cifar-100-binary", _read_cifar100_binary, _CIFAR100_FILES),
-            Layout("cifar-100-binary.tar.gz", _read_cifar100_binary),
-            Layout("cifar-100-python.tar.gz", _read_cifar100_python),
+            FolderLayout("cifar-100-binary", _read_cifar100_binary, _CIFAR100_FILES),
+            FolderLayout("cifar-100-binary.tar.gz", _read_cifar100_binary),
+            FolderLayout("cifar-100-python.tar.gz", _read_cifar100_python),
         ),
         (
             RemoteFile(
@@ -202,7 +202,7 @@ DATASETS: dict[str, NamedDataset] = {
         10,
         (3, 32, 32),
         class_names.DIGITS,
-        (Layout("svhn", svhn.read_svhn, (svhn.TRAIN_FILE, svhn.TEST_FILE)),),
+        (FolderLayout("svhn", svhn.read_svhn, (svhn.TRAIN_FILE, svhn.TEST_FILE)),),
         tuple(RemoteFile(f"{_SVHN_URL}/{name}", f"md5:{md5}", f"svhn/{name}") for name, md5 in _SVHN_MD5.items()),
     ),
     "tiny-imagenet": NamedDataset(
@@ -210,12 +210,12 @@ DATASETS: dict[str, NamedDataset] = {
         200,
         (3, 64, 64),
         layouts=(
-            Layout(
+            FolderLayout(
                 "tiny-imagenet-200",
                 tiny_imagenet.read_tiny_imagenet,
                 ("train", tiny_imagenet.CLASS_LIST, tiny_imagenet.ANNOTATIONS),
             ),
-            Layout("tiny-imagenet-200.zip", tiny_imagenet.read_tiny_imagenet),
+            FolderLayout("tiny-imagenet-200.zip", tiny_imagenet.read_tiny_imagenet),
         ),
         downloads=(
             RemoteFile(

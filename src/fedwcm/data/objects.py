@@ -14,7 +14,7 @@ from fedwcm.data.dataset import MAX_CHANNELS, Dataset, listed
 from fedwcm.data.formats.hub import split_parts
 from fedwcm.data.formats.npz import array_parts
 from fedwcm.data.formats.table import table_parts
-from fedwcm.data.parts import named_parts, part_of
+from fedwcm.data.part_names import named_parts, part_of
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.samples import Parts, Samples
 

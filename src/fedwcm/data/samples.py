@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedwcm.data.dataset import MAX_CHANNELS, Dataset, check_finite, listed, model_shape
 from fedwcm.data.fingerprint import array_digest, sampled
 from fedwcm.data.large_arrays import in_colour, taken
-from fedwcm.data.parts import PARTS
+from fedwcm.data.part_names import PARTS
 from fedwcm.data.precision import warn_of_coarse
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.schema import DatasetSchema, Encoding, is_whole_number
@@ -110,12 +110,12 @@ def build_dataset(name: str, parts: Parts, options: ReadOptions) -> Dataset:
     if len(test.x) == 0:
         raise ValueError(f"{name}: the test part is empty: give more samples or a larger test fraction")
     present = parts.present()
-    classes, codes = _encode_labels(name, present, parts.classes, options.schema)
+    classes, codes = _encode_labels(name, present, parts.classes)
     unseen = None if options.test_clients is not None else test.client  # whole clients are meant to be unseen
     client_names, client_ids = _encode_clients(name, train.client, unseen)
-    if options.schema is None and train.x.dtype == np.float64:
+    if train.x.dtype == np.float64:
         warn_of_coarse(f"{name}: train features", train.x)
-    x = {part: matched(f"{name}: {part} features", held.x, options.schema) for part, held in present.items()}
+    x = {part: as_features(f"{name}: {part} features", held.x) for part, held in present.items()}
     return Dataset(
         name,
         x["train"],
@@ -245,10 +245,8 @@ def as_features(where: str, x: NDArray[Any]) -> NDArray[Any]:
     if x.dtype.kind not in "buif" or not (is_image or x.ndim in (2, 3)):
         raise ValueError(
             f"{where} are {x.dtype} of shape {x.shape}: images must be numbers of shape (n, height, width, "
-            f"channels) "
-            f"with at most {MAX_CHANNELS} channels, or uint8 of shape (n, height, width); sequences numbers of "
-            f"shape "
-            "(n, steps, channels), tables numbers of shape (n, features)"
+            f"channels) with at most {MAX_CHANNELS} channels, or uint8 of shape (n, height, width); sequences "
+            "numbers of shape (n, steps, channels), tables numbers of shape (n, features)"
         )
     keeps = x.dtype == np.uint8 if is_image else x.dtype.kind in "iu"
     dtype = x.dtype if keeps else np.uint8 if x.dtype.kind == "b" else np.float32
@@ -256,11 +254,9 @@ def as_features(where: str, x: NDArray[Any]) -> NDArray[Any]:
         return np.ascontiguousarray(x, dtype=dtype.newbyteorder("=") if isinstance(dtype, np.dtype) else dtype)
 
 
-def matched(where: str, x: NDArray[Any], schema: DatasetSchema | None) -> NDArray[Any]:
-    """The samples as a `Dataset` takes them and, with a schema, as its model does: of its shape and type."""
+def matched(where: str, x: NDArray[Any], schema: DatasetSchema) -> NDArray[Any]:
+    """The samples as the model of a schema takes them: of its shape and type."""
     x = as_features(where, x)
-    if schema is None:
-        return x
     if x.ndim == 4 and x.shape[3] == 1 and schema.input_shape[:1] == (3,):
         x = in_colour(x)  # grey images among coloured ones, as in training
     if model_shape(x) != schema.input_shape:
@@ -317,7 +313,7 @@ def _check_lengths(where: str, samples: Samples) -> None:
 
 
 def _encode_labels(
-    name: str, parts: dict[str, Samples], classes: tuple[str, ...] | None, schema: DatasetSchema | None
+    name: str, parts: dict[str, Samples], classes: tuple[str, ...] | None, schema: DatasetSchema | None = None
 ) -> tuple[tuple[str, ...], dict[str, Codes]]:
     """The classes, and the labels of each part as positions in them."""
     kinds = {part: held.labels.dtype for part, held in parts.items() if len(held.labels)}

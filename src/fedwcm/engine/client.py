@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import nn
 
 from fedwcm.core.batch import Shard
 from fedwcm.core.disclosure import Disclosure
@@ -21,11 +20,10 @@ from fedwcm.engine.batches import Augmentation, Schedule, visits
 from fedwcm.engine.forward import Forward
 from fedwcm.engine.hook_checks import check_tuple
 from fedwcm.engine.local_data import BlockData
-from fedwcm.engine.optimizer import Optimizer
+from fedwcm.engine.optimizer import OptimizerOptions
 from fedwcm.engine.oracle import MiniBatchOracle
 from fedwcm.engine.step import local_step
 from fedwcm.engine.training_metrics import TrainingMetrics
-from fedwcm.models.cosine import CosineLinear
 
 Task = Literal["probe", "train"]
 
@@ -84,36 +82,15 @@ class ClientTrainer:
     augmentation: Augmentation | None
     forward: Forward
     population: Population
-    optimizer: Optimizer
+    optimizer: OptimizerOptions
     seed: int
     disclosure: Disclosure = field(default_factory=Disclosure)
-
-    def __post_init__(self) -> None:
-        if self.method.replaces_head or self.loss.normalizes_logits:
-            self._check_head(self.forward.network.head)
-
-    def _check_head(self, head: nn.Module | None) -> None:
-        """Refuse a head that the method or the loss does not go with."""
-        if isinstance(head, CosineLinear) and self.loss.normalizes_logits:
-            raise ValueError(
-                f"loss.normalize = True of the loss {self.loss.name} is not allowed with model.head = 'cosine', "
-                "whose logits are normalised already: it must be False"
-            )
-        if self.method.replaces_head and head is not None and type(head) is not nn.Linear:
-            raise ValueError(
-                f"model.head is a {type(head).__name__}, which is not allowed with the method {self.method.name}: "
-                "it trains a linear layer to take the head's place, so model.head must be linear (nn.Linear)"
-            )
 
     def clients(self, ids: Ints, shards: Sequence[Shard]) -> Clients:
         """Return what each client of a block knows about itself."""
         samples = np.array([len(shard) for shard in shards])
         counts = np.stack([np.bincount(s.labels, minlength=self.population.classes) for s in shards])
-        return Clients(ids, samples, counts, self.steps(samples))
-
-    def steps(self, samples: Ints) -> Ints:
-        """Return the number of local steps for clients with these numbers of samples."""
-        return self.population.local_steps(samples)
+        return Clients(ids, samples, counts, self.population.local_steps(samples))
 
     def statistics(self, ids: Ints, counts: Ints) -> Report:
         """Return what clients with these counts report of them, if the method asks for it."""

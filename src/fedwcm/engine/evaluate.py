@@ -17,6 +17,14 @@ CHUNK = 500
 
 
 @dataclass(frozen=True, eq=False)
+class LabelledTensors:
+    """Samples to evaluate on."""
+
+    inputs: Inputs
+    labels: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class Evaluation:
     """`confusion[i, j]` samples of class i were predicted as class j; `loss` is the mean cross-entropy.
 

@@ -7,7 +7,7 @@ from fedwcm.core.checks import require, require_choices
 
 
 @dataclass(frozen=True, kw_only=True)
-class Optimizer:
+class OptimizerOptions:
     """How a client steps along the method's direction. The optimizer's state starts anew in every round.
 
     Args:
@@ -31,11 +31,12 @@ class Optimizer:
     def __post_init__(self) -> None:
         require_choices(self)
         require(0 <= self.momentum < 1, "momentum", self.momentum, "in [0, 1)")
-        require(len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas), "betas", self.betas, TWO)
+        two_shares = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
+        require(two_shares, "betas", self.betas, "two numbers in [0, 1)")
         require(self.eps > 0, "eps", self.eps, "positive")
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "non-negative")
         require(self.clip is None or self.clip > 0, "clip", self.clip, "positive or none")
-        defaults = {field.name: field.default for field in fields(Optimizer)}
+        defaults = {field.name: field.default for field in fields(OptimizerOptions)}
         others = ("betas", "eps") if self.optimizer == "sgd" else ("momentum", "nesterov")
         for field in others:
             value, unused = getattr(self, field), defaults[field]
@@ -46,6 +47,3 @@ class Optimizer:
     def plain(self) -> bool:
         """Whether a step depends on nothing but its own direction, linearly: SGD without momentum or clipping."""
         return self.optimizer == "sgd" and not self.momentum and self.clip is None
-
-
-TWO = "two numbers in [0, 1)"

@@ -1,6 +1,6 @@
 """The round loop: the only one in the package."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -9,7 +9,7 @@ import torch
 
 from fedwcm.core.mixins import ClientStatistics, TwoPhase
 from fedwcm.core.rng import Purpose, generator
-from fedwcm.core.types import Cohort, Floats, Ints, Report, State, Vec, bytes_of
+from fedwcm.core.types import Cohort, Floats, Ints, Report, State, Vec
 from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.backends.in_process import NOT_FINITE, Backend
 from fedwcm.engine.client import Broadcast, ClientTrainer, Task
@@ -22,6 +22,7 @@ from fedwcm.engine.participation import Participation
 from fedwcm.engine.server import RoundResult, update
 from fedwcm.engine.server_options import ServerOptions
 from fedwcm.engine.store import ClientStore
+from fedwcm.engine.traffic import Traffic
 from fedwcm.engine.uploads import UploadsLostError, receive
 
 T = TypeVar("T")
@@ -89,16 +90,16 @@ class Rounds:
         seed, r = self.trainer.seed, before.round
         sampled = self.participation.sampled(self.trainer.population.clients, seed, r)
         asked = self.participation.answering(sampled, seed, r)
-        exchange = Exchange(len(sampled))
-        trained = self._train(before, asked, exchange)
+        traffic = Traffic(len(sampled))
+        trained = self._train(before, asked, traffic)
         if trained is None:
             unchanged = replace(before, round=r + 1)
             after_round = self._averaged(unchanged) if before.average else unchanged
-            return after_round, {"participants": 0, **exchange.record()}
+            return after_round, {"participants": 0, **traffic.record()}
         result, after = trained
         _require_finite({"model": after.x, "model's buffers": after.buffers, **after.state}, r)
         self.store.commit(r + 1, result.ids)
-        record = {"participants": len(result.ids), **exchange.record(), **_measures(result, after)}
+        record = {"participants": len(result.ids), **traffic.record(), **_measures(result, after)}
         if before.max_norm is not None:
             record |= {"clipped_clients": after.clipped, "max_norm": before.max_norm}
         bound = self.aggregation.next_bound(before.max_norm, after.clipped / len(result.ids))
@@ -120,33 +121,33 @@ class Rounds:
         return replace(state, average=average)
 
     def _train(
-        self, before: ServerState, asked: Ints, exchange: "Exchange"
+        self, before: ServerState, asked: Ints, traffic: Traffic
     ) -> tuple[CohortUpdates, RoundResult] | None:
         """Run the round's phases; return whose uploads were used and what came of them; None without any."""
         method = self.trainer.method
-        s = self._probe(before, asked, exchange) if isinstance(method, TwoPhase) else before.method
+        s = self._probe(before, asked, traffic) if isinstance(method, TwoPhase) else before.method
         if s is None:
             return None
-        result = self._ask("train", before, method.broadcast(s), asked, exchange)
+        result = self._ask("train", before, method.broadcast(s), asked, traffic)
         if result is None:
             return None
         with self.clock.phase("server"):
             return self._used(
-                before.round, result, exchange, lambda kept, cohort: self._update(before, s, kept, cohort)
+                before.round, result, traffic, lambda kept, cohort: self._update(before, s, kept, cohort)
             )
 
-    def _probe(self, before: ServerState, asked: Ints, exchange: "Exchange") -> State | None:
+    def _probe(self, before: ServerState, asked: Ints, traffic: Traffic) -> State | None:
         """Run the first phase; return the server state with which the round goes on, None if nobody answered."""
         method = self.trainer.method
         assert isinstance(method, TwoPhase)
-        result = self._ask("probe", before, method.probe_broadcast(before.method), asked, exchange)
+        result = self._ask("probe", before, method.probe_broadcast(before.method), asked, traffic)
         if result is None:
             return None
 
         def after(kept: CohortUpdates, cohort: Cohort) -> State:
             return method.after_probe(before.method, kept.uploads, cohort)
 
-        used = self._used(before.round, result, exchange, after)
+        used = self._used(before.round, result, traffic, after)
         return None if used is None else used[1]
 
     def _update(self, before: ServerState, s: State, result: CohortUpdates, cohort: Cohort) -> RoundResult:
@@ -158,7 +159,7 @@ class Rounds:
         return replace(after, clipped=clipped)
 
     def _used(
-        self, r: int, result: CohortUpdates, exchange: "Exchange", use: Callable[[CohortUpdates, Cohort], T]
+        self, r: int, result: CohortUpdates, traffic: Traffic, use: Callable[[CohortUpdates, Cohort], T]
     ) -> tuple[CohortUpdates, T] | None:
         """Return what `use` makes of the uploads, and whose they were; None if there are none.
 
@@ -168,24 +169,24 @@ class Rounds:
             try:
                 made = use(result, self._cohort(r, result))
             except UploadsLostError as lost:
-                exchange.uploaded(result.uploads.bytes, lost.clients)
+                traffic.uploaded(result.uploads.bytes, lost.clients)
                 result = result.without(lost)
                 continue
-            exchange.uploaded(result.uploads.bytes, {})
+            traffic.uploaded(result.uploads.bytes, {})
             return result, made
         return None
 
     def _ask(
-        self, task: Task, before: ServerState, message: State, asked: Ints, exchange: "Exchange"
+        self, task: Task, before: ServerState, message: State, asked: Ints, traffic: Traffic
     ) -> CohortUpdates | None:
         """Send the model and a message to the sampled clients, and let those that answer do their task."""
         sent = Broadcast(before.round, before.x, before.buffers, message, self._lr(before.round), before.max_norm)
-        exchange.sent(sent)
+        traffic.sent(sent)
         if not len(asked):
             return None
         with self.clock.phase("clients"):
             result = self.backend.run(task, asked, sent)
-        exchange.answered(result)
+        traffic.answered(result)
         self._require_mostly_finite(result, len(asked), before.round)
         return result
 
@@ -208,7 +209,7 @@ class Rounds:
             round=r,
             ids=result.ids,
             samples=samples,
-            steps=self.trainer.steps(samples),
+            steps=self.trainer.population.local_steps(samples),
             base_lr=self._lr(r),
             learning_rates=result.learning_rates,
             report=result.report,
@@ -216,32 +217,6 @@ class Rounds:
             layout=self.trainer.forward.network.layout,
             rng=generator(self.trainer.seed, Purpose.SERVER, r),
         )
-
-
-class Exchange:
-    """What a round sends and gets back: bytes, and the clients that it goes on without."""
-
-    def __init__(self, sampled: int) -> None:
-        self._sampled, self._down, self._up = sampled, 0, 0
-        self._left_out: dict[int, str] = {}
-
-    def sent(self, sent: Broadcast) -> None:
-        """Count what every sampled client is sent."""
-        self._down += self._sampled * (bytes_of({"x": sent.x, "buffers": sent.buffers}) + bytes_of(sent.message))
-
-    def answered(self, result: CohortUpdates) -> None:
-        """Count the reports of those that answered; a number takes 8 bytes."""
-        self._up += 8 * len(result.ids) * len(result.report)
-        self._left_out |= result.left_out
-
-    def uploaded(self, size: int, lost: Mapping[int, str]) -> None:
-        """Count the bytes that their sums took, and note the clients whose uploads were lost."""
-        self._up += size
-        self._left_out |= lost
-
-    def record(self) -> dict[str, object]:
-        left_out = {"left_out": {str(client): why for client, why in self._left_out.items()}}
-        return {"bytes_down": self._down, "bytes_up": self._up, **(left_out if self._left_out else {})}
 
 
 def _require_finite(state: State, r: int) -> None:

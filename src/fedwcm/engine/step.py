@@ -14,7 +14,7 @@ from fedwcm.core.types import Context, State, Vec
 from fedwcm.engine.fast.affine_step import AffineDirection, AffineStep, BlockDirection
 from fedwcm.engine.fast.trace import trace_direction
 from fedwcm.engine.hook_checks import check_tuple
-from fedwcm.engine.optimizer import Optimizer
+from fedwcm.engine.optimizer import OptimizerOptions
 from fedwcm.engine.oracle import MiniBatchOracle
 from fedwcm.engine.update_rules import UpdateRule, update_rule
 
@@ -24,7 +24,7 @@ Step: TypeAlias = Callable[[Vec, MiniBatchOracle, State, Context], State]
 Direction: TypeAlias = Callable[[Vec, MiniBatchOracle, State, Context], tuple[Vec, State]]
 
 
-def local_step(method: Method, c: State, ctx: Context, optimizer: Optimizer) -> Step:
+def local_step(method: Method, c: State, ctx: Context, optimizer: OptimizerOptions) -> Step:
     """Return the implementation of this round's steps."""
     # Adam divides by the size of a direction, and so would magnify what multiplying out leaves of a zero.
     affine = trace_direction(method, c, ctx) if optimizer.optimizer == "sgd" else None

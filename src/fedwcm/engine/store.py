@@ -19,7 +19,7 @@ from fedwcm.core.types import Ints, State
 IN_MEMORY = 2**30
 """Bytes up to which the rows of one key are kept in memory; above, in a sparse temporary file."""
 
-Rows = NDArray[np.int32]
+RowIndices = NDArray[np.int32]
 
 
 class ClientStore:
@@ -37,7 +37,7 @@ class ClientStore:
         self._next = _shared_rows(count)
         none: Ints = np.zeros(0, dtype=np.int64)
         self._reserved, self._replaced = none, (0, none, self._row[none])
-        self._free: Rows = np.zeros(0, dtype=np.int32)
+        self._free: RowIndices = np.zeros(0, dtype=np.int32)
         self._used = 1
 
     @property
@@ -114,7 +114,7 @@ class ClientStore:
             self._row[ids], self._reserved = rows, np.union1d(self._reserved, ids)
             self._replaced = (self.round, ids[:0], rows[:0])
 
-    def _at(self, table: Rows, ids: Ints) -> torch.Tensor:
+    def _at(self, table: RowIndices, ids: Ints) -> torch.Tensor:
         return torch.from_numpy(table[ids].astype(np.int64))
 
 
@@ -143,5 +143,5 @@ class _Column:
             raise no_room(error, rows * self.row_bytes, "the clients' state") from None
 
 
-def _shared_rows(clients: int) -> Rows:
+def _shared_rows(clients: int) -> RowIndices:
     return np.frombuffer(mmap.mmap(-1, max(1, 4 * clients)), dtype=np.int32, count=clients)

@@ -18,7 +18,7 @@ HELD = 2**20
 """Number of logits above which the pending steps are evaluated."""
 
 
-class Step(NamedTuple):
+class StepMetrics(NamedTuple):
     """One local step of the clients that were still active."""
 
     loss: Tensor
@@ -33,12 +33,12 @@ class TrainingMetrics:
     def __init__(self, clients: int) -> None:
         self._clients = clients
         self._sums: list[Tensor] = []
-        self._waiting: list[Step] = []
+        self._waiting: list[StepMetrics] = []
         self._held = 0
 
     def add(self, loss: Tensor, logits: Tensor, batch: Batch) -> None:
         """Record one step: each client's loss `(K,)`, and its model's logits on its batch."""
-        self._waiting.append(Step(loss.detach(), logits.detach(), batch.labels, batch.weight))
+        self._waiting.append(StepMetrics(loss.detach(), logits.detach(), batch.labels, batch.weight))
         self._held += logits.numel()
         if self._held > HELD:
             self._count()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedwcm.core.types import Vec
-from fedwcm.engine.optimizer import Optimizer
+from fedwcm.engine.optimizer import OptimizerOptions
 
 
 class UpdateRule(Protocol):
@@ -19,7 +19,7 @@ class UpdateRule(Protocol):
     def __call__(self, w: Vec, v: Vec, lr: Tensor) -> None: ...
 
 
-def update_rule(options: Optimizer) -> UpdateRule:
+def update_rule(options: OptimizerOptions) -> UpdateRule:
     """Return the rule of an optimizer, with its initial state."""
     if options.optimizer != "sgd":
         return Adam(options)
@@ -29,7 +29,7 @@ def update_rule(options: Optimizer) -> UpdateRule:
 class SGD:
     """w ← w − lr·(clip(v) + decay·w)."""
 
-    def __init__(self, options: Optimizer) -> None:
+    def __init__(self, options: OptimizerOptions) -> None:
         self._decay, self._clip = options.weight_decay, options.clip
 
     def __call__(self, w: Vec, v: Vec, lr: Tensor) -> None:
@@ -41,7 +41,7 @@ class SGD:
 class MomentumSGD:
     """b ← momentum·b + d with d = clip(v) + decay·w; w ← w − lr·b, or lr·(d + momentum·b) for Nesterov."""
 
-    def __init__(self, options: Optimizer) -> None:
+    def __init__(self, options: OptimizerOptions) -> None:
         self._options = options
         self._buffer: Vec | None = None
 
@@ -57,7 +57,7 @@ class MomentumSGD:
 class Adam:
     """Adam, whose moments include the weight decay, and AdamW, whose moments do not."""
 
-    def __init__(self, options: Optimizer) -> None:
+    def __init__(self, options: OptimizerOptions) -> None:
         self._options = options
         self._step = 0
         self._moments: tuple[Vec, Vec] | None = None

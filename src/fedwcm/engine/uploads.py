@@ -63,12 +63,12 @@ def keeps_client_state(method: Method, x: Vec) -> bool:
     return bool(method.init_client(x, Clients(one - 1, one, one[:, None], one)))
 
 
-def require_possible(aggregation: Aggregation, method: Method, keeps_client_state: bool) -> None:
+def require_possible(aggregation: Aggregation, method: Method, x: Vec) -> None:
     """Raise ValueError if robust aggregation is configured but the method needs more than averaged increments."""
     if aggregation.rule == "mean" and aggregation.max_norm is None:
         return
     reason = None
-    if keeps_client_state:
+    if keeps_client_state(method, x):
         reason = "its clients keep state that must agree with the server's sums"
     elif isinstance(method, TwoPhase):
         reason = "it sums what clients compute in a first phase"

@@ -83,7 +83,7 @@ class AnswerReader:
     def _rate(self, client: int, samples: int) -> float:
         sizes: Ints = np.array([samples])
         unseen: Ints = np.zeros((1, self.trainer.population.classes), dtype=np.int64)
-        known = Clients(np.array([client]), sizes, unseen, self.trainer.steps(sizes))
+        known = Clients(np.array([client]), sizes, unseen, self.trainer.population.local_steps(sizes))
         return float(self.trainer.context(known, self.sent).learning_rates[0])
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from flwr.app import RecordDict
 
-from fedwcm.config.run_data import LabelledTensors
 from fedwcm.core.batch import Shard
 from fedwcm.core.types import Ints, State
 from fedwcm.engine.backends.in_process import no_updates
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.cohort_updates import CohortUpdates
+from fedwcm.engine.evaluate import LabelledTensors
 from fedwcm.engine.rounds import CLIPPED
 from fedwcm.engine.store import ClientStore
 from fedwcm.flower.answers import AnswerReader

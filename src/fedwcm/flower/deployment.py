@@ -14,18 +14,18 @@ from fedwcm.config.build import Experiment
 from fedwcm.config.components import Components
 from fedwcm.config.data_options import DataOptions
 from fedwcm.config.model_facts import model_facts
-from fedwcm.config.run_data import LabelledTensors
 from fedwcm.config.schema import Component, Config, differences
 from fedwcm.core.method import Method
 from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Population, State
 from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.client import ClientTrainer
+from fedwcm.engine.evaluate import LabelledTensors
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.smallest_batch import require_trainable, smallest_batch
-from fedwcm.engine.uploads import keeps_client_state, require_possible
+from fedwcm.engine.uploads import require_possible
 from fedwcm.flower.backend import FlowerBackend
 from fedwcm.flower.client_directory import ClientDirectory
 from fedwcm.flower.client_evaluation import ClientEvaluation
@@ -189,7 +189,7 @@ def _require_same(folder: RunFolder, config: Config) -> None:
 
 def _require_compatible(config: Config, method: Method, made: Network, secure: bool) -> None:
     """Raise ValueError for options that exclude each other, before any client is asked for anything."""
-    require_possible(config.aggregation, method, keeps_client_state(method, made.initial()[0]))
+    require_possible(config.aggregation, method, made.initial()[0])
     if secure and config.aggregation.rule != "mean":
         rule = f"aggregation.rule = {config.aggregation.rule!r}"
         raise ValueError(f"{rule} is not possible with flower.secure_aggregation: it needs every single upload")

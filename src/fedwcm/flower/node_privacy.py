@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedwcm.core.checks import require
+from fedwcm.core.json_record import is_number
 from fedwcm.privacy.options import PrivacyOptions
 
 
@@ -27,8 +28,7 @@ def require_private_enough(run: PrivacyOptions, node_config: Mapping[str, Any]) 
 def _require_noise(run: float | None, largest: Any) -> None:
     if largest is None:
         return
-    is_number = isinstance(largest, int | float) and not isinstance(largest, bool)
-    require(is_number and largest > 0, "epsilon", largest, "a positive number")
+    require(is_number(largest) and largest > 0, "epsilon", largest, "a positive number")
     _demand(run is not None and run <= largest, f"epsilon = {largest}", "epsilon", run)
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedwcm.config.run_data import LabelledTensors
 from fedwcm.core.batch import SampleStore, Shard
+from fedwcm.engine.evaluate import LabelledTensors
 
 Samples = tuple[Any, Any]
 """Inputs and labels: arrays or tensors, the inputs as the model takes them."""

@@ -13,11 +13,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from fedwcm.engine.backends.errors import WorkerError
 from fedwcm.runs import interrupts
 
-Tell = Callable[[object], None]
+Send = Callable[[object], None]
 """Sends something to the caller while the call is going on."""
 
 Work = Callable[..., object]
-"""The called function: takes a `Tell`, then the arguments. Stopping it raises KeyboardInterrupt inside."""
+"""The called function: takes a `Send`, then the arguments. Stopping it raises KeyboardInterrupt inside."""
 
 PATIENCE = 60.0
 """Seconds that stopped calls have to save their progress."""
@@ -58,7 +58,7 @@ class ClusterCalls:
         return len(self._going)
 
     def start(self, key: object, work: Work, *arguments: object) -> None:
-        """Let a worker call `work(tell, *arguments)`; its messages come back with the key."""
+        """Let a worker call `work(send, *arguments)`; its messages come back with the key."""
         self._going[self._call.remote(self._queue, key, work, *arguments)] = key
 
     def wait(self, seconds: float) -> list[Ended]:
@@ -70,7 +70,7 @@ class ClusterCalls:
         ready, _ = ray.wait(list(self._going), num_returns=1, timeout=seconds)
         return [self._end(answer) for answer in ready]
 
-    def told(self) -> list[tuple[Any, Any]]:
+    def messages(self) -> list[tuple[Any, Any]]:
         """Return the messages since the last time, each with the key of its call."""
         messages: list[tuple[Any, Any]] = ray.get(self._queue.take.remote())
         return messages
@@ -87,7 +87,7 @@ class ClusterCalls:
         if self._going:
             ray.wait(list(self._going), num_returns=len(self._going), timeout=PATIENCE)
         try:
-            return self.told()
+            return self.messages()
         except RayError:
             return []  # the cluster is gone
         finally:
@@ -123,13 +123,13 @@ class _Queue:
 def _call(queue: Any, key: object, work: Work, *arguments: object) -> object:
     """On the worker: make the call on its main thread, where it can be interrupted."""
 
-    def tell(message: object) -> None:
+    def send(message: object) -> None:
         ray.get(queue.put.remote(key, message))
 
     torch.set_num_threads(1)
     with warnings.catch_warnings(), interrupts.handled():
-        warnings.showwarning = lambda message, *_, **__: tell(Warned(f"warning: {message}"))
+        warnings.showwarning = lambda message, *_, **__: send(Warned(f"warning: {message}"))
         try:
-            return work(tell, *arguments)
+            return work(send, *arguments)
         except KeyboardInterrupt:
             return None

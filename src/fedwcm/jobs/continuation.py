@@ -2,13 +2,12 @@
 
 from dataclasses import replace
 
-from fedwcm.config.build import Experiment
 from fedwcm.config.schema import Config, differences
 from fedwcm.core.loss import Loss
 from fedwcm.runs.folder import RunFolder
 
 
-def refuse_another(folder: RunFolder, wanted: Config, loss: Loss, data_digest: str) -> None:
+def require_resumable(folder: RunFolder, wanted: Config, loss: Loss, data_digest: str) -> None:
     """Raise unless the folder's run is the wanted one on the same data, or becomes it with more rounds."""
     held = folder.config()
     before, after = held.run.rounds, wanted.run.rounds
@@ -21,7 +20,7 @@ def refuse_another(folder: RunFolder, wanted: Config, loss: Loss, data_digest: s
     if split is not None and split.digest not in (None, data_digest):
         data = wanted.data.dataset
         raise ValueError(f"{folder.path} cannot be resumed: {data} has changed since; choose another folder")
-    reason = reason_against(wanted, loss, before) if after > before else None
+    reason = extension_problem(wanted, loss, before) if after > before else None
     if reason:
         raise ValueError(
             f"{folder.path} cannot go on from {before} to {after} rounds: {reason}, so a run of {after} rounds "
@@ -29,12 +28,7 @@ def refuse_another(folder: RunFolder, wanted: Config, loss: Loss, data_digest: s
         )
 
 
-def is_finished(folder: RunFolder, experiment: Experiment) -> bool:
-    """Whether the folder's run has finished all rounds of this experiment."""
-    return folder.finished and folder.config().run.rounds == experiment.config.run.rounds
-
-
-def reason_against(config: Config, loss: Loss, before: int) -> str | None:
+def extension_problem(config: Config, loss: Loss, before: int) -> str | None:
     """Why the first rounds of a run differ from those of a run of `before` rounds; None if they do not."""
     rate, options = config.local, config.run
     if any(rate.at(r, before) != rate.at(r, options.rounds) for r in range(before)):

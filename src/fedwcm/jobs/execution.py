@@ -21,9 +21,9 @@ from fedwcm.engine.backends.errors import WorkerDiedError, WorkerError
 from fedwcm.engine.backends.plan import can_fork
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.jobs.plan import PlannedRun, done
+from fedwcm.jobs.progress import ComparisonProgress, FollowedRun
 from fedwcm.jobs.start import start
 from fedwcm.runs import interrupts
-from fedwcm.runs.comparison_progress import ComparisonProgress, FollowedRun
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.lock import wait_until_free
 from fedwcm.runs.progress import Progress
@@ -89,7 +89,7 @@ def _run_in_turn(planned_runs: Sequence[PlannedRun], progress: Callable[[], Prog
     for number, planned in enumerate(planned_runs, 1):
         if not done(planned):
             title = f"{planned.label} [{number}/{len(planned_runs)}]"
-            play(planned, None if progress is None else _Titled(progress(), title))
+            run_planned(planned, None if progress is None else _Titled(progress(), title))
 
 
 def run_apart(planned_runs: Sequence[PlannedRun], jobs: int, *, quiet: bool) -> None:
@@ -168,7 +168,7 @@ def _run_alone(planned: PlannedRun, parent: Connection) -> None:
         try:
             wait_until_free(planned.folder)
             alone = replace(planned.request, settings={**planned.request.settings, "run.workers": 1})
-            play(replace(planned, request=alone))
+            run_planned(replace(planned, request=alone))
         except KeyboardInterrupt:
             sys.exit(interrupts.exit_status())
         except (ValueError, OSError) as error:
@@ -187,7 +187,7 @@ def _stop_with_parent(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def play(planned: PlannedRun, progress: Progress | None = None) -> None:
+def run_planned(planned: PlannedRun, progress: Progress | None = None) -> None:
     """Start the run, or resume it from its folder."""
     with suppress(DivergedError):  # its summary says so, and the table shows it
         start(planned.request, RunFolder(planned.folder), resume=True, report=False, progress=progress)

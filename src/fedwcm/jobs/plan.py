@@ -15,7 +15,7 @@ from fedwcm.config.recipes import RECIPES, expanded
 from fedwcm.config.run_data import RunData, run_data
 from fedwcm.config.schema import INCIDENTAL, Config, Settings, named_options, overlay, to_settings
 from fedwcm.config.without_effect import refuse_without_effect
-from fedwcm.jobs.continuation import refuse_another
+from fedwcm.jobs.continuation import require_resumable
 from fedwcm.jobs.request import Request, request
 from fedwcm.jobs.run_lists import grid_lists, method_list, seed_list
 from fedwcm.runs.comparison_folder import ComparisonFolder
@@ -141,7 +141,7 @@ def _check_on(data: RunData, planned_runs: Sequence[PlannedRun], components: Com
         folder = RunFolder(planned.folder)
         if folder.holds_run:
             config = replace(experiment.config, run=replace(experiment.config.run, seed=planned.seed))
-            refuse_another(folder, config, components.loss, experiment.data_digest)
+            require_resumable(folder, config, components.loss, experiment.data_digest)
     cohort = experiment.config.participation.cohort_size(experiment.rounds.trainer.population.clients)
     return Checked(
         experiment.config,

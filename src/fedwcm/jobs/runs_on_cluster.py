@@ -22,11 +22,11 @@ from fedwcm.config.schema import RunOptions
 from fedwcm.engine.backends.errors import WorkerError
 from fedwcm.engine.backends.on_ray.cluster import room_for
 from fedwcm.engine.backends.plan import WORTH_FORKING
-from fedwcm.jobs.cluster_calls import ClusterCalls, Ended, Tell, Warned
-from fedwcm.jobs.execution import REFRESH, play
+from fedwcm.jobs.cluster_calls import ClusterCalls, Ended, Send, Warned
+from fedwcm.jobs.execution import REFRESH, run_planned
 from fedwcm.jobs.plan import PlannedRun, done
+from fedwcm.jobs.progress import ComparisonProgress, FollowedRun
 from fedwcm.jobs.request import Request
-from fedwcm.runs.comparison_progress import ComparisonProgress, FollowedRun
 from fedwcm.runs.files import replace_file
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.lock import NAME as LOCK
@@ -61,7 +61,7 @@ def run_on_cluster(planned_runs: Sequence[PlannedRun], *, quiet: bool) -> None:
     display = ComparisonProgress(len(planned_runs), len(planned_runs) - len(waiting), quiet)
     runs = _Runs(waiting, display)
     try:
-        while runs.go_on():
+        while runs.step():
             pass
     finally:
         display.close()
@@ -80,12 +80,12 @@ class _Runs:
         self._token = f".{uuid.uuid4().hex}"  # a worker that sees this file shares our file system
         self._data: Any = ray.put(waiting[0].request.objects.dataset if waiting else None)  # once for all runs
 
-    def go_on(self) -> bool:
+    def step(self) -> bool:
         """Start as many runs as there is room for, and check on the others; False when none is left."""
         while self._waiting and len(self._calls) < worker_count(self._options):
             self._start(self._waiting.pop(0))
         ended = self._calls.wait(REFRESH) if self._running else []
-        self._deliver(self._calls.told())
+        self._deliver(self._calls.messages())
         self._display.show([run for _, run in self._running.values()])
         for call in ended:
             self._end(call)
@@ -105,8 +105,9 @@ class _Runs:
             FollowedRun(title, planned.folder, planned.request.config.run.rounds),
         )
         self._mark(planned.folder.parent)
-        sent = replace(planned, folder=planned.folder.resolve(), request=with_data(alone(planned.request), None))
-        self._calls.start(planned.folder, _play_there, sent, self._data, self._token, _contents(planned.folder))
+        asked = with_data(on_one_worker(planned.request), None)
+        sent = replace(planned, folder=planned.folder.resolve(), request=asked)
+        self._calls.start(planned.folder, _run_on_worker, sent, self._data, self._token, _contents(planned.folder))
 
     def _mark(self, folder: Path) -> None:
         """Let workers find out whether they see the folder."""
@@ -140,7 +141,7 @@ class _Runs:
         self._waiting.insert(0, planned)
 
 
-def alone(asked: Request) -> Request:
+def on_one_worker(asked: Request) -> Request:
     """The request for a run on a single worker."""
     run = asked.config.run
     own = {"run.backend": "auto", "run.workers": 1, "run.device": worker_device(run, run.device)}
@@ -152,19 +153,19 @@ def with_data(asked: Request, dataset: object) -> Request:
     return replace(asked, objects=replace(asked.objects, dataset=dataset))
 
 
-def _play_there(tell: Tell, planned: PlannedRun, dataset: object, token: str, files: Files) -> str:
+def _run_on_worker(send: Send, planned: PlannedRun, dataset: object, token: str, files: Files) -> str:
     """On the worker: run it, and return the error, if any."""
     planned = replace(planned, request=with_data(planned.request, dataset))
     try:
         if (planned.folder.parent / token).exists():
             wait_until_free(planned.folder)
-            play(planned)
+            run_planned(planned)
             return ""
         with tempfile.TemporaryDirectory(prefix="fedwcm-run-") as place:
             folder = Path(place) / planned.folder.name
             _write(folder, files)
-            with _Sending(folder, tell):
-                play(replace(planned, folder=folder))
+            with _Sending(folder, send):
+                run_planned(replace(planned, folder=folder))
     except (ValueError, OSError) as error:
         return str(error)
     return ""
@@ -173,8 +174,8 @@ def _play_there(tell: Tell, planned: PlannedRun, dataset: object, token: str, fi
 class _Sending:
     """Sends the files of a folder whenever they have changed, on a thread, and at the end."""
 
-    def __init__(self, folder: Path, tell: Tell) -> None:
-        self._folder, self._tell = folder, tell
+    def __init__(self, folder: Path, send: Send) -> None:
+        self._folder, self._send = folder, send
         self._sent = _stamps(folder)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -185,18 +186,18 @@ class _Sending:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        self._send()
+        self._send_changes()
 
     def _watch(self) -> None:
         while not self._over.wait(REFRESH):
-            self._send()
+            self._send_changes()
 
-    def _send(self) -> None:
+    def _send_changes(self) -> None:
         now = _stamps(self._folder)
         changed = [name for name, stamp in now.items() if self._sent.get(name) != stamp]
         files = _contents(self._folder, changed) | dict.fromkeys(self._sent.keys() - now.keys())
         if files:
-            self._tell(files)
+            self._send(files)
         self._sent = {name: stamp for name, stamp in now.items() if name not in changed or name in files}
 
 

@@ -7,7 +7,7 @@ from torch import nn
 from fedwcm.config.build import Experiment, build
 from fedwcm.config.schema import Config
 from fedwcm.engine.rounds import DivergedError
-from fedwcm.jobs.continuation import is_finished, refuse_another
+from fedwcm.jobs.continuation import require_resumable
 from fedwcm.jobs.request import Request
 from fedwcm.reports.write import report_or_warn
 from fedwcm.runs.comparison_folder import ComparisonFolder
@@ -69,30 +69,30 @@ def _start(asked: Request, folder: RunFolder | None, resume: bool, report: bool,
     config = asked.config
     check_trackers(config.run.track, None if folder is None else folder.path)
     experiment = build(config, asked.objects, trusted=asked.trusted)
-    if held is not None and _came_to_its_end(held, experiment):
+    if held is not None and _already_finished(held, experiment):
         return _ended_before(held)
-    finished = _played(experiment, folder, progress, report)
+    finished = _run(experiment, folder, progress, report)
     module = experiment.network.module.eval()
     return EndedRun(experiment.config, finished.history, finished.summary, module)
 
 
-def _came_to_its_end(folder: RunFolder, experiment: Experiment) -> bool:
+def _already_finished(folder: RunFolder, experiment: Experiment) -> bool:
     """Whether the folder's run is finished; raises if it is another one than is to be resumed.
 
     Unless it goes on, the experiment's backend is closed.
     """
     try:
-        refuse_another(folder, experiment.config, experiment.rounds.trainer.loss, experiment.data_digest)
+        require_resumable(folder, experiment.config, experiment.rounds.trainer.loss, experiment.data_digest)
     except ValueError:
         experiment.rounds.backend.close()
         raise
-    if is_finished(folder, experiment):
+    if folder.has_finished(experiment.config.run.rounds):
         experiment.rounds.backend.close()
         return True
     return False
 
 
-def _played(experiment: Experiment, folder: RunFolder | None, progress: Progress, report: bool) -> RunResult:
+def _run(experiment: Experiment, folder: RunFolder | None, progress: Progress, report: bool) -> RunResult:
     """Run to the end, in memory or in a folder; a run in a folder gets its report even if it diverged."""
     if folder is not None:
         counts = experiment.rounds.federation.counts

@@ -3,4 +3,4 @@
 from fedwcm.core.loss import Loss
 from fedwcm.core.registry import Registry
 
-LOSSES: Registry[Loss] = Registry("loss", Loss, __name__, "fedwcm.losses")
+LOSSES: Registry[Loss] = Registry("loss", Loss, __name__)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from fedwcm.core.batch import Batch, Outputs
@@ -17,7 +16,6 @@ class CrossEntropy(ExplicitLoss):
 
     name: ClassVar[str] = "cross_entropy"
 
-    @torch.no_grad()
     def with_gradient(self, outputs: Outputs, batch: Batch, ctx: Context) -> LossGradient:
         return LossGradient(*cross_entropy_with_gradient(outputs.logits, batch))
 

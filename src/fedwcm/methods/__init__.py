@@ -45,4 +45,4 @@ def with_wcm(base: type[Method]) -> type[Method]:
     return composed
 
 
-METHODS = MethodRegistry("method", Method, __name__, "fedwcm.methods")
+METHODS = MethodRegistry("method", Method, __name__)

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable
 
-from torch import Tensor, nn
+from torch import nn
 
 from fedwcm.models.checks import require_known
 from fedwcm.models.cosine import CosineLinear
@@ -25,8 +25,3 @@ class Classifier(nn.Sequential):
     def __init__(self, body: nn.Module, width: int, classes: int, head: str = "linear") -> None:
         require_known("head", head, HEADS)
         super().__init__(OrderedDict(body=body, head=HEADS[head](width, classes)))
-
-    def features(self, x: Tensor) -> Tensor:
-        """Return the input of `head`, shape (batch, head.in_features)."""
-        features: Tensor = self.body(x)
-        return features

@@ -6,7 +6,7 @@ from numbers import Integral
 import torch
 from torch import nn
 
-from fedwcm.core.checks import nearest
+from fedwcm.core.checks import did_you_mean
 
 
 def require_positive(field: str, value: object) -> None:
@@ -20,9 +20,8 @@ def require_known(field: str, value: str, allowed: Iterable[str]) -> None:
     names = list(allowed)
     if value in names:
         return
-    near = nearest(str(value), names)
-    hint = f"; did you mean {near!r}?" if near else ""
-    raise ValueError(f"{field} {value!r} is unknown: allowed are {', '.join(names) or 'none'}{hint}")
+    hint = did_you_mean(str(value), names)
+    raise ValueError(f"{field} {value!r} is unknown{hint}: allowed are {', '.join(names) or 'none'}")
 
 
 def require_input_shape(input_shape: tuple[int, ...]) -> None:

@@ -29,7 +29,7 @@ def noisy_counts(counts: ArrayLike, epsilon: float, rng: np.random.Generator) ->
     return noisy
 
 
-def claimed_counts(counts: ArrayLike, epsilon: float, rng: np.random.Generator) -> Ints:
+def nonempty_noisy_counts(counts: ArrayLike, epsilon: float, rng: np.random.Generator) -> Ints:
     """The noisy counts that a client claims in a run; one sample of every class if the noise leaves it none.
 
     All that follows from them, such as a score, is covered by the same ε, however often it is reported.

@@ -8,11 +8,11 @@ from string import Template
 
 from fedwcm import __version__
 from fedwcm.reports.axes import off_scale, upper_limit
+from fedwcm.reports.content import ReportContent
 from fedwcm.reports.figures import Curves, Figure, Heatmap
 from fedwcm.reports.markup import breakable, sentence
 from fedwcm.reports.page_sweep import sweep_section
 from fedwcm.reports.page_table import results
-from fedwcm.reports.report import ReportContent
 from fedwcm.reports.styles import page_styles
 from fedwcm.reports.table_files import csv_table
 from fedwcm.reports.text import plain_number
@@ -46,7 +46,6 @@ def _json(content: ReportContent) -> str:
     data = {
         "methods": content.methods,
         "best": content.best,
-        "shown": content.best,
         "styles": content.styles,
         "looks": page_styles(),
         "figures": [_data(figure) for figure in content.figures],

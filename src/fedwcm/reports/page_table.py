@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
+from fedwcm.reports.content import Table
 from fedwcm.reports.markup import breakable
-from fedwcm.reports.report import Table
 from fedwcm.reports.table import FIRST, LOWER_IS_BETTER, Row
 from fedwcm.reports.table_files import diverged_mark, swept_columns
 

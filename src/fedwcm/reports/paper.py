@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
+from fedwcm.core.extras import optional_module
 from fedwcm.reports.axes import highest, off_scale, upper_limit, visible_top
 from fedwcm.reports.figures import Bar, Bars, Curve, Curves, Figure, Heatmap, Scatter
 from fedwcm.reports.styles import DASHES, HATCHES, LIGHT, MARKERS
@@ -66,13 +67,10 @@ def draw_figures(figures: Iterable[Figure], folder: Path, methods: Mapping[str, 
         folder: where to.
         methods: of figures with a series for each method, those that are drawn, and the style of each.
     """
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'fedwcm[report]'") from error
+    mpl = optional_module("matplotlib", "report", "drawing figures")
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    with mpl.rc_context(cast(Any, STYLE)):
+    with mpl.rc_context(STYLE):
         for single in chain.from_iterable(map(_singles, figures)):
             drawn = _drawn(single, methods)
             for suffix, metadata in FORMATS.items():

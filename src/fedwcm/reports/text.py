@@ -158,15 +158,11 @@ ACCURACIES = (
 )
 
 
-UNBALANCED = 1.5
-"""A test set is called unbalanced if its largest class has this many times the samples of its smallest."""
-
-
 def unbalanced_test_set(groups: Sequence[MethodRuns]) -> list[str]:
     """What to say if the test set is unbalanced, as SVHN's is, with the mean over its classes."""
-    confusions = [run.summary.confusion for group in groups for run in group.runs if run.summary]
-    sizes = [sum(row) for row in (confusions[0] if confusions and confusions[0] else ())]
-    if not sizes or max(sizes) <= UNBALANCED * max(1, min(sizes)):
+    summaries = [run.summary for group in groups for run in group.runs if run.summary]
+    sizes = next((summary.test_counts for summary in summaries if summary.has_unbalanced_test_set), None)
+    if sizes is None:
         return []
     balanced = {group.label: [run.outcome.balanced_accuracy for run in group.runs] for group in groups}
     means = {label: [v for v in values if v is not None] for label, values in balanced.items()}

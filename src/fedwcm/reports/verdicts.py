@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedwcm.reports.load import MethodRuns
-from fedwcm.reports.statistics import Difference, Spread
+from fedwcm.reports.statistics import Difference
 from fedwcm.reports.sweep import best_settings, chosen_by, tuned_options
 from fedwcm.reports.table import (
     FIRST,
@@ -16,6 +16,7 @@ from fedwcm.reports.table import (
     swept_options,
     tasks_of,
 )
+from fedwcm.reports.table_files import cell_text
 from fedwcm.reports.text import listed
 
 JUDGED = (*FIRST, "few")
@@ -83,9 +84,9 @@ def _sentences(task: Task) -> list[str]:
     has = "ends with" if column == "final_accuracy" else "in the round selected on validation data has"
     best = found[0].method if found else max(known, key=lambda label: known[label].mean)
     if not found:
-        return [f"{best} {has} a test accuracy of {_shown(known[best])}."]
+        return [f"{best} {has} a test accuracy of {cell_text(known[best])}."]
     against = [pair for pair in found if pair.method == best]
-    said = [f"{best} {has} the highest test accuracy, {_shown(known[best])}."]
+    said = [f"{best} {has} the highest test accuracy, {cell_text(known[best])}."]
     if all(pair.test is None for pair in against):
         nearest = against[0].other
         gap = known[best].mean - known[nearest].mean
@@ -155,7 +156,3 @@ def _signed(value: float) -> str:
 def _named(found: Sequence[Difference]) -> str:
     names = [pair.other for pair in found]
     return listed(names) if len(names) <= MOST_NAMED else f"{len(names)} others"
-
-
-def _shown(value: Spread) -> str:
-    return f"{value.mean:.3f} ± {value.std:.3f}" if value.runs > 1 else f"{value.mean:.3f}"

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedwcm.core.checks import require
+from fedwcm.reports.content import report_content
 from fedwcm.reports.load import load_runs
 from fedwcm.reports.page import page
-from fedwcm.reports.report import report_content
 from fedwcm.runs.files import replace_file
 from fedwcm.runs.folder import REPORT
 

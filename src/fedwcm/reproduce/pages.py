@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fedwcm.reports.content import report_content
 from fedwcm.reports.figures import Figure
 from fedwcm.reports.load import load_runs
 from fedwcm.reports.page import page
 from fedwcm.reports.paper import draw_figures
-from fedwcm.reports.report import report_content
 from fedwcm.reproduce.cells import Cell, Scope
 from fedwcm.reproduce.figures import figures
 from fedwcm.reproduce.presets import Preset, house_settings

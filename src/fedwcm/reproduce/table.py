@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedwcm.reports.text import UNBALANCED
 from fedwcm.reproduce.cells import Cell
 from fedwcm.reproduce.paper_numbers import PaperTable
 from fedwcm.reproduce.presets import Preset
@@ -52,7 +51,7 @@ class Entry:
 
     @property
     def unbalanced(self) -> bool:
-        return any(unbalanced(run) for run in self.runs)
+        return any(run.summary.has_unbalanced_test_set for run in self.runs)
 
     @property
     def spread(self) -> float | None:
@@ -62,12 +61,6 @@ class Entry:
     @property
     def difference(self) -> float | None:
         return None if self.ours is None or self.paper is None else self.ours - self.paper
-
-
-def unbalanced(run: StoredRun) -> bool:
-    """Whether the run was tested on classes of very different size."""
-    sizes = [sum(row) for row in run.summary.confusion or ()]
-    return bool(sizes) and max(sizes) > UNBALANCED * max(1, min(sizes))
 
 
 def entries(preset: Preset, runs: Sequence[tuple[Cell, StoredRun | None]]) -> list[Entry]:

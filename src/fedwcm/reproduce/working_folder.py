@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedwcm.config.components import Components
 from fedwcm.config.schema import from_settings
-from fedwcm.jobs.continuation import reason_against
+from fedwcm.jobs.continuation import extension_problem
 from fedwcm.reproduce.cells import Cell
 from fedwcm.reproduce.store import ResultStore
 from fedwcm.runs.folder import RunFolder
@@ -38,7 +38,7 @@ class WorkingFolder:
         """Store the runs that have finished."""
         for cell in cells:
             folder = self._folder(cell, cell.rounds)
-            finished = folder.finished and folder.config().run.rounds == cell.rounds
+            finished = folder.has_finished(cell.rounds)
             if finished and store.find(cell) is None:
                 store.add(cell, folder)
             if finished and not self.keep:
@@ -55,6 +55,6 @@ class WorkingFolder:
         known = (int(path.name.rpartition("-")[2]) for path in self.root.glob(f"{cell.lineage}-*"))
         for rounds in sorted((n for n in known if n < cell.rounds), reverse=True):
             folder = self._folder(cell, rounds)
-            if folder.finished and reason_against(config, loss, rounds) is None:
+            if folder.finished and extension_problem(config, loss, rounds) is None:
                 return folder
         return None

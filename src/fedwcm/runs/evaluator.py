@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedwcm.config.build import Experiment
-from fedwcm.config.run_data import LabelledTensors
-from fedwcm.engine.evaluate import Evaluation, evaluate
+from fedwcm.engine.evaluate import Evaluation, LabelledTensors, evaluate
 from fedwcm.engine.rounds import DivergedError, ServerState
 from fedwcm.metrics.classification import balanced_accuracy, summarise
 from fedwcm.metrics.clients import ByOwnClasses, ClientAccuracy, OnOwnSamples, named, spread_over_clients

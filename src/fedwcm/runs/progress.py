@@ -41,10 +41,8 @@ class Bar:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a notebook without ipywidgets: its bar is a line of text
             from tqdm.auto import tqdm
-        disabled = os.environ.get("TQDM_DISABLE", "0") not in (
-            "",
-            "0",
-        )  # tqdm's notebook widget ignores this variable
+        # tqdm's notebook widget ignores this variable
+        disabled = os.environ.get("TQDM_DISABLE", "0") not in ("", "0")
         self._bar = tqdm(
             total=rounds, initial=done, desc=title, unit="round", file=sys.stderr, leave=True, disable=disabled
         )

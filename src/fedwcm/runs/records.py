@@ -153,6 +153,10 @@ def outcome_of(history: Sequence[RoundRecord], select_by: SelectBy = "accuracy")
     )
 
 
+UNBALANCED = 1.5
+"""A test set is called unbalanced if its largest class has this many times the samples of its smallest."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Summary(Outcome):
     """A run that has ended: `summary.json`.
@@ -191,6 +195,17 @@ class Summary(Outcome):
     def title(self) -> str:
         """The run's name as it was typed and, where that is something else, what it resolved to."""
         return title_of(self.name or self.method, self.method, self.loss, self.sampler)
+
+    @property
+    def test_counts(self) -> tuple[int, ...]:
+        """Test samples of each class; none if the model was not tested."""
+        return tuple(sum(row) for row in self.confusion or ())
+
+    @property
+    def has_unbalanced_test_set(self) -> bool:
+        """Whether the model was tested on classes of very different size, as SVHN's are."""
+        counts = self.test_counts
+        return bool(counts) and max(counts) > UNBALANCED * max(1, min(counts))
 
 
 def title_of(name: str, method: str, loss: str | None, sampler: str | None) -> str:

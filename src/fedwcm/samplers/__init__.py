@@ -3,4 +3,4 @@
 from fedwcm.core.registry import Registry
 from fedwcm.core.sampler import Sampler
 
-SAMPLERS: Registry[Sampler] = Registry("sampler", Sampler, __name__, "fedwcm.samplers")
+SAMPLERS: Registry[Sampler] = Registry("sampler", Sampler, __name__)

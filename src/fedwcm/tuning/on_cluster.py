@@ -9,11 +9,11 @@ import ray
 from optuna.trial import Trial
 
 from fedwcm.engine.backends.errors import WorkerError
-from fedwcm.jobs.cluster_calls import ClusterCalls, Ended, Tell, Warned
+from fedwcm.jobs.cluster_calls import ClusterCalls, Ended, Send, Warned
 from fedwcm.jobs.execution import REFRESH
 from fedwcm.jobs.request import Request
-from fedwcm.jobs.runs_on_cluster import ATTEMPTS, alone, with_data, worker_count
-from fedwcm.tuning.trial import Plan, Search, TrialResult, line, play, pruned
+from fedwcm.jobs.runs_on_cluster import ATTEMPTS, on_one_worker, with_data, worker_count
+from fedwcm.tuning.trial import Plan, Search, TrialResult, line, pruned, run_trial
 
 Key = tuple[str, int]
 """A method and the number of its trial."""
@@ -23,7 +23,7 @@ def search_on_cluster(search: Search) -> None:
     """Try the planned settings of every method. Trials that are stopped or lost are given back to their study."""
     trials = _Trials(search)
     try:
-        while trials.go_on():
+        while trials.step():
             pass
     finally:
         trials.close()
@@ -41,14 +41,14 @@ class _Trials:
         self._pruned: set[Key] = set()
         self._losses: Counter[str] = Counter()
 
-    def go_on(self) -> bool:
+    def step(self) -> bool:
         """Start as many trials as there is room for, and check on the others; False when none is left."""
         room = worker_count(self._options) - len(self._going)
         while room > 0 and self._start_next():
             room -= 1
         ended = self._calls.wait(REFRESH) if self._going else []
-        for key, message in self._calls.told():
-            self._hear(key, message)
+        for key, message in self._calls.messages():
+            self._on_message(key, message)
         for call in ended:
             self._end(call)
         return bool(self._going)
@@ -65,12 +65,13 @@ class _Trials:
             if trial is not None:
                 key = plan.name, trial.number
                 self._going[key] = plan, trial
-                requests = [with_data(alone(own), None) for own in plan.requests(trial.params, self._search.seeds)]
-                self._calls.start(key, _play_there, requests, self._data)
+                asked = plan.requests(trial.params, self._search.seeds)
+                requests = [with_data(on_one_worker(each), None) for each in asked]
+                self._calls.start(key, _run_on_worker, requests, self._data)
                 return True
         return False
 
-    def _hear(self, key: Key, message: object) -> None:
+    def _on_message(self, key: Key, message: object) -> None:
         if isinstance(message, Warned):
             warnings.warn(message.text.removeprefix("warning: "), stacklevel=2)
         elif isinstance(message, tuple) and key in self._going and key not in self._pruned:
@@ -99,10 +100,10 @@ class _Trials:
         self._search.say(line(plan, trial, said))
 
 
-def _play_there(tell: Tell, requests: Sequence[Request], dataset: object) -> TrialResult | str:
+def _run_on_worker(send: Send, requests: Sequence[Request], dataset: object) -> TrialResult | str:
     """On the worker: run a trial; return its result or the error."""
     try:
         whole = [with_data(asked, dataset) for asked in requests]
-        return play(whole, lambda accuracy, rounds: tell((accuracy, rounds)))
+        return run_trial(whole, lambda accuracy, rounds: send((accuracy, rounds)))
     except (ValueError, OSError) as error:
         return str(error)

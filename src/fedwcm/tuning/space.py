@@ -9,6 +9,7 @@ from fedwcm.config.flags import option_key
 from fedwcm.config.option_docs import kind_of
 from fedwcm.config.options import parse_value
 from fedwcm.config.schema import read_toml, split_list
+from fedwcm.core.json_record import is_number
 
 ALLOWED = "log:LOW:HIGH, LOW:HIGH, int:LOW:HIGH, intlog:LOW:HIGH, or values A,B,C"
 
@@ -51,7 +52,7 @@ def distribution(value: object, key: str) -> BaseDistribution:
     if len(parts) == 1:
         return CategoricalDistribution([_scalar(parse_value(item)) for item in split_list(str(value))])
     ends = [parse_value(part) for part in parts[-2:]]
-    low, high = (end if isinstance(end, int | float) and not isinstance(end, bool) else None for end in ends)
+    low, high = (end if is_number(end) else None for end in ends)
     if kind.endswith("log") and low is not None and low <= 0:
         raise ValueError(f"search {key} = {value!r} is not allowed: it must be {kind}:LOW:HIGH with LOW above 0")
     wrong = len(parts) > 3 or kind not in ("", "log", "int", "intlog") or low is None or high is None

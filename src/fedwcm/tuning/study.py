@@ -57,11 +57,10 @@ class MethodStudy:
             spent = self.study.get_trials(deepcopy=False, states=SPENT)
             if len(spent) >= budget:
                 return None
-            # Each trial has its own sampler: processes would otherwise draw the same numbers.
+            # Each trial has its own sampler: processes would otherwise draw the same numbers. The first draws of
+            # seeds 0, 1, 2, … are alike, those of their seed sequences are not.
             number = len(self.study.get_trials(deepcopy=False))
-            seed = int(
-                np.random.SeedSequence(number).generate_state(1)[0]
-            )  # the first draws of seeds 0, 1, 2, … are alike
+            seed = int(np.random.SeedSequence(number).generate_state(1)[0])
             self.study.sampler = TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
             trial = self.study.ask(self.space)
             trial.set_user_attr("owner", [socket.gethostname(), os.getpid()])

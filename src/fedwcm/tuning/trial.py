@@ -85,7 +85,7 @@ def line(plan: Plan, trial: Trial, said: str) -> str:
     return f"{plan.name}, trial {trial.number + 1}: {options}: {said}"
 
 
-def play(requests: Sequence[Request], report: Report) -> TrialResult:
+def run_trial(requests: Sequence[Request], report: Report) -> TrialResult:
     """Run a trial's seeds one after the other; an exception of `report` ends them."""
     validated: list[float] = []
     tested: list[float] = []

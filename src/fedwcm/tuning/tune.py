@@ -20,7 +20,7 @@ from fedwcm.tuning.report import write_report
 from fedwcm.tuning.result import Tuning
 from fedwcm.tuning.space import Space, of_method
 from fedwcm.tuning.study import MethodStudy
-from fedwcm.tuning.trial import Plan, Search, line, play, pruned
+from fedwcm.tuning.trial import Plan, Search, line, pruned, run_trial
 
 VAL_FRACTION = 0.1
 """Share of the training data held out for validation, if no other is given."""
@@ -86,7 +86,7 @@ def _search_here(search: Search) -> None:
     for plan in search.plans:
         study = search.studies[plan.name]
         while (trial := study.next_trial(search.trials)) is not None:
-            search.say(line(plan, trial, _played(plan, study, trial, search.seeds)))
+            search.say(line(plan, trial, _run_trial(plan, study, trial, search.seeds)))
 
 
 def asked_text(plan: Plan, checked: Checked, space: Space, seeds: Sequence[int]) -> str:
@@ -140,7 +140,7 @@ def check_plans(plans: Sequence[Plan], space: Space, out: Path) -> dict[str, Che
     return checked
 
 
-def _played(plan: Plan, study: MethodStudy, trial: Trial, seeds: Sequence[int]) -> str:
+def _run_trial(plan: Plan, study: MethodStudy, trial: Trial, seeds: Sequence[int]) -> str:
     """Run a trial with every seed, and say how it ended."""
 
     def report(accuracy: float, rounds: int) -> None:
@@ -149,7 +149,7 @@ def _played(plan: Plan, study: MethodStudy, trial: Trial, seeds: Sequence[int]) 
             raise optuna.TrialPruned
 
     try:
-        return play(plan.requests(trial.params, seeds), report).tell(study, trial)
+        return run_trial(plan.requests(trial.params, seeds), report).tell(study, trial)
     except optuna.TrialPruned:
         return pruned(study, trial)
     except BaseException:

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from fedwcm.core.checks import nearest, shortened
+from fedwcm.core.checks import did_you_mean, nearest, shortened
 from fedwcm.data.dataset import listed
-from fedwcm.data.hint import did_you_mean
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.schema import Encoding
 

@@ -21,11 +21,11 @@ are warned of."""
 MAX_VECTOR = 100_000
 PIECE_ROWS = 1000
 
-Rows = NDArray[np.int64]
+RowIndices = NDArray[np.int64]
 
 
 def fit_columns(
-    where: str, table: Any, names: Sequence[str], rows: Rows, impute: str | None
+    where: str, table: Any, names: Sequence[str], rows: RowIndices, impute: str | None
 ) -> tuple[Column, ...]:
     """How each column becomes inputs, learnt from the training rows alone."""
     return tuple(_fit(where, name, table.column(name), rows, impute) for name in names)
@@ -75,7 +75,7 @@ def _plain(column: Any) -> Any:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
-def _fit(where: str, name: str, column: Any, rows: Rows, impute: str | None) -> Column:
+def _fit(where: str, name: str, column: Any, rows: RowIndices, impute: str | None) -> Column:
     import pyarrow as pa
 
     kind = column.type
@@ -94,9 +94,8 @@ def _fit(where: str, name: str, column: Any, rows: Rows, impute: str | None) -> 
     if _is_vector(kind):
         return Column(name, "vector", length=_vectors(where, name, column).shape[1])
     raise ValueError(
-        f"{where}: column {name!r} is of type {kind!s:.100}: a feature must be a number, a category (text) or a "
-        f"vector "
-        f"of numbers; leave it out with --drop {name}"
+        f"{where}: column {name!r} is of type {kind!s:.100}: a feature must be a number, a category (text) "
+        f"or a vector of numbers; leave it out with --drop {name}"
     )
 
 
@@ -117,7 +116,7 @@ def _warn_of_row_numbers(where: str, name: str, column: Any) -> None:
         )
 
 
-def _typical(where: str, name: str, column: Any, rows: Rows) -> float:
+def _typical(where: str, name: str, column: Any, rows: RowIndices) -> float:
     """The median of numbers, the more frequent of true and false: half true is no value of a row."""
     import pyarrow as pa
 
@@ -133,11 +132,9 @@ def _fit_category(where: str, name: str, texts: NDArray[Any], impute: str | None
     values, counts = np.unique(texts[texts != ""], return_counts=True)
     if len(values) > MAX_CATEGORIES or (len(texts) >= ID_ROWS and 2 * len(values) > len(texts)):
         raise ValueError(
-            f"{where}: column {name!r} holds {len(values)} different texts in {len(texts)} training rows (for "
-            f"example "
-            f"{str(values[0])!r:.100}): too many for categories (at most {MAX_CATEGORIES}, and half of the "
-            f"rows). If "
-            f"it is an id or free text, leave it out with --drop {name}"
+            f"{where}: column {name!r} holds {len(values)} different texts in {len(texts)} training rows "
+            f"(for example {str(values[0])!r:.100}): too many for categories (at most {MAX_CATEGORIES}, and half "
+            f"of the rows). If it is an id or free text, leave it out with --drop {name}"
         )
     if not len(values):
         raise ValueError(f"{where}: column {name!r} has no value in the training rows")
@@ -180,8 +177,8 @@ def _encode_number(where: str, column: Column, values: Any) -> NDArray[Any]:
         texts = _texts(where, name, values) if _is_text(values.type) else np.array([], np.str_)
         bad = next((str(text) for text in texts if text and not _reads_as_number(str(text))), "")
         raise ValueError(
-            f"{where}: column {name!r} is of type {values.type!s:.100} (for example {bad!r:.100}): it must be "
-            f"numeric"
+            f"{where}: column {name!r} is of type {values.type!s:.100} (for example {bad!r:.100}): "
+            "it must be numeric"
         )
     if column.fill is None and not values.null_count and pa.types.is_integer(values.type):
         integers: NDArray[Any] = values.to_numpy()
@@ -224,8 +221,8 @@ def _one_hot(where: str, column: Column, values: Any) -> NDArray[Any]:
         first = int(np.flatnonzero(~known)[0])
         warnings.warn(
             f"{where}: column {name!r}: {int((~known).sum())} rows hold a category that the training rows do "
-            f"not, the "
-            f"first {str(texts[first])!r:.100} in row {first + 1}; such a row has 0 in all inputs of the column",
+            f"not, the first {str(texts[first])!r:.100} in row {first + 1}; such a row has 0 in all inputs of "
+            "the column",
             stacklevel=5,
         )
     hot = np.zeros((len(texts), len(categories)), dtype=np.float32)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedwcm.core.extras import optional_module
 from fedwcm.data.dataset import listed
 from fedwcm.data.fingerprint import table_digest
 from fedwcm.data.formats.columns import choose_features, find_column, find_label, match_columns
 from fedwcm.data.formats.encode import category_values, encode_columns, fit_columns
 from fedwcm.data.formats.images import stack_images
-from fedwcm.data.parts import named_parts
+from fedwcm.data.part_names import named_parts
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.samples import Parts, Samples, draw_rows
 from fedwcm.data.schema import Encoding
@@ -69,10 +70,7 @@ def split_parts(where: str, splits: Mapping[str, Any], options: ReadOptions) -> 
 
 
 def _open(source: str) -> Mapping[str, Any]:
-    try:
-        import datasets
-    except ImportError as error:
-        raise ImportError("Reading from the hub needs the package datasets: pip install 'fedwcm[hub]'") from error
+    datasets = optional_module("datasets", "hub", "reading from the hub")
     try:
         found = datasets.load_from_disk(source) if Path(source).is_dir() else datasets.load_dataset(source)
     except OSError as error:

@@ -13,7 +13,7 @@ from fedwcm.data.formats.encode import category_values
 from fedwcm.data.formats.images import image_suffixes, open_image, stack_images
 from fedwcm.data.formats.safety import require_inside
 from fedwcm.data.formats.table_file import open_table, table_suffix
-from fedwcm.data.parts import named_parts
+from fedwcm.data.part_names import named_parts
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.samples import Parts, Samples
 from fedwcm.data.schema import Encoding
@@ -68,8 +68,7 @@ def _roots(folder: Path) -> dict[str, Path]:
     if "train" not in found and others:
         raise ValueError(
             f"{folder} has a folder {next(iter(found.values()))!r} but none called 'train', beside "
-            f"{listed(others)}: "
-            "name the folder of the training part 'train', or give the classes other names"
+            f"{listed(others)}: name the folder of the training part 'train', or give the classes other names"
         )
     if others:
         text = f"{folder}: {listed(others)} are ignored: beside 'train' only 'val' and 'test' are read"
@@ -125,8 +124,7 @@ def _with_clients(folder: Path, files: Sequence[ImageFile], source: str) -> list
     if path is None or table_suffix(path) is None:
         raise ValueError(
             f"--client {source} (client={source!r}) is neither {CLIENT_FOLDERS!r} (for CLIENT/CLASS/*) nor a "
-            f"table of "
-            f"files and clients for {folder}: a .csv with the columns file and client"
+            f"table of files and clients for {folder}: a .csv with the columns file and client"
         )
     table = open_table(path, None)
     if not {"file", "client"} <= set(table.column_names):

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from fedwcm.core.checks import did_you_mean
 from fedwcm.data.dataset import listed
 from fedwcm.data.formats.safety import require_bounded
-from fedwcm.data.hint import did_you_mean
-from fedwcm.data.parts import PARTS, part_of
+from fedwcm.data.part_names import PARTS, part_of
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.samples import Parts, Samples
 
@@ -77,8 +77,7 @@ def _samples(
     if missing:
         raise ValueError(
             f"{where} lacks {', '.join(missing)}: it must hold {' and '.join(WHOLE_KEYS)}, or x_train and y_train "
-            f"and, "
-            f"if there are such parts, {', '.join(PART_KEYS[2:])}; it holds {listed(arrays) or 'nothing'}"
+            f"and, if there are such parts, {', '.join(PART_KEYS[2:])}; it holds {listed(arrays) or 'nothing'}"
         )
     return Samples(arrays[f"x{part}"], arrays[f"y{part}"] if options.labelled else None, arrays.get(client))
 
@@ -111,8 +110,8 @@ def check_header(where: str, content: Any, total: int) -> None:
     size, claimed = total - content.tell(), math.prod(shape) * dtype.itemsize
     if dtype.kind not in KINDS:
         raise ValueError(
-            f"{where} is of type {dtype!s:.40}: arrays hold numbers or text (arrays of Python objects are not "
-            f"read)"
+            f"{where} is of type {dtype!s:.40}: arrays hold numbers or text "
+            "(arrays of Python objects are not read)"
         )
     if min(shape, default=0) < 0 or claimed != size:
         raise ValueError(f"{where} holds {size} bytes, which do not fit its shape {shape!s:.100} of {dtype!s:.40}")

@@ -86,7 +86,7 @@ def reading(path: Path | str) -> Iterator[None]:
     except ValueError as error:
         if str(path) in str(error):
             raise
-        raise ValueError(f"{path} cannot be read: {shortened(str(error))}") from error
+        raise ValueError(f"{path} cannot be read: {cut_text(str(error))}") from error
     except ImportError:
         raise
     except Exception as error:
@@ -95,10 +95,10 @@ def reading(path: Path | str) -> Iterator[None]:
         if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
             cure = "as a folder of .npy files with a test part, large data are read from disk"
             raise ValueError(f"{path} is damaged, or does not fit into memory: {cure}") from error
-        text = shortened(repr(error))
+        text = cut_text(repr(error))
         raise ValueError(f"{path} is damaged ({text}): remove it or put a good one in its place") from error
 
 
-def shortened(text: str) -> str:
+def cut_text(text: str) -> str:
     """The beginning of a text that may hold any amount of a garbled file."""
     return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + " …"

@@ -14,7 +14,7 @@ from fedwcm.data.formats.columns import choose_features, find_column, find_label
 from fedwcm.data.formats.encode import category_values, encode_columns, fit_columns
 from fedwcm.data.formats.images import open_image, stack_images
 from fedwcm.data.formats.table_file import open_table
-from fedwcm.data.parts import part_rows
+from fedwcm.data.part_names import part_rows
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.samples import Parts, Samples, draw_rows
 from fedwcm.data.schema import Encoding

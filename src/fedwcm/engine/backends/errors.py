@@ -1,6 +1,12 @@
 """What can go wrong in worker processes, and what to do about it. Imports no torch."""
 
+from typing import TYPE_CHECKING
+
+from fedwcm.core.checks import shortened
 from fedwcm.core.child_process import how_it_ended, signal_name
+
+if TYPE_CHECKING:
+    from fedwcm.core.types import Ints
 
 OUT_OF_MEMORY = (
     "Use fewer processes (--set run.workers=1, or --backend sequential), smaller batches, or a smaller model"
@@ -28,3 +34,12 @@ class WorkerDiedError(WorkerError):
         if self._signal == "SIGKILL":
             return f"The system kills a process when memory runs out. {OUT_OF_MEMORY}"
         return CRASHED if self._signal in CRASHES else "With --backend sequential everything runs in one process"
+
+
+class WorkerDiedWarning(UserWarning):
+    """A worker process died; its clients are trained again."""
+
+
+def clients_text(block: "Ints") -> str:
+    """Return a block's clients, for a message."""
+    return f"client{'s' if len(block) > 1 else ''} {shortened(sorted(block.tolist()))}"

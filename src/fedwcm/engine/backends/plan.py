@@ -68,7 +68,7 @@ def choose(
     clients train one at a time, unless stacking was asked for by name.
     """
     require(workers >= 0, "run.workers", workers, "0 (one per core) or more")
-    cores = min(cohort, workers or _cores())
+    cores = min(cohort, workers or usable_cores())
     stacked, problem = _stacking(name, network, sample)
     note = problem and f"clients train one at a time: models of this network cannot be stacked ({problem})"
     if name == "auto":
@@ -114,7 +114,8 @@ def stacked_block(network: Network, clients: int) -> int:
     return -(-clients // blocks)
 
 
-def _cores() -> int:
+def usable_cores() -> int:
+    """Return the number of cores that this process may use; 1 where the system does not say."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 

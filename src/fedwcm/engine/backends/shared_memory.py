@@ -35,7 +35,7 @@ class Place:
         return torch.frombuffer(pages, dtype=self.dtype, count=count, offset=self.offset).view(self.shape)
 
 
-Layout = dict[str, Place]
+BufferLayout = dict[str, Place]
 
 
 class Outbox:
@@ -45,7 +45,7 @@ class Outbox:
         self.file, self.size, self.version = -1, 0, 0
         self._pages: mmap.mmap | None = None
 
-    def write(self, state: State) -> Layout:
+    def write(self, state: State) -> BufferLayout:
         """Put these tensors where those before were; returns where each is."""
         layout, size = _laid_out(state)
         if size > self.size or self._pages is None:
@@ -74,7 +74,7 @@ class Inbox:
         self._pages = mmap.mmap(file, size)
         os.close(file)
 
-    def read(self, layout: Layout) -> State:
+    def read(self, layout: BufferLayout) -> State:
         """The tensors as the writer has them now, not copies."""
         assert self._pages is not None, "the writer sends its file first"
         return {key: place.view(self._pages) for key, place in layout.items()}
@@ -116,7 +116,7 @@ def _claimed(file: int, size: int) -> int:
     return file
 
 
-def _laid_out(state: State) -> tuple[Layout, int]:
+def _laid_out(state: State) -> tuple[BufferLayout, int]:
     layout, end = {}, 0
     for key, value in state.items():
         layout[key] = Place(end, value.dtype, value.shape)

@@ -12,11 +12,10 @@ from multiprocessing.reduction import recv_handle, send_handle
 
 import torch
 
-from fedwcm.core.checks import shortened
 from fedwcm.core.types import Ints
-from fedwcm.engine.backends.errors import OUT_OF_MEMORY, WorkerDiedError, WorkerError
+from fedwcm.engine.backends.errors import OUT_OF_MEMORY, WorkerDiedError, WorkerError, clients_text
 from fedwcm.engine.backends.in_process import InProcess
-from fedwcm.engine.backends.shared_memory import Inbox, Layout, Outbox
+from fedwcm.engine.backends.shared_memory import BufferLayout, Inbox, Outbox
 from fedwcm.engine.client import Broadcast, ClientUpdates, Task
 
 MESSAGE = "message/"
@@ -31,7 +30,7 @@ class Announcement:
 
     round: int
     base_lr: float
-    layout: Layout
+    layout: BufferLayout
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Answer:
     """What a worker made of a block, its upload in the worker's outbox; or what went wrong."""
 
     updates: ClientUpdates | None = None
-    layout: Layout | None = None
+    layout: BufferLayout | None = None
     grown: int = 0
     """The size of the outbox if it is a new one, which then follows."""
     error: str = ""
@@ -145,7 +144,7 @@ def _trained(inner: InProcess, outbox: Outbox, task: Task, block: Ints, sent: Br
         result = inner.run_block(task, block, sent)
         layout = outbox.write(result.upload)
     except Exception as error:
-        where = f"round {sent.round + 1}, {clients(block)}"
+        where = f"round {sent.round + 1}, {clients_text(block)}"
         if _is_out_of_memory(error):
             return Answer(error=f"{where}: a worker process ran out of memory ({error}). {OUT_OF_MEMORY}")
         return Answer(error=f"{where}: a worker process failed:\n{traceback.format_exc()}")
@@ -164,8 +163,3 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
     )
-
-
-def clients(block: Ints) -> str:
-    """A block's clients, for a message."""
-    return f"client{'s' if len(block) > 1 else ''} {shortened(sorted(block.tolist()))}"

@@ -6,7 +6,7 @@
   const report = JSON.parse(document.getElementById("report").textContent);
   const root = document.documentElement;
   const methods = report.methods;
-  const shown = new Set(report.shown);
+  const shown = new Set(report.best);
   const choices = new Map();
   const charts = new Map();
   const PRINT_WIDTH = 660;

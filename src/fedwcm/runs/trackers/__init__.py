@@ -3,4 +3,4 @@
 from fedwcm.core.registry import Registry
 from fedwcm.runs.trackers.protocol import Tracker
 
-TRACKERS: Registry[Tracker] = Registry("tracker", Tracker, __name__, "fedwcm.runs.trackers")
+TRACKERS: Registry[Tracker] = Registry("tracker", Tracker, __name__)

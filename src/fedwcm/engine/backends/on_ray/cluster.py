@@ -5,6 +5,8 @@ import math
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -37,7 +39,7 @@ class Cluster:
         local: dict[str, Any] = {"num_cpus": cores or None, "include_dashboard": False} if chosen == LOCAL else {}
         for name in SETTINGS:
             os.environ.setdefault(name, "0")
-        with _SignalHandlers():
+        with _signal_handlers_kept():
             try:
                 ray.init(
                     chosen, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False, **local
@@ -50,7 +52,7 @@ class Cluster:
         """Close the connection if this object opened it; a local cluster ends."""
         if self._opened:
             self._opened = False
-            with _SignalHandlers():
+            with _signal_handlers_kept():
                 ray.shutdown()
 
     def __enter__(self) -> "Cluster":
@@ -78,16 +80,13 @@ def _shares(gpus: float, share: float) -> int:
     return int(gpus) * math.floor(1 / share + 1e-9)
 
 
-class _SignalHandlers:
-    """Puts the signal handlers back that Ray replaces."""
-
-    def __enter__(self) -> None:
-        main = threading.current_thread() is threading.main_thread()
-        numbers = (signal.SIGINT, signal.SIGTERM) if main else ()
-        self._before = {number: signal.getsignal(number) for number in numbers}
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._before.items():
+@contextmanager
+def _signal_handlers_kept() -> Iterator[None]:
+    """Put the signal handlers back that Ray replaces."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if main}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
             signal.signal(number, handler)

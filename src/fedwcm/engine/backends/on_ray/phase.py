@@ -12,14 +12,12 @@ from ray.exceptions import RayError, RayTaskError
 from torch import Tensor
 
 from fedwcm.core.types import Floats, Ints, State
-from fedwcm.engine.backends.errors import WorkerError
+from fedwcm.engine.backends.errors import WorkerDiedWarning, WorkerError, clients_text
 from fedwcm.engine.backends.in_process import StateStore
 from fedwcm.engine.backends.on_ray.fixed_point import in_units_of_one, unit
 from fedwcm.engine.backends.on_ray.packing import pack, unpack
 from fedwcm.engine.backends.on_ray.pool import ATTEMPTS, Member, WorkerPool
 from fedwcm.engine.backends.on_ray.worker import BlockAnswer
-from fedwcm.engine.backends.processes import WorkerDiedWarning
-from fedwcm.engine.backends.worker import clients
 from fedwcm.engine.client import Broadcast, Task
 
 CPU = torch.device("cpu")
@@ -64,7 +62,7 @@ class Phase:
                     self._receive(member, block, answer)
                     del running[answer]
                 except RayTaskError as error:
-                    where = f"round {self._round + 1}, {clients(block)}"
+                    where = f"round {self._round + 1}, {clients_text(block)}"
                     raise WorkerError(f"{where}: a worker failed:\n{error}") from None
                 except RayError as error:
                     waiting.extendleft(reversed(self._lost(member, str(error), running)))
@@ -114,7 +112,7 @@ class Phase:
         for answer in underway:
             del running[answer]
         blocks = [*underway.values(), *self._kept.pop(member, [])]
-        named = clients(np.concatenate(blocks)) if blocks else "no clients"
+        named = clients_text(np.concatenate(blocks)) if blocks else "no clients"
         said = f"round {self._round + 1}, {named}: a worker was lost ({how.splitlines()[0]})"
         begun = next(iter(underway.values()), None)  # workers train one block at a time
         if begun is not None:
