@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from benchmarks.jobs import CLASSES, JOBS, SEED, Job
 from fedwcm.config.partitioning import divide
-from fedwcm.config.schema import from_settings
+from fedwcm.config.settings import from_settings
 from fedwcm.core.rng import model_seed
 from fedwcm.data import load_dataset
 from fedwcm.models import build_model

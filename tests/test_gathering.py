@@ -6,7 +6,7 @@ import pytest
 from fedwcm.balance import local_deviations
 from fedwcm.config.build import build
 from fedwcm.config.class_distribution import gather_distribution
-from fedwcm.config.schema import from_settings
+from fedwcm.config.settings import from_settings
 from fedwcm.core.disclosure import SAMPLES_PER_LEVEL
 from fedwcm.core.gathering import FARTHEST, UNIT, addends, read_sum
 from fedwcm.core.types import Ints

@@ -8,7 +8,7 @@ import pytest
 
 import fedwcm
 from fedwcm.config.components import Components
-from fedwcm.config.schema import from_settings
+from fedwcm.config.settings import from_settings
 from fedwcm.data import load_dataset
 from fedwcm.data.augment import FlipCrop
 

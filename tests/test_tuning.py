@@ -21,8 +21,8 @@ from optuna.trial import TrialState
 
 import fedwcm
 from fedwcm.cli import main
+from fedwcm.config.component_text import method_settings
 from fedwcm.config.flags import config_from
-from fedwcm.config.schema import method_settings
 from fedwcm.jobs.request import request
 from fedwcm.methods.fedprox import FedProx
 from fedwcm.tuning import trial as trial_module

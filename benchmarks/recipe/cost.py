@@ -14,7 +14,7 @@ import time
 import torch
 
 from fedwcm.config.build import build
-from fedwcm.config.schema import from_settings
+from fedwcm.config.settings import from_settings
 
 J1: dict[str, object] = {
     "data.dataset": "fashion-mnist",

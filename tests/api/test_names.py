@@ -7,7 +7,7 @@ import pytest
 
 import fedwcm
 from fedwcm.cli import main
-from fedwcm.config.schema import read_toml
+from fedwcm.config.settings import read_toml
 from fedwcm.reports.load import load_run
 from fedwcm.runs.records import LAST_EVALUATIONS, RoundRecord, outcome_of
 

@@ -18,7 +18,8 @@ import fedwcm
 from fedwcm.cli import main
 from fedwcm.config.objects import separate
 from fedwcm.config.resolve import ObjectNeededError
-from fedwcm.config.schema import Component, read_toml
+from fedwcm.config.schema import Component
+from fedwcm.config.settings import read_toml
 from fedwcm.data import load_dataset
 from fedwcm.data.partition import IID, Natural
 from fedwcm.losses.focal import Focal

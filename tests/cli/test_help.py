@@ -16,7 +16,8 @@ from fedwcm.cli.completion import add_completers
 from fedwcm.config.flags import FLAGS
 from fedwcm.config.option_docs import all_options, default_of
 from fedwcm.config.options import parse_value
-from fedwcm.config.schema import Config, from_settings, to_settings
+from fedwcm.config.schema import Config
+from fedwcm.config.settings import from_settings, to_settings
 from fedwcm.models import MODEL_OPTIONS, MODELS
 
 

@@ -20,10 +20,10 @@ from PIL import Image
 from pyarrow import csv, parquet
 
 from fedwcm.data import DATASETS, load_dataset, load_rows
+from fedwcm.data.build import build_dataset
 from fedwcm.data.formats import safety
 from fedwcm.data.named import read_named
 from fedwcm.data.read_options import ReadOptions
-from fedwcm.data.samples import build_dataset
 
 SEED = 7
 RNG = np.random.default_rng(SEED)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from fedwcm.config.build import build
-from fedwcm.config.schema import from_settings
+from fedwcm.config.settings import from_settings
 from fedwcm.engine.backends.plan import BLOCK_FLOATS, STACK_BELOW, choose
 from fedwcm.engine.network import Network
 from fedwcm.engine.participation import Participation

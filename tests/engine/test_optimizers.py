@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedwcm.config.build import build
-from fedwcm.config.schema import from_settings
+from fedwcm.config.settings import from_settings
 from fedwcm.core.method import Method
 from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.optimizer import OptimizerOptions

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fedwcm.config.build import build
 from fedwcm.config.device import choose_kernels
-from fedwcm.config.schema import from_settings
+from fedwcm.config.settings import from_settings
 from fedwcm.core.batch import Outputs
 from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.fast.linear_stack import LinearStack

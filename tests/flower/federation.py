@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from fedwcm.config.build import Experiment, build
-from fedwcm.config.schema import from_settings, method_settings, overlay
+from fedwcm.config.component_text import method_settings
+from fedwcm.config.settings import from_settings, overlay
 from fedwcm.data import load_dataset
 from fedwcm.flower import client_app
 from fedwcm.models.mlp import MLP

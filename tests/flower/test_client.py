@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
-from fedwcm.config.schema import from_settings
+from fedwcm.config.settings import from_settings
 from fedwcm.flower import Strategy, add_training, client_app
 from fedwcm.flower.client import client_id
 from fedwcm.flower.client_info import Admission, ClientInfo

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 from flwr.common.config import flatten_dict, parse_config_args
 
-from fedwcm.config.schema import from_settings, to_settings
+from fedwcm.config.settings import from_settings, to_settings
 from fedwcm.flower.init import write_app
 from fedwcm.flower.run_config import read
 

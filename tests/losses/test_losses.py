@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from fedwcm.config.build import build
+from fedwcm.config.component_text import method_settings
 from fedwcm.config.recipes import RECIPES
-from fedwcm.config.schema import from_settings, method_settings
+from fedwcm.config.settings import from_settings
 from fedwcm.core.loss import Loss
 from fedwcm.engine.evaluate import evaluate
 from fedwcm.losses import LOSSES

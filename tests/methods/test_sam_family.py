@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedwcm.balance import adaptive_alpha, client_weights, local_deviations, temperature
 from fedwcm.config.build import build
-from fedwcm.config.schema import from_settings
+from fedwcm.config.settings import from_settings
 from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method

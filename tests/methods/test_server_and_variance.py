@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedwcm.config.build import build
-from fedwcm.config.schema import from_settings
+from fedwcm.config.settings import from_settings
 from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method

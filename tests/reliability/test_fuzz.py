@@ -15,7 +15,8 @@ from safetensors.torch import save
 
 from fedwcm.config.components import Components
 from fedwcm.config.flags import config_from
-from fedwcm.config.schema import SECTIONS, Config, from_settings, to_settings
+from fedwcm.config.schema import SECTIONS, Config
+from fedwcm.config.settings import from_settings, to_settings
 from fedwcm.engine.rounds import ServerState
 from fedwcm.engine.store import ClientStore
 from fedwcm.privacy.messages import Contribution, DecryptRequest, PublicKey

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedwcm.config.schema import Config, from_settings, method_settings, overlay
+from fedwcm.config.component_text import method_settings
+from fedwcm.config.schema import Config
+from fedwcm.config.settings import from_settings, overlay
 from fedwcm.metrics.classification import summarise
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.folder import RunFolder

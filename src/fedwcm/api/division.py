@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Literal
 
 from fedwcm.config.arguments import ClientsLike, ConfigLike, DataLike, PartitionLike
+from fedwcm.config.component_text import named_options
 from fedwcm.config.partitioning import divide
 from fedwcm.config.resolve import resolve
-from fedwcm.config.schema import Config, Settings, named_options
+from fedwcm.config.schema import Config
+from fedwcm.config.settings import Settings
 from fedwcm.core.checks import unknown
 from fedwcm.core.types import Ints
 from fedwcm.data import Dataset

@@ -5,11 +5,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedwcm.config.component_text import parse_assignment, split_list
 from fedwcm.config.fine_tuning import FineTuning
 from fedwcm.config.flags import FLAGS, Flag, one_value
 from fedwcm.config.option_docs import default_of, kind_of
 from fedwcm.config.options import parse_value
-from fedwcm.config.schema import Settings, parse_assignment, split_list
+from fedwcm.config.settings import Settings
 
 if TYPE_CHECKING:
     from fedwcm.runs.records import PersonalizationRecord

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings, print_views, seeds_in
+from fedwcm.config.component_text import parse_assignment, split_list
 from fedwcm.config.flags import COMPARE_FLAGS, refuse_varied
 from fedwcm.config.options import parse_value
-from fedwcm.config.schema import parse_assignment, split_list
 
 if TYPE_CHECKING:
     from fedwcm.api.comparison_result import Comparison

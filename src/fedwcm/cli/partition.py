@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings
+from fedwcm.config.component_text import split_list
 from fedwcm.config.flags import PARTITION_FLAGS
-from fedwcm.config.schema import split_list
 from fedwcm.core.checks import require
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from fedwcm.cli.common import SubParsers, chosen_settings, seeds_in
-from fedwcm.config.schema import split_list
+from fedwcm.config.component_text import split_list
 from fedwcm.core.checks import require
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from fedwcm.config.component_text import parse_assignment, split_list
 from fedwcm.config.options import make
-from fedwcm.config.schema import parse_assignment, split_list
 from fedwcm.core.checks import require
 
 

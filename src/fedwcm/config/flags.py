@@ -4,19 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwcm.config.schema import (
-    Component,
-    Config,
-    Settings,
-    component_settings,
-    dotted,
-    from_settings,
-    method_settings,
-    named_options,
-    overlay,
-    read_toml,
-    to_settings,
-)
+from fedwcm.config.component_text import component_settings, dotted, method_settings, named_options
+from fedwcm.config.schema import Component, Config
+from fedwcm.config.settings import Settings, from_settings, overlay, read_toml, to_settings
 from fedwcm.core.checks import unknown
 
 

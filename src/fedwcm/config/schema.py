@@ -1,23 +1,17 @@
-"""The configuration of a run: sections of options, read from TOML, flags and dotted settings.
+"""The configuration of a run: sections of options.
 
 Sections with a `name` choose a component (`method`, `loss`, `sampler`, `model`, `partition`) and hold its options;
 the others are dataclasses. Nothing here imports torch.
 """
 
-import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-import tomli_w
 from numpy.typing import NDArray
 
 from fedwcm.config.data_options import DataOptions
-from fedwcm.config.options import make, parse_value, plain
-from fedwcm.config.recipes import RECIPES
-from fedwcm.core.checks import require, unknown
+from fedwcm.core.checks import require
 from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.cluster_options import ClusterOptions
 from fedwcm.engine.learning_rate import LearningRate
@@ -25,9 +19,6 @@ from fedwcm.engine.optimizer import OptimizerOptions
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.server_options import ServerOptions
 from fedwcm.privacy.options import PrivacyOptions
-
-Settings = dict[str, object]
-"""Dotted options, such as `local.lr`."""
 
 Diagnostic = Literal["concentration", "train_set", "clients"]
 SelectBy = Literal["accuracy", "balanced_accuracy"]
@@ -174,174 +165,3 @@ SECTIONS: dict[str, type] = {
 }
 PARTITION_DEFAULTS: dict[str, object] = {"clients": 100, "beta": 0.1}
 """Of the partitions that have these options."""
-
-INCIDENTAL = (
-    "data.data_dir",
-    "data.shared",
-    "run.name",
-    "run.device",
-    "run.backend",
-    "run.workers",
-    "run.worker_gpus",
-    "run.ray_address",
-    "run.spread",
-    "run.checkpoint_every",
-    "run.track",
-    "run.profile",
-    "privacy.key_holders",
-    "privacy.min_contributors",
-)
-"""Options that do not change a run's result (beyond rounding), and may therefore change when it is resumed."""
-
-
-def from_settings(settings: Mapping[str, object]) -> Config:
-    """Return a configuration from dotted options, with defaults for the rest."""
-    sections: dict[str, dict[str, object]] = {}
-    for key, value in settings.items():
-        section, _, option = key.partition(".")
-        if section not in (*COMPONENTS, *SECTIONS) or not option:
-            raise unknown("option", key, _known_keys())
-        sections.setdefault(section, {})[option] = value
-    parts: dict[str, object] = {}
-    for section, values in sections.items():
-        if section in SECTIONS:
-            parts[section] = make(SECTIONS[section], values, section)
-        else:
-            default: Component = getattr(Config(), section)
-            name = str(values.pop("name", default.name))
-            parts[section] = Component(name, {k: v for k, v in values.items() if v is not None})
-    return Config(**parts)  # type: ignore[arg-type]
-
-
-def to_settings(config: Config) -> Settings:
-    """Return all options of a configuration under dotted names, without those that are None."""
-    settings: Settings = {}
-    for section in fields(config):
-        part = getattr(config, section.name)
-        values = {"name": part.name, **part.options} if isinstance(part, Component) else plain(part)
-        settings |= {f"{section.name}.{key}": value for key, value in values.items()}
-    return settings
-
-
-def read_toml(path: Path) -> Settings:
-    """Read the dotted options of a TOML file."""
-    try:
-        sections = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path} does not exist: it must be a TOML file") from None
-    except IsADirectoryError:
-        raise ValueError(f"{path} is a folder: it must be a TOML file") from None
-    except (ValueError, RecursionError) as error:  # not TOML, not text, or nested without end
-        raise ValueError(f"{path} is not TOML: {error}") from None
-    settings: Settings = {}
-    for section, values in sections.items():
-        if not isinstance(values, dict):
-            raise unknown(f"section in {path}:", section, (*COMPONENTS, *SECTIONS))
-        settings |= {f"{section}.{key}": value for key, value in values.items()}
-    return settings
-
-
-def write_toml(config: Config, path: Path) -> None:
-    """Write a configuration to a TOML file, from which `read_toml` restores it."""
-    sections: dict[str, dict[str, object]] = {}
-    for key, value in to_settings(config).items():
-        section, _, option = key.partition(".")
-        sections.setdefault(section, {})[option] = value
-    path.write_text(tomli_w.dumps(sections), encoding="utf-8")
-
-
-EXCLUSIVE = ("local.epochs", "local.steps")
-"""Two options of which a run has one: the one that is given later replaces the other."""
-
-
-def overlay(below: Mapping[str, object], above: Mapping[str, object]) -> Settings:
-    """Merge settings, `above` taking precedence; a component that changes its name loses its old options.
-
-    Options of a component that has no name yet are for whichever is named.
-    """
-    merged = dict(below)
-    for section in COMPONENTS:
-        name = f"{section}.name"
-        if name in above and name in below and above[name] != below[name]:
-            merged = {key: value for key, value in merged.items() if not key.startswith(f"{section}.")}
-            if section == "method":
-                merged.pop("run.name", None)  # it named the old method
-    for one, other in (EXCLUSIVE, EXCLUSIVE[::-1]):
-        if above.get(one) is not None:
-            merged.pop(other, None)
-    return {**merged, **above}
-
-
-def component_settings(section: str, chosen: "str | Component") -> Settings:
-    """Return the settings of a component given as `NAME`, `NAME[option=value, …]`, or name and options."""
-    if isinstance(chosen, Component):
-        name, options = chosen.name, chosen.options
-    else:
-        name, options = named_options(chosen)
-    return {f"{section}.name": name, **{f"{section}.{key}": value for key, value in options.items()}}
-
-
-def method_settings(spec: str) -> Settings:
-    """Return the settings of `NAME` or `NAME[option=value, …]`, with the name of a method or a recipe.
-
-    An option without a dot belongs to the method; with a dot it can be any option (`fedavg[local.lr=0.03]`).
-    """
-    name, options = named_options(spec)
-    recipe = RECIPES.get(name)
-    settings: Settings = dict(recipe.settings) if recipe else {"method.name": name}
-    return settings | dotted(options)
-
-
-def dotted(options: Mapping[str, object]) -> Settings:
-    """Return the options of a method's brackets under their dotted names."""
-    return {key if "." in key else f"method.{key}": value for key, value in options.items()}
-
-
-def named_options(spec: str) -> tuple[str, Settings]:
-    """Parse `NAME` or `NAME[option=value, …]` into the name and the options."""
-    name, bracket, inside = spec.strip().partition("[")
-    if bracket and not inside.endswith("]"):
-        options, closed, after = inside.rpartition("]")
-        if closed:
-            raise ValueError(f"{spec!r}: the brackets come last: {name}{after}[{options}]")
-        raise ValueError(f"{spec!r}: the bracket is not closed")
-    return name, dict(parse_assignment(assignment) for assignment in split_list(inside.removesuffix("]")))
-
-
-def parse_assignment(text: str) -> tuple[str, object]:
-    """Parse `key=value` with a TOML value."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise ValueError(f"{text!r} is not of the form key=value")
-    return key.strip(), parse_value(value.strip())
-
-
-def split_list(text: str) -> list[str]:
-    """Split at commas that are not inside brackets."""
-    items, depth, current = [], 0, ""
-    for char in text:
-        depth += (char == "[") - (char == "]")
-        if char == "," and depth == 0:
-            items.append(current)
-            current = ""
-        else:
-            current += char
-    return [item.strip() for item in [*items, current] if item.strip()]
-
-
-def differences(config: Config, other: Config) -> list[str]:
-    """Return the differences between two configurations that affect the result, one line per option."""
-    ours, theirs = to_settings(config), to_settings(other)
-    keys: Iterable[str] = sorted({*ours, *theirs} - set(INCIDENTAL))
-    return [
-        f"{key}: {ours.get(key, 'none')} is now {theirs.get(key, 'none')}"
-        for key in keys
-        if ours.get(key) != theirs.get(key)
-    ]
-
-
-def _known_keys() -> list[str]:
-    known = [f"{section}.name" for section in COMPONENTS]
-    for section, cls in SECTIONS.items():
-        known += [f"{section}.{f.name}" for f in fields(cls)]
-    return known

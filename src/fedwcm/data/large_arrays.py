@@ -48,3 +48,8 @@ def _zeros_on_disk(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]
 
 def _rows_at_a_time(x: NDArray[Any]) -> int:
     return max(1, MOVED_BYTES // max(1, x[:1].nbytes))
+
+
+def joined(arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    """The arrays as one; a single one is not copied."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

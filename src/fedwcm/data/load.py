@@ -8,6 +8,8 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from fedwcm.core.checks import did_you_mean
+from fedwcm.data.build import build_dataset, build_rows, source_digest
+from fedwcm.data.codes import encode
 from fedwcm.data.dataset import Dataset
 from fedwcm.data.formats.hub import read_hub
 from fedwcm.data.formats.image_folder import read_image_folder
@@ -20,7 +22,7 @@ from fedwcm.data.formats.table_file import table_suffix
 from fedwcm.data.locate import data_folders, user_cache
 from fedwcm.data.named import DATASETS, read_named
 from fedwcm.data.read_options import Impute, ReadOptions
-from fedwcm.data.samples import Parts, Rows, build_dataset, build_rows, encode, source_digest
+from fedwcm.data.samples import Parts, Rows
 from fedwcm.data.schema import DatasetSchema
 from fedwcm.data.whole_numbers import as_whole_numbers
 

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from fedwcm.data import class_names
+from fedwcm.data.features import as_features
 from fedwcm.data.formats import idx, svhn, tiny_imagenet
 from fedwcm.data.formats.cifar_binary import read_cifar_binary
 from fedwcm.data.formats.cifar_python import read_cifar_python
@@ -13,7 +14,7 @@ from fedwcm.data.formats.digits import read_digits
 from fedwcm.data.formats.npz import read_npz
 from fedwcm.data.formats.safety import reading
 from fedwcm.data.locate import ENVIRONMENT, RemoteFile, fetch
-from fedwcm.data.samples import Parts, as_features
+from fedwcm.data.samples import Parts
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from fedwcm.config.build import Experiment
 from fedwcm.config.components import Components
 from fedwcm.config.data_options import DataOptions
 from fedwcm.config.model_facts import model_facts
-from fedwcm.config.schema import Component, Config, differences
+from fedwcm.config.schema import Component, Config
+from fedwcm.config.settings import differences
 from fedwcm.core.method import Method
 from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Population, State

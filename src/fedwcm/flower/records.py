@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from fedwcm.config.schema import Config, from_settings, to_settings
+from fedwcm.config.schema import Config
+from fedwcm.config.settings import from_settings, to_settings
 from fedwcm.core.types import Population, Report, State
 from fedwcm.engine.client import Broadcast, ClientUpdates, Task
 from fedwcm.engine.rounds import CLIPPED

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedwcm.config.component_text import method_settings
 from fedwcm.config.options import make
-from fedwcm.config.schema import COMPONENTS, SECTIONS, Config, Settings, from_settings, method_settings, overlay
+from fedwcm.config.schema import COMPONENTS, SECTIONS, Config
+from fedwcm.config.settings import Settings, from_settings, overlay
 from fedwcm.core.checks import require, unknown
 
 ELSEWHERE = {"data": "the data function", "partition": "the data function", "model": "the model function"}

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from fedwcm.config.schema import Config, differences
+from fedwcm.config.schema import Config
+from fedwcm.config.settings import differences
 from fedwcm.core.loss import Loss
 from fedwcm.runs.folder import RunFolder
 

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from fedwcm.config.arguments import MethodLike
 from fedwcm.config.build import assemble
+from fedwcm.config.component_text import named_options
 from fedwcm.config.components import Components
 from fedwcm.config.flags import option_key
 from fedwcm.config.objects import object_label
 from fedwcm.config.recipes import RECIPES, expanded
 from fedwcm.config.run_data import RunData, run_data
-from fedwcm.config.schema import INCIDENTAL, Config, Settings, named_options, overlay, to_settings
+from fedwcm.config.schema import Config
+from fedwcm.config.settings import INCIDENTAL, Settings, overlay, to_settings
 from fedwcm.config.without_effect import refuse_without_effect
 from fedwcm.jobs.continuation import require_resumable
 from fedwcm.jobs.request import Request, request

@@ -10,7 +10,8 @@ from fedwcm.config.arguments import ConfigLike
 from fedwcm.config.flags import FLAGS, settings_from
 from fedwcm.config.objects import Objects, separate
 from fedwcm.config.resolve import OBJECT
-from fedwcm.config.schema import COMPONENTS, Config, Settings, from_settings, overlay, to_settings
+from fedwcm.config.schema import COMPONENTS, Config
+from fedwcm.config.settings import Settings, from_settings, overlay, to_settings
 from fedwcm.runs.folder import RunFolder
 
 CONNECTING = ("run.ray_address",)

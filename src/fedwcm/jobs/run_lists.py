@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedwcm.config.arguments import MethodLike
-from fedwcm.config.schema import split_list
+from fedwcm.config.component_text import split_list
 from fedwcm.core.checks import require
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedwcm.config.recipes import RECIPES
-from fedwcm.config.schema import COMPONENTS, INCIDENTAL, SECTIONS, Config, SelectBy, Settings, to_settings
+from fedwcm.config.schema import COMPONENTS, SECTIONS, Config, SelectBy
+from fedwcm.config.settings import INCIDENTAL, Settings, to_settings
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.discovery import find_runs
 from fedwcm.runs.folder import RunFolder

@@ -3,7 +3,8 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from fedwcm.config.schema import COMPONENTS, INCIDENTAL
+from fedwcm.config.schema import COMPONENTS
+from fedwcm.config.settings import INCIDENTAL
 from fedwcm.reports.load import LoadedRun, MethodRuns, differing
 from fedwcm.reports.series import megabytes, seconds_per_round
 from fedwcm.reports.statistics import Difference, Spread, differences, spread

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from fedwcm.config.recipes import RECIPES
-from fedwcm.config.schema import Settings
+from fedwcm.config.settings import Settings
 from fedwcm.core.durations import rough_duration
 from fedwcm.core.json_record import is_number
 from fedwcm.reports.load import LoadedRun, MethodRuns, differing

@@ -9,7 +9,8 @@ from torch.nn.functional import cross_entropy
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedwcm.config.components import Components
-from fedwcm.config.schema import Component, Config, from_settings
+from fedwcm.config.schema import Component, Config
+from fedwcm.config.settings import from_settings
 from fedwcm.data import DATASETS
 from fedwcm.methods.fedsmoo import FedSMOO
 from fedwcm.methods.mime import Mime

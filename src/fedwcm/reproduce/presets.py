@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from fedwcm.config.options import make
 from fedwcm.config.recipes import expanded
-from fedwcm.config.schema import Settings, overlay
+from fedwcm.config.settings import Settings, overlay
 from fedwcm.core.checks import unknown
 
 FOLDER = files("fedwcm.reproduce") / "presets"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedwcm.config.partitioning import NAMED_IMBALANCE
-from fedwcm.config.schema import INCIDENTAL, Settings
+from fedwcm.config.settings import INCIDENTAL, Settings
 from fedwcm.data.named import DATASETS
 from fedwcm.models import default_model
 from fedwcm.reproduce.cells import Cell

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from fedwcm.config.flags import settings_from
 from fedwcm.config.partitioning import divide
-from fedwcm.config.schema import from_settings, overlay
+from fedwcm.config.settings import from_settings, overlay
 from fedwcm.core.types import Ints
 from fedwcm.data.partition import counts_of, describe
 from fedwcm.reports.division import division_table, draw_divisions

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedwcm.config.components import Components
-from fedwcm.config.schema import from_settings
+from fedwcm.config.settings import from_settings
 from fedwcm.jobs.continuation import extension_problem
 from fedwcm.reproduce.cells import Cell
 from fedwcm.reproduce.store import ResultStore

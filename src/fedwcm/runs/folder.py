@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from fedwcm.config.schema import Config, Settings, from_settings, read_toml, write_toml
+from fedwcm.config.schema import Config
+from fedwcm.config.settings import Settings, from_settings, read_toml, write_toml
 from fedwcm.core.json_record import JsonRecord
 from fedwcm.runs.files import parse_json, read_json, replace_file, replacing, write_json, writing
 from fedwcm.runs.records import PersonalizationRecord, RoundRecord, SplitRecord, Summary

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from fedwcm.config.build import Experiment
-from fedwcm.config.schema import to_settings
+from fedwcm.config.settings import to_settings
 from fedwcm.core.json_record import finite
 from fedwcm.core.mixins import Momentum
 from fedwcm.core.types import State

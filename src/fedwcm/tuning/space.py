@@ -5,10 +5,11 @@ from pathlib import Path
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
+from fedwcm.config.component_text import split_list
 from fedwcm.config.flags import option_key
 from fedwcm.config.option_docs import kind_of
 from fedwcm.config.options import parse_value
-from fedwcm.config.schema import read_toml, split_list
+from fedwcm.config.settings import read_toml
 from fedwcm.core.json_record import is_number
 
 ALLOWED = "log:LOW:HIGH, LOW:HIGH, int:LOW:HIGH, intlog:LOW:HIGH, or values A,B,C"

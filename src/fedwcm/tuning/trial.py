@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from optuna.trial import Trial, TrialState
 
-from fedwcm.config.schema import SelectBy, Settings, overlay
+from fedwcm.config.schema import SelectBy
+from fedwcm.config.settings import Settings, overlay
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.jobs.request import Request
 from fedwcm.jobs.start import start

@@ -11,7 +11,7 @@ from optuna.trial import Trial
 from fedwcm.config.components import Components
 from fedwcm.config.objects import options_of
 from fedwcm.config.partitioning import run_dataset
-from fedwcm.config.schema import from_settings, write_toml
+from fedwcm.config.settings import from_settings, write_toml
 from fedwcm.core.checks import require, unknown
 from fedwcm.data import synthetic
 from fedwcm.jobs.plan import Checked, PlannedRun, check, with_method

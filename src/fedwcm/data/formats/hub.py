@@ -10,13 +10,14 @@ import numpy as np
 
 from fedwcm.core.extras import optional_module
 from fedwcm.data.dataset import listed
+from fedwcm.data.draw import draw_rows
 from fedwcm.data.fingerprint import table_digest
 from fedwcm.data.formats.columns import choose_features, find_column, find_label, match_columns
 from fedwcm.data.formats.encode import category_values, encode_columns, fit_columns
 from fedwcm.data.formats.images import stack_images
 from fedwcm.data.part_names import named_parts
 from fedwcm.data.read_options import ReadOptions
-from fedwcm.data.samples import Parts, Samples, draw_rows
+from fedwcm.data.samples import Parts, Samples
 from fedwcm.data.schema import Encoding
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.data.dataset import listed
+from fedwcm.data.draw import draw_rows
 from fedwcm.data.fingerprint import table_digest
 from fedwcm.data.formats.columns import choose_features, find_column, find_label, match_columns
 from fedwcm.data.formats.encode import category_values, encode_columns, fit_columns
@@ -16,7 +17,7 @@ from fedwcm.data.formats.images import open_image, stack_images
 from fedwcm.data.formats.table_file import open_table
 from fedwcm.data.part_names import part_rows
 from fedwcm.data.read_options import ReadOptions
-from fedwcm.data.samples import Parts, Samples, draw_rows
+from fedwcm.data.samples import Parts, Samples
 from fedwcm.data.schema import Encoding
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from fedwcm.config.schema import Settings
+from fedwcm.config.settings import Settings
 from fedwcm.runs.records import Summary
 
 

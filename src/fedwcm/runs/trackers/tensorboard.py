@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from fedwcm.config.schema import INCIDENTAL, Settings
+from fedwcm.config.settings import INCIDENTAL, Settings
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.records import Summary
 from fedwcm.runs.trackers.confusion_image import confusion_image

@@ -5,7 +5,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
-from fedwcm.config.schema import Settings
+from fedwcm.config.settings import Settings
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.live import split_so_far
 from fedwcm.runs.records import RoundRecord, Summary

@@ -1,0 +1,130 @@
+"""A configuration as dotted settings, such as `local.lr`, and as a TOML file. Nothing here imports torch."""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+
+import tomli_w
+
+from fedwcm.config.options import make, plain
+from fedwcm.config.schema import COMPONENTS, SECTIONS, Component, Config
+from fedwcm.core.checks import unknown
+
+Settings = dict[str, object]
+"""Dotted options, such as `local.lr`."""
+
+
+INCIDENTAL = (
+    "data.data_dir",
+    "data.shared",
+    "run.name",
+    "run.device",
+    "run.backend",
+    "run.workers",
+    "run.worker_gpus",
+    "run.ray_address",
+    "run.spread",
+    "run.checkpoint_every",
+    "run.track",
+    "run.profile",
+    "privacy.key_holders",
+    "privacy.min_contributors",
+)
+"""Options that do not change a run's result (beyond rounding), and may therefore change when it is resumed."""
+
+
+def from_settings(settings: Mapping[str, object]) -> Config:
+    """Return a configuration from dotted options, with defaults for the rest."""
+    sections: dict[str, dict[str, object]] = {}
+    for key, value in settings.items():
+        section, _, option = key.partition(".")
+        if section not in (*COMPONENTS, *SECTIONS) or not option:
+            raise unknown("option", key, _known_keys())
+        sections.setdefault(section, {})[option] = value
+    parts: dict[str, object] = {}
+    for section, values in sections.items():
+        if section in SECTIONS:
+            parts[section] = make(SECTIONS[section], values, section)
+        else:
+            default: Component = getattr(Config(), section)
+            name = str(values.pop("name", default.name))
+            parts[section] = Component(name, {k: v for k, v in values.items() if v is not None})
+    return Config(**parts)  # type: ignore[arg-type]
+
+
+def to_settings(config: Config) -> Settings:
+    """Return all options of a configuration under dotted names, without those that are None."""
+    settings: Settings = {}
+    for section in fields(config):
+        part = getattr(config, section.name)
+        values = {"name": part.name, **part.options} if isinstance(part, Component) else plain(part)
+        settings |= {f"{section.name}.{key}": value for key, value in values.items()}
+    return settings
+
+
+def read_toml(path: Path) -> Settings:
+    """Read the dotted options of a TOML file."""
+    try:
+        sections = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} does not exist: it must be a TOML file") from None
+    except IsADirectoryError:
+        raise ValueError(f"{path} is a folder: it must be a TOML file") from None
+    except (ValueError, RecursionError) as error:  # not TOML, not text, or nested without end
+        raise ValueError(f"{path} is not TOML: {error}") from None
+    settings: Settings = {}
+    for section, values in sections.items():
+        if not isinstance(values, dict):
+            raise unknown(f"section in {path}:", section, (*COMPONENTS, *SECTIONS))
+        settings |= {f"{section}.{key}": value for key, value in values.items()}
+    return settings
+
+
+def write_toml(config: Config, path: Path) -> None:
+    """Write a configuration to a TOML file, from which `read_toml` restores it."""
+    sections: dict[str, dict[str, object]] = {}
+    for key, value in to_settings(config).items():
+        section, _, option = key.partition(".")
+        sections.setdefault(section, {})[option] = value
+    path.write_text(tomli_w.dumps(sections), encoding="utf-8")
+
+
+EXCLUSIVE = ("local.epochs", "local.steps")
+"""Two options of which a run has one: the one that is given later replaces the other."""
+
+
+def overlay(below: Mapping[str, object], above: Mapping[str, object]) -> Settings:
+    """Merge settings, `above` taking precedence; a component that changes its name loses its old options.
+
+    Options of a component that has no name yet are for whichever is named.
+    """
+    merged = dict(below)
+    for section in COMPONENTS:
+        name = f"{section}.name"
+        if name in above and name in below and above[name] != below[name]:
+            merged = {key: value for key, value in merged.items() if not key.startswith(f"{section}.")}
+            if section == "method":
+                merged.pop("run.name", None)  # it named the old method
+    for one, other in (EXCLUSIVE, EXCLUSIVE[::-1]):
+        if above.get(one) is not None:
+            merged.pop(other, None)
+    return {**merged, **above}
+
+
+def differences(config: Config, other: Config) -> list[str]:
+    """Return the differences between two configurations that affect the result, one line per option."""
+    ours, theirs = to_settings(config), to_settings(other)
+    keys: Iterable[str] = sorted({*ours, *theirs} - set(INCIDENTAL))
+    return [
+        f"{key}: {ours.get(key, 'none')} is now {theirs.get(key, 'none')}"
+        for key in keys
+        if ours.get(key) != theirs.get(key)
+    ]
+
+
+def _known_keys() -> list[str]:
+    known = [f"{section}.name" for section in COMPONENTS]
+    for section, cls in SECTIONS.items():
+        known += [f"{section}.{f.name}" for f in fields(cls)]
+    return known

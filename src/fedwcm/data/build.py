@@ -1,0 +1,125 @@
+"""From what a reader found to a checked `Dataset`, or to rows for a trained model."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedwcm.data.codes import encode_clients, encode_labels
+from fedwcm.data.dataset import Dataset, check_finite
+from fedwcm.data.draw import draw_test
+from fedwcm.data.features import as_features, matched
+from fedwcm.data.fingerprint import array_digest, sampled
+from fedwcm.data.large_arrays import joined
+from fedwcm.data.precision import warn_of_coarse
+from fedwcm.data.read_options import ReadOptions
+from fedwcm.data.samples import Parts, Rows, Samples
+from fedwcm.data.whole_numbers import LARGEST_EXACT, as_whole_numbers
+
+
+def build_dataset(name: str, parts: Parts, options: ReadOptions) -> Dataset:
+    """Draw a test part if there is none, number classes and clients from 0, and check the result."""
+    parts = _with_whole_numbers(parts)
+    for part, samples in parts.present().items():
+        _check_lengths(f"{name}: {part} part", samples)
+    if parts.test is None:
+        if parts.train.x.ndim > 1 and parts.train.x.size and not parts.encoding.columns:
+            check_finite(f"{name}: x", parts.train.x)  # while its rows are still those of the source
+        parts = draw_test(name, parts, options)
+    elif options.test_clients is not None:
+        raise ValueError(
+            f"test_clients = {options.test_clients!r} is for data without a test part: {name} has one"
+        )
+    else:
+        options.refuse_test_fraction(name)
+    train, test = parts.train, parts.test
+    assert test is not None
+    if len(test.x) == 0:
+        raise ValueError(f"{name}: the test part is empty: give more samples or a larger test fraction")
+    present = parts.present()
+    classes, codes = encode_labels(name, present, parts.classes)
+    unseen = None if options.test_clients is not None else test.client  # whole clients are meant to be unseen
+    client_names, client_ids = encode_clients(name, train.client, unseen)
+    if train.x.dtype == np.float64:
+        warn_of_coarse(f"{name}: train features", train.x)
+    x = {part: as_features(f"{name}: {part} features", held.x) for part, held in present.items()}
+    return Dataset(
+        name=name,
+        x_train=x["train"],
+        y_train=codes["train"],
+        x_test=x["test"],
+        y_test=codes["test"],
+        classes=classes,
+        client_ids=client_ids,
+        client_names=client_names,
+        x_val=x.get("val"),
+        y_val=codes.get("val"),
+        encoding=parts.encoding,
+        test_clients=None if test.client is None else test.client.astype(np.str_),
+        digest=parts.digest,
+    )
+
+
+def source_digest(parts: Parts) -> str:
+    """Return a digest of what was read, before a test part is drawn: the same whatever the seed."""
+    if parts.digest:
+        return parts.digest
+    held = parts.present().values()
+    arrays = [array for part in held for array in (*sampled(part.x), part.y, part.client) if array is not None]
+    return array_digest(np.array(parts.classes or (), dtype=np.str_), *arrays)
+
+
+def build_rows(name: str, parts: Parts, options: ReadOptions) -> Rows:
+    """The test part, if there is one and everything was not asked for; else all samples."""
+    schema, present = options.schema, _with_whole_numbers(parts).present()
+    assert schema is not None
+    for part, samples in present.items():
+        _check_lengths(f"{name}: {part} part", samples)
+    only_test = "test" in present and not options.whole
+    chosen = {part: held for part, held in present.items() if part == "test" or not only_test}
+    places = {part: f"{name}: x" if len(chosen) == 1 else f"{name}: x_{part}" for part in chosen}
+    inputs = {part: matched(places[part], held.x, schema) for part, held in chosen.items()}
+    for part, values in inputs.items():
+        check_finite(places[part], values)
+    x = joined(list(inputs.values()))
+    if len(x) == 0:
+        raise ValueError(f"{name} holds no samples")
+    y = None
+    if options.labelled:
+        y = np.concatenate([*encode_labels(name, chosen, parts.classes, schema)[1].values()])
+    ids = [held.ids for held in chosen.values() if held.ids is not None]
+    names = tuple(str(each) for each in np.concatenate(ids)) if len(ids) == len(chosen) else None
+    holders = [held.client for held in chosen.values() if held.client is not None]
+    clients = np.concatenate(holders).astype(np.str_) if len(holders) == len(chosen) else None
+    return Rows(name, "test" if only_test else "all", x, y, names, clients)
+
+
+def _with_whole_numbers(parts: Parts) -> Parts:
+    """The parts with labels and clients as integers, where they are floats that are all whole."""
+    found = {
+        part: replace(
+            held,
+            y=None if held.y is None else as_whole_numbers(held.y),
+            client=None if held.client is None else as_whole_numbers(held.client),
+        )
+        for part, held in parts.present().items()
+    }
+    return replace(parts, train=found["train"], test=found.get("test"), val=found.get("val"))
+
+
+def _check_lengths(where: str, samples: Samples) -> None:
+    for name, values in (("labels", samples.y), ("clients", samples.client)):
+        if values is None:
+            continue
+        if values.ndim == 1 and values.dtype.kind == "f":
+            wrong = ~(np.abs(values) < LARGEST_EXACT) | (values != np.round(values))
+            row = int(np.argmax(wrong))
+            raise ValueError(
+                f"{where}: {name} must be whole numbers or text, but that of row {row} is {values[row]}"
+            )
+        if values.ndim != 1 or values.dtype.kind not in "biuU":
+            raise ValueError(
+                f"{where}: {name} are {values.dtype} of shape {values.shape}: "
+                "they must be integers, floats that are whole numbers, or text, of shape (n,)"
+            )
+        if len(values) != (count := len(np.atleast_1d(samples.x))):
+            raise ValueError(f"{where}: {count} samples but {len(values)} {name}")

@@ -1,0 +1,44 @@
+"""Samples in the form in which a `Dataset` holds them, and in which a trained model takes them."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwcm.data.dataset import MAX_CHANNELS, model_shape
+from fedwcm.data.large_arrays import in_colour
+from fedwcm.data.schema import DatasetSchema
+
+
+def as_features(where: str, x: NDArray[Any]) -> NDArray[Any]:
+    """Return samples as a `Dataset` takes them: images as bytes or float32, other floats as float32, integers as
+    is.
+
+    Arrays of three dimensions are grey images if they are of unsigned bytes, otherwise sequences (n, steps,
+    channels).
+    """
+    if x.ndim == 3 and x.dtype == np.uint8:
+        x = x[..., np.newaxis]
+    is_image = x.ndim == 4 and x.shape[3] <= MAX_CHANNELS
+    if x.dtype.kind not in "buif" or not (is_image or x.ndim in (2, 3)):
+        raise ValueError(
+            f"{where} are {x.dtype} of shape {x.shape}: images must be numbers of shape (n, height, width, "
+            f"channels) with at most {MAX_CHANNELS} channels, or uint8 of shape (n, height, width); sequences "
+            "numbers of shape (n, steps, channels), tables numbers of shape (n, features)"
+        )
+    keeps = x.dtype == np.uint8 if is_image else x.dtype.kind in "iu"
+    dtype = x.dtype if keeps else np.uint8 if x.dtype.kind == "b" else np.float32
+    with np.errstate(over="ignore"):  # what overflows becomes infinite, which the Dataset refuses
+        return np.ascontiguousarray(x, dtype=dtype.newbyteorder("=") if isinstance(dtype, np.dtype) else dtype)
+
+
+def matched(where: str, x: NDArray[Any], schema: DatasetSchema) -> NDArray[Any]:
+    """The samples as the model of a schema takes them: of its shape and type."""
+    x = as_features(where, x)
+    if x.ndim == 4 and x.shape[3] == 1 and schema.input_shape[:1] == (3,):
+        x = in_colour(x)  # grey images among coloured ones, as in training
+    if model_shape(x) != schema.input_shape:
+        raise ValueError(f"{where} have the shape {model_shape(x)}, those of the model {schema.input_shape}")
+    if x.ndim == 4 and x.dtype.name != schema.dtype:
+        raise ValueError(f"{where} are images of {x.dtype}, those of the model of {schema.dtype}")
+    return x
