@@ -21,7 +21,8 @@ from fedwcm.losses.distillation import Distillation
 from fedwcm.methods.clip2fl import CLIP2FL
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.runs.records import RoundRecord
-from fedwcm.teacher import Teacher, main, zero_shot
+from fedwcm.teacher import Teacher, zero_shot
+from fedwcm.teacher.__main__ import main
 
 from .factories import BY_STEPS, CLASSES, Bench, Clusters, clusters, mlp, population
 from .specimens import ByAutograd

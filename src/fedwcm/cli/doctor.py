@@ -18,12 +18,14 @@ def add(commands: SubParsers) -> None:
 
 def do(arguments: argparse.Namespace) -> int:
     """Print the facts and a line per check; 1 if one failed."""
-    from fedwcm.machine import check_backends, check_convolutions, facts
+    from fedwcm.doctor.backends import backend_checks
+    from fedwcm.doctor.checks import convolution_checks
+    from fedwcm.doctor.facts import facts
 
     for name, value in facts().items():
         print(f"{name:>20}  {value}")
     failed = False
-    for check in chain(check_convolutions(), check_backends()):
+    for check in chain(convolution_checks(), backend_checks()):
         print(f"{check.status:>20}  {check.name}: {check.detail}", flush=True)
         failed |= check.status == "FAIL"
     return int(failed)

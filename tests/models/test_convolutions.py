@@ -12,8 +12,8 @@ import pytest
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
+from fedwcm.doctor.convolutions import EXAMPLES, Convolution, check_convolutions
 from fedwcm.models import MODELS, build_model
-from fedwcm.models.convolution_check import EXAMPLES, Convolution, check_convolutions
 
 # What a machine does not have, oneDNN does not use: the limits are then those of the machine.
 INSTRUCTION_SETS = ["SSE41", "AVX2", "AVX512_CORE", None]

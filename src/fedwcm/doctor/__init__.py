@@ -1,0 +1,1 @@
+"""`fedwcm doctor`: what this machine is, and whether it computes correctly."""
