@@ -15,10 +15,10 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from fedwcm.core import temporary_pages as pages_module
 from fedwcm.data import Dataset, large_arrays, load_dataset
 from fedwcm.data.fingerprint import fingerprint
 from fedwcm.data.formats import encode
+from fedwcm.utils import temporary_pages as pages_module
 
 from .test_large_data import is_mapped, save_folder
 

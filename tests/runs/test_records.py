@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from fedwcm.core.json_record import RecordError, finite
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.discovery import find_runs
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.records import ComparisonIndex, Outcome, RoundRecord, outcome_of
+from fedwcm.utils.json_record import RecordError, finite
 from tests.records import round_record, summary
 
 TESTED = {"test_accuracy": 0.5, "test_loss": 1.0, "balanced_accuracy": 0.5, "macro_f1": 0.4, "many": 0.5}

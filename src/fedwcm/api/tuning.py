@@ -18,10 +18,10 @@ from fedwcm.config.arguments import (
 from fedwcm.config.flags import refuse_varied
 from fedwcm.config.objects import method_text
 from fedwcm.config.schema import Diagnostic
-from fedwcm.core.extras import optional_module
 from fedwcm.jobs.request import flags_in, request
 from fedwcm.jobs.run_lists import method_list, seed_list
 from fedwcm.runs.progress import in_notebook
+from fedwcm.utils.extras import optional_module
 
 if TYPE_CHECKING:
     from fedwcm.tuning.result import Tuning

@@ -8,9 +8,9 @@ from rich.table import Table
 
 from fedwcm.cli.console import console
 from fedwcm.core.checks import require
-from fedwcm.core.durations import duration
 from fedwcm.jobs.estimate import MODEL, Cost, Estimate, estimates, total
 from fedwcm.jobs.plan import PlannedRun, check
+from fedwcm.utils.durations import duration
 
 
 def dry_run(planned_runs: Sequence[PlannedRun], jobs: int) -> None:

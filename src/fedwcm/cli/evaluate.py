@@ -14,7 +14,7 @@ from fedwcm.cli.common import (
     print_personalized,
 )
 from fedwcm.config.flags import FLAGS
-from fedwcm.core.json_record import finite
+from fedwcm.utils.json_record import finite
 
 NAMES = ("data_dir", "label", "client", "split", "drop", "encoding", "test_fraction")
 TESTED = {

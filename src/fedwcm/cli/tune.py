@@ -7,7 +7,7 @@ from pathlib import Path
 from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings, seeds_in
 from fedwcm.config.component_text import split_list
 from fedwcm.config.flags import COMPARE_FLAGS
-from fedwcm.core.extras import optional_module
+from fedwcm.utils.extras import optional_module
 
 
 def add(commands: SubParsers) -> None:

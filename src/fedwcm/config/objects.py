@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from fedwcm.config.options import convert, make, not_an_option
 from fedwcm.config.resolve import OBJECT, import_path, object_name
 from fedwcm.config.schema import Component, Config
-from fedwcm.core.checks import field_types, require
+from fedwcm.core.checks import require
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.sampler import Sampler
@@ -28,6 +28,7 @@ from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
 from fedwcm.models import MODELS
 from fedwcm.samplers import SAMPLERS
+from fedwcm.utils.field_types import field_types
 
 T = TypeVar("T")
 ModelFactory = Callable[..., nn.Module]

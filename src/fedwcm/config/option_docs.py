@@ -8,7 +8,7 @@ from typing import Any
 
 from fedwcm.config.options import describe
 from fedwcm.config.schema import PARTITION_DEFAULTS, SECTIONS, Config
-from fedwcm.core.checks import field_types
+from fedwcm.utils.field_types import field_types
 
 NAMES_OF_COMPONENTS = {
     "partition": "how samples are divided among clients: `fedwcm list partitions`",

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from fedwcm.core.checks import field_types, unknown
-from fedwcm.core.json_record import is_number
+from fedwcm.core.checks import unknown
+from fedwcm.utils.field_types import field_types
+from fedwcm.utils.json_record import is_number
 
 T = TypeVar("T")
 

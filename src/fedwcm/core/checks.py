@@ -2,16 +2,9 @@
 
 import difflib
 from collections.abc import Iterable
-from functools import cache
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Literal, get_args, get_origin
 
-
-def field_types(cls: type) -> dict[str, Any]:
-    """Return the types of a class's fields, evaluated once: it takes longer than all else in reading options."""
-    return _field_types(cls)
-
-
-_field_types = cache(get_type_hints)
+from fedwcm.utils.field_types import field_types
 
 
 def require(holds: bool, field: str, value: object, allowed: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fedwcm.core.temporary_pages import temporary_pages
+from fedwcm.utils.temporary_pages import temporary_pages
 
 IN_MEMORY = 2**30
 """Bytes up to which samples that are unpacked from a file are kept in memory."""

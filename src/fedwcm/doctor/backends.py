@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from fedwcm.api import run
-from fedwcm.core.child_process import ChildDiedError, call_in_child
 from fedwcm.core.types import Floats
 from fedwcm.data import load_dataset
 from fedwcm.doctor.checks import PATIENCE, Check
@@ -21,6 +20,7 @@ from fedwcm.doctor.facts import DEVICES, available
 from fedwcm.engine.backends.plan import can_fork
 from fedwcm.engine.cluster_options import LOCAL
 from fedwcm.engine.precision import Precision, PrecisionName, precision_problem
+from fedwcm.utils.child_process import ChildDiedError, call_in_child
 
 BACKENDS = ("sequential", "vectorized", "parallel", "ray")
 PRECISIONS: tuple[PrecisionName, ...] = ("bf16", "fp16")

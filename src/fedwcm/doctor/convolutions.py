@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d
 
-from fedwcm.core.child_process import ChildDiedError, call_in_child, signal_name
+from fedwcm.utils.child_process import ChildDiedError, call_in_child, signal_name
 
 # Of the sum of the products' magnitudes. Rounding was at most 2e-6 in thousands of shapes, the fault over 1e-2.
 TOLERANCE = 1e-5

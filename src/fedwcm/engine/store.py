@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedwcm.core.temporary_pages import claim, no_room
 from fedwcm.core.types import Ints, State
+from fedwcm.utils.temporary_pages import claim, no_room
 
 IN_MEMORY = 2**30
 """Bytes up to which the rows of one key are kept in memory; above, in a sparse temporary file."""

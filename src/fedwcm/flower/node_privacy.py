@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedwcm.core.checks import require
-from fedwcm.core.json_record import is_number
 from fedwcm.privacy.options import PrivacyOptions
+from fedwcm.utils.json_record import is_number
 
 
 def require_private_enough(run: PrivacyOptions, node_config: Mapping[str, Any]) -> None:

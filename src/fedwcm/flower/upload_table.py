@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwcm.core.temporary_pages import temporary_pages
 from fedwcm.core.types import Floats, Ints, State
 from fedwcm.engine.backends.in_process import no_updates
 from fedwcm.engine.client import ClientUpdates
+from fedwcm.utils.temporary_pages import temporary_pages
 
 IN_MEMORY = 2**28
 """Size in bytes up to which uploads stay in memory."""

@@ -10,12 +10,12 @@ import torch
 
 from fedwcm.config.build import Experiment, build
 from fedwcm.config.schema import RunOptions
-from fedwcm.core.child_process import ChildDiedError, call_in_child
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.jobs.execution import process_context
 from fedwcm.jobs.plan import PlannedRun, done
 from fedwcm.runs.progress import Silent
 from fedwcm.runs.runner import Runner
+from fedwcm.utils.child_process import ChildDiedError, call_in_child
 
 TRIAL_ROUNDS = 2
 """Rounds of a trial: the first warms up, the last is measured."""

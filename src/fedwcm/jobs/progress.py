@@ -12,9 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fedwcm.core.durations import duration
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.live import MetricsFollower
+from fedwcm.utils.durations import duration
 
 
 class FollowedRun:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fedwcm.core.json_record import JsonRecord, optional
+from fedwcm.utils.json_record import JsonRecord, optional
 
 
 @dataclass(frozen=True, kw_only=True)

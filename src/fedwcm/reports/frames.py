@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from fedwcm.core.checks import unknown
-from fedwcm.core.extras import optional_module
 from fedwcm.reports.figures import Curve
 from fedwcm.reports.series import Reader
 from fedwcm.runs.records import RoundRecord
 from fedwcm.runs.scalars import scalars_of
+from fedwcm.utils.extras import optional_module
 
 if TYPE_CHECKING:
     import pandas as pd

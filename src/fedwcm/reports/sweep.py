@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedwcm.config.schema import SelectBy
-from fedwcm.core.json_record import is_number
 from fedwcm.reports.figures import Bar, Bars, Curve, Curves
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.statistics import Spread
@@ -21,6 +20,7 @@ from fedwcm.reports.table import (
     values_of,
 )
 from fedwcm.runs.records import VALIDATION_METRICS
+from fedwcm.utils.json_record import is_number
 
 LOG_RATIO = 8.0
 """Largest over smallest value of an option from which its axis is logarithmic."""

@@ -5,11 +5,11 @@ from pathlib import PurePath
 
 from fedwcm.config.recipes import RECIPES
 from fedwcm.config.settings import Settings
-from fedwcm.core.durations import rough_duration
-from fedwcm.core.json_record import is_number
 from fedwcm.reports.load import LoadedRun, MethodRuns, differing
 from fedwcm.reports.series import megabytes
 from fedwcm.runs.records import VALIDATION_METRICS
+from fedwcm.utils.durations import rough_duration
+from fedwcm.utils.json_record import is_number
 
 METHOD_SECTIONS = ("method", "loss", "sampler")
 """Sections of the options that together define a method."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedwcm.config.objects import NO_OBJECTS
-from fedwcm.core.durations import rough_duration
 from fedwcm.jobs.execution import run_all
 from fedwcm.jobs.plan import PlannedRun
 from fedwcm.jobs.request import Request
@@ -18,6 +17,7 @@ from fedwcm.reproduce.untrained import write_untrained
 from fedwcm.reproduce.working_folder import WorkingFolder
 from fedwcm.runs.lock import locked
 from fedwcm.runs.progress import Progress
+from fedwcm.utils.durations import rough_duration
 
 BATCH = 4
 """Runs of each process before what has finished is moved to the results."""

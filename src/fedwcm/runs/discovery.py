@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 from fedwcm.core.checks import shortened
-from fedwcm.core.json_record import RecordError
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.folder import RunFolder
+from fedwcm.utils.json_record import RecordError
 
 DEPTH = 4
 """Levels below the given folder that are searched: a folder of comparisons has runs three levels down."""

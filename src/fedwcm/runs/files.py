@@ -8,7 +8,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from fedwcm.core.json_record import RecordError
+from fedwcm.utils.json_record import RecordError
 
 
 class StorageError(OSError):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from fedwcm.config.schema import Config
 from fedwcm.config.settings import Settings, from_settings, read_toml, write_toml
-from fedwcm.core.json_record import JsonRecord
 from fedwcm.runs.files import parse_json, read_json, replace_file, replacing, write_json, writing
 from fedwcm.runs.records import PersonalizationRecord, RoundRecord, SplitRecord, Summary
+from fedwcm.utils.json_record import JsonRecord
 
 REPORT = "report.html"
 """The page about a run or a comparison, in its folder."""

@@ -4,9 +4,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from fedwcm.core.json_record import RecordError
 from fedwcm.runs.folder import RunFolder, read_round
 from fedwcm.runs.records import RoundRecord, SplitRecord, Summary
+from fedwcm.utils.json_record import RecordError
 
 
 class MetricsFollower:

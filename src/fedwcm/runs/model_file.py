@@ -8,11 +8,11 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
-from fedwcm.core.json_record import RecordError
 from fedwcm.core.types import State
 from fedwcm.models.facts import ModelFacts
 from fedwcm.runs.files import replacing, require_readable
 from fedwcm.runs.folder import RunFolder
+from fedwcm.utils.json_record import RecordError
 
 METADATA = "fedwcm"
 

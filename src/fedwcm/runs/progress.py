@@ -7,8 +7,8 @@ import warnings
 from collections.abc import Callable
 from typing import Protocol
 
-from fedwcm.core.durations import duration
 from fedwcm.runs.records import RoundRecord
+from fedwcm.utils.durations import duration
 
 
 class Progress(Protocol):

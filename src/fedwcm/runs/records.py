@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from fedwcm.config.schema import Config, SelectBy
-from fedwcm.core.json_record import JsonRecord, optional
+from fedwcm.utils.json_record import JsonRecord, optional
 
 if TYPE_CHECKING:
     from fedwcm.core.types import Ints

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from fedwcm.config.build import Experiment
 from fedwcm.config.settings import to_settings
-from fedwcm.core.json_record import finite
 from fedwcm.core.mixins import Momentum
 from fedwcm.core.types import State
 from fedwcm.engine.backends.plan import threads
@@ -22,6 +21,7 @@ from fedwcm.runs.progress import Progress
 from fedwcm.runs.records import RoundRecord, Summary, outcome_of, selected_record, title_of
 from fedwcm.runs.selection import EvaluatedModel, out_of_patience
 from fedwcm.runs.trackers.tracking import Tracking
+from fedwcm.utils.json_record import finite
 
 
 class MomentumGainWarning(UserWarning):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedwcm.core.json_record import Json, is_number
+from fedwcm.utils.json_record import Json, is_number
 
 
 def scalars_of(values: Mapping[str, Json], classes: Sequence[str] = ()) -> dict[str, float]:

@@ -10,7 +10,7 @@ from fedwcm.config.flags import option_key
 from fedwcm.config.option_docs import kind_of
 from fedwcm.config.options import parse_value
 from fedwcm.config.settings import read_toml
-from fedwcm.core.json_record import is_number
+from fedwcm.utils.json_record import is_number
 
 ALLOWED = "log:LOW:HIGH, LOW:HIGH, int:LOW:HIGH, intlog:LOW:HIGH, or values A,B,C"
 

@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from fedwcm.core.durations import duration
+from fedwcm.utils.durations import duration
 from fedwcm.watch.follow import RunState, Snapshot, WatchedRun
 from fedwcm.watch.formatting import bar, short_number, sparkline
 

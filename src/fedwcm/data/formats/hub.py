@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedwcm.core.extras import optional_module
 from fedwcm.data.dataset import listed
 from fedwcm.data.draw import draw_rows
 from fedwcm.data.fingerprint import table_digest
@@ -19,6 +18,7 @@ from fedwcm.data.part_names import named_parts
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.samples import Parts, Samples
 from fedwcm.data.schema import Encoding
+from fedwcm.utils.extras import optional_module
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -8,9 +8,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from fedwcm.core.temporary_pages import no_room
 from fedwcm.data import large_arrays
 from fedwcm.data.formats.safety import open_maybe_gzip, require_bounded
+from fedwcm.utils.temporary_pages import no_room
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson")

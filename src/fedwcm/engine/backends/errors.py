@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from fedwcm.core.checks import shortened
-from fedwcm.core.child_process import how_it_ended, signal_name
+from fedwcm.utils.child_process import how_it_ended, signal_name
 
 if TYPE_CHECKING:
     from fedwcm.core.types import Ints

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
-from fedwcm.core.temporary_pages import claim
 from fedwcm.core.types import State
+from fedwcm.utils.temporary_pages import claim
 
 ALIGNMENT = 64
 """Bytes of a cache line, at which every tensor begins."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Self, TypeAlias, TypeGuard, get_args, get_origin
 
-from fedwcm.core.checks import field_types
+from fedwcm.utils.field_types import field_types
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from fedwcm.core.child_process import ChildDiedError, call_in_child, signal_name
+from fedwcm.utils.child_process import ChildDiedError, call_in_child, signal_name
 
-from .reliability.support import needs_fork
+from ..reliability.support import needs_fork
 
 pytestmark = needs_fork
 

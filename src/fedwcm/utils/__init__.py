@@ -1,0 +1,1 @@
+"""What knows nothing of federated learning: processes, files, durations, JSON, optional libraries."""
