@@ -28,7 +28,7 @@ class FailedError(RuntimeError):
 
 
 class Contender:
-    """A running contender, which waits at its gate, frozen, but while `play` is called.
+    """A running contender, which waits at its gate, frozen, but while `run_round` is called.
 
     Blocked it computes nothing itself, but Ray, for one, goes on in the background with a tenth of a core.
     """
@@ -53,8 +53,8 @@ class Contender:
         self.ready_seconds = time.perf_counter() - began
         freeze(self._process.pid)
 
-    def play(self) -> float:
-        """Let it play a round; how long that took."""
+    def run_round(self) -> float:
+        """Let it run a round; how long that took."""
         thaw(self._process.pid)
         time.sleep(SETTLING)
         self._let_through()

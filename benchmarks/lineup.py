@@ -21,7 +21,7 @@ class Entry:
     processes: int = 1
 
     def command(self, job: Job, rounds: int) -> list[str]:
-        """How it is started, to play so many rounds."""
+        """How it is started, to run so many rounds."""
         launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(self.processes)]
         script = ["-m", f"benchmarks.contenders.{self.script}", job.name, str(rounds), *self.arguments]
         return [str(python(self.environment)), *(launcher if self.processes > 1 else []), *script]

@@ -73,7 +73,7 @@ def measure(group: Group, rounds: int) -> dict[str, Any]:
     try:
         _start(group, total, running, told)
         others = OtherLoad()
-        _play(group, rounds, running, told)
+        _run_group(group, rounds, running, told)
         busy = round(others.cores(), 3)
         _finish(group, running, told)
     finally:
@@ -100,7 +100,7 @@ def _start(group: Group, rounds: int, running: dict[str, Contender], told: dict[
             told[entry.name] = {"error": str(error)}
 
 
-def _play(group: Group, rounds: int, running: dict[str, Contender], told: dict[str, dict[str, Any]]) -> None:
+def _run_group(group: Group, rounds: int, running: dict[str, Contender], told: dict[str, dict[str, Any]]) -> None:
     shuffle = random.Random(0).shuffle
     for sweep in range(group.warmup + rounds):
         _say(f"{group.name}: sweep {sweep + 1} of {group.warmup + rounds}")
@@ -108,7 +108,7 @@ def _play(group: Group, rounds: int, running: dict[str, Contender], told: dict[s
         shuffle(order)
         for name in order:
             try:
-                seconds = running[name].play()
+                seconds = running[name].run_round()
             except FailedError as error:
                 _lost(name, error, running, told)
                 continue

@@ -88,6 +88,6 @@ def quality(model: nn.Module, data: Data) -> dict[str, float]:
 
 
 def arguments() -> tuple[Job, int, list[str]]:
-    """The job, the rounds to play, and what else the command line says."""
+    """The job, the rounds to run, and what else the command line says."""
     name, rounds, *rest = sys.argv[1:]
     return JOBS[name], int(rounds), rest

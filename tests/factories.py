@@ -274,7 +274,7 @@ ENGINES = {
 }
 
 
-def play(simulated: Rounds, rounds: int) -> list[tuple[ServerState, dict[str, Any]]]:
+def run_rounds(simulated: Rounds, rounds: int) -> list[tuple[ServerState, dict[str, Any]]]:
     """The states and records of so many rounds from the initial model; ends the backend's processes."""
     played: list[tuple[ServerState, dict[str, Any]]] = []
     try:
@@ -301,7 +301,7 @@ class Scripted:
 
 
 def watch_updates(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Cohort, RoundResult]]:
-    """The cohort and the outcome of every server update, while simulations play."""
+    """The cohort and the outcome of every server update, while simulations run_rounds."""
     seen: list[tuple[Cohort, RoundResult]] = []
 
     def watching(*arguments: Any) -> RoundResult:

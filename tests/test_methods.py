@@ -30,7 +30,7 @@ from .factories import (
     linear,
     make_rounds,
     make_trainer,
-    play,
+    run_rounds,
 )
 from .specimens import Point, Quadratic
 
@@ -44,7 +44,7 @@ def run(method: Method, data: Clusters = DATA, rounds: int = 5, **options: Any) 
     """Rounds of softmax regression with scripted cohorts and a decaying rate."""
     training = make_trainer(method, data.federation, linear(), stacked=True, **options)
     engine = make_rounds(training, data.federation, participation=Scripted(COHORTS), block=8, lr=0.3, lr_decay=0.9)
-    return play(engine, rounds)
+    return run_rounds(engine, rounds)
 
 
 def assert_same_run(one: Method, other: Method, data: Clusters, exactly: bool) -> None:
@@ -112,7 +112,7 @@ def test_the_printed_step_is_the_average_where_the_path_of_a_client_has_length_1
         make_trainer(FedWCM(server_step=step), data.federation, linear(), **options)  # type: ignore[arg-type]
         for step in ("average", "literal")
     ]
-    average, literal = (play(make_rounds(t, data.federation, lr=1.0), 4)[-1][0].x for t in training)
+    average, literal = (run_rounds(make_rounds(t, data.federation, lr=1.0), 4)[-1][0].x for t in training)
     np.testing.assert_allclose(average.numpy(), literal.numpy(), rtol=1e-12)
 
 
@@ -161,7 +161,7 @@ def test_the_gain_announced_at_the_start_is_that_of_the_first_round(
     if method is FedWCMX:
         assert training.population.reference_steps == 2 * 5
     announced = training.method.starting_gain(training.population, data.federation.samples)
-    (_, record), *_ = play(make_rounds(training, data.federation), 1)
+    (_, record), *_ = run_rounds(make_rounds(training, data.federation), 1)
     assert announced == pytest.approx(record["gain"], rel=1e-12)
     assert record["gain"] > 0.9
 
@@ -182,7 +182,7 @@ def descend(method: Method, data: Clusters, start: Any, rounds: int, epochs: int
     training = make_trainer(
         method, data.federation, module, loss=Quadratic(), stacked=True, epochs=epochs, batch_size=100
     )
-    return play(make_rounds(training, data.federation, block=8, lr=lr), rounds)[-1][0]
+    return run_rounds(make_rounds(training, data.federation, block=8, lr=lr), rounds)[-1][0]
 
 
 @pytest.mark.parametrize("method", FOUR)

@@ -1,1 +1,1 @@
-"""One small script for each contender: prepare everything, then play a round whenever the driver says so."""
+"""One small script for each contender: prepare everything, then run a round whenever the driver says so."""

@@ -80,7 +80,7 @@ def make_client(name: str, lean: bool) -> ClientApp:
 
 
 def make_server(job: Job, rounds: int, gate: Gate) -> ServerApp:
-    """The app that plays the rounds."""
+    """The app that runs the rounds."""
     app = ServerApp()
 
     @app.main()

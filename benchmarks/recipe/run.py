@@ -44,7 +44,7 @@ def finished(phase: str) -> dict[tuple[str, str, int], dict[str, Any]]:
     return {(r["cell"], r["arm"], r["seed"]): r for r in records}
 
 
-def play(phase: str, cell: str, arm: str, seed: int) -> dict[str, Any]:
+def run_cell(phase: str, cell: str, arm: str, seed: int) -> dict[str, Any]:
     """Run an arm in a cell."""
     began, clock = time.perf_counter(), time.process_time()
     settings = {**grid.cells(phase)[cell], **grid.ARMS[phase][arm], "run.seed": seed}
@@ -80,7 +80,7 @@ def main() -> None:
     done = finished(chosen.what)
     for job in [job for job in jobs(chosen.what) if job not in done][part::parts]:
         if job not in finished(chosen.what):
-            record = play(chosen.what, *job)
+            record = run_cell(chosen.what, *job)
             with (RUNS / f"{chosen.what}-{part}.jsonl").open("a") as file:
                 file.write(json.dumps(record) + "\n")
 

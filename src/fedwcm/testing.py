@@ -8,7 +8,7 @@
     def test_my_loss():
         check_loss(MyLoss())
 
-Each check plays a few rounds on a small federation with clients of unequal size. A check that fails says which law
+Each check runs a few rounds on a small federation with clients of unequal size. A check that fails says which law
 is broken.
 """
 

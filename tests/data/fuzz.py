@@ -60,7 +60,7 @@ def mutate(data: bytes, rng: np.random.Generator) -> bytes:
     return bytes(changed)
 
 
-def play(name: str, reader: Reader, count: int, folder: Path, progress: IO[str]) -> dict[str, int]:
+def fuzz_reader(name: str, reader: Reader, count: int, folder: Path, progress: IO[str]) -> dict[str, int]:
     """Read `count` garbled variants; raises AssertionError for an outcome that is not allowed."""
     for specimen in reader.specimens:
         (folder / specimen.path).parent.mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ def main(count: int, folder: Path, names: list[str]) -> None:
     with (folder / "progress").open("w") as progress:
         for name in names or list(READERS):
             start = time.process_time()
-            outcomes = play(name, READERS[name](), count, folder / name, progress)
+            outcomes = fuzz_reader(name, READERS[name](), count, folder / name, progress)
             seconds = time.process_time() - start
             print(f"{name}: {outcomes['read']} read, {outcomes['refused']} refused, {seconds:.1f} s", flush=True)
 

@@ -25,7 +25,7 @@ from fedwcm.models import build_model
 from fedwcm.runs.progress import Silent
 from fedwcm.runs.runner import Runner, RunResult
 
-from ..factories import ENGINES, clusters, conv_batchnorm, linear, make_rounds, make_trainer, mlp, play
+from ..factories import ENGINES, clusters, conv_batchnorm, linear, make_rounds, make_trainer, mlp, run_rounds
 from ..records import timeless
 from ..specimens import Counter, Dying, Failing
 
@@ -94,7 +94,7 @@ def test_processes_change_not_a_bit(method: str, module: Any) -> None:
     for workers in (1, 2):
         training = make_trainer(METHODS[method](), data.federation, module(), stacked=choice.stacked)
         playing = make_rounds(training, data.federation, block=choice.block, workers=workers)
-        played.append(play(playing, ROUNDS))
+        played.append(run_rounds(playing, ROUNDS))
     for (one, record), (other, same) in zip(*played, strict=True):
         assert torch.equal(one.x, other.x)
         assert record == same
@@ -146,7 +146,7 @@ def test_client_state_survives_from_round_to_round(backend: str) -> None:
 def test_a_method_without_client_state_stores_nothing() -> None:
     data = clusters()
     playing = make_rounds(make_trainer(FedAvg(), data.federation, linear()), data.federation)
-    play(playing, 2)
+    run_rounds(playing, 2)
     assert not len(playing.store.visited())
     assert playing.store.read(np.arange(5), torch.device("cpu")) == {}
 
@@ -158,7 +158,7 @@ def test_a_failure_in_a_worker_is_raised_with_its_traceback() -> None:
     data = clusters()
     training = make_trainer(Failing(client=3), data.federation, mlp())
     with pytest.raises(RuntimeError, match="client 3 cannot count") as caught:
-        play(make_rounds(training, data.federation, workers=2), 1)
+        run_rounds(make_rounds(training, data.federation, workers=2), 1)
     assert "Traceback" in str(caught.value)
     assert "in finish" in str(caught.value)
 
@@ -168,7 +168,7 @@ def test_closing_while_a_worker_is_busy_is_quiet(capfd: pytest.CaptureFixture[st
     data = clusters()
     training = make_trainer(Failing(client=2, seconds=0.3), data.federation, mlp())
     with pytest.raises(RuntimeError, match="client 2 cannot count"):
-        play(make_rounds(training, data.federation, workers=2), 1)
+        run_rounds(make_rounds(training, data.federation, workers=2), 1)
     assert capfd.readouterr().err == ""
 
 
@@ -176,7 +176,7 @@ def test_a_worker_that_dies_is_an_error_and_not_a_wait_for_ever() -> None:
     data = clusters()
     training = make_trainer(Dying(client=3), data.federation, mlp())
     with pytest.raises(RuntimeError, match="worker process ended"):
-        play(make_rounds(training, data.federation, workers=2), 1)
+        run_rounds(make_rounds(training, data.federation, workers=2), 1)
 
 
 def test_closing_one_pool_does_not_wait_for_another() -> None:

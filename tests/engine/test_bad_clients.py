@@ -17,7 +17,7 @@ from fedwcm.engine.uploads import RobustUploads, ScaledIncrements, UploadRows, r
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.scaffold import SCAFFOLD
 
-from ..factories import ENGINES, Scripted, clusters, make_rounds, make_trainer, mlp, play
+from ..factories import ENGINES, Scripted, clusters, make_rounds, make_trainer, mlp, run_rounds
 
 DATA = clusters()
 COHORTS = [[0, 1, 2], [1, 2, 3, 4], [0, 1, 4]]
@@ -64,7 +64,7 @@ def engine(method: Method, cohorts: list[list[int]], way: str = "sequential", **
 
 
 def final(method: Method, cohorts: list[list[int]], way: str = "sequential") -> tuple[ServerState, dict[str, Any]]:
-    return play(engine(method, cohorts, way), len(cohorts))[-1]
+    return run_rounds(engine(method, cohorts, way), len(cohorts))[-1]
 
 
 @pytest.mark.parametrize("way", ENGINES)
@@ -100,7 +100,7 @@ def test_rejection_can_be_switched_off() -> None:
     rounds = engine(FaultyFedAvg(), COHORTS)
     rounds.backend.reject_nonfinite = False  # type: ignore[attr-defined]
     with pytest.raises(DivergedError, match="the model has a NaN"):
-        play(rounds, 3)
+        run_rounds(rounds, 3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ class Overflowing(FedAvg):
 
 def test_state_of_the_server_that_is_not_finite_is_not_kept() -> None:
     with pytest.raises(DivergedError, match="the momentum has a NaN or an infinity after round 1"):
-        play(engine(Overflowing(), COHORTS), 1)
+        run_rounds(engine(Overflowing(), COHORTS), 1)
 
 
 # --- norms and robust sums ---------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def test_one_client_with_a_huge_update_does_not_ruin_the_model(options: Any) -> 
     ends = []
     for aggregation in (Aggregation(), Aggregation(**options)):
         rounds = engine(wild, everybody, aggregation=aggregation)
-        ends.append(play(rounds, 3)[-1][0].x.abs().max())
+        ends.append(run_rounds(rounds, 3)[-1][0].x.abs().max())
     assert ends[0] > 1e20
     assert ends[1] < 100
 

@@ -15,7 +15,7 @@ from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.fedcm import FedCM
 
-from ..factories import IMAGE, SIZES, Bench, clusters, conv_batchnorm, make_rounds, make_trainer, play
+from ..factories import IMAGE, SIZES, Bench, clusters, conv_batchnorm, make_rounds, make_trainer, run_rounds
 from ..specimens import ByAutograd, FullGradient, Sam, the_long_way
 
 DATA = clusters(shape=IMAGE)
@@ -86,7 +86,7 @@ def test_every_client_starts_from_the_received_statistics() -> None:
 @pytest.mark.parametrize("method", [FedAvg(average="uniform"), FedCM()], ids=["fedavg", "fedcm"])
 def test_the_server_averages_the_statistics_by_samples_whatever_the_method_does(method: FedAvg | FedCM) -> None:
     training = make_trainer(method, DATA.federation, conv_batchnorm())
-    state, _ = play(make_rounds(training, DATA.federation, lr=0.2), 1)[0]
+    state, _ = run_rounds(make_rounds(training, DATA.federation, lr=0.2), 1)[0]
     each = Bench(method, DATA, conv_batchnorm(), round_=0).train(range(5)).upload["buffers"]
     share = torch.tensor(SIZES, dtype=torch.float64) / sum(SIZES)
     np.testing.assert_allclose(state.buffers.numpy(), (share @ each).numpy(), rtol=1e-12)

@@ -28,7 +28,7 @@ from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.teacher import Teacher
 
-from ..factories import BY_STEPS, CLASSES, clusters, make_rounds, make_trainer, mlp, play
+from ..factories import BY_STEPS, CLASSES, clusters, make_rounds, make_trainer, mlp, run_rounds
 
 DATA = clusters()
 FEDERATION = InMemoryFederation(torch.from_numpy(DATA.inputs).to("meta"), DATA.labels, DATA.parts, CLASSES)
@@ -122,7 +122,7 @@ def test_a_round_of_every_method_keeps_to_one_device(stacked: bool) -> None:
     for name in METHODS.keys() - NEED_A_TEACHER:
         training = trainer(METHODS[name](), None, stacked)
         with StandIn():
-            (state, _), *_ = play(make_rounds(training, FEDERATION, block=5 if stacked else 1), 2)
+            (state, _), *_ = run_rounds(make_rounds(training, FEDERATION, block=5 if stacked else 1), 2)
         assert state.x.is_meta, name
 
 

@@ -31,8 +31,8 @@ from ..factories import (
     make_rounds,
     make_trainer,
     mlp,
-    play,
     population,
+    run_rounds,
 )
 from ..specimens import Counter, Growing, Push, Sam, Scaled, Seen, Shift, global_torch_rng_untouched, the_long_way
 
@@ -191,7 +191,7 @@ def test_all_engines_agree_on_a_fixed_number_of_steps() -> None:
     for way in ENGINES.values():
         training = make_trainer(SCAFFOLD(), data.federation, mlp(), stacked=way.stacked, epochs=None, steps=STEPS)
         engine = make_rounds(training, data.federation, block=way.block, workers=way.workers)
-        ends.append(play(engine, 3)[-1][0].x)
+        ends.append(run_rounds(engine, 3)[-1][0].x)
     assert torch.allclose(ends[0], ends[1], **EXACT)
     assert torch.equal(ends[0], ends[2])
 

@@ -22,7 +22,7 @@ from fedwcm.methods.fedwcm import FedWCMX
 from fedwcm.methods.scaffold import SCAFFOLD
 from fedwcm.testing import _Flat as Flat
 
-from ..factories import BY_STEPS, ENGINES, Bench, clusters, linear, make_rounds, make_trainer, mlp, play
+from ..factories import BY_STEPS, ENGINES, Bench, clusters, linear, make_rounds, make_trainer, mlp, run_rounds
 from ..specimens import Push, the_long_way
 
 CHOICES: dict[str, dict[str, Any]] = {
@@ -64,7 +64,9 @@ def test_all_engines_and_both_ways_through_a_step_agree(name: str, clip: float |
         (the_long_way(FedAvg)(), ENGINES["sequential"])
     ]:
         training = make_trainer(method, data.federation, mlp(), stacked=way.stacked, clip=clip, **CHOICES[name])
-        ends.append(play(make_rounds(training, data.federation, block=way.block, workers=way.workers), 2)[-1][0].x)
+        ends.append(
+            run_rounds(make_rounds(training, data.federation, block=way.block, workers=way.workers), 2)[-1][0].x
+        )
     for end in ends[1:]:
         torch.testing.assert_close(end, ends[0], rtol=1e-9, atol=1e-11)
 
@@ -88,7 +90,7 @@ def test_a_weight_without_a_gradient_stays_with_fedprox_and_adam(optimizer: str)
     federation = InMemoryFederation(unused, data.labels, data.parts, 3)
     trainer = make_trainer(FedProx(), federation, nn.Linear(4, 3), optimizer=optimizer)
     start = trainer.forward.network.initial()[0].clone()
-    after = play(make_rounds(trainer, federation, lr=0.01), 2)[-1][0].x
+    after = run_rounds(make_rounds(trainer, federation, lr=0.01), 2)[-1][0].x
     dead = torch.arange(3) * 4 + 3
     assert torch.equal(after[dead], start[dead])
     assert not torch.equal(after, start)

@@ -25,7 +25,17 @@ from fedwcm.methods.fedavg import FedAvg
 from fedwcm.runs.progress import Silent
 from fedwcm.runs.runner import Runner, RunResult
 
-from ..factories import CLASSES, FEATURES, IMAGE, clusters, conv_batchnorm, make_rounds, make_trainer, mlp, play
+from ..factories import (
+    CLASSES,
+    FEATURES,
+    IMAGE,
+    clusters,
+    conv_batchnorm,
+    make_rounds,
+    make_trainer,
+    mlp,
+    run_rounds,
+)
 
 HALF_A_PERCENT = 2.0**-8
 """Relative rounding error of bf16."""
@@ -99,7 +109,7 @@ def test_processes_change_not_a_bit_in_bf16() -> None:
         training = make_trainer(FedAvg(), federation, nn.Linear(1, 1))
         network = Network(conv_batchnorm().float(), precision=Precision("bf16"))
         training = replace(training, forward=SequentialForward(network))
-        *_, (state, _) = play(make_rounds(training, federation, workers=workers), 2)
+        *_, (state, _) = run_rounds(make_rounds(training, federation, workers=workers), 2)
         played.append(state)
     one, other = played
     assert torch.equal(one.x, other.x)

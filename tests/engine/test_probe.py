@@ -14,7 +14,7 @@ from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Context, State, Uploads
 from fedwcm.engine.rounds import DivergedError
 
-from ..factories import CLASSES, ENGINES, SIZES, Scripted, clusters, linear, make_rounds, make_trainer, play
+from ..factories import CLASSES, ENGINES, SIZES, Scripted, clusters, linear, make_rounds, make_trainer, run_rounds
 from ..reference.softmax_regression import loss_gradient
 from ..specimens import FullGradient, Mime
 
@@ -57,7 +57,7 @@ def mime_by_hand() -> list[tuple[Vector, Vector]]:
 def test_a_method_with_a_first_phase_equals_the_loop_written_by_hand(engine: str) -> None:
     way = ENGINES[engine]
     training = make_trainer(Mime(), DATA.federation, linear(), stacked=way.stacked, epochs=EPOCHS, seed=SEED)
-    played = play(
+    played = run_rounds(
         make_rounds(
             training,
             DATA.federation,
@@ -76,7 +76,7 @@ def test_a_method_with_a_first_phase_equals_the_loop_written_by_hand(engine: str
 
 def test_probing_counts_its_bytes_down_to_everybody_asked_and_up_from_everybody_who_answered() -> None:
     training = make_trainer(Mime(), DATA.federation, linear())
-    (_, record), *_ = play(make_rounds(training, DATA.federation, participation=Scripted(COHORTS)), 1)
+    (_, record), *_ = run_rounds(make_rounds(training, DATA.federation, participation=Scripted(COHORTS)), 1)
     vector = 8 * training.forward.network.size
     assert record["bytes_down"] == 5 * (vector + vector) + 5 * (vector + vector)  # x and a message, twice
     assert record["bytes_up"] == 3 * vector + 3 * vector
@@ -85,7 +85,7 @@ def test_probing_counts_its_bytes_down_to_everybody_asked_and_up_from_everybody_
 def test_a_round_without_an_answer_keeps_the_state_of_a_probing_method_too() -> None:
     training = make_trainer(Mime(), DATA.federation, linear())
     scripted = Scripted([[0, 2, 3], [], [1]])
-    (before, _), (after, record), _ = play(make_rounds(training, DATA.federation, participation=scripted), 3)
+    (before, _), (after, record), _ = run_rounds(make_rounds(training, DATA.federation, participation=scripted), 3)
     assert torch.equal(after.x, before.x)
     assert torch.equal(after.method["last"], before.method["last"])
     assert record["participants"] == 0
@@ -102,7 +102,7 @@ class Broken(Mime):
 def test_a_first_phase_without_a_finite_upload_ends_the_run() -> None:
     training = make_trainer(Broken(), DATA.federation, linear())
     with pytest.raises(DivergedError, match="3 of 3 updates have a NaN or an infinity in round 1"):
-        play(make_rounds(training, DATA.federation, participation=Scripted(COHORTS)), 1)
+        run_rounds(make_rounds(training, DATA.federation, participation=Scripted(COHORTS)), 1)
 
 
 class Curious(FullGradient):
@@ -127,5 +127,5 @@ class Curious(FullGradient):
 def test_the_probing_clients_get_their_message_and_are_summed_by_id() -> None:
     training = make_trainer(Curious(), DATA.federation, linear())
     scripted = Scripted([[1, 3, 4]])
-    (state, _), *_ = play(make_rounds(training, DATA.federation, participation=scripted), 1)
+    (state, _), *_ = run_rounds(make_rounds(training, DATA.federation, participation=scripted), 1)
     assert state.method["echo"].eq(7.0 * 3).all()

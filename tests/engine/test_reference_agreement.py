@@ -126,7 +126,7 @@ def test_the_engine_is_the_algorithm_box(
 ) -> None:
     expected = reference(name, options)
     updates = iter(factories.watch_updates(monkeypatch))
-    played = factories.play(engine(name, options, stacked), len(COHORTS))
+    played = factories.run_rounds(engine(name, options, stacked), len(COHORTS))
     for (state, record), box in zip(played, expected, strict=True):
         assert_same_state(state, box)
         assert record["participants"] == len(COHORTS[box["round"]])
@@ -158,7 +158,7 @@ def test_the_engine_agrees_with_balanced_classes_too(monkeypatch: pytest.MonkeyP
     counts = DATA.federation.counts.sum(axis=0)
     target = tuple(float(share) for share in counts / counts.sum())
     updates = factories.watch_updates(monkeypatch)
-    played = factories.play(
+    played = factories.run_rounds(
         engine("fedwcm", {"target": target, "alpha_rule": "discrepancy"}, stacked=True), len(COHORTS)
     )
     for (state, _), box in zip(played, reference("fedcm", {}), strict=True):

@@ -16,7 +16,7 @@ from fedwcm.engine.server import RoundResult
 from fedwcm.engine.uploads import UploadRows
 from fedwcm.methods import METHODS
 
-from ..factories import SIZES, Scripted, clusters, linear, make_rounds, make_trainer, play, watch_updates
+from ..factories import SIZES, Scripted, clusters, linear, make_rounds, make_trainer, run_rounds, watch_updates
 
 DATA = clusters()
 FOUR = ("fedavg", "fedcm", "fedwcm", "fedwcm-x")
@@ -121,7 +121,7 @@ def watched(
     """The server's updates, and the rounds played."""
     seen = watch_updates(monkeypatch)
     training = make_trainer(METHODS[name](), DATA.federation, linear())
-    return seen, play(make_rounds(training, DATA.federation, participation=participation), rounds)
+    return seen, run_rounds(make_rounds(training, DATA.federation, participation=participation), rounds)
 
 
 def test_every_method_sees_the_same_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,14 +175,16 @@ def test_a_round_after_an_empty_one_is_the_round_of_its_number() -> None:
     training = make_trainer(METHODS["fedavg"](), DATA.federation, linear())
     playing = make_rounds(training, DATA.federation, participation=Scripted([[], [], [1, 3]]), lr_decay=0.5)
     start = playing.start(*training.forward.network.initial())
-    skipped = play(playing, 3)[-1][0]
+    skipped = run_rounds(playing, 3)[-1][0]
     direct, _ = playing.step(replace(start, round=2))
     assert torch.equal(skipped.x, direct.x)
 
 
 def test_bytes_are_counted_down_to_everybody_asked_and_up_from_everybody_who_answered() -> None:
     training = make_trainer(METHODS["fedwcm"](), DATA.federation, linear())
-    (_, record), (_, empty) = play(make_rounds(training, DATA.federation, participation=Scripted([[0, 2], []])), 2)
+    (_, record), (_, empty) = run_rounds(
+        make_rounds(training, DATA.federation, participation=Scripted([[0, 2], []])), 2
+    )
     vector = 8 * training.forward.network.size
     assert record["bytes_down"] == empty["bytes_down"] == 5 * (vector + vector + 8)  # x, momentum, alpha
     assert record["bytes_up"] == 2 * (vector + 8)  # delta, score

@@ -17,7 +17,7 @@ from fedwcm.methods.fedsmoo import FedSMOO
 from fedwcm.methods.mime import Mime
 from fedwcm.methods.sam import SharpnessAware
 
-from ..factories import Scripted, clusters, make_rounds, make_trainer, mlp, play
+from ..factories import Scripted, clusters, make_rounds, make_trainer, mlp, run_rounds
 from ..specimens import the_long_way
 
 AFFINE = sorted(set(METHODS) - {"mime", "fedsmoo", "fedwmsam", "clip2fl"})
@@ -30,7 +30,7 @@ def trained(method: Method, **options: Any) -> list[Vec]:
     trainer = make_trainer(method, data.federation, mlp(), **options)
     cohorts = Scripted([[0, 2], [1, 2, 4], [0, 1, 3]])
     engine = make_rounds(trainer, data.federation, participation=cohorts, block=4 if options.get("stacked") else 1)
-    after, _ = play(engine, 3)[-1]
+    after, _ = run_rounds(engine, 3)[-1]
     return [after.x, *(value for _, value in sorted(after.method.items()) if value.is_floating_point())]
 
 

@@ -54,7 +54,7 @@ class HarmedGrid(WireGrid):
         return replies
 
 
-def play(harm: Callable[[], None]) -> RunResult:
+def run_federation(harm: Callable[[], None]) -> RunResult:
     config = run_config("fedavg", **{"participation.fraction": 1.0})
     nodes = HarmedGrid(client_app(model=model, data=data), config, CLIENTS)
     nodes.harm = harm
@@ -65,14 +65,14 @@ def play(harm: Callable[[], None]) -> RunResult:
 
 @pytest.mark.parametrize("harm", MALFORMED.values(), ids=MALFORMED)
 def test_a_reply_that_cannot_be_unpacked_leaves_out_its_client_alone(harm: Callable[[], None]) -> None:
-    finished = play(harm)
+    finished = run_federation(harm)
     assert [record.clients for record in finished.history] == [OTHERS] * 3
     assert [record.left_out for record in finished.history] == [{str(VICTIM): "its answer cannot be unpacked"}] * 3
 
 
 def test_a_lost_connection_is_no_fault_of_a_client() -> None:
     with pytest.raises(ConnectionError, match="the SuperLink is gone"):
-        play(lose_connection)
+        run_federation(lose_connection)
 
 
 def test_a_late_reply_that_cannot_be_unpacked_is_an_answer_all_the_same() -> None:

@@ -20,7 +20,7 @@ from .federation import CLIENTS, data, in_simulator, model, run_config, test_dat
 from .wire import WireGrid
 
 
-def play(method: str, mods: list[Any], **changes: Any) -> tuple[RunResult, list[float]]:
+def run_federation(method: str, mods: list[Any], **changes: Any) -> tuple[RunResult, list[float]]:
     """The run, and the norm of every upload."""
     config = run_config(method, **{"run.rounds": 2, **changes})
     nodes = WireGrid(client_app(model=model, data=data, mods=mods), config, CLIENTS)
@@ -46,14 +46,14 @@ def assert_close(one: RunResult, other: RunResult) -> None:
 @pytest.mark.parametrize("method", ["fedavg", "fedcm"])
 def test_fixed_clipping_on_the_clients_is_the_simulator_s_bound(method: str) -> None:
     bound = {"aggregation.max_norm": 0.02}
-    finished, norms = play(method, [fixedclipping_mod], **bound)
+    finished, norms = run_federation(method, [fixedclipping_mod], **bound)
     assert max(norms) == pytest.approx(0.02, rel=1e-3)
     assert_close(in_simulator(method, **{"run.rounds": 2}, **bound), finished)
 
 
 def test_local_differential_privacy_clips_and_adds_its_noise() -> None:
     sensitivity, epsilon, delta = 1e-3, 2.0, 1e-5
-    _, norms = play("fedprox", [LocalDpMod(0.05, sensitivity, epsilon, delta)])
+    _, norms = run_federation("fedprox", [LocalDpMod(0.05, sensitivity, epsilon, delta)])
     size = sum(p.numel() for p in model().parameters())
     noise = sensitivity * np.sqrt(2 * np.log(1.25 / delta)) / epsilon
     np.testing.assert_allclose(norms, np.hypot(0.05, noise * np.sqrt(size)), rtol=0.2)
@@ -74,7 +74,7 @@ def test_mods_wrap_each_other_as_in_flower() -> None:
 
         return mod
 
-    finished, _ = play("fedavg", [note("outer", 4.0), note("inner", 0.25)])
+    finished, _ = run_federation("fedavg", [note("outer", 4.0), note("inner", 0.25)])
     assert seen[:2] == ["outer", "inner"]
     assert_close(in_simulator("fedavg", **{"run.rounds": 2}), finished)
 
@@ -87,7 +87,7 @@ def test_a_mod_that_concerns_training_alone_acts_once_in_each() -> None:
             acted.append(message.metadata.message_type)
         return call(message, context)
 
-    finished, norms = play("fedavg", [mod], **{"participation.fraction": 1.0})
+    finished, norms = run_federation("fedavg", [mod], **{"participation.fraction": 1.0})
     assert len(acted) == len(norms) == sum(record.participants for record in finished.history) == 2 * CLIENTS
 
 
@@ -97,7 +97,7 @@ def test_a_mod_that_answers_with_an_error_leaves_its_client_out() -> None:
             return Message(Error(7, "not today"), reply_to=message)
         return call(message, context)
 
-    finished, _ = play("fedavg", [refuse], **{"participation.fraction": 1.0, "run.rounds": 1})
+    finished, _ = run_federation("fedavg", [refuse], **{"participation.fraction": 1.0, "run.rounds": 1})
     assert finished.history[0].left_out == {"1": "error 7: not today"}
 
 
@@ -124,7 +124,7 @@ def test_methods_that_mods_do_not_protect_are_refused_by_name(
     method: str, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises((RuntimeError, ValueError)):
-        play(method, [fixedclipping_mod])
+        run_federation(method, [fixedclipping_mod])
     lines = [line for line in caplog.messages if reason in line]
     assert lines
     assert method == "fedavg" or f"the method {method}" in lines[0]
@@ -137,7 +137,7 @@ def test_a_bound_that_adapts_is_the_simulator_s(mods: list[Any], secure: bool) -
     options = {"aggregation.max_norm": 0.02, "aggregation.quantile": 0.5, "aggregation.norm_lr": 2.0}
     rounds = {"run.rounds": 3, "participation.fraction": 1.0}
     around = [secaggplus_mod, *mods] if secure else mods
-    finished, _ = play("fedavg", around, **options, **rounds, **{"flower.secure_aggregation": secure})
+    finished, _ = run_federation("fedavg", around, **options, **rounds, **{"flower.secure_aggregation": secure})
     simulated = in_simulator("fedavg", **rounds, **options)
     bounds = [record.extra["max_norm"] for record in finished.history]
     assert bounds == pytest.approx([record.extra["max_norm"] for record in simulated.history])

@@ -35,7 +35,7 @@ ALL_LABELS = np.concatenate([data({"partition-id": client})[1] for client in ran
 SEALED: dict[str, Any] = {"privacy.mode": "he"}
 
 
-def play(mischief: Mischief | None = None, **changes: Any) -> Any:
+def run_federation(mischief: Mischief | None = None, **changes: Any) -> Any:
     config = run_config("fedwcm", **changes)
     nodes = grid(config)
     nodes.mischief = mischief or nodes.mischief
@@ -48,7 +48,7 @@ def counts_without(client: int) -> list[int]:
 
 
 def test_a_run_under_encryption_is_the_simulator_s() -> None:
-    private, nodes = play(**SEALED)
+    private, nodes = run_federation(**SEALED)
     assert_same(in_simulator("fedwcm", **SEALED), private)
     kinds = {kind for _, kind, _ in nodes.log}
     assert "query.encrypted" in kinds
@@ -56,7 +56,7 @@ def test_a_run_under_encryption_is_the_simulator_s() -> None:
 
 
 def test_with_exact_scores_a_run_under_encryption_is_the_open_one() -> None:
-    (plain, _), (private, _) = play(), play(**SEALED, **{"privacy.score_levels": 0})
+    (plain, _), (private, _) = run_federation(), run_federation(**SEALED, **{"privacy.score_levels": 0})
     assert_same(plain, private)
 
 
@@ -76,7 +76,7 @@ def test_no_answer_holds_a_client_s_counts() -> None:
             reports.append(dict(reply.content.metric_records["statistics"]))
         return reply
 
-    play(watch, **SEALED)
+    run_federation(watch, **SEALED)
     assert [set(report) for report in reports] == [{"score"}] * CLIENTS
 
 
@@ -130,7 +130,7 @@ def test_the_scores_that_a_server_overhears_give_no_counts_away(mode: Any) -> No
 
 
 def test_a_secret_key_is_gone_once_it_has_answered() -> None:
-    _, nodes = play(**SEALED)
+    _, nodes = run_federation(**SEALED)
     holders = [node.client for node in nodes.nodes.values() if b"fedwcm-key-holder" in node.context]
     assert holders == []
 
@@ -160,7 +160,7 @@ def test_a_client_that_is_not_counted_is_named_with_the_reason(
             return reply
         return None if bad is None else Message(bad, reply_to=request)
 
-    finished, nodes = play(garbled, **SEALED, **{"flower.out": str(tmp_path), "run.rounds": 1})
+    finished, nodes = run_federation(garbled, **SEALED, **{"flower.out": str(tmp_path), "run.rounds": 1})
     assert next(client for client, kind, _ in nodes.log if kind == "query.encrypted") == 2
     assert list(finished.summary.train_counts) == counts_without(2)
     facts = json.loads(RunFolder(tmp_path).federation_file.read_text())
@@ -182,7 +182,7 @@ def test_a_key_holder_that_answers_nothing_but_zeros_is_replaced() -> None:
         zeros = replace(told, totals=(0,) * len(told.totals))
         return Message(to_bytes_record(zeros.to_bytes()), reply_to=request)
 
-    finished, _ = play(lie, **SEALED, **{"run.rounds": 1})
+    finished, _ = run_federation(lie, **SEALED, **{"run.rounds": 1})
     assert len(lied) == 1
     assert list(finished.summary.train_counts) == np.bincount(ALL_LABELS, minlength=10).tolist()
 
@@ -231,8 +231,10 @@ def test_an_encrypted_reply_is_added_when_it_comes(monkeypatch: pytest.MonkeyPat
 
 def test_the_protocol_s_options_can_be_set() -> None:
     with pytest.raises(ValueError, match="key_holders=2 needs at least 6 clients, not 5"):
-        play(**SEALED, **{"privacy.key_holders": 2})
-    finished, nodes = play(**SEALED, **{"privacy.key_holders": 2, "privacy.min_contributors": 2, "run.rounds": 1})
+        run_federation(**SEALED, **{"privacy.key_holders": 2})
+    finished, nodes = run_federation(
+        **SEALED, **{"privacy.key_holders": 2, "privacy.min_contributors": 2, "run.rounds": 1}
+    )
     assert (
         list(finished.summary.train_counts)
         == np.add(counts_without(0), np.bincount(data({"partition-id": 0})[1], minlength=10)).tolist()

@@ -24,7 +24,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield site
 
 
-def play(site: Site, method: str) -> Path:
+def run_federation(site: Site, method: str) -> Path:
     """A run on Ray, to its end; its folder."""
     out = site.folder / method
     options = f'method.name="{method}" run.rounds={ROUNDS} flower.clients={CLIENTS} flower.out="{out}"'
@@ -39,7 +39,7 @@ def test_ray_simulation_gives_the_simulator_s_model(site: Site) -> None:
     """SCAFFOLD keeps state on the clients, here in Flower's context; FedWCM counts classes and asks for scores."""
     site.superlink("--simulation")
     for method in ("scaffold", "fedwcm"):
-        out = play(site, method)
+        out = run_federation(site, method)
         history = RunFolder(out).metrics()
         assert [record.participants for record in history] == [CLIENTS] * ROUNDS
         assert_model_of(out, in_simulator(method, cohorts_of(history)))

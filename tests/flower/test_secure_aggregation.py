@@ -26,7 +26,9 @@ ALL = {"participation.fraction": 1.0, "run.rounds": 2}
 SECURE = {"flower.secure_aggregation": True, **ALL}
 
 
-def play(method: str, mischief: Mischief = honest, mods: Any = (secaggplus_mod,), **changes: Any) -> RunResult:
+def run_federation(
+    method: str, mischief: Mischief = honest, mods: Any = (secaggplus_mod,), **changes: Any
+) -> RunResult:
     config = run_config(method, **{**SECURE, **changes})
     nodes = WireGrid(client_app(model=model, data=data, mods=list(mods)), config, CLIENTS)
     nodes.mischief = mischief
@@ -72,7 +74,7 @@ def in_simulator_with(method: str, cohorts: list[list[int]]) -> RunResult:
 @pytest.mark.parametrize("method", ["fedavg", "fedcm", "mime", "fedwcm"])
 def test_the_model_is_that_of_plain_sums(method: str) -> None:
     """One sum or two of them, a first phase, weights that clients report: all are linear."""
-    assert_close(play(method), in_simulator(method, **ALL))
+    assert_close(run_federation(method), in_simulator(method, **ALL))
 
 
 def test_no_upload_leaves_a_client_but_masked() -> None:
@@ -86,7 +88,7 @@ def test_no_upload_leaves_a_client_but_masked() -> None:
             seen.append(np.frombuffer(masked[1][-8 * 600 :], dtype=np.int64))  # type: ignore[index]
         return reply
 
-    finished = play("fedavg", watch)
+    finished = run_federation("fedavg", watch)
     numbers = np.concatenate(seen) / 2**32
     assert len(seen) == CLIENTS * 2
     np.testing.assert_allclose(np.quantile(numbers, [0.25, 0.5, 0.75]), [0.25, 0.5, 0.75], atol=0.03)
@@ -102,7 +104,7 @@ def test_no_upload_leaves_a_client_but_masked() -> None:
 @pytest.mark.parametrize("stage", [Stage.SETUP, Stage.COLLECT_MASKED_VECTORS])
 def test_a_client_that_drops_out_is_left_out_of_sum_and_state(stage: str) -> None:
     """SCAFFOLD's later rounds agree only if server and client agree that this answer was not used."""
-    finished = play("scaffold", silent(stage, {1}, 1), **{"run.rounds": 4, "flower.timeout": 1.0})
+    finished = run_federation("scaffold", silent(stage, {1}, 1), **{"run.rounds": 4, "flower.timeout": 1.0})
     assert finished.history[0].left_out == {"1": "no answer within 1 s"}
     assert finished.history[0].clients == (0, 2, 3, 4)
     assert finished.history[-1].clients == (0, 1, 2, 3, 4)
@@ -110,13 +112,13 @@ def test_a_client_that_drops_out_is_left_out_of_sum_and_state(stage: str) -> Non
 
 
 def test_a_client_that_has_sent_its_vector_may_drop_out() -> None:
-    finished = play("fedcm", silent(Stage.UNMASK, {3}, 2))
+    finished = run_federation("fedcm", silent(Stage.UNMASK, {3}, 2))
     assert finished.history[1].left_out is None
     assert_close(finished, in_simulator("fedcm", **ALL))
 
 
 def test_with_too_few_shares_the_round_changes_nothing() -> None:
-    finished = play("fedavg", silent(Stage.UNMASK, {0, 3}, 2))
+    finished = run_federation("fedavg", silent(Stage.UNMASK, {0, 3}, 2))
     reason = "no sum by secure aggregation: only 3 of 4 needed shares of the secret of client 0 were revealed"
     assert finished.history[1].left_out == dict.fromkeys("01234", reason)
     assert_close(finished, in_simulator_with("fedavg", [[0, 1, 2, 3, 4], []]))
@@ -124,14 +126,14 @@ def test_with_too_few_shares_the_round_changes_nothing() -> None:
 
 def test_clients_that_could_not_hide_each_other_are_not_summed() -> None:
     """Two sums over three clients would leave one unknown."""
-    finished = play("fedcm", **{"participation.fraction": 0.6})
+    finished = run_federation("fedcm", **{"participation.fraction": 0.6})
     assert finished.history[0].participants == 0
     assert "clients are too few: " in next(iter((finished.history[0].left_out or {}).values()))
 
 
 def test_a_sum_in_which_one_client_has_nearly_all_the_weight_is_not_made() -> None:
     """It would be that client's upload."""
-    finished = play("fedwcm[score=local]")
+    finished = run_federation("fedwcm[score=local]")
     reason = "only 1 clients, of 4 needed, have at least 5% of the largest weight in the sum"
     assert [record.participants for record in finished.history] == [0, 0]
     assert reason in next(iter((finished.history[0].left_out or {}).values()))
@@ -140,12 +142,12 @@ def test_a_sum_in_which_one_client_has_nearly_all_the_weight_is_not_made() -> No
 def test_increments_are_bounded_on_the_clients() -> None:
     bound = {"aggregation.max_norm": 0.02}
     expected = in_simulator("fedavg", **ALL, **bound)
-    assert_close(play("fedavg", **bound), expected)
-    assert_close(play("fedavg", mods=[secaggplus_mod, fixedclipping_mod], **bound), expected)
+    assert_close(run_federation("fedavg", **bound), expected)
+    assert_close(run_federation("fedavg", mods=[secaggplus_mod, fixedclipping_mod], **bound), expected)
 
 
 def test_an_entry_beyond_the_range_is_not_cut_off_silently() -> None:
-    finished = play("fedavg", **{"flower.secure_range": 1e-5})
+    finished = run_federation("fedavg", **{"flower.secure_range": 1e-5})
     reasons = set((finished.history[0].left_out or {}).values())
     assert any("flower.secure_range = 1e-05 is the largest" in reason for reason in reasons)
 
@@ -161,7 +163,7 @@ def test_client_and_server_must_agree(
     mods: Any, secure: bool, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(RuntimeError, match="0 clients connected"):
-        play("fedavg", mods=mods, **{"flower.secure_aggregation": secure})
+        run_federation("fedavg", mods=mods, **{"flower.secure_aggregation": secure})
     assert any(reason in line for line in caplog.messages)
 
 
@@ -171,9 +173,9 @@ def test_what_could_protect_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="not possible around the app"):
         add_training(ClientApp(mods=[secaggplus_mod]), model=model, data=data)
     with pytest.raises(ValueError, match="it needs every single upload"):
-        play("fedavg", **{"aggregation.rule": "median"})
+        run_federation("fedavg", **{"aggregation.rule": "median"})
 
 
 def test_a_run_that_diverges_ends_though_the_server_sees_no_upload() -> None:
     with pytest.raises(DivergedError, match="5 of 5 updates have a NaN or an infinity in round"):
-        play("fedavg", **{"local.lr": 1e30, "local.clip": "none"})
+        run_federation("fedavg", **{"local.lr": 1e30, "local.clip": "none"})

@@ -23,7 +23,7 @@ def with_batch_norm() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 10))
 
 
-def play(mischief: Mischief = honest, mods: Any = (), **changes: Any) -> RunResult:
+def run_federation(mischief: Mischief = honest, mods: Any = (), **changes: Any) -> RunResult:
     config = run_config("fedavg", **{"participation.fraction": 1.0, "run.rounds": 2, **changes})
     nodes = WireGrid(client_app(model=with_batch_norm, data=data, mods=mods), config, CLIENTS)
     nodes.mischief = mischief
@@ -41,7 +41,7 @@ def lie(client: int, request: Message, reply: Message) -> Message:
 
 
 def test_a_client_with_a_negative_variance_is_left_out_and_the_run_goes_on() -> None:
-    finished = play(lie)
+    finished = run_federation(lie)
     reason = "its upload 'buffers' has -50 in '2.running_var': a variance must be 0 or more"
     assert [record.left_out for record in finished.history] == [{str(LIAR): reason}] * 2
     assert all(record.participants == CLIENTS - 1 for record in finished.history)
@@ -52,6 +52,6 @@ def test_noise_makes_no_variance_negative(secure: bool) -> None:
     np.random.seed(0)  # noqa: NPY002  Flower's mod draws from the global generator
     noise = LocalDpMod(clipping_norm=1.0, sensitivity=1.0, epsilon=1.0, delta=1e-5)
     secured: dict[str, Any] = {"flower.secure_aggregation": secure, "flower.secure_range": 1000.0}
-    finished = play(mods=[secaggplus_mod, noise] if secure else [noise], **(secured if secure else {}))
+    finished = run_federation(mods=[secaggplus_mod, noise] if secure else [noise], **(secured if secure else {}))
     assert [record.left_out for record in finished.history] == [None, None]
     assert float(finished.model["2.running_var"].min()) >= 0

@@ -29,7 +29,7 @@ from tests.factories import (
     make_rounds,
     make_trainer,
     mlp,
-    play,
+    run_rounds,
 )
 from tests.losses.builders import batch_of, context, context_of, logits_view, numbers, slope, value, view_of
 
@@ -317,7 +317,7 @@ def test_the_classifier_is_trained_and_not_only_what_is_below_it() -> None:
     training = make_trainer(FedGraB(), data.federation, mlp(), loss=GraB())
     network = training.forward.network
     start, _ = network.initial()
-    end = play(make_rounds(training, data.federation), 2)[-1][0].x
+    end = run_rounds(make_rounds(training, data.federation), 2)[-1][0].x
     for name, moved in network.layout.unflatten(end - start).items():
         assert moved.abs().max() > 1e-3, name
 
@@ -373,7 +373,7 @@ def test_with_another_loss_its_server_is_fedavg() -> None:
     ends = []
     for method in (FedAvg(), FedGraB()):
         training = make_trainer(method, data.federation, mlp(), loss=CrossEntropy())
-        ends.append(play(make_rounds(training, data.federation), 2)[-1][0].x)
+        ends.append(run_rounds(make_rounds(training, data.federation), 2)[-1][0].x)
     assert torch.equal(*ends)
 
 

@@ -24,7 +24,7 @@ from fedwcm.losses.prior_ce import PriorCE
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.samplers import SAMPLERS
 from fedwcm.samplers.balanced import Balanced
-from tests.factories import clusters, headless, make_rounds, make_trainer, mlp, play
+from tests.factories import clusters, headless, make_rounds, make_trainer, mlp, run_rounds
 from tests.losses.builders import batch_of, context_of, logits_view, numbers, slope, value, view_of
 
 EVEN = [[4, 4, 4], [6, 6, 6]]
@@ -117,7 +117,7 @@ def test_stacked_clients_train_as_they_do_one_by_one(loss: Loss) -> None:
     for stacked in (False, True):
         training = make_trainer(FedAvg(), data.federation, mlp(), stacked=stacked, loss=loss)
         simulated = make_rounds(training, data.federation, block=64 if stacked else 1)
-        state = play(simulated, 3)[-1][0]
+        state = run_rounds(simulated, 3)[-1][0]
         ends.append({"x": state.x, **simulated.store.read(np.arange(5), torch.device("cpu"))})
     assert ends[0].keys() == ends[1].keys()
     for key in ends[0]:
@@ -247,7 +247,7 @@ def test_losses_on_features_refuse_a_model_without_a_linear_head(loss: Loss) -> 
     data = clusters(shape=(1, 4, 4))
     training = make_trainer(FedAvg(), data.federation, headless(), loss=loss)
     with pytest.raises(ValueError, match="final linear layer"):
-        play(make_rounds(training, data.federation), 1)
+        run_rounds(make_rounds(training, data.federation), 1)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ COMPOSED = [
 def test_recipe_learns_digits(recipe: str) -> None:
     assert recipe in RECIPES
     experiment = build(from_settings({**method_settings(recipe), "run.rounds": 20}))
-    state = play(experiment.rounds, 20)[-1][0]
+    state = run_rounds(experiment.rounds, 20)[-1][0]
     samples = experiment.test
     tested = evaluate(experiment.network, state.x, state.buffers, samples.inputs, samples.labels, 10)
     assert np.trace(tested.confusion) / tested.confusion.sum() > 0.5

@@ -37,8 +37,8 @@ from ..factories import (
     make_rounds,
     make_trainer,
     mlp,
-    play,
     population,
+    run_rounds,
     seeded,
 )
 from ..specimens import global_torch_rng_untouched
@@ -369,7 +369,7 @@ def _played(
 ) -> list[tuple[Any, dict[str, Any]]]:
     engine = engine or Engine()
     training = make_trainer(method, data.federation, module, stacked=engine.stacked, **options)
-    return play(make_rounds(training, data.federation, block=engine.block, workers=engine.workers), rounds)
+    return run_rounds(make_rounds(training, data.federation, block=engine.block, workers=engine.workers), rounds)
 
 
 def _cohort(data: Clusters, layout: Layout) -> Cohort:

@@ -13,7 +13,7 @@ from fedwcm.engine.forward import SequentialForward
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedlesam import FedLESAM
 
-from ..factories import Scripted, clusters, make_rounds, make_trainer, mlp, play
+from ..factories import Scripted, clusters, make_rounds, make_trainer, mlp, run_rounds
 
 
 class Recording(SequentialForward):
@@ -34,7 +34,7 @@ def first_points(method: Method, cohorts: list[list[int]]) -> tuple[list[Tensor]
     training = make_trainer(method, data.federation, mlp())
     forward = Recording(training.forward.network)
     simulated = make_rounds(replace(training, forward=forward), data.federation, participation=Scripted(cohorts))
-    sent = [forward.network.initial()[0], *(state.x for state, _ in play(simulated, len(cohorts)))]
+    sent = [forward.network.initial()[0], *(state.x for state, _ in run_rounds(simulated, len(cohorts)))]
     return sent, [points[0] for points in forward.rounds]
 
 

@@ -41,8 +41,8 @@ from ..factories import (
     make_rounds,
     make_trainer,
     mlp,
-    play,
     population,
+    run_rounds,
 )
 from ..specimens import the_long_way
 
@@ -92,7 +92,7 @@ def trained(
         block=8 if stacked else 1,
         lr_decay=0.9,
     )
-    return play(simulated, len(cohorts))[-1][0].x
+    return run_rounds(simulated, len(cohorts))[-1][0].x
 
 
 PEOPLE = population(clusters().federation)
@@ -198,7 +198,7 @@ def test_a_point_at_which_every_gradient_is_zero_stays(case: Case) -> None:
         module.weight.data = scale * torch.eye(2, dtype=torch.float64)
         before = module.weight.detach().clone().flatten()
         training = make_trainer(method, federation, module, loss=SquaredError(), batch_size=2)
-        played = play(make_rounds(training, federation, participation=Scripted([[0], [0, 1], [1]])), 3)
+        played = run_rounds(make_rounds(training, federation, participation=Scripted([[0], [0, 1], [1]])), 3)
         assert torch.equal(played[-1][0].x, before) is stays
 
 

@@ -17,7 +17,7 @@ from fedwcm.engine.backends.errors import WorkerDiedWarning, WorkerError
 from fedwcm.engine.rounds import Rounds
 from fedwcm.methods import METHODS
 
-from ..factories import play
+from ..factories import run_rounds
 from ..specimens import Failing
 from .conftest import ray_rounds, wait_for
 
@@ -61,7 +61,7 @@ class Killed(Noted):
 def same_bits(disturbed: Rounds, folder: Path) -> None:
     """Play both, the other one by a single worker that nothing happens to."""
     whole = ray_rounds(Noted(folder=folder), workers=1)
-    for (one, record), (other, same) in zip(play(disturbed, ROUNDS), play(whole, ROUNDS), strict=True):
+    for (one, record), (other, same) in zip(run_rounds(disturbed, ROUNDS), run_rounds(whole, ROUNDS), strict=True):
         assert torch.equal(one.x, other.x)
         assert record == same
     kept = [rounds.store.read(np.arange(5), torch.device("cpu")) for rounds in (disturbed, whole)]
@@ -78,7 +78,7 @@ def test_a_block_that_kills_every_worker_ends_the_run(cluster: Any, tmp_path: Pa
         pytest.warns(WorkerDiedWarning),
         pytest.raises(WorkerError, match=r"round 2, client.*a worker was lost.*like 2 others"),
     ):
-        play(ray_rounds(Killed(folder=tmp_path, times=3)), ROUNDS)
+        run_rounds(ray_rounds(Killed(folder=tmp_path, times=3)), ROUNDS)
 
 
 def test_uploads_that_are_lost_before_they_are_summed_are_made_again(
@@ -137,7 +137,7 @@ def test_a_failure_in_a_worker_is_raised_with_its_traceback_and_nothing_stays(cl
     from ray._private.internal_api import memory_summary
 
     with pytest.raises(WorkerError, match="round 1, client 3: a worker failed") as caught:
-        play(ray_rounds(Failing(client=3)), 1)
+        run_rounds(ray_rounds(Failing(client=3)), 1)
     assert "client 3 cannot count" in str(caught.value)
     assert "in finish" in str(caught.value)
     wait_for(lambda: ray.available_resources().get("CPU") == ray.cluster_resources()["CPU"])

@@ -10,7 +10,7 @@ from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.client import Broadcast
 from fedwcm.methods import METHODS
 
-from ..factories import IMAGE, clusters, conv_batchnorm, make_rounds, make_trainer, mlp, play
+from ..factories import IMAGE, clusters, conv_batchnorm, make_rounds, make_trainer, mlp, run_rounds
 from .conftest import ray_rounds, wait_for
 
 pytest.importorskip("ray", reason="needs fedwcm[ray]")
@@ -23,7 +23,9 @@ ROUNDS = 3
 
 def sequential(method: Any, module: Any = mlp, data: Any = None, **options: Any) -> list[tuple[Any, Any]]:
     data = data or clusters()
-    return play(make_rounds(make_trainer(method, data.federation, module()), data.federation, **options), ROUNDS)
+    return run_rounds(
+        make_rounds(make_trainer(method, data.federation, module()), data.federation, **options), ROUNDS
+    )
 
 
 def assert_same_up_to_rounding(played: Any, expected: Any) -> None:
@@ -38,7 +40,7 @@ def assert_same_up_to_rounding(played: Any, expected: Any) -> None:
 def test_workers_make_the_model_of_one_process_and_keep_the_state_of_clients(cluster: Any) -> None:
     method = METHODS["scaffold"]()
     rounds = ray_rounds(method)
-    assert_same_up_to_rounding(play(rounds, ROUNDS), sequential(method))
+    assert_same_up_to_rounding(run_rounds(rounds, ROUNDS), sequential(method))
     assert len(rounds.store.visited()) == len(rounds.federation.samples)
 
 
@@ -54,7 +56,7 @@ def test_an_unknown_upload_names_those_that_there_are() -> None:
 @pytest.mark.parametrize("name", ["fedcm", "fedwcm", "feddyn", "mime", "mofedsam", "fedsmoo"])
 def test_neither_the_number_of_workers_nor_who_trains_whom_changes_a_bit(name: str, cluster: Any) -> None:
     method = METHODS[name]()
-    played = [play(ray_rounds(method, workers), ROUNDS) for workers in (1, 2)]
+    played = [run_rounds(ray_rounds(method, workers), ROUNDS) for workers in (1, 2)]
     assert_same_up_to_rounding(played[0], sequential(method))
     for (state, record), (same, told) in zip(*played, strict=True):
         assert torch.equal(state.x, same.x)
@@ -66,7 +68,7 @@ def test_buffers_and_robust_rules_come_through(cluster: Any) -> None:
     data, rule = clusters(shape=IMAGE), Aggregation(rule="median")
     rounds = ray_rounds(METHODS["fedavg"](), module=conv_batchnorm, data=data, aggregation=rule)
     expected = sequential(METHODS["fedavg"](), conv_batchnorm, data, aggregation=rule)
-    assert_same_up_to_rounding(play(rounds, ROUNDS), expected)
+    assert_same_up_to_rounding(run_rounds(rounds, ROUNDS), expected)
 
 
 @pytest.mark.slow
@@ -79,7 +81,7 @@ def test_workers_share_gpus(cluster: Any) -> None:
         assert (room_for(0.3), room_for(1), room_for(2)) == (6, 2, 1)
         method = METHODS["fedavg"]()
         rounds = ray_rounds(method, workers=0, gpus=0.5)
-        assert_same_up_to_rounding(play(rounds, ROUNDS), sequential(method))
+        assert_same_up_to_rounding(run_rounds(rounds, ROUNDS), sequential(method))
     finally:
         cluster.remove_node(node)
 
@@ -126,5 +128,5 @@ def test_a_round_is_put_into_the_object_store_once(cluster: Any, monkeypatch: py
         return pack(value)
 
     monkeypatch.setattr(phase, "pack", counted)
-    play(ray_rounds(METHODS["fedavg"]()), ROUNDS)
+    run_rounds(ray_rounds(METHODS["fedavg"]()), ROUNDS)
     assert len(broadcasts) == ROUNDS

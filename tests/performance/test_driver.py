@@ -32,7 +32,7 @@ gate.finish(loss=0.5, accuracy=0.75)
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Start a small contender that plays three rounds."""
+    """Start a small contender that runs three rounds."""
     script = tmp_path / "player.py"
     script.write_text(textwrap.dedent(PLAYER), encoding="utf-8")
     monkeypatch.setattr(module, "LOGS", tmp_path / "logs")
@@ -51,7 +51,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_a_contender_plays_when_let_through_and_tells_how_long_it_took(start) -> None:
     contender = start()
-    assert all(0.05 <= contender.play() < 1.0 for _ in range(2))
+    assert all(0.05 <= contender.run_round() < 1.0 for _ in range(2))
     last = contender.finish()
     assert (last["loss"], last["accuracy"]) == (0.5, 0.75)
     assert last["memory_bytes"] > 10**6
@@ -60,14 +60,14 @@ def test_a_contender_plays_when_let_through_and_tells_how_long_it_took(start) ->
 def test_contenders_take_turns(start) -> None:
     contenders = [start(), start()]
     for _ in range(2):
-        assert all(contender.play() >= 0.05 for contender in contenders)
+        assert all(contender.run_round() >= 0.05 for contender in contenders)
 
 
 def test_a_contender_that_fails_says_why_without_folders(start) -> None:
     contender = start("fails")
-    contender.play()
+    contender.run_round()
     with pytest.raises(FailedError, match=r"ended: RuntimeError: in file\.py"):
-        contender.play()
+        contender.run_round()
 
 
 def test_an_empty_log_has_no_message(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The engine plays every method of the zoo as its formulas say, round by round.
+"""The engine runs every method of the zoo as its formulas say, round by round.
 
 The setting is made to tell readings apart: clients of unequal size with short last batches, a different
 cohort each round, one without an answer, clients that return after an absence, and a decaying lr.
@@ -135,7 +135,7 @@ def engine(name: str, options: dict[str, Any], average: str, stacked: bool) -> R
 
 
 def assert_agreement(name: str, options: dict[str, Any], average: str, stacked: bool) -> None:
-    played = factories.play(engine(name, options, average, stacked), len(COHORTS))
+    played = factories.run_rounds(engine(name, options, average, stacked), len(COHORTS))
     expected = transcribed(name, options, average)
     for r, ((state, _), x) in enumerate(zip(played, expected, strict=True)):
         np.testing.assert_allclose(state.x.numpy(), x, rtol=1e-10, atol=1e-12, err_msg=f"round {r}")

@@ -1,4 +1,4 @@
-"""The engine plays CReFF and CLIP2FL as their formulas say, round by round: models and re-trained heads.
+"""The engine runs CReFF and CLIP2FL as their formulas say, round by round: models and re-trained heads.
 
 The package's readings: a class's gradient is the exact mean over a client's samples, a cosine has nothing added
 to its lengths, and a feature is compared with one copy of each class's embedding.
@@ -18,7 +18,7 @@ from fedwcm.methods import METHODS
 from fedwcm.methods.clip2fl import rotated
 from fedwcm.teacher import Teacher
 
-from .longtail_play import (
+from .longtail_rounds import (
     CLASSES,
     CLOSE,
     COHORTS,

@@ -1,4 +1,4 @@
-"""The engine plays FedWMSAM, BalanceFL and Fed-GraB as their formulas say, round by round.
+"""The engine runs FedWMSAM, BalanceFL and Fed-GraB as their formulas say, round by round.
 
 Where the specification is open, the transcription is set to the reading that the package documents.
 """
@@ -16,7 +16,7 @@ from fedwcm.core.types import State
 from fedwcm.methods.fedgrab import FedGraB
 
 from .. import factories
-from .longtail_play import (
+from .longtail_rounds import (
     BATCH,
     CLASSES,
     CLOSE,

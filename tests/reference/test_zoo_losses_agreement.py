@@ -9,7 +9,7 @@ import pytest
 
 from fedwcm.samplers import SAMPLERS
 
-from .longtail_play import (
+from .longtail_rounds import (
     CLOSE,
     COHORTS,
     COUNTS,
@@ -53,7 +53,7 @@ def trained(loss: LossOf, *, lengths: bool = False, sampler: str = "uniform") ->
     def run(x0: Any, net: TwoLayer, data: Any, sizes: Any, cohorts: Any, **local: Any) -> list[Vector]:
         clients = Clients(data, sizes, cohorts, **local)
 
-        def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+        def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
             seen: dict[int, list[float]] = {k: [] for k in cohort}
 
             def step(k: int) -> Callable[[Batch, Vector], Vector]:
@@ -70,7 +70,7 @@ def trained(loss: LossOf, *, lengths: bool = False, sampler: str = "uniform") ->
             losses.append(float(np.mean([np.mean(values) for values in seen.values()])))
             return clients.merge(x, models)
 
-        return clients.fed.run(x0, play)
+        return clients.fed.run(x0, one_round)
 
     return transcription(run, sampler=sampler), losses
 

@@ -50,7 +50,7 @@ def run_fedlesam(
     """FedLESAM: FedAvg with y <- y - eta grad(y + e). The mean is uniform."""
     fed, known = Federation(sizes, cohorts, **local), Memory(memory, rho, eps)
 
-    def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
         moves = {}
         for k in cohort:
             e = known.perturbation(k, x)
@@ -61,7 +61,7 @@ def run_fedlesam(
         known.remember(cohort, x)
         return x + server_lr * fed.mean(moves, average)
 
-    return fed.run(x0, play)
+    return fed.run(x0, one_round)
 
 
 def run_fedlesam_s(
@@ -86,7 +86,7 @@ def run_fedlesam_s(
     c, c_i = np.zeros(np.shape(x0)), fed.nothing(x0)
     q = fed.weights(list(c_i), controls)
 
-    def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
         nonlocal c
         moves, change = {}, np.zeros_like(x)
         for k in cohort:
@@ -102,7 +102,7 @@ def run_fedlesam_s(
         known.remember(cohort, x)
         return x + server_lr * fed.mean(moves, average)
 
-    return fed.run(x0, play)
+    return fed.run(x0, one_round)
 
 
 def run_fedlesam_d(
@@ -127,7 +127,7 @@ def run_fedlesam_d(
     fed, known = Federation(sizes, cohorts, **local), Memory(memory, rho, eps)
     h = fed.nothing(x0)
 
-    def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
         moves = {}
         for k in cohort:
             e = known.perturbation(k, x)
@@ -140,4 +140,4 @@ def run_fedlesam_d(
         known.remember(cohort, x)
         return x + server_lr * fed.mean(moves, average) + fed.mean(h)
 
-    return fed.run(x0, play)
+    return fed.run(x0, one_round)

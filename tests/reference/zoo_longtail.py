@@ -37,11 +37,11 @@ def run_balancefl(
     """BalanceFL (Shuai et al. 2022). The mean is over samples."""
     clients = Clients(data, sizes, cohorts, **local)
 
-    def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
         models = {k: clients.train(k, r, eta, x, method.step(net, k, r, x, data[k])) for k in cohort}
         return clients.merge(x, models)
 
-    return clients.fed.run(x0, play)
+    return clients.fed.run(x0, one_round)
 
 
 @dataclass
@@ -95,7 +95,7 @@ def run_fedgrab(
         g = net.backward(y, batch.inputs, d_logits)
         return g if train_head else net.with_head(g, np.zeros_like(net.head(g)))
 
-    def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
         if tail.first == "initial" and analyser.rounds == 0:
             analyser.see(net.head_parts(net.head(x))[0])
         opened = tail.classes(analyser)
@@ -103,7 +103,7 @@ def run_fedgrab(
         analyser.see(net.head_parts(net.head(x))[0])
         return x
 
-    return clients.fed.run(x0, play)
+    return clients.fed.run(x0, one_round)
 
 
 def plain_gradient(k: int, batch: Batch, z: Vector) -> Vector:
@@ -158,14 +158,14 @@ def run_creff(
     def gradient(k: int, batch: Batch, y: Vector) -> Vector:
         return net.backward(y, batch.inputs, by_logits(k, batch, net.logits(y, batch.inputs)))
 
-    def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
         nonlocal features
         real = mean_gradients([upload(k, r, x) for k in cohort], class_average)
         features = server.match(features, heads[-1], real, extra)
         heads.append(server.retrained(r, features, heads[-1]))
         return clients.merge(x, {k: clients.train(k, r, eta, x, partial(gradient, k)) for k in cohort})
 
-    models, played = clients.fed.run(x0, play), np.cumsum([len(cohort) > 0 for cohort in cohorts])
+    models, played = clients.fed.run(x0, one_round), np.cumsum([len(cohort) > 0 for cohort in cohorts])
     return models, [heads[i] for i in played]  # a round without an answer keeps its head
 
 

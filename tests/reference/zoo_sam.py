@@ -26,10 +26,10 @@ def run_fedsam(
     fed = Federation(sizes, cohorts, **local)
     perturbed = sharpness_aware(gradient, rho, eps)
 
-    def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
         return x + server_lr * mean_move(fed, perturbed, r, cohort, eta, x, average)
 
-    return fed.run(x0, play)
+    return fed.run(x0, one_round)
 
 
 def run_mofedsam(
@@ -98,7 +98,7 @@ def run_fedspeed_box(
     fed = Federation(sizes, cohorts, **local)
     ghat = fed.nothing(x0)
 
-    def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
         corrected = {}
         for k in cohort:
             lam_k = lam / fed.relative_size(k) if relative else lam
@@ -109,7 +109,7 @@ def run_fedspeed_box(
             corrected[k] = y - ghat[k] / lam_k
         return x + server_lr * (fed.mean(corrected, average) - x)
 
-    return fed.run(x0, play)
+    return fed.run(x0, one_round)
 
 
 def run_fedsmoo(
@@ -137,7 +137,7 @@ def run_fedsmoo(
     s = np.zeros(np.shape(x0))
     last = fed.nothing(x0)
 
-    def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
         nonlocal s
         moves = {}
         for k in cohort:
@@ -154,4 +154,4 @@ def run_fedsmoo(
         s = ascent(fed.mean(sent), rho, eps)  # s <- rho mubar / ||mubar||
         return x + server_lr * fed.mean(moves, average) + fed.mean(h)  # FedDyn's server
 
-    return fed.run(x0, play)
+    return fed.run(x0, one_round)

@@ -22,7 +22,7 @@ def run_fedprox(
     """FedProx (Li et al. 2020). The mean is over samples as in FedAvg; `average="uniform"` over clients."""
     fed = Federation(sizes, cohorts, **local)
 
-    def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
         moves = {}
         for k in cohort:
             y = x.copy()
@@ -31,7 +31,7 @@ def run_fedprox(
             moves[k] = y - x
         return x + server_lr * fed.mean(moves, average)  # x + eta_g Dbar
 
-    return fed.run(x0, play)
+    return fed.run(x0, one_round)
 
 
 def mean_move(
@@ -62,12 +62,12 @@ def run_fedavgm(
     fed = Federation(sizes, cohorts, **local)
     u = np.zeros(np.shape(x0))
 
-    def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
         nonlocal u
         u = beta * u - mean_move(fed, gradient, r, cohort, eta, x, average)  # u <- beta u - Dbar
         return x - server_lr * u  # x <- x - eta_g u
 
-    return fed.run(x0, play)
+    return fed.run(x0, one_round)
 
 
 def run_slowmo(
@@ -88,13 +88,13 @@ def run_slowmo(
     fed = Federation(sizes, cohorts, **local)
     u = np.zeros(np.shape(x0))
 
-    def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
         nonlocal u
         x_bar = x + mean_move(fed, gradient, r, cohort, eta, x, average)
         u = beta * u + (x - x_bar) / eta  # u <- beta u + (x - xbar) / gamma, gamma the lr of this round
         return x - slow_lr * eta * u  # x <- x - a gamma u
 
-    return fed.run(x0, play)
+    return fed.run(x0, one_round)
 
 
 def run_fedadam(
@@ -114,11 +114,11 @@ def run_fedadam(
     fed = Federation(sizes, cohorts, **local)
     m, v = np.zeros(np.shape(x0)), np.zeros(np.shape(x0))
 
-    def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
         nonlocal m, v
         d_bar = mean_move(fed, gradient, r, cohort, eta, x, average)
         m = beta1 * m + (1 - beta1) * d_bar
         v = beta2 * v + (1 - beta2) * d_bar**2
         return x + server_lr * m / (np.sqrt(v) + eps)  # x <- x + eta_g m / (sqrt v + eps)
 
-    return fed.run(x0, play)
+    return fed.run(x0, one_round)

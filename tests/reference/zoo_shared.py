@@ -63,13 +63,13 @@ class Federation:
             total = total + w_k * v_k
         return total
 
-    def run(self, x0: ArrayLike, play: Round) -> list[Vector]:
+    def run(self, x0: ArrayLike, one_round: Round) -> list[Vector]:
         """The model after each round; a round without an answer keeps everything, but uses up its lr."""
         x = np.array(x0, dtype=np.float64)
         models = []
         for r, cohort in enumerate(self.cohorts):
             if len(cohort):
-                x = play(r, [int(k) for k in cohort], self.local_lr * self.lr_decay**r, x)
+                x = one_round(r, [int(k) for k in cohort], self.local_lr * self.lr_decay**r, x)
             models.append(x)
         return models
 

@@ -28,7 +28,7 @@ def run_scaffold(
     c, c_i = np.zeros(np.shape(x0)), fed.nothing(x0)
     q = fed.weights(list(c_i), controls)  # 1/N
 
-    def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
         nonlocal c
         moves, change = {}, np.zeros_like(x)
         for k in cohort:
@@ -42,7 +42,7 @@ def run_scaffold(
         c = c + change  # c <- c + (1/N) sum_S (c_i+ - c_i)
         return x + server_lr * fed.mean(moves, average)
 
-    return fed.run(x0, play)
+    return fed.run(x0, one_round)
 
 
 def run_feddyn(
@@ -66,7 +66,7 @@ def run_feddyn(
     fed = Federation(sizes, cohorts, **local)
     h = fed.nothing(x0)
 
-    def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
         moves = {}
         for k in cohort:
             lam_k = lam / fed.relative_size(k) if relative else lam
@@ -78,7 +78,7 @@ def run_feddyn(
         # x <- mean_S y_i + mean_N h_i, and mean_S y_i = x + mean_S D_i
         return x + server_lr * fed.mean(moves, average) + fed.mean(h)
 
-    return fed.run(x0, play)
+    return fed.run(x0, one_round)
 
 
 def run_mime(
@@ -103,7 +103,7 @@ def run_mime(
     fed = Federation(sizes, cohorts, **local)
     s = np.zeros(np.shape(x0))
 
-    def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
         nonlocal s
         # cbar = sum_S n_k grad f_k(x) / sum_S n_k
         c_bar = fed.mean({k: full_gradient(k, x) for k in cohort}, full_average)
@@ -119,7 +119,7 @@ def run_mime(
         s = (1 - beta) * c_bar + beta * s  # one step of the optimiser's state, at the old x
         return x + server_lr * fed.mean(moves, average)
 
-    return fed.run(x0, play)
+    return fed.run(x0, one_round)
 
 
 def run_mimelite(
@@ -151,7 +151,7 @@ def run_client_momentum(
     fed = Federation(sizes, cohorts, **local)
     m = np.zeros(np.shape(x0))
 
-    def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
         nonlocal m
         moves, directions = {}, {}
         for k in cohort:
@@ -164,7 +164,7 @@ def run_client_momentum(
         m = fed.mean(directions, average)  # m <- mean_S (x - y_B) / (eta B_k)
         return x - server_lr * m if server_step == "literal" else x + server_lr * fed.mean(moves, average)
 
-    return fed.run(x0, play)
+    return fed.run(x0, one_round)
 
 
 def run_fedavg_m(

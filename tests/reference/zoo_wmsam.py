@@ -126,7 +126,7 @@ def run_fedwmsam(
             y = y - eta * (alpha * gradient(k, r, b, y + e) + (1 - alpha) * m_k)
         return y - x
 
-    def play(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
         nonlocal m, alpha
         moves = {k: move(k, r, eta, x) for k in cohort}
         directions, gradients = (
@@ -138,4 +138,4 @@ def run_fedwmsam(
         m = fed.mean(directions, average)
         return x - server_lr * m if server_step == "literal" else x + server_lr * fed.mean(moves, average)
 
-    return fed.run(x0, play)
+    return fed.run(x0, one_round)

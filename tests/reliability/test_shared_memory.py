@@ -11,7 +11,7 @@ from fedwcm.engine.backends import shared_memory
 from fedwcm.engine.backends.shared_memory import Inbox, Outbox
 from fedwcm.methods.fedavg import FedAvg
 
-from ..factories import clusters, make_rounds, make_trainer, mlp, play
+from ..factories import clusters, make_rounds, make_trainer, mlp, run_rounds
 from .support import DIGITS, mounted, needs_fork, said_in
 
 
@@ -39,7 +39,7 @@ def test_without_shared_memory_files_serve(monkeypatch: pytest.MonkeyPatch) -> N
 
     def played(workers: int) -> torch.Tensor:
         training = make_trainer(FedAvg(), data.federation, mlp())
-        return play(make_rounds(training, data.federation, workers=workers), 3)[-1][0].x
+        return run_rounds(make_rounds(training, data.federation, workers=workers), 3)[-1][0].x
 
     whole = played(1)
     monkeypatch.setattr(shared_memory, "_in_memory", refuse)

@@ -24,7 +24,7 @@ from fedwcm.engine.store import ClientStore
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
 
-from ..factories import clusters, linear, make_rounds, make_trainer, mlp, play
+from ..factories import clusters, linear, make_rounds, make_trainer, mlp, run_rounds
 from ..specimens import Counter, Failing
 from .support import DIGITS, assert_same_run, needs_fork
 
@@ -40,7 +40,7 @@ def parallel(method: Any, workers: int = 2) -> Rounds:
 def assert_undisturbed(disturbed: Rounds, method: Any) -> None:
     """The same rounds, records and client state as with nobody dying."""
     whole = parallel(method, workers=1)
-    for (one, record), (other, same) in zip(play(disturbed, ROUNDS), play(whole, ROUNDS), strict=True):
+    for (one, record), (other, same) in zip(run_rounds(disturbed, ROUNDS), run_rounds(whole, ROUNDS), strict=True):
         assert torch.equal(one.x, other.x)
         assert record == same
     kept = [engine.store.read(np.arange(5), torch.device("cpu")) for engine in (disturbed, whole)]
@@ -141,7 +141,7 @@ class Killed(FedAvg):
 def test_a_worker_that_dies_again_and_again_ends_the_run_and_says_what_to_do(number: int, advice: str) -> None:
     name = signal.Signals(number).name
     with pytest.raises(WorkerError, match=f"round 1, client 3: .* killed by {name}, like 2 others.*{advice}"):
-        play(parallel(Killed(client=3, number=number)), 1)
+        run_rounds(parallel(Killed(client=3, number=number)), 1)
     assert processes.ATTEMPTS == 3
     assert not multiprocessing.active_children()
 
@@ -162,7 +162,7 @@ class Greedy(FedAvg):
 @pytest.mark.parametrize("python", [True, False])
 def test_out_of_memory_in_a_worker_says_what_to_do(python: bool) -> None:
     with pytest.raises(WorkerError, match=r"round 1, client.*ran out of memory.*run\.workers=1") as caught:
-        play(parallel(Greedy(python=python)), 1)
+        run_rounds(parallel(Greedy(python=python)), 1)
     assert "Traceback" not in str(caught.value)
 
 
@@ -170,7 +170,7 @@ def test_an_error_of_the_users_code_comes_with_one_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(WorkerError, match="client 3 cannot count") as caught:
-        play(parallel(Failing(client=3)), 1)
+        run_rounds(parallel(Failing(client=3)), 1)
     assert str(caught.value).count("Traceback") == 1
     assert caught.value.__cause__ is None
     monkeypatch.setattr(FedAvg, "finish", lambda *_: 1 / 0)
@@ -221,7 +221,7 @@ def test_many_deaths_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         training = make_trainer(Counter(), data.federation, mlp())
         disturbed = make_rounds(training, data.federation, workers=3)
         with pytest.warns(WorkerDiedWarning):
-            played = play(disturbed, ROUNDS)
-    whole = play(make_rounds(make_trainer(Counter(), data.federation, mlp()), data.federation), ROUNDS)
+            played = run_rounds(disturbed, ROUNDS)
+    whole = run_rounds(make_rounds(make_trainer(Counter(), data.federation, mlp()), data.federation), ROUNDS)
     assert torch.equal(played[-1][0].x, whole[-1][0].x)
     assert calls.stat().st_size > 5 * ROUNDS

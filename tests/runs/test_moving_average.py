@@ -16,7 +16,7 @@ from fedwcm.engine.server_options import ServerOptions
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.model_file import read_model
-from tests.factories import Scripted, clusters, make_rounds, make_trainer, mlp, play
+from tests.factories import Scripted, clusters, make_rounds, make_trainer, mlp, run_rounds
 from tests.records import timeless
 from tests.runs.test_checkpoint import SMALL, Interrupted
 
@@ -76,7 +76,7 @@ def test_the_average_starts_with_the_first_round_that_is_answered() -> None:
     training = make_trainer(FedAvg(), data.federation, mlp())
     rounds = make_rounds(training, data.federation, participation=Scripted([[], [0, 1], [], [2]]))
     rounds = replace(rounds, server=ServerOptions(ema=0.8))
-    (empty, _), (first, _), (same, _), (last, _) = play(rounds, 4)
+    (empty, _), (first, _), (same, _), (last, _) = run_rounds(rounds, 4)
     assert empty.average == {}
     torch.testing.assert_close(rounds.model(first)[0], first.x)
     torch.testing.assert_close(rounds.model(last)[0], (0.64 * first.x + 0.8 * same.x + last.x) / 2.44)

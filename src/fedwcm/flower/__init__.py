@@ -6,7 +6,7 @@ app = fedwcm.flower.server_app(model=my_model, evaluate=my_test_data)         # 
 strategy = fedwcm.flower.Strategy("fedwcm", model=my_model)                    # in an app of Flower's own kind,
 fedwcm.flower.add_training(app, model=my_model, data=my_data)                  # and in its client app
 
-A federation of real clients is one more backend of the round that the simulator plays; a client runs the same
+A federation of real clients is one more backend of the round that the simulator runs; a client runs the same
 local loop. `fedwcm flower init DIR` writes an app to start from.
 """
 

@@ -1,4 +1,4 @@
-"""One setting in which the engine and the transcriptions of the long-tail methods play the same rounds.
+"""One setting in which the engine and the transcriptions of the long-tail methods run_rounds the same rounds.
 
 It is made to tell readings apart: clients of unequal size with short last batches, that miss classes; a different
 cohort each round, one without an answer and one in which nobody has a certain class; clients that return after
@@ -129,7 +129,7 @@ def played(settings: Settings, stacked: bool) -> Played:
     network, before = module(), torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        return factories.play(engine(settings, network, stacked), len(COHORTS))
+        return factories.run_rounds(engine(settings, network, stacked), len(COHORTS))
     finally:
         torch.set_default_dtype(before)
 
