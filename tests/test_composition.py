@@ -40,6 +40,8 @@ TARGET = [0.55, *[0.05] * 9]
         ("balancefl", {}, "loss balancefl"),
         ("fedavg", {"sampler": "balanced"}, "sampler balanced"),
         ("creff", {"loss": "prior_ce"}, "method creff"),
+        ("fedwcm+", {}, "sampler balanced"),
+        ("fedavg", {"loss": "prior_ce", "sampler": "balanced"}, "sampler balanced"),
     ],
 )
 def test_a_target_that_training_would_not_follow_is_refused(method: str, options: dict[str, Any], by: str) -> None:
@@ -48,7 +50,7 @@ def test_a_target_that_training_would_not_follow_is_refused(method: str, options
     fedwcm.run(method, settings={"run.target": [0.1] * 10}, **options, **SMALL)
 
 
-@pytest.mark.parametrize("method", ["fedwcm+", "fedavg", "fedwcm"])
+@pytest.mark.parametrize("method", ["fedwcm+prior_ce", "fedwcm+[sampler.name=uniform]", "fedavg", "fedwcm"])
 def test_a_target_that_is_followed_or_left_to_the_adjustment_is_not_refused(method: str) -> None:
     assert fedwcm.run(method, settings={"run.target": TARGET}, **SMALL).summary.rounds == 2
 
@@ -70,3 +72,15 @@ def test_wcm_goes_with_any_momentum_method_and_with_no_other() -> None:
 def test_fedcm_with_wcm_is_fedwcm() -> None:
     ours, theirs = fedwcm.run("fedcm+wcm", **SMALL), fedwcm.run("fedwcm", **SMALL)
     assert ours.history[-1].test_loss == theirs.history[-1].test_loss
+
+
+def test_correcting_twice_is_said_unless_a_recipe_does_it_on_purpose(recwarn: pytest.WarningsRecorder) -> None:
+    fedwcm.run("fedwcm+", **SMALL)
+    assert not [w for w in recwarn if "both correct" in str(w.message)]
+    with pytest.warns(UserWarning, match="sampler balanced and the loss class_weights both correct"):
+        fedwcm.run("fedavg", loss="class_weights", sampler="balanced", **SMALL)
+
+
+def test_classes_without_validation_samples_are_named() -> None:
+    with pytest.warns(UserWarning, match=r"digits: no validation sample of class .*9.*val_fraction"):
+        fedwcm.partition(dataset="digits", imbalance=0.02, val_fraction=0.1, clients=5)

@@ -5,19 +5,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 
 import fedwcm
 from fedwcm.config.components import Components
 from fedwcm.config.settings import from_settings
 from fedwcm.data import load_dataset
 from fedwcm.data.augment import FlipCrop
+from fedwcm.engine.forward import SequentialForward
+from fedwcm.engine.network import Network
 
 RUN = {"dataset": "digits", "clients": 6, "rounds": 1, "epochs": 1}
 
 
 def test_the_crop_padding_reaches_the_augmentation() -> None:
     config = from_settings({"data.augment": True, "data.crop_padding": 8})
-    trainer = Components.of(config).trainer(config, None, None)  # type: ignore[arg-type]
+    forward = SequentialForward(Network(nn.Linear(2, 2)))
+    trainer = Components.of(config).trainer(config, forward, None)  # type: ignore[arg-type]
     assert trainer.augmentation == FlipCrop(8)
     assert FlipCrop(8).draw(np.random.default_rng(0), 50, 50)[..., 1:].max() == 16
     with pytest.raises(ValueError, match="crop_padding"):

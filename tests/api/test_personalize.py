@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 import fedwcm
 from fedwcm.api import personalization
 from fedwcm.cli import main
+from fedwcm.core.types import Context
 from fedwcm.engine.client import Broadcast
+from fedwcm.losses.prior_ce import PriorCE
 
 PEOPLE, ROWS = 4, 60
 RNG = np.random.default_rng(3)
@@ -139,3 +142,25 @@ def test_naming_a_model_does_not_make_the_folder_s_other_names_trusted(tmp_path:
     with pytest.raises(ValueError, match="only the run's folder names"):
         fedwcm.personalize(tmp_path, dataset=DATA, model="mlp")
     assert fedwcm.personalize(tmp_path, dataset=DATA, model="mlp", trust=True).after
+
+
+def test_the_loss_has_the_noisy_counts_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, seen, shift = quarrelling(), [], PriorCE._shift
+
+    def watched(self: PriorCE, ctx: Context) -> Tensor:
+        seen.append(shift(self, ctx))
+        return seen[-1]
+
+    monkeypatch.setattr(PriorCE, "_shift", watched)
+    options = {"rounds": 1, "epochs": 1, "participation": 1.0, "backend": "sequential", "report": False}
+    fedwcm.run(
+        "fedavg+prior_ce",
+        dataset=data,
+        settings={"privacy.epsilon": 0.05},
+        out=tmp_path,
+        **options,
+    )
+    trained = seen[0]
+    seen.clear()
+    fedwcm.personalize(tmp_path, data)
+    torch.testing.assert_close(seen[0], trained)

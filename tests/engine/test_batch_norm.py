@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import fedwcm
 from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.types import Context, State
 from fedwcm.engine.evaluate import evaluate
@@ -108,3 +109,15 @@ def test_evaluation_uses_the_statistics_and_leaves_them_alone() -> None:
     expected = np.zeros((3, 3), dtype=np.int64)
     np.add.at(expected, (DATA.labels, logits.argmax(dim=-1).numpy()), 1)
     np.testing.assert_array_equal(tested.confusion, expected)
+
+
+def test_statistics_that_the_user_put_into_evaluation_mode_stay() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 4)).astype(np.float32), rng.integers(0, 3, 60)
+    module = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.BatchNorm1d(6), nn.Linear(6, 3))
+    module[1].running_mean.fill_(0.5)  # type: ignore[union-attr, operator]
+    module[1].eval()
+    options = {"clients": 3, "beta": 1.0, "participation": 1.0, "rounds": 2, "epochs": 1, "batch_size": 10}
+    ended = fedwcm.run("fedavg", dataset=(x, y), model=module, **options).model.state_dict()
+    assert torch.equal(ended["1.running_mean"], torch.full((6,), 0.5))
+    assert not torch.equal(ended["3.running_mean"], torch.zeros(6))

@@ -8,13 +8,25 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
+import fedwcm
 from fedwcm.core.local_data import LocalData
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Context, State, Uploads
 from fedwcm.engine.rounds import DivergedError
 
-from ..factories import CLASSES, ENGINES, SIZES, Scripted, clusters, linear, make_rounds, make_trainer, run_rounds
+from ..factories import (
+    CLASSES,
+    ENGINES,
+    SIZES,
+    Scripted,
+    clusters,
+    linear,
+    make_rounds,
+    make_trainer,
+    run_rounds,
+)
 from ..reference.softmax_regression import loss_gradient
 from ..specimens import FullGradient, Mime
 
@@ -129,3 +141,38 @@ def test_the_probing_clients_get_their_message_and_are_summed_by_id() -> None:
     scripted = Scripted([[1, 3, 4]])
     (state, _), *_ = run_rounds(make_rounds(training, DATA.federation, participation=scripted), 1)
     assert state.method["echo"].eq(7.0 * 3).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_full_gradients_are_of_augmented_samples_if_mini_batches_are(engine: str) -> None:
+    """With one step from x and no momentum, Mime's direction is the full gradient alone: g(w) − g(x) = 0."""
+
+    def model(**options: Any) -> Tensor:
+        small = {"clients": 5, "participation": 1.0, "rounds": 1, "steps": 1, "batch_size": 20, "beta": 1.0}
+        ended = fedwcm.run("mime[beta=0.0]", dataset="digits", model="mlp[hidden=[4]]", **small, **options)
+        return torch.cat([value.flatten() for value in ended.model.state_dict().values()])
+
+    plain, augmented = (model(augment=augment, backend="sequential") for augment in (False, True))
+    assert not torch.equal(plain, augmented)
+    torch.testing.assert_close(model(augment=True, backend=engine), augmented, rtol=1e-4, atol=1e-6)
+
+
+def test_all_gradients_of_a_step_have_the_same_dropout() -> None:
+    """So a step of Mime from x without momentum does not depend on its batch: g(w) − g(x) = 0."""
+
+    def model(batch_size: int) -> Tensor:
+        def dropping(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+            return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Dropout(0.5), nn.Linear(8, classes))
+
+        small = {
+            "clients": 5,
+            "participation": 1.0,
+            "rounds": 1,
+            "steps": 1,
+            "beta": 1.0,
+            "batch_size": batch_size,
+        }
+        ended = fedwcm.run("mime[beta=0.0]", dataset="digits", model=dropping, batch_size=batch_size, **small)
+        return torch.cat([value.flatten() for value in ended.model.state_dict().values()])
+
+    torch.testing.assert_close(model(5), model(50), rtol=1e-5, atol=1e-7)

@@ -132,3 +132,45 @@ def test_a_model_that_can_be_stacked_still_is() -> None:
     assert torch.equal(network.initial()[0], before)
     plan = choose("auto", 1, network, 4, sample)
     assert (plan.name, plan.stacked, plan.note) == ("vectorized", True, "")
+
+
+def scaled() -> nn.Sequential:
+    module = nn.Sequential(nn.Linear(CHANNELS, 8), nn.ReLU(), nn.Linear(8, CLASSES))
+    module[0].register_forward_hook(lambda _, __, output: 0.1 * output)
+    return module
+
+
+def frozen_by_hook() -> nn.Sequential:
+    module = nn.Sequential(nn.Linear(CHANNELS, 8), nn.ReLU(), nn.Linear(8, CLASSES))
+    module[0].weight.register_hook(torch.zeros_like)
+    return module
+
+
+def replaced_forward() -> nn.Sequential:
+    module = nn.Sequential(nn.Linear(CHANNELS, 8), nn.ReLU(), nn.Linear(8, CLASSES))
+    plain = module[0].forward
+    module[0].forward = lambda x: 0.1 * plain(x)  # type: ignore[method-assign]
+    return module
+
+
+@pytest.mark.parametrize("make", [scaled, frozen_by_hook, replaced_forward])
+def test_hooks_of_a_stack_of_linear_layers_are_obeyed_by_every_backend(make: Any) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, CHANNELS)).astype(np.float32), rng.integers(0, CLASSES, 60)
+    options = {"clients": 3, "beta": 1.0, "participation": 1.0, "rounds": 2, "epochs": 2}
+
+    def weights(rate: float, backend: str) -> Tensor:
+        made = {"model": lambda input_shape, classes: make(), "lr": rate, "backend": backend, **options}
+        return fedwcm.run("fedavg", dataset=(x, y), batch_size=10, **made).model.state_dict()["0.weight"]
+
+    alone = weights(0.1, "sequential")
+    torch.testing.assert_close(alone, weights(0.1, "auto"), rtol=1e-4, atol=1e-5)
+    assert torch.equal(alone, weights(0.2, "sequential")) == (make is frozen_by_hook)
+
+
+@pytest.mark.parametrize(
+    ("make", "lost"), [(frozen_by_hook, "hook of 0.weight"), (replaced_forward, "forward of 0")]
+)
+def test_what_the_copy_of_a_module_would_lose_is_refused(make: Any, lost: str) -> None:
+    with pytest.raises(ValueError, match=f"would lose the .*{lost}: pass a function that makes the model"):
+        fedwcm.run("fedavg", dataset="digits", model=make(), clients=2)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 import fedwcm
+from fedwcm.config.components import Components
 from fedwcm.core.layout import Layout
 from fedwcm.core.types import Cohort, State
 from fedwcm.engine.network import Network
@@ -21,6 +22,7 @@ from fedwcm.methods.clip2fl import CLIP2FL, rotated
 from fedwcm.methods.creff import CReFF, class_gradients, head_of
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.models.cosine import CosineLinear
+from fedwcm.samplers.uniform import Uniform
 from fedwcm.teacher import Teacher
 from fedwcm.testing import check_method
 
@@ -135,10 +137,10 @@ def test_model_whose_head_is_no_plain_linear_layer_is_refused(method: CReFF) -> 
     message = (
         rf"model\.head is a CosineLinear, which is not allowed with the method {method.name}.* must be linear"
     )
-    module = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.ReLU(), CosineLinear(HIDDEN, CLASSES))
+    head = CosineLinear(HIDDEN, CLASSES)
     with pytest.raises(ValueError, match=message):
-        make_trainer(method, clusters().federation, module)
-    make_trainer(FedAvg(), clusters().federation, module)
+        Components(method, CrossEntropy(), Uniform()).refuse_head(head)
+    Components(FedAvg(), CrossEntropy(), Uniform()).refuse_head(head)
 
 
 def test_a_run_with_a_cosine_head_is_refused_before_the_first_round() -> None:

@@ -10,6 +10,7 @@ from fedwcm.engine.evaluate import Evaluation
 from fedwcm.metrics.clients import ByOwnClasses, OnOwnSamples, named, spread_over_clients
 from fedwcm.reports.content import report_content
 from fedwcm.reports.load import load_runs
+from fedwcm.reports.table import rows_of
 from fedwcm.runs.folder import RunFolder
 
 RNG = np.random.default_rng(0)
@@ -87,3 +88,27 @@ def test_test_data_that_are_nobodys_are_measured_by_class_if_asked_for(tmp_path:
     [[result]] = found.runs.values()
     assert list(result.summary.client_accuracy or {}) == ["0", "1", "2", "3", "4"]
     assert "worst decile" in found.markdown
+
+
+def test_owners_of_test_samples_are_not_the_clients_that_a_partition_made(tmp_path: Path) -> None:
+    options = {"partition": "equal", "clients": 10, "diagnostics": ["clients"], "participation": 1.0, **SMALL}
+    accuracy = fedwcm.run("fedavg", dataset=people(), **options).summary.client_accuracy
+    assert accuracy is not None
+    assert set(accuracy) == {str(client) for client in range(10)}
+
+
+def test_the_gain_of_fine_tuning_is_that_of_the_clients_that_were_fine_tuned(tmp_path: Path) -> None:
+    data = people()
+    test = {key: values[::5] for key, values in data.items()}
+    test["client"] = np.where(np.arange(60) % 2, test["client"], "only tested")
+    parts = {f"{key}_train": values for key, values in data.items()} | {f"{k}_test": v for k, v in test.items()}
+    np.savez(tmp_path / "people.npz", **parts)
+    options = {**SMALL, "participation": 1.0, "out": tmp_path / "run", "report": False}
+    fedwcm.run("fedavg", dataset=tmp_path / "people.npz", **options)
+    record = fedwcm.personalize(tmp_path / "run", epochs=3, write=True)
+    (row,) = rows_of(load_runs([tmp_path / "run"]))
+    gain, tuned = row.values["personalization_gain"], row.values["personalized"]
+    assert gain is not None
+    assert tuned is not None
+    assert gain.mean == pytest.approx(record.after["client_mean"] - record.before["client_mean"])
+    assert row.values["client_mean"] != tuned.mean - gain.mean

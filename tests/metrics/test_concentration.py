@@ -265,3 +265,33 @@ def test_a_stopped_and_resumed_run_measures_the_same(tmp_path: object) -> None:
 def test_an_unknown_diagnostic_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ValueError, match="Did you mean 'concentration'"):
         fedwcm.run("fedavg", diagnostics="concentrations", **SMALL)
+
+
+class Tokens(nn.Module):
+    """Activations of an embedding, or of a recurrent layer behind it: (samples, steps, neurons)."""
+
+    def __init__(self, recurrent: bool) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(12, 8)
+        self.recurrent = nn.GRU(8, 8, batch_first=True) if recurrent else None
+        self.head = nn.Linear(8, 3)
+
+    def activations(self, tokens: Tensor) -> Tensor:
+        embedded = self.embedding(tokens)
+        return torch.relu(embedded if self.recurrent is None else self.recurrent(embedded)[0])
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.activations(tokens).mean(1))
+        return logits
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_behind_an_embedding_and_a_recurrent_layer_neurons_are_on_the_last_axis(recurrent: bool) -> None:
+    torch.manual_seed(0)
+    tokens, labels = torch.randint(12, (60, 5)), torch.randint(3, (60,))
+    module = Tokens(recurrent)
+    with torch.no_grad():
+        expected = class_means(module.activations(tokens).mean(1).numpy(), labels, 3)
+    ((name, means),) = heard(module, tokens, labels, 3).items()
+    assert name == ("recurrent" if recurrent else "embedding")
+    np.testing.assert_allclose(means, expected, rtol=1e-5)

@@ -233,6 +233,10 @@ def test_the_validation_data_chooses_the_setting_and_not_the_test_data(
     assert sweep.chosen_by == ON_VALIDATION.format(metric=metric) == comparison_headline(groups)[-1]
     best = next(group for group in groups if group.settings["local.lr"] == float(chosen))
     assert f"the best on the validation data ({metric} {value:.3f})" in " ".join(run_headline(best.runs[0]))
+    comparison(tmp_path, {"fedavg": 0.0}, 1, grid=("local.lr",), local__lr=9.0, rounds=1, diverged="at once")
+    after = sweep_of(load_runs([tmp_path]))
+    assert after is not None, "a run that was never evaluated says nothing of its data"
+    assert (after.chosen_by, after.choices) == (sweep.chosen_by, sweep.choices)
 
 
 def test_a_tie_with_one_seed_is_called_one(tmp_path: Path) -> None:
@@ -304,3 +308,18 @@ def test_a_method_with_one_seed_is_not_bold_for_want_of_a_test(tmp_path: Path) -
     comparison(tmp_path, {"fedavg": 0.7, "fedcm": 0.71}, 3)
     groups = comparison(tmp_path, {"fedwcm": 0.1}, 1)
     assert [row.method for row in rows_of(groups) if "final_accuracy" in row.best] == ["fedcm", "fedavg"]
+
+
+def test_numbers_are_of_finished_runs_and_the_row_says_of_how_many(tmp_path: Path) -> None:
+    groups = comparison(tmp_path, {"fedavg": 0.9, "fedcm": 0.5}, 3)
+    whole = {group.label: [run.outcome.final_accuracy for run in group.runs] for group in groups}
+    stopped = RunFolder(groups[0].runs[2].path)
+    stopped.summary_file.unlink()
+    stopped.metrics_file.write_text(stopped.metrics_file.read_text().splitlines(keepends=True)[0])
+    rows = {row.method: row for row in rows_of(load_runs([tmp_path]))}
+    shown = rows["fedavg"].values["final_accuracy"]
+    assert shown is not None
+    assert shown.mean == pytest.approx(np.mean(whole["fedavg"][:2]))
+    assert (rows["fedavg"].finished, rows["fedavg"].runs, shown.runs) == (2, 3, 2)
+    assert "2 of 3" in markdown_table(list(rows.values()))
+    assert f"{shown.mean:.3f}" in comparison_headline(load_runs([tmp_path]))[0]

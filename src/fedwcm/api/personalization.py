@@ -75,7 +75,8 @@ def personalize(
 
 def _as_it_was(config: Config, dataset: DataLike | None, clients: ClientsLike | None) -> tuple[Config, Objects]:
     """The configuration and the objects of the run, for one process."""
-    config = replace(config, run=replace(config.run, backend="sequential"), privacy=PrivacyOptions())
+    privacy = PrivacyOptions(epsilon=config.privacy.epsilon)  # the same noise, which the seed gives; no encryption
+    config = replace(config, run=replace(config.run, backend="sequential"), privacy=privacy)
     given: dict[str, Any] = {"client_ids": clients}
     if isinstance(dataset, (str, Path)):
         config = replace(config, data=replace(config.data, dataset=str(dataset)))

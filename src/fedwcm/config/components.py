@@ -84,12 +84,14 @@ class Components:
     def refuse_unfollowed_target(self, target: Floats | None) -> None:
         """Refuse a target distribution if the model is trained for equally frequent classes in spite of it."""
         by = self.balanced_by
-        followed = self.loss.corrects_prior and self.loss.follows_target and not self.method.replaces_head
-        if by is None or followed or target is None or np.allclose(target, target.mean()):
+        if self.loss.corrects_prior and self.loss.follows_target and not self.method.replaces_head:
+            by = f"sampler {self.sampler.name}" if self.sampler.balances_classes else None
+        if by is None or target is None or np.allclose(target, target.mean()):
             return
         raise ValueError(
             f"run.target = {target.tolist()} is not allowed with the {by}, which trains for equally frequent "
-            "classes whatever the target: leave it out, or use the loss prior_ce, which follows it"
+            "classes whatever the target: leave it out, or use the loss prior_ce, which follows it, with the "
+            "sampler uniform"
         )
 
     def refuse_head(self, head: nn.Module | None) -> None:

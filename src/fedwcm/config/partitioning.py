@@ -84,6 +84,7 @@ def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = Tru
         rng = generator(seed, Purpose.VALIDATION)
         kept, held_out = stratified_split(dataset.y_train[rows], options.val_fraction, rng)
         rows, val_rows = rows[kept], rows[held_out]
+        _warn_of_unvalidated(dataset, rows, val_rows)
     partition, component = _partition(config.partition, objects, dataset, rows, trusted=trusted)
     parts = partition(dataset.y_train[rows], generator(seed, Purpose.PARTITION))
     if objects.partition is not None or ":" in component.name:
@@ -93,6 +94,15 @@ def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = Tru
     embeds = dataset.is_integer and _embeds(config, objects, dataset, trusted)
     normalizer, normalization = choose_normalizer(dataset.x_train, options.normalize, rows, embeds=embeds)
     return PartitionedData(config, dataset, rows, val_rows, parts, normalizer, normalization)
+
+
+def _warn_of_unvalidated(dataset: Dataset, rows: Ints, val_rows: Ints) -> None:
+    """Warn if the validation data has none of a class: its share of a rare class rounds to no sample."""
+    missing = np.setdiff1d(dataset.y_train[rows], dataset.y_train[val_rows])
+    if len(missing):
+        names = listed([dataset.classes[code] for code in missing])
+        text = "metrics on validation data do not see them; choose a larger val_fraction"
+        warnings.warn(f"{dataset.name}: no validation sample of class {names}: {text}", stacklevel=2)
 
 
 def run_dataset(config: Config, objects: Objects = NO_OBJECTS) -> Dataset:

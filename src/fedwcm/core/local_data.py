@@ -19,5 +19,5 @@ class LocalData(Protocol):
         ...
 
     def gradient(self, w: Vec) -> Vec:
-        """Return the gradient of the mean loss over all local samples, at `w (K, P)`."""
+        """Return the gradient of the mean loss over all local samples, at `w (K, P)`, augmented as in training."""
         ...

@@ -28,6 +28,7 @@ class Purpose(IntEnum):
     SYNTHETIC_CLIENT = 12
     EVALUATION_COHORT = 13
     NOISE = 14
+    PROBE_AUGMENT = 15
 
 
 def generator(seed: int, purpose: Purpose, round_: int = 0, client: int = 0) -> np.random.Generator:

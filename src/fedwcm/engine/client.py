@@ -116,7 +116,8 @@ class ClientTrainer:
         self.forward.start(sent.x, sent.buffers)
         _, o = _split(state)
         with self._torch_rng(ctx):
-            upload = self.method.probe(BlockData(shards, self.forward, self.loss, o, ctx), ctx)
+            local = BlockData(shards, self.forward, self.loss, o, ctx, self.augmentation)
+            upload = self.method.probe(local, ctx)
         zeros = np.zeros(len(ids))
         return ClientUpdates(ids, upload, {}, state, ctx.learning_rates, zeros, zeros)
 

@@ -72,7 +72,7 @@ class SequentialForward(DenseAscent):
         self._buffers = torch.zeros(0)
 
     def start(self, x: Vec, buffers: Vec) -> None:
-        self.network.module.train()
+        self.network.set_training_mode()
         self.network.point_parameters(x)
         self.network.set_counters()
         self._buffers = buffers.clone()
@@ -118,7 +118,7 @@ class VmapForward(DenseAscent):
         self._leaf: Vec | None = None
 
     def start(self, x: Vec, buffers: Vec) -> None:
-        self.network.module.train()
+        self.network.set_training_mode()
         self._leaf = None
 
     def __call__(self, w: Vec, inputs: Tensor, track: bool) -> Outputs:

@@ -6,8 +6,9 @@ import torch
 
 from fedwcm.core.batch import Batch, Outputs, Shard
 from fedwcm.core.loss import Loss
+from fedwcm.core.rng import Purpose
 from fedwcm.core.types import Context, State, Vec
-from fedwcm.engine.batches import whole
+from fedwcm.engine.batches import Augmentation, whole
 from fedwcm.engine.forward import Forward
 from fedwcm.engine.oracle import differentiate
 
@@ -18,8 +19,17 @@ CHUNK = 256
 class BlockData:
     """All data of a block of clients; nothing here trains or updates buffers."""
 
-    def __init__(self, shards: Sequence[Shard], forward: Forward, loss: Loss, state: State, ctx: Context) -> None:
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        forward: Forward,
+        loss: Loss,
+        state: State,
+        ctx: Context,
+        augmentation: Augmentation | None = None,
+    ) -> None:
         self._shards, self._forward, self._loss, self._state, self._ctx = shards, forward, loss, state, ctx
+        self._augmentation = augmentation
 
     def batches(self) -> Iterator[Batch]:
         samples = int(self._ctx.clients.samples[0])
@@ -32,7 +42,7 @@ class BlockData:
 
     def gradient(self, w: Vec) -> Vec:
         total = torch.zeros_like(w)
-        for batch in self.batches():
+        for batch in self._augmented():
             outputs = self._forward(w, batch.inputs, track=False)
             present = batch.sizes if batch.weight is None else batch.weight.sum(dim=-1)
             rate = present.to(w.dtype)[:, None]
@@ -40,3 +50,22 @@ class BlockData:
             gradient.add_to(total)
         sizes = torch.as_tensor(self._ctx.clients.samples, dtype=w.dtype, device=w.device)
         return total / sizes[:, None]
+
+    def _augmented(self) -> Iterator[Batch]:
+        """All samples, each transformed once: otherwise mini-batches, which are, would not estimate their mean."""
+        if self._augmentation is None:
+            yield from self.batches()
+            return
+        drawn = [
+            self._augmentation.draw(rng, 1, len(shard))[0]
+            for rng, shard in zip(self._ctx.generators(Purpose.PROBE_AUGMENT), self._shards, strict=True)
+        ]
+        draws = torch.zeros((len(drawn), max(map(len, drawn)), drawn[0].shape[-1]), dtype=torch.int64)
+        for k, draw in enumerate(drawn):
+            draws[k, : len(draw)] = torch.from_numpy(draw)
+        start = 0
+        for batch in self.batches():
+            chosen = draws[:, start : start + batch.labels.shape[1]].to(batch.inputs.device)
+            start += batch.labels.shape[1]
+            inputs = self._augmentation.apply(batch.inputs, chosen)
+            yield Batch(inputs, batch.labels, batch.weight, batch.rows, batch.store)

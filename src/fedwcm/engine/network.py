@@ -43,6 +43,7 @@ class Network:
         if not self.parameters:
             raise ValueError(f"the model {type(module).__name__} has no trainable parameters")
         self.buffer_layout = Layout.of(self.buffers)
+        self._in_evaluation_mode = [m for m in module.modules() if not m.training] if module.training else []
         self.stochastic = any(isinstance(m, _DropoutNd) for m in module.modules())
         self._pointed: Vec | None = None
         self._head_input: Tensor | None = None
@@ -57,6 +58,25 @@ class Network:
         name, self.head = _find_head(self.module, classes)
         self.layout = Layout.of(self.parameters, name)
         self._hook = None if self.head is None else self.head.register_forward_pre_hook(self._capture)
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether calling a module does more than its class says, or a parameter's gradient is changed."""
+        own = set() if self._hook is None else {self._hook.id}
+        return any(
+            "forward" in vars(module)
+            or module._forward_hooks
+            or module._forward_pre_hooks.keys() - own
+            or module._backward_hooks
+            or module._backward_pre_hooks
+            for module in self.module.modules()
+        ) or any(parameter._backward_hooks for _, parameter in self.parameters)
+
+    def set_training_mode(self) -> None:
+        """Put the module into training mode, but for the parts that were in evaluation mode when it was given."""
+        self.module.train()
+        for module in self._in_evaluation_mode:
+            module.training = False
 
     def __call__(self, inputs: Tensor, parameters: State | None = None) -> tuple[Tensor, Tensor]:
         """Return the logits and features on one batch, with the module's own parameters or with these."""

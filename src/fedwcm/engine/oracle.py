@@ -18,7 +18,8 @@ class MiniBatchOracle:
     """Gradients on one batch per client.
 
     A method may evaluate several gradients in a step (SAM, Mime): only the first one updates BatchNorm's
-    statistics and the loss's client state, and is recorded as the training loss.
+    statistics and the loss's client state, and is recorded as the training loss. All have the same dropout, so
+    that they are gradients of one function.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class MiniBatchOracle:
         self.state = o
         self._before = o
         self._evaluated = False
+        self._dropout = _rng_state(batch.inputs.device) if forward.network.stochastic else None
 
     def __call__(self, w: Vec) -> Vec:
         return self.at(w).vector()
@@ -50,6 +52,8 @@ class MiniBatchOracle:
     def scaled(self, point: Point, rate: Tensor) -> Gradient:
         """Return the gradient at a point, each client's multiplied by its own rate `(K, 1)`."""
         first, self._evaluated = not self._evaluated, True
+        if self._dropout is not None and not first:
+            _set_rng_state(self._dropout, self._batch.inputs.device)
         if isinstance(point, Tensor):
             outputs = self._forward(point, self._batch.inputs, track=first)
         else:
@@ -61,6 +65,15 @@ class MiniBatchOracle:
             self.state = {key: value.detach() for key, value in o.items()}
             self._metrics.add(loss, outputs.logits, self._batch)
         return gradient
+
+
+def _rng_state(device: torch.device) -> Tensor:
+    """Return the state of the generator that dropout on this device draws from."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def _set_rng_state(state: Tensor, device: torch.device) -> None:
+    torch.cuda.set_rng_state(state, device) if device.type == "cuda" else torch.set_rng_state(state)
 
 
 @dataclass(frozen=True, eq=False)

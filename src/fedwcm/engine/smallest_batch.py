@@ -35,7 +35,7 @@ def fails_on_one_sample(network: Network, sample: Tensor) -> bool:
     if not any(isinstance(module, _BatchNorm) for module in network.module.modules()):
         return False
     buffers = {name: buffer.clone() for name, buffer in network.module.named_buffers()}
-    network.module.train()
+    network.set_training_mode()
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         try:
             network(sample[:1], buffers)

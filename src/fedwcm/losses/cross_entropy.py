@@ -17,7 +17,7 @@ class CrossEntropy(ExplicitLoss):
     name: ClassVar[str] = "cross_entropy"
 
     def with_gradient(self, outputs: Outputs, batch: Batch, ctx: Context) -> LossGradient:
-        return LossGradient(*cross_entropy_with_gradient(outputs.logits, batch))
+        return LossGradient(*cross_entropy_with_gradient(outputs.logits.detach(), batch))
 
 
 def cross_entropy_with_gradient(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,8 @@ Sources: google/fedjax (its algorithm `mime_lite`).
 The base optimiser is SGD with momentum; m₀ = 0, and beta = 0 is FedAvg. The gradients ∇f_k are computed in a first
 phase of the round, one pass over each client's data. It is FedCM with α = 1 − beta and with a momentum of
 gradients at x instead of increments. `average="samples"`, as fedjax weights both sums. ∇f_k counts every sample
-once, so a balanced sampler, and a loss that is no mean over its samples (`balancefl`), are refused.
+once, augmented once if training augments, so a balanced sampler, and a loss that is no mean over its samples
+(`balancefl`), are refused.
 """
 
 from dataclasses import dataclass

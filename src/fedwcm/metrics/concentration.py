@@ -61,10 +61,11 @@ class ActivationRecorder:
         evaluate(network, x, buffers, inputs, labels, classes)
     {layer: layer_concentration(means) for layer, means in recorder.means().items()}
 
-    Layers are the outputs of the functions in `ACTIVATIONS`, each named after the linear or convolutional layer
-    before it, and the input of the classifier, unless that repeats the last activation. Neurons are on the axis of
-    that layer's outputs: the last for a linear layer, the second for a convolution. The other axes are positions,
-    over which the mean is taken. Only the positive part of an activation counts: GELU also has a negative one.
+    Layers are the outputs of the functions in `ACTIVATIONS`, each named after the layer with weights before it
+    (linear, convolutional, recurrent, an embedding), and the input of the classifier, unless that repeats the last
+    activation. Neurons are on the axis of that layer's outputs: the second for a convolution, the last for all
+    others. The other axes are positions, over which the mean is taken. Only the positive part of an activation
+    counts: GELU also has a negative one.
     """
 
     def __init__(self, network: Network, labels: Tensor, classes: int) -> None:
@@ -83,7 +84,7 @@ class ActivationRecorder:
         if head is not None:
             hooks.append(head.register_forward_pre_hook(self._enter_head))
         for name, layer in module.named_modules():
-            if isinstance(layer, (nn.Linear, _ConvNd)):
+            if isinstance(layer, (nn.Linear, _ConvNd, nn.Embedding, nn.RNNBase)):
                 hooks.append(layer.register_forward_hook(self._name_layer(name)))
         for hook in hooks:
             self._hooks.callback(hook.remove)
@@ -105,11 +106,12 @@ class ActivationRecorder:
         start, size = self._position, len(arguments[0])
         self._position += size
         rows = torch.nonzero(self._chosen[start : start + size]).squeeze(1)
-        self._pass = _Pass(size, rows, self._labels[start + rows])
+        image = arguments[0].dim() == 4
+        self._pass = _Pass(size, rows, self._labels[start + rows], axis=1 if image else -1)
 
     def _name_layer(self, name: str) -> Callable[..., None]:
         def remember(layer: nn.Module, *_: object) -> None:
-            self._pass.layer, self._pass.axis = name, -1 if isinstance(layer, nn.Linear) else 1
+            self._pass.layer, self._pass.axis = name, 1 if isinstance(layer, _ConvNd) else -1
 
         return remember
 
@@ -139,7 +141,7 @@ class _Pass:
     rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     labels: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     layer: str = "input"
-    axis: int = 1
+    axis: int = -1
     uses: dict[str, int] = field(default_factory=dict)
 
     def numbered(self, layer: str) -> str:

@@ -6,7 +6,7 @@ from numbers import Integral
 import torch
 from torch import nn
 
-from fedwcm.core.checks import did_you_mean
+from fedwcm.core.checks import did_you_mean, shortened
 
 
 def require_positive(field: str, value: object) -> None:
@@ -66,6 +66,17 @@ def require_scores(name: str, model: nn.Module, input_shape: tuple[int, ...], cl
         raise ValueError(
             f"model {name!r} gives {shape} for a batch of 2 inputs of shape {input_shape!r}: "
             f"allowed is (2, {classes}), one score for each of the classes={classes}"
+        )
+
+
+def require_copyable(module: nn.Module) -> None:
+    """Raise ValueError for what a copy of a module would lose: gradient hooks, and a `forward` of the instance."""
+    lost = [f"the gradient hook of {name}" for name, p in module.named_parameters() if p._backward_hooks]
+    lost += [f"the forward of {name or 'the model'}" for name, m in module.named_modules() if "forward" in vars(m)]
+    if lost:
+        raise ValueError(
+            f"model {type(module).__name__}: a run trains a copy, which would lose {shortened(lost, 3)}: "
+            "pass a function that makes the model, model=lambda input_shape, classes: …"
         )
 
 

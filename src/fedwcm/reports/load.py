@@ -96,6 +96,11 @@ class MethodRuns:
     runs: tuple[LoadedRun, ...]
 
     @property
+    def counted(self) -> tuple[LoadedRun, ...]:
+        """The runs whose numbers count: those that have finished or, if none has, all as far as they have come."""
+        return tuple(run for run in self.runs if run.finished) or self.runs
+
+    @property
     def diverged(self) -> int:
         return sum(run.diverged is not None for run in self.runs)
 

@@ -7,7 +7,7 @@ from itertools import groupby
 from fedwcm.reports.content import Table
 from fedwcm.reports.markup import breakable
 from fedwcm.reports.table import FIRST, LOWER_IS_BETTER, Row
-from fedwcm.reports.table_files import diverged_mark, swept_columns
+from fedwcm.reports.table_files import diverged_mark, seeds_text, swept_columns
 
 BEST_IS_BOLD = (
     "In bold: the best of each column, and all that the seeds cannot tell apart from it. The verdict comes from "
@@ -77,7 +77,7 @@ def _row(row: Row, table: Table) -> str:
     numbers = [_number(row, key) for key in table.columns]
     numbers.insert(1, f'<td class="verdict" data-value="{escape(row.verdict)}">{escape(row.verdict)}</td>')
     numbers.insert(2, '<td class="number reached"></td>')
-    seeds = f'<td class="number" data-value="{row.runs}">{row.runs}</td>'
+    seeds = f'<td class="number" data-value="{row.runs}">{seeds_text(row)}</td>'
     return f'<tr data-method="{row.position}">{"".join([name, *swept, *numbers, seeds])}</tr>'
 
 

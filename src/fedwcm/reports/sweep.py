@@ -84,10 +84,11 @@ def chosen_by(tasks: Sequence[Task]) -> str:
 
 def _validation_metric(task: Task) -> SelectBy | None:
     """The metric by which all runs select a round, accuracy if they differ; None without validation data."""
-    runs = [run for group in task.groups for run in group.runs]
+    runs = task.evaluated
     asked = {run.select_by for run in runs}
     metric: SelectBy = asked.pop() if len(asked) == 1 else "accuracy"
-    return metric if all(run.outcome.number(VALIDATION_METRICS[metric]) is not None for run in runs) else None
+    found = [run.outcome.number(VALIDATION_METRICS[metric]) is not None for run in runs]
+    return metric if found and all(found) else None
 
 
 def best_settings(task: Task) -> Task:

@@ -20,6 +20,7 @@ COLUMNS = {
     "client_worst_decile": "worst decile",
     "client_std": "std of clients",
     "personalized": "fine-tuned",
+    "personalization_gain": "gain of fine-tuning",
     "best_accuracy": "best",
     "last_mean_accuracy": "last 10 evaluations",
     "val_accuracy": "validation",
@@ -49,6 +50,7 @@ class Row:
     Args:
         method: the label without the swept options, which are in `options`.
         position: of the method in the order of the comparison.
+        runs: how many there are; the numbers are of those that have finished or, if none has, of all so far.
         task: the options of the data and their division that set this row apart; empty if all rows share them.
         best: the columns in which the row is the best of its task, or not distinguishable from the best.
         verdict: how the row compares with the best of its task.
@@ -60,6 +62,7 @@ class Row:
     position: int
     task: str
     runs: int
+    finished: int
     diverged: int
     values: dict[str, Spread | None]
     best: frozenset[str]
@@ -74,11 +77,17 @@ class Task:
     groups: tuple[MethodRuns, ...]
 
     @property
+    def evaluated(self) -> list[LoadedRun]:
+        """The runs that count and were evaluated: one that diverged before that says nothing of its data."""
+        runs = [run for group in self.groups for run in group.counted]
+        return [run for run in runs if run.outcome.number("final_accuracy") is not None]
+
+    @property
     def first(self) -> str:
         """The metric by which methods are ranked: the selected accuracy if all have validation data."""
         selected, final = FIRST
-        runs = [run for group in self.groups for run in group.runs]
-        return selected if all(run.outcome.number(selected) is not None for run in runs) else final
+        found = [run.outcome.number(selected) is not None for run in self.evaluated]
+        return selected if found and all(found) else final
 
 
 def columns_of(rows: Sequence[Row]) -> dict[str, str]:
@@ -113,6 +122,7 @@ def _ranked(task: Task, positions: dict[str, int], swept: Sequence[str]) -> list
             position=positions[group.label],
             task=task.name,
             runs=len(group.runs),
+            finished=sum(run.finished for run in group.runs),
             diverged=group.diverged,
             values={column: spread_of(group, column) for column in COLUMNS},
             best=frozenset(column for column in COLUMNS if group.label in tied[column]),
@@ -155,6 +165,8 @@ def number_of(run: LoadedRun, column: str) -> float | None:
         return megabytes(run)
     if column == "personalized":
         return None if run.personalized is None else run.personalized.after.get("client_mean")
+    if column == "personalization_gain":
+        return None if run.personalized is None else run.personalized.gain
     return seconds_per_round(run) if column == "seconds_per_round" else run.outcome.number(column)
 
 
@@ -163,7 +175,7 @@ def pairs(task: Task, column: str | None = None) -> list[Difference]:
     column = column or task.first
     values: dict[str, dict[Hashable, float]] = {}
     for group in task.groups:
-        numbers = {str(run.seed): number_of(run, column) for run in group.runs if run.finished}
+        numbers = {str(run.seed): number_of(run, column) for run in group.counted if run.finished}
         known: dict[Hashable, float] = {seed: value for seed, value in numbers.items() if value is not None}
         if known and not group.diverged:
             values[group.label] = known
@@ -210,6 +222,6 @@ def _tied(task: Task, column: str) -> set[str]:
 
 
 def spread_of(group: MethodRuns, column: str) -> Spread | None:
-    """Mean and spread of a column over a group's runs; None if no run has it."""
-    values = [value for run in group.runs if (value := number_of(run, column)) is not None]
+    """Mean and spread of a column over the runs that count; None if none has it."""
+    values = [value for run in group.counted if (value := number_of(run, column)) is not None]
     return spread(values) if values else None

@@ -23,6 +23,11 @@ def name_of(row: Row) -> str:
     return row.method + diverged_mark(row)
 
 
+def seeds_text(row: Row) -> str:
+    """How many runs there are and, unless all have finished, how many have."""
+    return str(row.runs) if row.finished == row.runs else f"{row.finished} of {row.runs}"
+
+
 def diverged_mark(row: Row) -> str:
     if not row.diverged:
         return ""
@@ -43,7 +48,7 @@ def markdown_table(rows: Sequence[Row]) -> str:
     cells = [["method", *swept_columns(rows), *columns.values(), "seeds", "against the best"]]
     for row in rows:
         numbers = [_bold(cell_text(row.values[key]), key in row.best) for key in columns]
-        cells.append([name_of(row), *row.options.values(), *numbers, str(row.runs), row.verdict])
+        cells.append([name_of(row), *row.options.values(), *numbers, seeds_text(row), row.verdict])
     widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
     lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in cells]
     rule = "|" + "|".join("-" * (w + 2) for w in widths) + "|"

@@ -57,7 +57,7 @@ def _hidden(runs: Sequence[LoadedRun]) -> str:
     if settings.get("privacy.mode") == "he":
         said.append(f"the class counts were added up under homomorphic encryption{_cost(runs)}")
     if (epsilon := settings.get("privacy.epsilon")) is not None:
-        said.append(f"noise hides the class of each sample (ε = {epsilon})")
+        said.append(f"noise hides whether a sample is there (ε = {epsilon}) and its class (2ε)")
     return "; ".join(said) + "." if said else ""
 
 

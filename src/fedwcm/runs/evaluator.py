@@ -106,8 +106,12 @@ class Evaluator:
 
 
 def _client_accuracy(experiment: Experiment) -> ClientAccuracy | None:
-    """How the accuracy of each client is measured: on its own test samples if they are known."""
-    if experiment.test_clients is not None:
+    """How the accuracy of each client is measured: on its own test samples if they are known.
+
+    The owners of the test samples are the clients, unless a partition made other clients of the training samples.
+    """
+    owners_train = bool(experiment.client_names) or experiment.config.data.test_clients is not None
+    if experiment.test_clients is not None and owners_train:
         return OnOwnSamples.of(experiment.test_clients)
     counts = experiment.rounds.federation.counts
     return (

@@ -304,6 +304,11 @@ class PersonalizationRecord(JsonRecord):
     client_accuracy_before: Mapping[str, float]
     client_accuracy: Mapping[str, float]
 
+    @property
+    def gain(self) -> float:
+        """What fine-tuning adds to the mean accuracy of these clients."""
+        return self.after["client_mean"] - self.before["client_mean"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonIndex(JsonRecord):

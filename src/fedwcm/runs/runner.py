@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from fedwcm.config.build import Experiment
+from fedwcm.config.recipes import RECIPES
 from fedwcm.config.settings import to_settings
 from fedwcm.core.mixins import Momentum
 from fedwcm.core.types import State
@@ -73,6 +74,7 @@ class Runner:
         self.state = self._start()
         self._warn_of_gain()
         self._warn_of_single_clients()
+        self._warn_of_double_correction()
         self.progress.start(experiment.config.title, last, self.state.round)
         try:
             if self.folder is not None:
@@ -212,6 +214,16 @@ class Runner:
         if sampled.sampling == "fixed" and sampled.cohort_size(clients) == 1 < clients:
             text = f"participation.fraction = {sampled.fraction:g} of {clients} clients is one client per round"
             warnings.warn(f"{text}: there is nothing to weight; with few clients, set it to 1", stacklevel=2)
+
+    def _warn_of_double_correction(self) -> None:
+        trainer, name = self.experiment.rounds.trainer, self.experiment.config.run.name or ""
+        on_purpose = name.partition("[")[0] in RECIPES
+        if trainer.sampler.balances_classes and trainer.loss.corrects_prior and not on_purpose:
+            warnings.warn(
+                f"the sampler {trainer.sampler.name} and the loss {trainer.loss.name} both correct for the class "
+                "distribution: together they favour rare classes; use one of them",
+                stacklevel=2,
+            )
 
     def _warn_of_gain(self) -> None:
         trainer = self.experiment.rounds.trainer

@@ -37,9 +37,10 @@ class LinearLayer:
 def linear_layers(network: Network) -> list[LinearLayer] | None:
     """Return the model as a list of linear layers, the head last; None if it has any other structure.
 
-    The hand-written passes over such a list are in float32, so there is none for a network in another precision.
+    The hand-written passes over such a list are in float32 and call no hooks, so there is none for a network in
+    another precision or with hooks.
     """
-    if network.precision.is_reduced:
+    if network.precision.is_reduced or network.has_hooks:
         return None
     slices = {part.name: part for part in network.layout.slices}
     layers: list[LinearLayer] = []
