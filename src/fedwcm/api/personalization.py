@@ -41,7 +41,8 @@ def personalize(
 
     The data must have clients of their own, which have training samples and test samples: see `test_clients` in
     `fedwcm.evaluate`. Every client starts from the model of the run, and trains as in a round of FedAvg with the
-    run's loss, sampler and batch size.
+    run's loss, sampler and batch size, without what a server sends beside the model (Fed-GraB's estimate of the
+    rare classes: all of its controllers are on).
 
     Args:
         folder: the run's folder.
