@@ -164,14 +164,7 @@ def test_all_gradients_of_a_step_have_the_same_dropout() -> None:
         def dropping(input_shape: tuple[int, ...], classes: int) -> nn.Module:
             return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Dropout(0.5), nn.Linear(8, classes))
 
-        small = {
-            "clients": 5,
-            "participation": 1.0,
-            "rounds": 1,
-            "steps": 1,
-            "beta": 1.0,
-            "batch_size": batch_size,
-        }
+        small = {"clients": 5, "participation": 1.0, "rounds": 1, "steps": 1, "beta": 1.0}
         ended = fedwcm.run("mime[beta=0.0]", dataset="digits", model=dropping, batch_size=batch_size, **small)
         return torch.cat([value.flatten() for value in ended.model.state_dict().values()])
 

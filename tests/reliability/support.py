@@ -57,7 +57,9 @@ def forked(work: Callable[[], object]) -> BaseProcess:
 def said_in(log: Path, arguments: Sequence[str]) -> int:
     """The exit status of a command in this process, what it says in a file."""
     sys.stderr = log.open("a", buffering=1)
-    return main(list(arguments))
+    status = main(list(arguments))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a key that is pressed from here on is not the command's
+    return status
 
 
 def command(arguments: Sequence[str], log: Path = Path(os.devnull)) -> BaseProcess:
