@@ -130,7 +130,7 @@ def check_configuration_round_trips(cls: type[Method], options: dict[str, Any], 
 
 
 def check_hooks_change_none_of_their_arguments(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
-    """Pure hooks: the state before a round is the same after it, and playing the round again gives the same."""
+    """Pure hooks: the state before a round is the same after it, and running the round again gives the same."""
     engine = _engine(cls(**options), loss)
     before = _run_rounds(engine, 2)
     copy = _copied(before)
@@ -138,7 +138,7 @@ def check_hooks_change_none_of_their_arguments(cls: type[Method], options: dict[
     _assert_same(before, copy, "the state before the round was changed")
     if not engine.store.keeps_anything:
         again, record_again = engine.step(before)
-        _assert_same(after, again, "the same round played twice gave two results")
+        _assert_same(after, again, "the same round run twice gave two results")
         assert record == record_again
 
 

@@ -174,3 +174,42 @@ def test_hooks_of_a_stack_of_linear_layers_are_obeyed_by_every_backend(make: Any
 def test_what_the_copy_of_a_module_would_lose_is_refused(make: Any, lost: str) -> None:
     with pytest.raises(ValueError, match=f"would lose the .*{lost}: pass a function that makes the model"):
         fedwcm.run("fedavg", dataset="digits", model=make(), clients=2)
+
+
+def test_gradient_hooks_are_called_for_every_client_whatever_the_backend() -> None:
+    calls: dict[str, int] = {}
+    for backend in ("sequential", "auto"):
+
+        def watched(input_shape: tuple[int, ...], classes: int, backend: str = backend) -> nn.Module:
+            def count(_: Tensor) -> None:
+                calls[backend] = calls.get(backend, 0) + 1
+
+            module = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.GELU(), nn.Linear(8, classes))
+            module[1].weight.register_hook(count)
+            return module
+
+        small = {"clients": 3, "participation": 1.0, "rounds": 1, "steps": 2, "beta": 1.0}
+        fedwcm.run(
+            "fedavg", dataset="digits", model=watched, backend=backend, settings={"run.workers": 1}, **small
+        )
+    assert calls["auto"] == calls["sequential"] == 6
+
+
+def test_a_hook_on_the_head_is_obeyed_where_a_loss_calls_the_head() -> None:
+    def tripled(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+        module = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, classes))
+        module[3].register_forward_hook(lambda _, __, output: 3 * output)
+        return module
+
+    small = {"clients": 3, "participation": 1.0, "rounds": 1, "epochs": 1, "beta": 1.0, "loss": "balancefl"}
+    one, other = (
+        fedwcm.run("fedavg", dataset="digits", model=tripled, backend=backend, **small).model.state_dict()
+        for backend in ("sequential", "vectorized")
+    )
+    for key in one:
+        torch.testing.assert_close(one[key], other[key], rtol=1e-4, atol=1e-5)
+
+
+def test_the_model_of_a_run_is_as_fast_in_the_next() -> None:
+    ended = fedwcm.run("fedavg", dataset="digits", clients=2, rounds=1, model="mlp[hidden=[4]]", participation=1.0)
+    assert not Network(ended.model).has_hooks

@@ -14,6 +14,7 @@ from fedwcm.config.arguments import ClientsLike, DataLike, ModelLike
 from fedwcm.config.build import Experiment, build
 from fedwcm.config.fine_tuning import FineTuning
 from fedwcm.config.objects import Objects
+from fedwcm.config.resolve import resolve
 from fedwcm.config.schema import Config
 from fedwcm.core.types import Floats, Vec
 from fedwcm.engine.client import Broadcast
@@ -60,7 +61,8 @@ def personalize(
     found = trained(run_folder.path, model, trust)
     config, objects = _as_it_was(run_folder.config(), dataset, clients)
     if isinstance(model, str):  # naming a model trusts that one, not the other names in the folder
-        config, model = replace(config, model=replace(config.model, options={})), found.module
+        config = replace(config, model=replace(config.model, name=model))
+        model = resolve("model", model, trusted=True) if ":" in model else None
     experiment = build(config, replace(objects, model=model), trusted=trust)
     try:
         if experiment.facts.fingerprint != found.fingerprint:

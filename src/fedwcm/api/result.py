@@ -124,12 +124,12 @@ class Result:
         return f"{self.config.data.title}{size}; division: {division}"
 
     def _rounds(self) -> str:
-        played, planned = self.outcome.rounds, self.config.run.rounds
+        done, planned = self.outcome.rounds, self.config.run.rounds
         if self._summary is None:
-            return f"{played} of {planned}, not finished"
+            return f"{done} of {planned}, not finished"
         if self._summary.diverged:
-            return f"{played} of {planned}, diverged: {self._summary.diverged}"
-        return f"{played} of {planned}, stopped {self._summary.stopped}" if self._summary.stopped else str(played)
+            return f"{done} of {planned}, diverged: {self._summary.diverged}"
+        return f"{done} of {planned}, stopped {self._summary.stopped}" if self._summary.stopped else str(done)
 
 
 def _accuracy(outcome: Outcome) -> str:

@@ -91,7 +91,7 @@ class Components:
         raise ValueError(
             f"run.target = {target.tolist()} is not allowed with the {by}, which trains for equally frequent "
             "classes whatever the target: leave it out, or use the loss prior_ce, which follows it, with the "
-            "sampler uniform"
+            "sampler uniform (of a recipe: NAME[sampler.name=uniform])"
         )
 
     def refuse_head(self, head: nn.Module | None) -> None:

@@ -98,11 +98,13 @@ def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = Tru
 
 def _warn_of_unvalidated(dataset: Dataset, rows: Ints, val_rows: Ints) -> None:
     """Warn if the validation data has none of a class: its share of a rare class rounds to no sample."""
-    missing = np.setdiff1d(dataset.y_train[rows], dataset.y_train[val_rows])
-    if len(missing):
-        names = listed([dataset.classes[code] for code in missing])
-        text = "metrics on validation data do not see them; choose a larger val_fraction"
-        warnings.warn(f"{dataset.name}: no validation sample of class {names}: {text}", stacklevel=2)
+    left, counts = np.unique(dataset.y_train[rows], return_counts=True)
+    missing = ~np.isin(left, dataset.y_train[val_rows])
+    if missing.any():
+        names = listed([dataset.classes[code] for code in left[missing]])
+        more = "; choose a larger val_fraction" if counts[missing].max() > 1 else ""
+        text = f"{dataset.name}: no validation sample of class {names}"
+        warnings.warn(f"{text}: metrics on validation data are those of the other classes{more}", stacklevel=2)
 
 
 def run_dataset(config: Config, objects: Objects = NO_OBJECTS) -> Dataset:

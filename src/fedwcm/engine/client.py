@@ -127,7 +127,7 @@ class ClientTrainer:
         c, o = _split(state)
         self.forward.start(sent.x, sent.buffers)
         with self._torch_rng(ctx):
-            local = BlockData(shards, self.forward, self.loss, o, ctx)
+            local = BlockData(shards, self.forward, self.loss, o, ctx, self.augmentation)
             ctx = replace(ctx, prepared=self.loss.prepare(local, ctx))
             w = sent.x.repeat(len(ids), 1)
             metrics = TrainingMetrics(len(ids))

@@ -113,7 +113,10 @@ class VmapForward(DenseAscent):
             raise ValueError(f"clients cannot be stacked with a model that has buffers ({names}, …)")
         if network.stochastic:
             raise ValueError("clients cannot be stacked with a model that has dropout: its draws are per client")
+        if network.has_gradient_hooks:
+            raise ValueError("clients cannot be stacked with a model whose parameters have gradient hooks")
         self.network = network
+        self._has_plain_head = type(network.head) is nn.Linear and not network.has_hooks
         self._run = torch.vmap(lambda parameters, inputs: network.train_outputs(inputs, parameters))
         self._leaf: Vec | None = None
 
@@ -141,8 +144,8 @@ class VmapForward(DenseAscent):
 
     def _apply_head(self, parameters: State, features: Tensor) -> Tensor:
         head = self.network.head
-        if type(head) is not nn.Linear:
-            assert head is not None
+        assert head is not None
+        if not self._has_plain_head:
             own = {part.name.rpartition(".")[2]: parameters[part.name] for part in self.network.layout.head_slices}
             logits: Tensor = torch.vmap(lambda p, f: functional_call(head, p, (f,)))(own, features)
             return logits

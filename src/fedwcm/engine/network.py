@@ -62,15 +62,20 @@ class Network:
     @property
     def has_hooks(self) -> bool:
         """Whether calling a module does more than its class says, or a parameter's gradient is changed."""
-        own = set() if self._hook is None else {self._hook.id}
-        return any(
+        return self.has_gradient_hooks or any(
             "forward" in vars(module)
             or module._forward_hooks
-            or module._forward_pre_hooks.keys() - own
+            or any(getattr(hook, "__func__", None) is not Network._capture for hook in before)
             or module._backward_hooks
             or module._backward_pre_hooks
             for module in self.module.modules()
-        ) or any(parameter._backward_hooks for _, parameter in self.parameters)
+            for before in [module._forward_pre_hooks.values()]
+        )
+
+    @property
+    def has_gradient_hooks(self) -> bool:
+        """Whether a parameter's gradient is changed or watched."""
+        return any(parameter._backward_hooks for _, parameter in self.parameters)
 
     def set_training_mode(self) -> None:
         """Put the module into training mode, but for the parts that were in evaluation mode when it was given."""

@@ -30,7 +30,8 @@ class MiniBatchOracle:
         self.state = o
         self._before = o
         self._evaluated = False
-        self._dropout = _rng_state(batch.inputs.device) if forward.network.stochastic else None
+        one_by_one = len(ctx.clients) == 1  # models that draw random numbers are not stacked
+        self._dropout = _rng_state(batch.inputs.device) if one_by_one else None
 
     def __call__(self, w: Vec) -> Vec:
         return self.at(w).vector()
@@ -69,11 +70,18 @@ class MiniBatchOracle:
 
 def _rng_state(device: torch.device) -> Tensor:
     """Return the state of the generator that dropout on this device draws from."""
+    if device.type == "mps":
+        return torch.mps.get_rng_state()
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def _set_rng_state(state: Tensor, device: torch.device) -> None:
-    torch.cuda.set_rng_state(state, device) if device.type == "cuda" else torch.set_rng_state(state)
+    if device.type == "mps":
+        torch.mps.set_rng_state(state)
+    elif device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)
 
 
 @dataclass(frozen=True, eq=False)

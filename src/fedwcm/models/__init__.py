@@ -23,7 +23,6 @@ from torch import nn
 from fedwcm.models.base import Classifier
 from fedwcm.models.checks import (
     has_embedding,
-    require_copyable,
     require_input_shape,
     require_known,
     require_positive,
@@ -90,7 +89,6 @@ def _copied(module: nn.Module, input_shape: tuple[int, ...], classes: int, optio
     name = type(module).__name__
     for option in options:
         raise ValueError(f"model.{option} is not an option of {name}: this model is already built")
-    require_copyable(module)
     module = copy.deepcopy(module).cpu()
     require_scores(name, module, input_shape, classes)
     return module

@@ -72,7 +72,10 @@ def require_scores(name: str, model: nn.Module, input_shape: tuple[int, ...], cl
 def require_copyable(module: nn.Module) -> None:
     """Raise ValueError for what a copy of a module would lose: gradient hooks, and a `forward` of the instance."""
     lost = [f"the gradient hook of {name}" for name, p in module.named_parameters() if p._backward_hooks]
-    lost += [f"the forward of {name or 'the model'}" for name, m in module.named_modules() if "forward" in vars(m)]
+    for name, part in module.named_modules():
+        compiled = isinstance(part, torch.jit.ScriptModule) or hasattr(part, "_orig_mod")  # these can be copied
+        if "forward" in vars(part) and not compiled:
+            lost.append(f"the forward of {name or 'the model'}")
     if lost:
         raise ValueError(
             f"model {type(module).__name__}: a run trains a copy, which would lose {shortened(lost, 3)}: "

@@ -207,10 +207,10 @@ def _cost(figure: Bars, groups: Sequence[MethodRuns], measure: Callable[[LoadedR
     """One bar per method."""
     made = []
     for group in groups:
-        values = [value for run in group.runs if (value := measure(run)) is not None]
+        values = [value for run in group.counted if (value := measure(run)) is not None]
         if values:
             whole = spread(values)
-            made.append(Bar(group.label, [whole.mean], [whole.std] if len(group.runs) > 1 else None))
+            made.append(Bar(group.label, [whole.mean], [whole.std] if len(values) > 1 else None))
     return _with_bars(figure, made)
 
 
@@ -223,7 +223,7 @@ def _filled(figure: Curves, groups: Sequence[MethodRuns], limit: int) -> Curves 
 
 def _filled_bars(figure: Bars, groups: Sequence[MethodRuns], readers: Sequence[Reader]) -> Bars | None:
     """The figure with a series per method, without those that have no values."""
-    made = [bar(group.label, group.runs, readers) for group in groups]
+    made = [bar(group.label, group.counted, readers) for group in groups]
     return _with_bars(figure, [series for series in made if any(value is not None for value in series.values)])
 
 

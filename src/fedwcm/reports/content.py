@@ -120,7 +120,7 @@ def _table(groups: Sequence[MethodRuns], target: float | None) -> Table:
 
 def _default_target(groups: Sequence[MethodRuns]) -> float:
     """Nine tenths of the best accuracy, rounded down to a multiple of 0.05."""
-    finals = [run.outcome.accuracy or 0.0 for group in groups for run in group.runs]
+    finals = [run.outcome.accuracy or 0.0 for group in groups for run in group.counted]
     return round(max(0.05, math.floor(0.9 * max(finals) * 20) / 20), 2)
 
 
@@ -138,7 +138,7 @@ def _best(groups: Sequence[MethodRuns]) -> list[str]:
     """The methods with the highest accuracy, in the order of the page."""
 
     def reached(group: MethodRuns) -> float:
-        return max((run.outcome.accuracy or 0.0 for run in group.runs), default=0.0)
+        return max((run.outcome.accuracy or 0.0 for run in group.counted), default=0.0)
 
     chosen = sorted(groups, key=reached, reverse=True)[:SHOWN]
     return [group.label for group in groups if group in chosen]

@@ -164,7 +164,7 @@ def unbalanced_test_set(groups: Sequence[MethodRuns]) -> list[str]:
     sizes = next((summary.test_counts for summary in summaries if summary.has_unbalanced_test_set), None)
     if sizes is None:
         return []
-    balanced = {group.label: [run.outcome.balanced_accuracy for run in group.runs] for group in groups}
+    balanced = {group.label: [run.outcome.balanced_accuracy for run in group.counted] for group in groups}
     means = {label: [v for v in values if v is not None] for label, values in balanced.items()}
     listed = ", ".join(f"{label} {sum(values) / len(values):.3f}" for label, values in means.items() if values)
     return [

@@ -122,10 +122,10 @@ class Runner:
     def _round(self) -> None:
         began = time.perf_counter()
         with threads(self.experiment.execution.threads):
-            state, played = self.experiment.rounds.step(self.state)
+            state, measured = self.experiment.rounds.step(self.state)
         options = self.experiment.config.run
         evaluated = state.round % options.eval_every == 0 or state.round == options.rounds
-        values: dict[str, object] = {"round": state.round, **played}
+        values: dict[str, object] = {"round": state.round, **measured}
         if evaluated:
             with self.clock.phase("evaluation"):
                 model = self.evaluator.model(state)
@@ -216,8 +216,13 @@ class Runner:
             warnings.warn(f"{text}: there is nothing to weight; with few clients, set it to 1", stacklevel=2)
 
     def _warn_of_double_correction(self) -> None:
-        trainer, name = self.experiment.rounds.trainer, self.experiment.config.run.name or ""
-        on_purpose = name.partition("[")[0] in RECIPES
+        trainer, settings = self.experiment.rounds.trainer, to_settings(self.experiment.config)
+        recipes = [recipe.settings for recipe in RECIPES.values() if "loss.name" in recipe.settings]
+        on_purpose = any(
+            all(settings.get(key) == recipe[key] for key in recipe if key.startswith(("loss.", "sampler.")))
+            for recipe in recipes
+            if "sampler.name" in recipe
+        )
         if trainer.sampler.balances_classes and trainer.loss.corrects_prior and not on_purpose:
             warnings.warn(
                 f"the sampler {trainer.sampler.name} and the loss {trainer.loss.name} both correct for the class "

@@ -122,10 +122,11 @@ def usable_cores() -> int:
 def _stackable(network: Network) -> bool:
     """Return whether models can be stacked efficiently.
 
-    Stacked convolutions become grouped convolutions, which are slow; buffers and dropout differ between clients.
+    Stacked convolutions become grouped convolutions, which are slow; buffers and dropout differ between clients;
+    gradient hooks are those of the module's own parameters.
     """
     convolutions = any(isinstance(m, nn.modules.conv._ConvNd) for m in network.module.modules())
-    return not (network.buffers or network.stochastic or convolutions)
+    return not (network.buffers or network.stochastic or network.has_gradient_hooks or convolutions)
 
 
 def can_fork() -> bool:

@@ -84,7 +84,7 @@ class ShippedState:
 
 
 class RayWorker:
-    """The actor. It has one thread, so that calls are played one after the other."""
+    """The actor. It has one thread, so that calls are answered one after the other."""
 
     def __init__(self, setup: Packed, federation: Packed | None) -> None:
         torch.set_num_threads(1)
