@@ -31,7 +31,6 @@ from fedwcm.engine.memory import keep_freed_memory
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.smallest_batch import require_trainable, smallest_batch
-from fedwcm.models.checks import require_copyable
 from fedwcm.models.facts import ModelFacts
 
 LOG = logging.getLogger("fedwcm")
@@ -88,8 +87,6 @@ def assemble(
     config = replace(config, data=source.config.data, partition=source.config.partition)
     shape, classes, seed = source.input_shape, len(source.classes), model_seed(config.run.seed)
     make_model = partial(chosen_model, config.model, objects.model, shape, classes, seed, trusted=trusted)
-    if isinstance(objects.model, nn.Module):
-        require_copyable(objects.model)
     module, model = make_model()
     config = _on_device(replace(components.resolved(config), model=model), str(device))
     network = _network(module, config, classes)

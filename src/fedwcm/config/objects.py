@@ -27,6 +27,7 @@ from fedwcm.data.partition import PARTITIONS, Partition
 from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
 from fedwcm.models import MODELS
+from fedwcm.models.checks import require_copyable
 from fedwcm.samplers import SAMPLERS
 from fedwcm.utils.field_types import field_types
 
@@ -168,6 +169,7 @@ def _refuse_hidden(kind: str, instance: object) -> None:
 
 def _model(given: Any) -> tuple[Component, Any]:
     if isinstance(given, nn.Module):
+        require_copyable(given)
         return Component(object_name(type(given))), given
     if not callable(given):
         raise ValueError(f"model = {given!r} is not allowed: it must be a name, an nn.Module or a factory")
