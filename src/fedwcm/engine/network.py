@@ -62,15 +62,7 @@ class Network:
     @property
     def has_hooks(self) -> bool:
         """Whether calling a module does more than its class says, or a parameter's gradient is changed."""
-        return self.has_gradient_hooks or any(
-            "forward" in vars(module)
-            or module._forward_hooks
-            or any(getattr(hook, "__func__", None) is not Network._capture for hook in before)
-            or module._backward_hooks
-            or module._backward_pre_hooks
-            for module in self.module.modules()
-            for before in [module._forward_pre_hooks.values()]
-        )
+        return self.has_gradient_hooks or any(map(_does_more_than_its_class, self.module.modules()))
 
     @property
     def has_gradient_hooks(self) -> bool:
@@ -155,3 +147,12 @@ def _find_head(module: nn.Module, classes: int | None) -> tuple[str | None, nn.L
     named = [(name, m) for name, m in linears if name == "head"]
     found = named or [(name, m) for name, m in linears if classes in (None, m.out_features)]
     return found[-1] if found else (None, None)
+
+
+def _does_more_than_its_class(module: nn.Module) -> bool:
+    """Whether calling the module runs hooks, but for that of a `Network`, or a `forward` of its own."""
+    before = [
+        h for h in module._forward_pre_hooks.values() if getattr(h, "__func__", None) is not Network._capture
+    ]
+    hooks = before or module._forward_hooks or module._backward_hooks or module._backward_pre_hooks
+    return bool(hooks) or "forward" in vars(module)

@@ -217,11 +217,10 @@ class Runner:
 
     def _warn_of_double_correction(self) -> None:
         trainer, settings = self.experiment.rounds.trainer, to_settings(self.experiment.config)
-        recipes = [recipe.settings for recipe in RECIPES.values() if "loss.name" in recipe.settings]
+        both = [r.settings for r in RECIPES.values() if {"loss.name", "sampler.name"} <= r.settings.keys()]
         on_purpose = any(
             all(settings.get(key) == recipe[key] for key in recipe if key.startswith(("loss.", "sampler.")))
-            for recipe in recipes
-            if "sampler.name" in recipe
+            for recipe in both
         )
         if trainer.sampler.balances_classes and trainer.loss.corrects_prior and not on_purpose:
             warnings.warn(
