@@ -1,4 +1,4 @@
-"""A finished run goes on with more rounds, as if it had been so long from the start; or says why it cannot."""
+"""A finished run goes on, as if it had been longer from the start, or says why it cannot."""
 
 import json
 from pathlib import Path
@@ -42,6 +42,19 @@ def test_a_run_that_went_on_equals_one_that_was_longer_from_the_start(
     assert held.summary().final_accuracy == whole.summary.final_accuracy
 
 
+@pytest.mark.parametrize("patience", [3, 0])
+def test_a_run_that_stopped_early_goes_on_with_more_patience(patience: int, tmp_path: Path) -> None:
+    options: dict[str, Any] = {**SMALL, "val_fraction": 0.2, "lr": 1.0, "rounds": 12}
+    whole = fedwcm.run("fedavg", out=tmp_path / "whole", patience=patience, **options)
+    short = fedwcm.run("fedavg", out=tmp_path / "parts", patience=1, **options)
+    assert short.summary.rounds < whole.summary.rounds
+    longer = fedwcm.run(out=tmp_path / "parts", resume=True, patience=patience, report=False)
+    assert timeless(longer.history) == timeless(whole.history)
+    assert timeless([longer.summary]) == timeless([whole.summary])
+    with pytest.raises(ValueError, match=f"run.patience: {patience} is now 1"):
+        fedwcm.run(out=tmp_path / "parts", resume=True, patience=1, report=False)
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
@@ -59,6 +72,17 @@ def test_what_would_have_begun_differently_is_refused_and_left_as_it_is(
     with pytest.raises(ValueError, match=reason):
         fedwcm.run(out=tmp_path, resume=True, rounds=1 if "now 1" in reason else 4, report=False)
     assert (tmp_path / "summary.json").read_bytes() == before
+
+
+def test_options_edited_in_the_folder_are_noticed(tmp_path: Path) -> None:
+    fedwcm.run("fedavg", out=tmp_path, rounds=2, **SMALL)
+    written = tmp_path / "config.toml"
+    text = written.read_text()
+    written.write_text(text.replace("epochs = 1", "epochs = 2"))
+    with pytest.raises(ValueError, match=r"another configuration: local\.epochs: 1 is now 2"):
+        fedwcm.run(out=tmp_path, resume=True, report=False)
+    written.write_text(text.replace("rounds = 2", "rounds = 3"))
+    assert fedwcm.run(out=tmp_path, resume=True, report=False).summary.rounds == 3
 
 
 def test_a_comparison_goes_on_and_tells_scripts_in_json(

@@ -76,7 +76,7 @@ def good_checkpoint(folder: Path) -> tuple[bytes, ClientStore, ServerState]:
     store.write(np.array([1, 3]), {"c": torch.ones(2, 3)})
     state = ServerState(4, torch.arange(20.0), torch.zeros(2), {"alpha": torch.tensor(0.5), "m": torch.ones(20)})
     record = RoundRecord(round=4, seconds=0.5, participants=2, bytes_down=8, bytes_up=8)
-    checkpoint.save(folder, checkpoint.Checkpoint(state, [record], 1.5), store)
+    checkpoint.save(folder, checkpoint.Checkpoint(state, [record], 1.5, {}), store)
     return (folder / "round-000004.safetensors").read_bytes(), store, state
 
 
@@ -112,7 +112,7 @@ def test_a_whole_checkpoint_of_something_else_is_refused(
     change: dict[str, torch.Tensor], reason: str, tmp_path: Path
 ) -> None:
     _, store, state = good_checkpoint(tmp_path)
-    tensors = {**checkpoint._tensors(checkpoint.Checkpoint(state, [], 1.0), store), **change}
+    tensors = {**checkpoint._tensors(checkpoint.Checkpoint(state, [], 1.0, {}), store), **change}
     facts = '{"round": 4, "seconds": 1.0, "selected_round": null, "history": []}'
     metadata = {"fedwcm": facts, "digest": checkpoint._digest(tensors, facts)}
     (tmp_path / "round-000004.safetensors").write_bytes(save(tensors, metadata=metadata))

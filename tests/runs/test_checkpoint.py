@@ -89,7 +89,7 @@ def test_truncated_checkpoint_is_noticed(keep: int, tmp_path: Path) -> None:
     store = ClientStore(1, {})
     for number in (1, 2):
         state = ServerState(number, torch.arange(100.0), torch.zeros(0), {"alpha": torch.tensor(0.5)})
-        checkpoint.save(tmp_path, checkpoint.Checkpoint(state, [], 0.0), store)
+        checkpoint.save(tmp_path, checkpoint.Checkpoint(state, [], 0.0, {}), store)
     newest = tmp_path / "round-000002.safetensors"
     newest.write_bytes(newest.read_bytes()[:keep])
     saved, complaints = checkpoint.load(tmp_path, store, state)
@@ -130,7 +130,7 @@ def test_client_state_is_saved_for_those_that_took_part(tmp_path: Path) -> None:
     store = ClientStore(5, template)
     store.write(np.array([1, 3]), {"c": torch.tensor([[1.0, 2, 3], [4, 5, 6]]), "n": torch.tensor([7, 8])})
     state = ServerState(4, torch.ones(2), torch.zeros(0), {})
-    checkpoint.save(tmp_path, checkpoint.Checkpoint(state, [round_record(4, few=0.5, alpha=0.1)], 1.5), store)
+    checkpoint.save(tmp_path, checkpoint.Checkpoint(state, [round_record(4, few=0.5, alpha=0.1)], 1.5, {}), store)
     other = ClientStore(5, template)
     saved, complaints = checkpoint.load(tmp_path, other, state)
     assert saved is not None

@@ -1,20 +1,20 @@
-"""Whether a folder's run can go on: with the same configuration, or with more rounds."""
+"""Whether a folder's run can go on: with the same configuration, or with more rounds or patience."""
 
+import math
 from dataclasses import replace
 
-from fedwcm.config.schema import Config
-from fedwcm.config.settings import differences
+from fedwcm.config.schema import Config, RunOptions
+from fedwcm.config.settings import differences, from_settings
 from fedwcm.core.loss import Loss
+from fedwcm.runs.checkpoint import settings_of
 from fedwcm.runs.folder import RunFolder
 
 
 def require_resumable(folder: RunFolder, wanted: Config, loss: Loss, data_digest: str) -> None:
-    """Raise unless the folder's run is the wanted one on the same data, or becomes it with more rounds."""
-    held = folder.config()
+    """Raise unless the folder's run is the wanted one on the same data, or becomes it by going on."""
+    held = _held(folder)
     before, after = held.run.rounds, wanted.run.rounds
-    if after > before:
-        held = replace(held, run=replace(held.run, rounds=after))
-    changed = differences(held, wanted)
+    changed = differences(_lengthened(held, wanted), wanted)
     if changed:
         raise ValueError(f"{folder.path} cannot be resumed with another configuration: " + "; ".join(changed))
     split = folder.split()
@@ -27,6 +27,27 @@ def require_resumable(folder: RunFolder, wanted: Config, loss: Loss, data_digest
             f"{folder.path} cannot go on from {before} to {after} rounds: {reason}, so a run of {after} rounds "
             "would have begun differently; choose another folder"
         )
+
+
+def has_finished(folder: RunFolder, options: RunOptions) -> bool:
+    """Whether the folder's run has ended, and was to be this long: a longer one goes on."""
+    if not folder.finished:
+        return False
+    held = _held(folder).run
+    return (held.rounds, held.patience) == (options.rounds, options.patience)
+
+
+def _held(folder: RunFolder) -> Config:
+    """The configuration that the folder's run has had so far: its `config.toml` may have been edited since."""
+    settings = settings_of(folder.checkpoints)
+    return folder.config() if settings is None else from_settings(settings)
+
+
+def _lengthened(held: Config, wanted: Config) -> Config:
+    """The held configuration with the rounds and the patience that are wanted, where these are more."""
+    rounds = max(held.run.rounds, wanted.run.rounds)
+    patience = max(held.run.patience, wanted.run.patience, key=lambda evaluations: evaluations or math.inf)
+    return replace(held, run=replace(held.run, rounds=rounds, patience=patience))
 
 
 def extension_problem(config: Config, loss: Loss, before: int) -> str | None:

@@ -7,7 +7,7 @@ from torch import nn
 from fedwcm.config.build import Experiment, build
 from fedwcm.config.schema import Config
 from fedwcm.engine.rounds import DivergedError
-from fedwcm.jobs.continuation import require_resumable
+from fedwcm.jobs.continuation import has_finished, require_resumable
 from fedwcm.jobs.request import Request
 from fedwcm.reports.write import report_or_warn
 from fedwcm.runs.comparison_folder import ComparisonFolder
@@ -86,7 +86,7 @@ def _already_finished(folder: RunFolder, experiment: Experiment) -> bool:
     except ValueError:
         experiment.rounds.backend.close()
         raise
-    if folder.has_finished(experiment.config.run.rounds):
+    if has_finished(folder, experiment.config.run):
         experiment.rounds.backend.close()
         return True
     return False

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedwcm.config.components import Components
 from fedwcm.config.settings import from_settings
-from fedwcm.jobs.continuation import extension_problem
+from fedwcm.jobs.continuation import extension_problem, has_finished
 from fedwcm.reproduce.cells import Cell
 from fedwcm.reproduce.store import ResultStore
 from fedwcm.runs.folder import RunFolder
@@ -38,7 +38,7 @@ class WorkingFolder:
         """Store the runs that have finished."""
         for cell in cells:
             folder = self._folder(cell, cell.rounds)
-            finished = folder.has_finished(cell.rounds)
+            finished = has_finished(folder, from_settings(cell.settings).run)
             if finished and store.find(cell) is None:
                 store.add(cell, folder)
             if finished and not self.keep:

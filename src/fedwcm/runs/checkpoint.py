@@ -1,13 +1,14 @@
 """Checkpoints: everything that a run needs to resume as if it had never stopped, written atomically, no pickle.
 
 A checkpoint is one safetensors file with the model, its buffers, its moving average, the method's state, the state
-of the clients that took part, the model of the selected round, and in the metadata the round and the history so
-far. Generators need no saving: random numbers are addressed by seed, purpose, round and client.
+of the clients that took part, the model of the selected round, and in the metadata the round, the history so far
+and the options. Generators need no saving: random numbers are addressed by seed, purpose, round and client.
 """
 
 import hashlib
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from fedwcm.config.settings import Settings
 from fedwcm.core.types import State
 from fedwcm.engine.rounds import ServerState
 from fedwcm.engine.store import ClientStore
@@ -37,6 +39,8 @@ class Checkpoint:
     server: ServerState
     history: list[RoundRecord]
     seconds: float
+    settings: Settings
+    """The run's options: its `config.toml` may be edited."""
     selected: EvaluatedModel | None = None
 
 
@@ -50,6 +54,7 @@ def save(folder: Path, saved: Checkpoint, store: ClientStore) -> None:
             "max_norm": saved.server.max_norm,
             "selected_round": None if saved.selected is None else saved.selected.round,
             "history": [record.to_json() for record in saved.history],
+            "settings": saved.settings,
         }
     )
     metadata = {"fedwcm": facts, "digest": _digest(tensors, facts)}
@@ -94,8 +99,17 @@ def load(folder: Path, store: ClientStore, like: ServerState) -> tuple[Checkpoin
         if facts["selected_round"] is not None:
             x, buffers = (tensors[SELECTED + key].to(device) for key in ("x", "buffers"))
             selected = EvaluatedModel(facts["selected_round"], x, buffers)
-        return Checkpoint(server, history, facts["seconds"], selected), complaints
+        return Checkpoint(server, history, facts["seconds"], facts["settings"], selected), complaints
     return None, complaints
+
+
+def settings_of(folder: Path) -> Settings | None:
+    """The options of the run that wrote the newest readable checkpoint; None if there is none."""
+    for path in _newest_first(folder):
+        with suppress(SafetensorError, OSError, ValueError, LookupError), safe_open(path, framework="pt") as file:
+            settings: Settings = json.loads(file.metadata()["fedwcm"])["settings"]
+            return settings
+    return None
 
 
 def _read(path: Path) -> tuple[dict[str, Any], State]:

@@ -60,10 +60,6 @@ class RunFolder:
     def finished(self) -> bool:
         return self.summary_file.exists()
 
-    def has_finished(self, rounds: int) -> bool:
-        """Whether the run has ended, and was to have this many rounds."""
-        return self.finished and self.config().run.rounds == rounds
-
     def settings(self) -> Settings:
         """The dotted options as they were written, whichever version wrote them."""
         return read_toml(self.config_file)

@@ -6,9 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from fedwcm.config.build import Experiment
-from fedwcm.config.recipes import RECIPES
 from fedwcm.config.settings import to_settings
-from fedwcm.core.mixins import Momentum
 from fedwcm.core.types import State
 from fedwcm.engine.backends.plan import threads
 from fedwcm.engine.rounds import DivergedError, ServerState
@@ -19,14 +17,11 @@ from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.interrupts import StoppedError
 from fedwcm.runs.model_file import write_model
 from fedwcm.runs.progress import Progress
-from fedwcm.runs.records import RoundRecord, Summary, outcome_of, selected_record, title_of
+from fedwcm.runs.records import RoundRecord, Summary, outcome_of, selected_record
 from fedwcm.runs.selection import EvaluatedModel, out_of_patience
+from fedwcm.runs.start_warnings import warn_at_start
 from fedwcm.runs.trackers.tracking import Tracking
 from fedwcm.utils.json_record import finite
-
-
-class MomentumGainWarning(UserWarning):
-    """The momentum has a gain of 1 or more: it grows whatever the data."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +67,7 @@ class Runner:
     def _run(self) -> RunResult:
         experiment, last = self.experiment, self.experiment.config.run.rounds
         self.state = self._start()
-        self._warn_of_gain()
-        self._warn_of_single_clients()
-        self._warn_of_double_correction()
+        warn_at_start(experiment)
         self.progress.start(experiment.config.title, last, self.state.round)
         try:
             if self.folder is not None:
@@ -154,7 +147,8 @@ class Runner:
     def _save(self) -> None:
         if self.folder is not None and self.state.round:
             history = [record for record in self.history if record.round <= self.state.round]
-            saved = checkpoint.Checkpoint(self.state, history, self.seconds, self.selected)
+            settings = to_settings(self.experiment.config)
+            saved = checkpoint.Checkpoint(self.state, history, self.seconds, settings, self.selected)
             checkpoint.save(self.folder.checkpoints, saved, self.experiment.rounds.store)
             self._saved = self.state.round
 
@@ -204,40 +198,3 @@ class Runner:
             self.folder.write_summary(summary)
         self.tracking.finish(summary)
         return summary
-
-    def _title(self) -> str:
-        config = self.experiment.config
-        return title_of(config.title, config.method.name, config.loss.name, config.sampler.name)
-
-    def _warn_of_single_clients(self) -> None:
-        sampled, clients = self.experiment.config.participation, len(self.experiment.rounds.federation.samples)
-        if sampled.sampling == "fixed" and sampled.cohort_size(clients) == 1 < clients:
-            text = f"participation.fraction = {sampled.fraction:g} of {clients} clients is one client per round"
-            warnings.warn(f"{text}: there is nothing to weight; with few clients, set it to 1", stacklevel=2)
-
-    def _warn_of_double_correction(self) -> None:
-        trainer, settings = self.experiment.rounds.trainer, to_settings(self.experiment.config)
-        both = [r.settings for r in RECIPES.values() if {"loss.name", "sampler.name"} <= r.settings.keys()]
-        on_purpose = any(
-            all(settings.get(key) == recipe[key] for key in recipe if key.startswith(("loss.", "sampler.")))
-            for recipe in both
-        )
-        if trainer.sampler.balances_classes and trainer.loss.corrects_prior and not on_purpose:
-            warnings.warn(
-                f"the sampler {trainer.sampler.name} and the loss {trainer.loss.name} both correct for the class "
-                "distribution: together they favour rare classes; use one of them",
-                stacklevel=2,
-            )
-
-    def _warn_of_gain(self) -> None:
-        trainer = self.experiment.rounds.trainer
-        if not isinstance(trainer.method, Momentum):
-            return
-        gain = trainer.method.starting_gain(trainer.population, self.experiment.rounds.federation.samples)
-        if gain >= 1:
-            warnings.warn(
-                f"the momentum of {self._title()} starts with a gain of {gain:.3f}: at 1 or more it "
-                "grows round by round, whatever the data. To avoid it: method.momentum_norm=exact",
-                MomentumGainWarning,
-                stacklevel=2,
-            )
