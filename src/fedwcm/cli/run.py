@@ -49,7 +49,7 @@ def add(commands: SubParsers) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="resume the run in --out, with its options; a finished run is extended if --rounds is larger",
+        help="resume the run in --out, with its options; a finished run goes on with more --rounds or --patience",
     )
     parser.add_argument(
         "--trust",

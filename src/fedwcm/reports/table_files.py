@@ -64,10 +64,11 @@ def csv_table(rows: Sequence[Row]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     parts = [f"{column}_{part}" for column in columns for part in ("mean", "std", "n")]
-    writer.writerow(["method", *swept, *parts, "runs", "diverged", "verdict"])
+    writer.writerow(["method", *swept, *parts, "runs", "finished", "diverged", "verdict"])
     for row in rows:
         numbers = [number for column in columns for number in _numbers(row.values[column])]
-        writer.writerow([row.method, *row.options.values(), *numbers, row.runs, row.diverged, row.verdict])
+        counts = row.runs, row.finished, row.diverged
+        writer.writerow([row.method, *row.options.values(), *numbers, *counts, row.verdict])
     return text.getvalue()
 
 
