@@ -326,3 +326,28 @@ def test_the_example_of_an_own_teacher_makes_a_file_that_clip2fl_trains_with(tmp
     settings = {**cheap, "method.teacher": str(file), "loss.teacher": str(file)}
     result = fedwcm.run("clip2fl", settings=settings, dataset="digits", clients=5, participation=1.0, rounds=2)
     assert result.summary.final_accuracy > 0.2
+
+
+def test_a_teacher_that_has_changed_is_noticed(tmp_path: Path) -> None:
+    file, digits = tmp_path / "teacher.safetensors", load_dataset("digits", seed=0)
+    logits = torch.nn.functional.one_hot(torch.from_numpy(digits.y_train), 10).float()
+    Teacher.of(digits, logits, torch.eye(10)).write(file)
+    settings = {"loss.name": "distillation", "loss.teacher": str(file)}
+    options: dict[str, Any] = {
+        "dataset": "digits",
+        "clients": 4,
+        "rounds": 1,
+        "report": False,
+        "settings": settings,
+    }
+    fedwcm.compare(["fedavg"], [0], tmp_path / "c", **options)
+    fedwcm.compare(["fedavg"], [0], tmp_path / "c", **options)
+    run = tmp_path / "c" / "runs" / "fedavg-seed0"
+    fedwcm.run(out=run, resume=True, rounds=2, report=False)
+    Teacher.of(digits, logits.roll(1, 1), torch.eye(10)).write(file)
+    with pytest.raises(ValueError, match=r"loss\.teacher: .*#\w{16} is now .*#\w{16}"):
+        fedwcm.compare(["fedavg"], [0], tmp_path / "c", **{**options, "rounds": 2})
+    with pytest.raises(ValueError, match="has changed since: it is not the teacher that the run had"):
+        fedwcm.run(out=run, resume=True, rounds=3, report=False)
+    with pytest.raises(ValueError, match="has changed since"):
+        Teacher.read(f"{file}#{'0' * 16}")

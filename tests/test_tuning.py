@@ -2,6 +2,7 @@
 
 import csv
 import multiprocessing
+import re
 import shlex
 import sys
 from dataclasses import dataclass
@@ -320,7 +321,15 @@ def test_a_method_that_is_an_object_is_tuned(tmp_path: Path) -> None:
         fedwcm.tune([local], {"lr": "0.05:0.1"}, tmp_path / "c", trials=1, **SMALL)
 
 
-def test_what_trials_are_compared_by_is_not_searched(tmp_path: Path) -> None:
-    searched = {"run.select_by": ["accuracy", "balanced_accuracy"]}
-    with pytest.raises(ValueError, match=r"search = 'run\.select_by' is not allowed"):
-        fedwcm.tune(["fedavg"], searched, tmp_path, trials=1, **SMALL)
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("run.select_by", ["accuracy", "balanced_accuracy"]),
+        ("data.val_fraction", [0.05, 0.4]),
+        ("data.imbalance", [1.0, 0.05]),
+        ("partition.beta", [0.1, 10.0]),
+    ],
+)
+def test_what_trials_are_compared_on_is_not_searched(option: str, values: list[object], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"search = '{re.escape(option)}' is not allowed"):
+        fedwcm.tune(["fedavg"], {option: values}, tmp_path, trials=1, **SMALL)

@@ -56,6 +56,10 @@ def test_shape_of_images_has_the_channels_first() -> None:
         ({"x_test": np.zeros((3, 5), np.float32)}, r"\(4,\), those of x_test \(5,\)"),
         ({"x_test": np.zeros((3, 4))}, "x_test is float64 of shape"),
         ({"x_test": np.zeros((3, 0), np.float32)}, "no values"),
+        (
+            {"x_train": np.zeros((6, 5, 5, 1), np.uint8), "x_test": np.zeros((3, 5, 5, 1), np.float32)},
+            "x_train are images of uint8, x_test of float32",
+        ),
         ({"x_train": np.full((6, 4), np.nan, np.float32)}, r"x_train\[0, 0\] is nan"),
         ({"x_test": np.array([[0, 0, 0, np.inf]] * 3, np.float32)}, r"x_test\[0, 3\] is inf"),
         ({"x_train": np.zeros((0, 4), np.float32), "y_train": np.zeros(0, np.int64)}, "nothing to train on"),
@@ -239,3 +243,39 @@ def test_columns_of_an_array_that_become_equal_in_float32_are_warned_of(recwarn:
     assert not recwarn.list
     with pytest.warns(UserWarning, match=r"arrays: train features: column 1 \(the first is 0\) runs from"):
         load_dataset((1e6 * np.array([0, 1]) + 1e-3 * near, np.arange(40) % 2))
+
+
+class Rows(TorchDataset[Any]):
+    """Samples of any kind."""
+
+    def __init__(self, row: Any) -> None:
+        self.row = row
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, i: int) -> Any:
+        return self.row
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"x": torch.zeros(4), "y": 1}, "of dicts: its samples must be pairs"),
+        ((torch.zeros(4), torch.tensor([0, 1, 0])), r"labels of shape \(3,\): a label must be one number"),
+    ],
+)
+def test_samples_of_torch_that_are_no_pairs_are_refused(row: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_dataset(Rows(row))
+
+
+def test_unsigned_labels_beside_signed_ones_stay_whole_numbers() -> None:
+    x, y = RNG.normal(size=(6, 4)), np.array([0, 1, 2, 0, 1, 2])
+    assert load_dataset((x, y.astype(np.uint64), x, y)).classes == ("0", "1", "2")
+
+
+def test_clients_with_images_of_other_units_are_refused() -> None:
+    bytes_, floats = np.zeros((4, 5, 5, 1), np.uint8), np.zeros((4, 5, 5, 1), np.float32)
+    with pytest.raises(ValueError, match="samples of client 'b' are float32, those of client 'a' uint8"):
+        load_dataset({"a": (bytes_, np.arange(4) % 2), "b": (floats, np.arange(4) % 2)})

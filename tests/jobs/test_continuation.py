@@ -1,13 +1,17 @@
 """A finished run goes on, as if it had been longer from the start, or says why it cannot."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from torch import nn
 
 import fedwcm
 from fedwcm.cli import main
+from fedwcm.core.types import Ints
 from fedwcm.runs.folder import RunFolder
 from tests.records import timeless
 
@@ -102,3 +106,36 @@ def test_a_comparison_goes_on_and_tells_scripts_in_json(
     run = ["run", "--out", str(tmp_path / "runs" / "fedavg-seed0"), "--resume", "--json"]
     assert main(run) == 0
     assert json.loads(capsys.readouterr().out)["rounds"] == 3
+
+
+def by_rows(clients: int) -> Callable[[Ints, np.random.Generator], list[Ints]]:
+    def division(labels: Ints, rng: np.random.Generator) -> list[Ints]:
+        return [np.arange(len(labels))[k::clients] for k in range(clients)]
+
+    return division
+
+
+def test_a_comparison_notices_that_a_function_divides_the_samples_differently(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"dataset": "digits", "epochs": 1, "rounds": 1, "report": False}
+    fedwcm.compare(["fedavg"], [0, 1], tmp_path, partition=by_rows(3), **options)
+    with pytest.raises(ValueError, match="divided differently among 3 clients, now there are 4"):
+        fedwcm.compare(["fedavg"], [0, 1], tmp_path, partition=by_rows(4), **options)
+    run = tmp_path / "runs" / "fedavg-seed1"
+    with pytest.raises(ValueError, match="divided differently"):
+        fedwcm.run("fedavg", out=run, resume=True, seed=1, partition=by_rows(4), **options)
+    assert fedwcm.compare(["fedavg"], [0, 1], tmp_path, partition=by_rows(3), **options).rows
+
+
+def test_a_comparison_notices_that_a_module_has_other_weights_and_a_resumed_run_keeps_its_own(
+    tmp_path: Path,
+) -> None:
+    options: dict[str, Any] = {**SMALL, "rounds": 2}
+    first, other = (nn.Sequential(nn.Flatten(), nn.Linear(64, 10)) for _ in range(2))
+    fedwcm.compare(["fedavg"], [0], tmp_path / "c", model=first, **options)
+    with pytest.raises(ValueError, match=r"model\.weights: .* is now"):
+        fedwcm.compare(["fedavg"], [0], tmp_path / "c", model=other, **options)
+    folder = tmp_path / "c" / "runs" / "fedavg-seed0"
+    longer = fedwcm.run(model=other, out=folder, resume=True, rounds=3, report=False)
+    whole = fedwcm.run("fedavg", model=first, **{**SMALL, "rounds": 3})
+    assert timeless(longer.history) == timeless(whole.history)
+    fedwcm.compare(["fedavg"], [0], tmp_path / "c", model=first, **{**SMALL, "rounds": 3})

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedwcm.reports.comparison_figures import class_bars
 from fedwcm.reports.content import ReportContent, report_content
 from fedwcm.reports.figures import Bars, Curves, Figure, Heatmap, Scatter, thinned
 from fedwcm.reports.load import load_runs
@@ -372,3 +373,15 @@ def test_a_loss_out_of_control_is_a_warning(tmp_path: Path) -> None:
     (said,) = told(path).warnings
     assert "the test loss rises to 1.7×10³¹: out of control" in said
     assert "--lr" in said
+
+
+def test_shares_of_classes_are_named_where_all_runs_have_the_same(tmp_path: Path) -> None:
+    write_comparison(tmp_path, ("fedavg", "fedcm"), seeds=1)
+    alike = class_bars(load_runs([tmp_path]))
+    assert alike is not None
+    assert "%" in alike.categories[0]
+    folder = RunFolder(tmp_path / "runs" / "m1-seed0")
+    folder.write_summary(replace(folder.summary(), train_counts=(5, 5, 5, 200)))
+    mixed = class_bars(load_runs([tmp_path]))
+    assert mixed is not None
+    assert mixed.categories == ["elk", "cat", "dog", "owl"]

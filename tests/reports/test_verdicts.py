@@ -19,7 +19,7 @@ from fedwcm.reports.load import MethodRuns, load_runs
 from fedwcm.reports.page import page
 from fedwcm.reports.statistics import differences, holm, paired_test
 from fedwcm.reports.sweep import ON_TEST, ON_VALIDATION, sweep_figures, sweep_of
-from fedwcm.reports.table import rows_of
+from fedwcm.reports.table import rows_of, tasks_of
 from fedwcm.reports.table_files import csv_table, latex_table, markdown_table
 from fedwcm.reports.text import run_headline
 from fedwcm.reports.verdicts import comparison_headline, verdict_records
@@ -323,3 +323,30 @@ def test_numbers_are_of_finished_runs_and_the_row_says_of_how_many(tmp_path: Pat
     assert (rows["fedavg"].finished, rows["fedavg"].runs, shown.runs) == (2, 3, 2)
     assert "2 of 3" in markdown_table(list(rows.values()))
     assert f"{shown.mean:.3f}" in comparison_headline(load_runs([tmp_path]))[0]
+
+
+def test_runs_on_data_that_has_changed_are_not_compared(tmp_path: Path) -> None:
+    for number, method in enumerate(("fedavg", "fedcm")):
+        path = write_run(tmp_path / method, method, data__dataset="own.csv")
+        split = RunFolder(path).split()
+        assert split is not None
+        RunFolder(path).write_split(replace(split, digest=f"{number}" * 16))
+    groups = load_runs([tmp_path])
+    assert [task.name for task in tasks_of(groups)] == ["data 00000000", "data 11111111"]
+    assert [row.verdict for row in rows_of(groups)] == ["–", "–"]
+
+
+def test_what_tells_two_grids_apart_is_a_column_of_their_table(tmp_path: Path) -> None:
+    for epochs in (1, 5):
+        out, labels = tmp_path / str(epochs), {}
+        for rate in (0.01, 0.1):
+            settings = {"local__lr": rate, "local__epochs": epochs, "run__name": "fedavg"}
+            write_run(out / "runs" / f"run{rate}", "fedavg", skill=0.9 - rate / epochs, **settings)  # type: ignore[arg-type]
+            labels[f"run{rate}"] = f"fedavg (local.lr={rate})"
+        ComparisonFolder(out).write_index(ComparisonIndex(labels=labels, grid=("local.lr",)))
+    groups = load_runs([tmp_path / "1", tmp_path / "5"])
+    points = [(row.method, *row.options.values()) for row in rows_of(groups)]
+    assert sorted(points) == [("fedavg", rate, epochs) for rate in ("0.01", "0.1") for epochs in ("1", "5")]
+    sweep = sweep_of(groups)
+    assert sweep is not None
+    assert sum(cell is not None for _, cells in sweep.pivot.rows for cell in cells) == 4

@@ -25,6 +25,7 @@ from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
 from fedwcm.models.cosine import CosineLinear
 from fedwcm.samplers import SAMPLERS
+from fedwcm.teacher import Taught, with_digest
 
 T = TypeVar("T")
 
@@ -55,8 +56,8 @@ class Components:
         """Return the configuration with all options of its components, including defaults."""
         return replace(
             config,
-            method=Component(config.method.name, options_of(self.method)),
-            loss=Component(config.loss.name, options_of(self.loss)),
+            method=Component(config.method.name, _recorded(self.method)),
+            loss=Component(config.loss.name, _recorded(self.loss)),
             sampler=Component(config.sampler.name, options_of(self.sampler)),
         )
 
@@ -127,6 +128,14 @@ class Components:
             seed=config.run.seed,
             disclosure=Disclosure(config.privacy.levels, noisy_counts),
         )
+
+
+def _recorded(part: Method | Loss) -> dict[str, object]:
+    """Return the options of a component; a file that it reads with a digest, since what it holds may change."""
+    options = options_of(part)
+    if isinstance(part, Taught) and part.uses_teacher:
+        options["teacher"] = with_digest(part.teacher)
+    return options
 
 
 def _chosen(kind: str, chosen: Component, given: Any, known: Mapping[str, type[T]], base: Any, trusted: bool) -> T:

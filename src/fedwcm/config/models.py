@@ -4,15 +4,16 @@ import hashlib
 import re
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedwcm.config.objects import ModelFactory
 from fedwcm.config.resolve import importable_current_directory, resolve
 from fedwcm.config.schema import Component
 from fedwcm.models import build_model, default_model
 
-IDENTITY = ("parameters", "layout")
-"""What a run records of a model of the user's besides its options: see `identity`."""
+WEIGHTS = "weights"
+IDENTITY = ("parameters", "layout", WEIGHTS)
+"""What a run records of a model of the user's besides its options: see `_identity`."""
 
 
 def chosen_model(
@@ -45,12 +46,27 @@ def chosen_model(
             if isinstance(given, type) and not issubclass(given, nn.Module):
                 raise ValueError(f"model {name!r} is a class, but not a torch.nn.Module: it is not called")
         module = build_model(given, input_shape, classes, seed, **options)
-    return module, Component(name, options | identity(module))
+    return module, Component(name, options | _identity(module, own_weights=isinstance(given, nn.Module)))
 
 
-def identity(module: nn.Module) -> dict[str, object]:
-    """Return what tells a module of the user's from others of its name: its size, and a digest of its layers."""
-    shapes = [f"{name} {tuple(value.shape)}" for name, value in module.state_dict().items()]
+def _identity(module: nn.Module, *, own_weights: bool) -> dict[str, object]:
+    """Return what tells a module of the user's from others of its name: its size, and digests.
+
+    The layers have one, and the weights if the module starts from its own and not from those of the run's seed.
+    """
+    tensors = {name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)}
+    shapes = [f"{name} {tuple(value.shape)}" for name, value in tensors.items()]
     layers = re.sub(r" at 0x[0-9a-f]+", "", str(module))  # a function's address is another in every process
-    digest = hashlib.blake2b("\n".join([layers, *shapes]).encode(), digest_size=8).hexdigest()
-    return {"parameters": sum(parameter.numel() for parameter in module.parameters()), "layout": digest}
+    size = sum(parameter.numel() for parameter in module.parameters())
+    found: dict[str, object] = {"parameters": size, "layout": _digest("\n".join([layers, *shapes]).encode())}
+    if own_weights:
+        flat = (value.cpu().reshape(-1).view(torch.uint8) for value in tensors.values())
+        found[WEIGHTS] = _digest(*(value.numpy().tobytes() for value in flat))
+    return found
+
+
+def _digest(*parts: bytes) -> str:
+    total = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        total.update(part)
+    return total.hexdigest()

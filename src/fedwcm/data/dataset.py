@@ -68,6 +68,11 @@ class Dataset:
                     f"{self.name}: samples of x_train have shape {self.x_train.shape[1:]}, "
                     f"those of x_{part} {x.shape[1:]}"
                 )
+            if self.is_image and len(x) and x.dtype != self.x_train.dtype:
+                raise ValueError(
+                    f"{self.name}: x_train are images of {self.x_train.dtype}, x_{part} of {x.dtype}: they must "
+                    "be alike, since uint8 counts from 0 to 255 and floats are taken as they are"
+                )
         if len(self.x_train) == 0:
             raise ValueError(f"{self.name}: x_train is empty: there is nothing to train on")
         names = self.feature_names

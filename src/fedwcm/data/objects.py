@@ -99,7 +99,7 @@ def _arrow_table(where: str, frame: Any) -> Any:
         raise ValueError(f"{where}: the columns {listed(repeated)} are there more than once: names must differ")
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
         reasons = "; ".join(map(str, error.args))
         raise ValueError(f"{where}: {reasons:.300}: a column must hold numbers, or text, in every row") from error
 
@@ -191,6 +191,11 @@ def _check_client(name: object, pair: Samples, first: object, other: Samples) ->
             f"clients: samples of client {name!r} have shape {pair.x.shape[1:]}, those of client {first!r} "
             f"{other.x.shape[1:]}: they must be alike"
         )
+    if pair.x.ndim > 2 and (pair.x.dtype == np.uint8) != (other.x.dtype == np.uint8):
+        raise ValueError(
+            f"clients: samples of client {name!r} are {pair.x.dtype}, those of client {first!r} {other.x.dtype}: "
+            "they must be alike"
+        )
     if pair.labels.shape != (len(pair.x),):
         raise ValueError(
             f"clients: client {name!r} has {len(pair.x)} samples and labels of shape {pair.labels.shape}: "
@@ -207,10 +212,12 @@ def _torch(dataset: "TorchDataset[Any]", options: ReadOptions) -> Samples:
         raise ValueError(f"dataset is a {name} without a length: it must be one that can be indexed")
     else:
         rows = [dataset[i] for i in range(len(dataset))]
+        if rows and isinstance(rows[0], Mapping):
+            raise ValueError(f"dataset is a {name} of dicts: its samples must be pairs (input, label)")
         _warn_of_random(name, dataset, rows)
         pairs = [row if isinstance(row, (tuple, list)) else (row,) for row in rows]
         inputs, *labels = zip(*pairs, strict=True)
-        columns = [_stacked(inputs), *([_plain(label) for label in column] for column in labels[:1])]
+        columns = [_stacked(inputs), *([_plain(name, label) for label in column] for column in labels[:1])]
     if len(columns) < PAIR and options.labelled:
         raise ValueError(f"dataset is a {name}: its samples must be pairs (input, label)")
     return _samples(*columns[:PAIR])
@@ -236,8 +243,15 @@ def _stacked(inputs: Sequence[Any]) -> Any:
     return np.stack([np.asarray(each) for each in inputs])
 
 
-def _plain(label: Any) -> Any:
-    return label.item() if isinstance(label, (torch.Tensor, np.generic)) else label
+def _plain(name: str, label: Any) -> Any:
+    if not isinstance(label, (torch.Tensor, np.ndarray, np.generic)):
+        return label
+    if np.size(label) != 1:
+        raise ValueError(
+            f"dataset is a {name} with labels of shape {tuple(label.shape)}: a label must be one number, the "
+            "class; of one-hot labels that is their argmax"
+        )
+    return label.item()
 
 
 def _class_names(dataset: object) -> tuple[str, ...] | None:

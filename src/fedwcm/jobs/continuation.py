@@ -3,11 +3,14 @@
 import math
 from dataclasses import replace
 
+from fedwcm.config.build import Experiment
+from fedwcm.config.models import WEIGHTS
 from fedwcm.config.schema import Config, RunOptions
 from fedwcm.config.settings import differences, from_settings
 from fedwcm.core.loss import Loss
 from fedwcm.runs.checkpoint import settings_of
 from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.records import SplitRecord
 
 
 def require_resumable(folder: RunFolder, wanted: Config, loss: Loss, data_digest: str) -> None:
@@ -27,6 +30,33 @@ def require_resumable(folder: RunFolder, wanted: Config, loss: Loss, data_digest
             f"{folder.path} cannot go on from {before} to {after} rounds: {reason}, so a run of {after} rounds "
             "would have begun differently; choose another folder"
         )
+
+
+def require_same_split(folder: RunFolder, split: SplitRecord) -> None:
+    """Raise if the clients of the folder's run had other samples: a function that divides them may change."""
+    held = folder.split()
+    if held is not None and (held.clients, held.counts) != (split.clients, split.counts):
+        raise ValueError(
+            f"{folder.path} cannot be resumed: its samples were divided differently among {held.clients} clients, "
+            f"now there are {split.clients}; choose another folder"
+        )
+
+
+def split_of(experiment: Experiment) -> SplitRecord:
+    """Who holds what in this run."""
+    counts, classes = experiment.rounds.federation.counts, experiment.facts.classes
+    return SplitRecord.of(counts, classes, experiment.client_names, experiment.data_digest)
+
+
+def with_first_weights(wanted: Config, folder: RunFolder) -> Config:
+    """The configuration with the digest of the weights that the folder's run started from.
+
+    A module that is given again, to resume, may have others: the run goes on from those of its checkpoint.
+    """
+    first = _held(folder).model.options.get(WEIGHTS)
+    if first is None or WEIGHTS not in wanted.model.options:
+        return wanted
+    return replace(wanted, model=replace(wanted.model, options={**wanted.model.options, WEIGHTS: first}))
 
 
 def has_finished(folder: RunFolder, options: RunOptions) -> bool:

@@ -17,11 +17,12 @@ from fedwcm.config.run_data import RunData, run_data
 from fedwcm.config.schema import Config
 from fedwcm.config.settings import INCIDENTAL, Settings, overlay, to_settings
 from fedwcm.config.without_effect import refuse_without_effect
-from fedwcm.jobs.continuation import require_resumable
+from fedwcm.jobs.continuation import require_resumable, require_same_split, split_of
 from fedwcm.jobs.request import Request, request
 from fedwcm.jobs.run_lists import grid_lists, method_list, seed_list
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.records import SplitRecord
 from fedwcm.runs.trackers.tracking import check_trackers
 
 
@@ -40,12 +41,14 @@ class Checked:
     """What checking the runs of a label has shown, and their options, resolved.
 
     `round_size` is the clients of a round times the parameters of their models; `fingerprint` that of the data,
-    None if it is generated; `validates` tells whether there is validation data.
+    None if it is generated; `split` says who has what with the first seed; `validates` tells whether there is
+    validation data.
     """
 
     config: Config
     round_size: int
     fingerprint: str | None
+    split: SplitRecord
     validates: bool
 
 
@@ -139,16 +142,20 @@ def _check_on(data: RunData, planned_runs: Sequence[PlannedRun], components: Com
         alone = replace(alone, run=replace(alone.run, backend="sequential"))
     experiment = assemble(alone, components, data, asked.objects, trusted=asked.trusted)
     experiment.rounds.backend.close()
+    split = split_of(experiment)
     for planned in planned_runs:
         folder = RunFolder(planned.folder)
         if folder.holds_run:
             config = replace(experiment.config, run=replace(experiment.config.run, seed=planned.seed))
             require_resumable(folder, config, components.loss, experiment.data_digest)
+        if folder.holds_run and planned is planned_runs[0]:  # whose seed the experiment has
+            require_same_split(folder, split)
     cohort = experiment.config.participation.cohort_size(experiment.rounds.trainer.population.clients)
     return Checked(
         experiment.config,
         cohort * experiment.network.size,
         experiment.facts.fingerprint,
+        split,
         experiment.val is not None,
     )
 

@@ -1,20 +1,26 @@
 """Start or resume one run, in memory or in its folder."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
 from fedwcm.config.build import Experiment, build
 from fedwcm.config.schema import Config
 from fedwcm.engine.rounds import DivergedError
-from fedwcm.jobs.continuation import has_finished, require_resumable
+from fedwcm.jobs.continuation import (
+    has_finished,
+    require_resumable,
+    require_same_split,
+    split_of,
+    with_first_weights,
+)
 from fedwcm.jobs.request import Request
 from fedwcm.reports.write import report_or_warn
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.lock import locked
 from fedwcm.runs.progress import Progress, Silent
-from fedwcm.runs.records import RoundRecord, SplitRecord, Summary
+from fedwcm.runs.records import RoundRecord, Summary
 from fedwcm.runs.runner import Runner, RunResult
 from fedwcm.runs.trackers.tracking import check_trackers
 
@@ -69,6 +75,8 @@ def _start(asked: Request, folder: RunFolder | None, resume: bool, report: bool,
     config = asked.config
     check_trackers(config.run.track, None if folder is None else folder.path)
     experiment = build(config, asked.objects, trusted=asked.trusted)
+    if held is not None:
+        experiment = replace(experiment, config=with_first_weights(experiment.config, held))
     if held is not None and _already_finished(held, experiment):
         return _ended_before(held)
     finished = _run(experiment, folder, progress, report)
@@ -83,6 +91,7 @@ def _already_finished(folder: RunFolder, experiment: Experiment) -> bool:
     """
     try:
         require_resumable(folder, experiment.config, experiment.rounds.trainer.loss, experiment.data_digest)
+        require_same_split(folder, split_of(experiment))
     except ValueError:
         experiment.rounds.backend.close()
         raise
@@ -95,9 +104,7 @@ def _already_finished(folder: RunFolder, experiment: Experiment) -> bool:
 def _run(experiment: Experiment, folder: RunFolder | None, progress: Progress, report: bool) -> RunResult:
     """Run to the end, in memory or in a folder; a run in a folder gets its report even if it diverged."""
     if folder is not None:
-        counts = experiment.rounds.federation.counts
-        names, digest = experiment.client_names, experiment.data_digest
-        folder.write_split(SplitRecord.of(counts, experiment.facts.classes, names, digest))
+        folder.write_split(split_of(experiment))
     try:
         return Runner(experiment, folder, progress).run()
     finally:

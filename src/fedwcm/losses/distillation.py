@@ -51,24 +51,28 @@ class Distillation(CrossEntropy):
         require(self.alpha >= 0, "alpha", self.alpha, "non-negative")
         require(self.temperature > 0, "temperature", self.temperature, "positive")
 
+    @property
+    def uses_teacher(self) -> bool:
+        return self.alpha > 0
+
     def check_data(self, fingerprint: str) -> None:
-        if self.alpha:
+        if self.uses_teacher:
             self._loaded_teacher.require_data(fingerprint, self.teacher)
 
     def init_client(self, clients: Clients, population: Population) -> State:
-        if self.alpha:
+        if self.uses_teacher:
             self._loaded_teacher.require_classes(population.classes, self.teacher)
         return {}
 
     def prepare(self, local: LocalData, ctx: Context) -> State:
-        if self.alpha:
+        if self.uses_teacher:
             for batch in local.batches():
                 self._loaded_teacher.require_samples(batch.sample_ids, batch.labels, self.teacher)
         return {}
 
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         loss, o = super().__call__(outputs, batch, o, ctx)
-        if not self.alpha:
+        if not self.uses_teacher:
             return loss, o
         teacher_logits = self._logits_like(outputs.logits)[batch.sample_ids]
         teacher = log_softmax(teacher_logits / self.temperature, dim=-1)

@@ -58,8 +58,12 @@ class CLIP2FL(CReFF):
         require(self.contrast >= 0, "contrast", self.contrast, "non-negative")
         require(self.temperature > 0, "temperature", self.temperature, "positive")
 
+    @property
+    def uses_teacher(self) -> bool:
+        return self.contrast > 0
+
     def init(self, x: Vec, population: Population) -> State:
-        if not self.contrast:
+        if not self.uses_teacher:
             return {}
         teacher = Teacher.read(self.teacher)
         teacher.require_classes(population.classes, self.teacher)
@@ -67,13 +71,13 @@ class CLIP2FL(CReFF):
 
     def first_state(self, x: Vec, s: State, layout: Layout, rng: torch.Generator) -> State:
         s = super().first_state(x, s, layout, rng)
-        if not self.contrast:
+        if not self.uses_teacher:
             return s
         return {**s, "embeddings": rotated(s["embeddings"], s["features"].shape[-1], rng)}
 
     def feature_loss(self, features: Tensor, s: State, probed: State) -> Tensor:
         loss = super().feature_loss(features, s, probed)
-        if not self.contrast:
+        if not self.uses_teacher:
             return loss
         similarity = features @ s["embeddings"].T / self.temperature
         classes = torch.arange(len(features), device=features.device)[:, None].expand(similarity.shape[:2])

@@ -142,17 +142,22 @@ OVER_ROUNDS = (
 
 
 def class_bars(groups: Sequence[MethodRuns]) -> Bars | None:
-    """Accuracy of each class at the end, the most frequent class first."""
-    run = groups[0].runs[0]
-    order = head_to_tail(run)
+    """Accuracy of each class at the end, the most frequent class first, on average where runs have other tails."""
+    runs = [group.runs[0] for group in groups]
+    order = sorted(
+        {i for run in runs for i in head_to_tail(run)}, key=lambda i: -sum(class_share(r, i) for r in runs)
+    )
     readers = [per_class(index) for index in order]
-    names = [f"{run.classes[i]} ({class_share(run, i):.2g} %)" for i in order]
+    names = [runs[0].classes[i] for i in order]
+    tails = {tuple(f"{class_share(run, i):.2g} %" for i in order) for run in runs}
+    if len(tails) == 1:
+        names = [f"{name} ({share})" for name, share in zip(names, *tails, strict=True)]
     figure = Bars(
         key="classes",
         title="Accuracy per class, from head to tail",
         caption="At the end of training, classes by their share of the training data.",
         categories=names,
-        x_label="class and its share of the training data",
+        x_label="class and its share of the training data" if len(tails) == 1 else "class",
         y_label="test accuracy",
         bounds=(0, 1),
     )

@@ -192,11 +192,14 @@ def _grouped(runs: Iterable[LoadedRun]) -> list[MethodRuns]:
     named = []
     for group in groups:
         namesakes = [other for other in groups if other.label == group.label]
-        marks = [f"{key}={group.settings[key]}" for key in differing(namesakes) if key in group.settings]
+        keys = differing(namesakes)
+        marks = [f"{key}={group.settings[key]}" for key in keys if key in group.settings]
         if len({other.runs[0].data_digest for other in namesakes}) > 1:
             marks.append(f"data {group.runs[0].data_digest[:8]}")
         label = f"{group.label} ({', '.join(marks)})" if marks else group.label
-        named.append(MethodRuns(label, tuple(replace(run, label=label) for run in group.runs)))
+        # Where options were swept, rows go by these: what tells two grids apart is one more.
+        swept = tuple(dict.fromkeys((*group.runs[0].swept, *keys))) if group.runs[0].swept else ()
+        named.append(MethodRuns(label, tuple(replace(run, label=label, swept=swept) for run in group.runs)))
     return named
 
 

@@ -98,10 +98,13 @@ def columns_of(rows: Sequence[Row]) -> dict[str, str]:
 def tasks_of(groups: Sequence[MethodRuns]) -> list[Task]:
     """The groups by task, in the order of their first group."""
     keys = [key for key in differing(groups) if key.split(".")[0] in TASK_SECTIONS]
+    sources = {(group.settings.get("data.dataset"), group.runs[0].data_digest) for group in groups}
+    changed = len(sources) > len({dataset for dataset, _ in sources})
     members: dict[str, list[MethodRuns]] = {}
     for group in groups:
-        name = ", ".join(f"{key}={group.settings.get(key, 'none')}" for key in keys)
-        members.setdefault(name, []).append(group)
+        marks = [f"{key}={group.settings.get(key, 'none')}" for key in keys]
+        marks += [f"data {group.runs[0].data_digest[:8]}"] if changed else []
+        members.setdefault(", ".join(marks), []).append(group)
     return [Task(name, tuple(inside)) for name, inside in members.items()]
 
 

@@ -187,7 +187,7 @@ class Runner:
             seed=config.run.seed,
             diverged=diverged,
             stopped=self.stopped,
-            seconds_per_round=self.seconds / max(1, reached.rounds),
+            seconds_per_round=self.seconds / max(1, self.state.round),
             backend=self.experiment.execution.name,
             parameters=self.experiment.network.size,
             train_counts=tuple(self.experiment.train_counts.tolist()),

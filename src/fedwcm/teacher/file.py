@@ -1,9 +1,11 @@
 """The logits of a teacher for every training sample, and an embedding of every class, in one file."""
 
+import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -14,6 +16,19 @@ if TYPE_CHECKING:
     from fedwcm.data import Dataset
 
 TEACHER_FILE = "teacher.safetensors"
+DIGEST = re.compile(r"#([0-9a-f]{16})$")
+"""What follows the name of a teacher's file in the configuration of a run: a digest of what it held then."""
+
+
+@runtime_checkable
+class Taught(Protocol):
+    """A method or loss that may read a teacher's file."""
+
+    @property
+    def teacher(self) -> str: ...
+
+    @property
+    def uses_teacher(self) -> bool: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +73,16 @@ class Teacher:
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """Read a teacher from a file."""
+        """Read a teacher from a file; if its name is followed by a digest, only if it still holds the same."""
+        path, digest = _named(str(path))
         if not Path(path).exists():
             raise FileNotFoundError(
                 f"there is no teacher file {path}: make one with "
                 f"python -m fedwcm.teacher --dataset NAME --out {path}"
             )
         try:
+            if digest and _digest(path) != digest:
+                raise ValueError(f"{path} has changed since: it is not the teacher that the run had")
             with safe_open(path, "pt") as file:
                 fingerprint = (file.metadata() or {}).get("fingerprint", "")
             return cls(**load_file(path), fingerprint=fingerprint)
@@ -97,6 +115,22 @@ class Teacher:
         """
         if self.fingerprint != fingerprint:
             raise _made_for_other_samples(path)
+
+
+def with_digest(name: str) -> str:
+    """Return the name of a teacher's file with a digest of what it holds; the name alone if there is no file."""
+    path, _ = _named(name)
+    return f"{path}#{_digest(path)}" if Path(path).exists() else name
+
+
+def _named(name: str) -> tuple[str, str]:
+    found = DIGEST.search(name)
+    return (name[: found.start()], found[1]) if found else (name, "")
+
+
+def _digest(path: str) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).hexdigest()
 
 
 def _made_for_other_samples(path: str) -> ValueError:

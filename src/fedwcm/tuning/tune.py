@@ -1,5 +1,6 @@
 """The search of `fedwcm tune`: the best options of each method by validation accuracy, all with one budget."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +17,15 @@ from fedwcm.core.checks import require, unknown
 from fedwcm.data import synthetic
 from fedwcm.jobs.plan import Checked, PlannedRun, check, with_method
 from fedwcm.jobs.request import Request, request
+from fedwcm.reports.table import TASK_SECTIONS
 from fedwcm.tuning.report import write_report
 from fedwcm.tuning.result import Tuning
 from fedwcm.tuning.space import Space, of_method
 from fedwcm.tuning.study import MethodStudy
 from fedwcm.tuning.trial import Plan, Search, line, pruned, run_trial
+
+INPUT_OPTIONS = ("features", "drop", "impute", "image_size", "normalize", "augment", "crop_padding")
+"""Options of the data that change its inputs, and not which samples there are, or who holds them."""
 
 VAL_FRACTION = 0.1
 """Share of the training data held out for validation, if no other is given."""
@@ -91,7 +96,8 @@ def _search_here(search: Search) -> None:
 
 def asked_text(plan: Plan, checked: Checked, space: Space, seeds: Sequence[int]) -> str:
     """What the trials of a method depend on besides the searched options; objects by what identifies them."""
-    given = (checked.fingerprint, checked.config.partition, checked.config.model)
+    split = hashlib.blake2b(repr(checked.split).encode(), digest_size=8).hexdigest()
+    given = (checked.fingerprint, checked.config.partition, split, checked.config.model)
     return repr((sorted(plan.request.settings.items()), given, sorted(map(str, space.items())), list(seeds)))
 
 
@@ -124,9 +130,11 @@ def check_plans(plans: Sequence[Plan], space: Space, out: Path) -> dict[str, Che
         methods = ", ".join(plan.name for plan in plans)
         known = {f"method.{option}" for plan in plans for option in _method_options(plan.request)}
         raise unknown(f"option of {methods}:", key, known)
-    require(
-        "run.select_by" not in space, "search", "run.select_by", "without it: it decides how trials are compared"
-    )
+    for key in space:
+        unlike = key == "run.select_by" or (
+            key.split(".")[0] in TASK_SECTIONS and key.partition(".")[2] not in INPUT_OPTIONS
+        )
+        require(not unlike, "search", key, "without it: it decides what trials are compared on")
     planned_runs = []
     for plan in plans:
         study = optuna.create_study(sampler=RandomSampler(seed=0))  # the same in each process

@@ -32,7 +32,8 @@ def read_table(path: Path, options: ReadOptions) -> Parts:
     All other columns are features, or those that the options choose; a column of images is the only one. Rows are
     counted from 1 in errors, without the header.
     """
-    return table_parts(str(path), open_table(path, options.encoding, options.text_columns), options)
+    names = (options.label_column, options.client)
+    return table_parts(str(path), open_table(path, options.encoding, options.text_columns, names), options)
 
 
 def table_parts(where: str, table: Any, options: ReadOptions) -> Parts:

@@ -4,7 +4,7 @@ import codecs
 import io
 import tempfile
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +36,19 @@ def table_suffix(path: Path) -> str | None:
     return next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(suffix)), None)
 
 
-def open_table(path: Path, encoding: str | None, text: Collection[str] = ()) -> Any:
+def open_table(
+    path: Path, encoding: str | None, text: Collection[str] = (), names: Collection[str | None] = ()
+) -> Any:
     """Return the file's rows as a pyarrow table with at least one row and no column twice.
 
-    The columns in `text` are read as text, whatever their values in a text file look like.
+    The columns in `text` are read as text, whatever their values in a text file look like, and those in `names`
+    unless numbers are written as their values are: 01 and 1 name different clients.
     """
     suffix = table_suffix(path)
     if suffix == PARQUET:
         table = _read_parquet(path, encoding)
     else:
-        table = _read_text(path, str(suffix), encoding or "utf-8", text)
+        table = _read_text(path, str(suffix), encoding or "utf-8", text, names)
     if table.num_rows == 0:
         raise ValueError(f"{path} holds no rows")
     for name, count in Counter(table.column_names).items():
@@ -54,9 +57,10 @@ def open_table(path: Path, encoding: str | None, text: Collection[str] = ()) -> 
     return table
 
 
-def _read_text(path: Path, suffix: str, encoding: str, text: Collection[str]) -> Any:
+def _read_text(
+    path: Path, suffix: str, encoding: str, text: Collection[str], names: Collection[str | None]
+) -> Any:
     import pyarrow as pa
-    from pyarrow import csv
 
     with open_maybe_gzip(path) as stream:
         content = stream.read()
@@ -66,17 +70,54 @@ def _read_text(path: Path, suffix: str, encoding: str, text: Collection[str]) ->
     try:
         if plain in DELIMITERS:
             _require_delimiter(path, content, encoding, DELIMITERS[plain])
-            return csv.read_csv(
-                pa.BufferReader(content),
-                csv.ReadOptions(encoding=encoding, block_size=block),
-                csv.ParseOptions(delimiter=DELIMITERS[plain]),
-                csv.ConvertOptions(column_types={name: pa.string() for name in text}),
-            )
+            return _read_csv(content, encoding, block, DELIMITERS[plain], text, names)
         if encoding.lower() not in ("utf-8", "utf8"):
             content = content.decode(encoding).encode()
         return _read_json(content, block, text)
     except pa.ArrowInvalid as error:
         raise ValueError(f"{path} cannot be read: {error!s:.300}") from error
+
+
+def _read_csv(
+    content: bytes,
+    encoding: str,
+    block: int,
+    delimiter: str,
+    text: Collection[str],
+    names: Collection[str | None],
+) -> Any:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    def read(as_text: Collection[str], columns: Sequence[str] = ()) -> Any:
+        types = {name: pa.string() for name in as_text}
+        return csv.read_csv(
+            pa.BufferReader(content),
+            csv.ReadOptions(encoding=encoding, block_size=block),
+            csv.ParseOptions(delimiter=delimiter),
+            csv.ConvertOptions(column_types=types, include_columns=list(columns) or None),
+        )
+
+    table = read(text)
+    if len(set(table.column_names)) < len(table.column_names):
+        return table  # which the caller refuses
+    numbers = [name for name in table.column_names if name in names and pa.types.is_primitive(table[name].type)]
+    for name in numbers:
+        position, written = table.column_names.index(name), read([name], [name])[name]
+        table = table.set_column(position, name, _as_written(table[name], written))
+    return table
+
+
+def _as_written(numbers: Any, text: Any) -> Any:
+    """Return the numbers if they tell apart what the text does, whole ones written as usual; else the text."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    text = compute.utf8_trim_whitespace(text)
+    text = compute.if_else(numbers.is_valid(), text, pa.scalar(None, pa.string()))
+    if pa.types.is_integer(numbers.type):
+        return numbers if numbers.cast(pa.string()).equals(text) else text
+    return numbers if len(numbers.unique()) == len(text.unique()) else text
 
 
 def _require_delimiter(path: Path, content: bytes, encoding: str, delimiter: str) -> None:
