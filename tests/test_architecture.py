@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "metrics": {"core", "engine"},
     "engine": {"utils", "core", "models"},
     "privacy": {"core"},
-    "config": {"utils", "core", "engine", "data", "models", "privacy", *ZOO},
+    "config": {"utils", "core", "engine", "data", "models", "privacy", "teacher", *ZOO},
     "runs": {"utils", "core", "engine", "config", "metrics", "models"},
     "watch": {"utils", "runs"},
     "reports": {"utils", "core", "config", "data", "metrics", "runs"},

@@ -95,7 +95,7 @@ def test_lists_are_split_at_commas_outside_brackets() -> None:
         ({"local.lr": "fast"}, r"local\.lr = 'fast'.*a number"),
         ({"local.lr": -1}, r"lr = -1\.0 is not allowed: it must be positive"),
         ({"local.epochs": 1.5}, r"local\.epochs = 1\.5.*a whole number"),
-        ({"local.epochs": 2, "local.steps": 9}, r"local: steps = 9 is not allowed.*none with epochs = 2"),
+        ({"local.epochs": 2, "local.steps": 9}, r"local\.steps = 9 is not allowed.*none with epochs = 2"),
         ({"data.augment": 1}, r"data\.augment = 1.*true or false"),
         ({"participation.sampling": "bernouli"}, r"participation\.sampling.*bernoulli"),
         ({"participation.fraction": 0}, r"fraction = 0\.0.*\(0, 1\]"),

@@ -57,8 +57,9 @@ def check_method(cls: type[Method], options: dict[str, Any] | None = None, loss:
         check(cls, options or {}, loss or CrossEntropy())
 
 
-def check_loss(loss: Loss) -> None:
-    """Run every check on a loss, trained by FedAvg."""
+def check_loss(loss: Loss | type[Loss]) -> None:
+    """Run every check on a loss, or a class with its defaults, trained by FedAvg."""
+    loss = loss() if isinstance(loss, type) else loss
     for check in LOSS_CHECKS:
         check(loss)
 

@@ -279,3 +279,8 @@ def test_clients_with_images_of_other_units_are_refused() -> None:
     bytes_, floats = np.zeros((4, 5, 5, 1), np.uint8), np.zeros((4, 5, 5, 1), np.float32)
     with pytest.raises(ValueError, match="samples of client 'b' are float32, those of client 'a' uint8"):
         load_dataset({"a": (bytes_, np.arange(4) % 2), "b": (floats, np.arange(4) % 2)})
+
+
+def test_classes_that_differ_by_capitals_or_spaces_are_pointed_out() -> None:
+    with pytest.warns(UserWarning, match="the classes 'a', 'A ' differ by capitals or spaces alone"):
+        table(classes=("a", "A ", "c"))

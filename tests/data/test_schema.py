@@ -107,12 +107,21 @@ def test_columns_are_encoded_as_in_training_even_where_categories_are_absent(
     assert rows.y.tolist() == [1] * 4
 
 
+def test_a_table_for_a_model_of_arrays_is_refused_as_such(tmp_path: Path) -> None:
+    arrays = load_dataset((np.arange(24.0).reshape(12, 2), np.arange(12) % 2))
+    with pytest.raises(ValueError, match=r"is a table, but the model was trained on arrays .*\.npz"):
+        load_rows(write(tmp_path / "new.csv", columns()), arrays.schema, label="kind")
+
+
 @pytest.mark.parametrize(
     ("renamed", "message"),
     [
         ({"height": None}, "'height' is missing$"),
         ({"height": "hieght"}, r"'height' is missing \(renamed to 'hieght'\?\); 'hieght' not known to the model"),
-        ({"more": "age"}, r"other columns .*: 'more' not known to the model \(leave out with --drop\)"),
+        (
+            {"more": "age"},
+            r"other columns .*: 'more' not known to the model \(leave out with --drop, drop=\[…\]\)",
+        ),
         ({"kind": "sort"}, r"no column 'kind'"),
     ],
 )

@@ -239,6 +239,20 @@ def test_a_run_does_not_start_with_fewer_clients_than_needed() -> None:
         serve(nodes, config, model, test_data)
 
 
+def test_what_is_missing_is_said_beside_the_nodes_that_are_not_used(tmp_path: Path) -> None:
+    config = run_config("fedavg", **FULL, **{"run.rounds": 1, "flower.min_clients": CLIENTS})
+    nodes = grid(config)
+    nodes.node_of(VICTIM).online = False
+    nodes.start(0)
+    reason = "nodes that are connected and not used: 1, since it claims to be client 0, but that is node"
+    with pytest.raises(RuntimeError, match=f"flower.min_clients = {CLIENTS} are needed; {reason}"):
+        serve(nodes, config, model, test_data)
+    fewer = {**config, "flower.min_clients": CLIENTS - 1}
+    finished = serve(nodes, fewer, model, test_data)
+    assert finished is not None
+    assert f"it is not connected; {reason}" in (finished.history[0].left_out or {})[str(VICTIM)]
+
+
 def test_a_second_node_with_a_number_in_use_is_refused_and_named(caplog: pytest.LogCaptureFixture) -> None:
     config = run_config("fedwcm", **FULL)
     nodes = grid(config)

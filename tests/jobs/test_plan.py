@@ -1,5 +1,8 @@
 """A comparison is resolved and checked as a whole before its first run."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +90,31 @@ def test_a_dry_run_lists_the_runs_with_their_cost_and_writes_nothing(
     assert "scaffold (local.lr=0.05)" in said
     assert "8 runs: about" in said
     assert not out.exists()
+
+
+def test_a_dry_run_ends_with_several_threads(tmp_path: Path) -> None:
+    """The tests themselves run with one: a process of their own has as many as a user's."""
+    command = [
+        "compare",
+        "--methods",
+        "fedavg",
+        "--dataset",
+        "digits",
+        "--rounds",
+        "2",
+        "--out",
+        str(tmp_path / "c"),
+    ]
+    ended = subprocess.run(
+        [sys.executable, "-m", "fedwcm", *command, "--dry-run"],
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "1 run: about" in ended.stdout
 
 
 def test_the_total_shares_the_time_and_adds_the_memory_of_what_runs_together() -> None:

@@ -68,15 +68,25 @@ def named_model(name: str, input_shape: tuple[int, ...], classes: int, seed: int
     return chosen_model(Component(name, options), None, input_shape, classes, seed, trusted=True)[0]
 
 
+THAWED = """from dataclasses import dataclass
+import fedwcm
+
+@dataclass
+class Tilted(fedwcm.Method):
+    power: float = 1.0
+"""
+
+
 @pytest.fixture
 def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A current directory with the module `own`, not on the import path."""
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "own_late.py").write_text("FEATURES = 6")
     (tmp_path / "own_broken.py").write_text("import no_such_dependency")
+    (tmp_path / "own_thawed.py").write_text(THAWED)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    for module in ("own", "own_late", "own_broken"):
+    for module in ("own", "own_late", "own_broken", "own_thawed"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     return tmp_path
 
@@ -125,6 +135,7 @@ def test_own_factory_in_an_installed_package_needs_no_current_directory() -> Non
     [
         ("no_such_module:net", {}, r"'no_such_module:net' cannot be loaded.*No module named"),
         ("own_broken:net", {}, r"'own_broken:net' cannot be loaded.*no_such_dependency"),
+        ("own_thawed:net", {}, r"own_thawed\.py, line 4: TypeError: .*; write @dataclass\(frozen=True"),
         ("own:no_such_factory", {}, r"'own:no_such_factory' cannot be loaded.*no attribute"),
         (":net", {}, r"':net' cannot be loaded.*package\.module:Name"),
         ("own:", {}, r"'own:' is of type module"),

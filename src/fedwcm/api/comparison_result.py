@@ -95,7 +95,7 @@ class Comparison:
         methods = dict.fromkeys(row.method for row in sorted(self.rows, key=lambda row: row.position))
         facts = {
             "compared": f"{', '.join(methods)} on {', '.join(sets)}",
-            "runs": f"{runs} of {rounds} rounds, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}",
+            "runs": f"{_counted(runs, 'run')} of {_counted(rounds, 'round')} each, {_counted(len(seeds), 'seed')}",
             "accuracy": self._accuracies(),
             "verdict": self.headline[0] if self.headline else "none",
             "saved in": str(self.folder),
@@ -125,3 +125,7 @@ class Comparison:
 
     def _curves(self, metric: str) -> list[Curve]:
         return curves(self.groups, flat_metric(metric), CURVE_POINTS)
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"

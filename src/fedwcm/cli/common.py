@@ -124,13 +124,6 @@ def print_views(trackers: Sequence[str], folder: Path) -> None:
         print(f"{name}: {text}")
 
 
-def names_in(text: str | None) -> tuple[str, ...]:
-    """The names in a list `a,b`; none without a text. An empty text is the name of the column that has none."""
-    if text == "":
-        return (text,)
-    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
-
-
 def seeds_in(text: str) -> list[int]:
     """The seeds in a list `0,1,2`."""
     for seed in (listed := split_list(text)):

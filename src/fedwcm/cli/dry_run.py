@@ -8,6 +8,7 @@ from rich.table import Table
 
 from fedwcm.cli.console import console
 from fedwcm.core.checks import require
+from fedwcm.engine.backends.plan import threads
 from fedwcm.jobs.estimate import MODEL, Cost, Estimate, estimates, total
 from fedwcm.jobs.plan import PlannedRun, check
 from fedwcm.utils.durations import duration
@@ -16,7 +17,8 @@ from fedwcm.utils.durations import duration
 def dry_run(planned_runs: Sequence[PlannedRun], jobs: int) -> None:
     """Check the runs of a comparison, and print them with an estimate; nothing is written."""
     require(jobs >= 1, "jobs", jobs, "at least 1")
-    check(planned_runs)
+    with threads(1):  # trials are forked: with several threads here, those of a trial would wait for ever
+        check(planned_runs)
     rows = estimates(planned_runs, jobs)
     table = Table("method", box=box.SIMPLE)
     for heading in ("seeds", "rounds", "time per run", "memory"):
@@ -30,7 +32,8 @@ def dry_run(planned_runs: Sequence[PlannedRun], jobs: int) -> None:
     done = f" ({runs - left} of them finished)" if left < runs else ""
     at_a_time = f", {jobs} at a time" if jobs > 1 else ""
     screen.print(
-        f"{runs} runs{done}{at_a_time}: about {_time(whole.seconds)}, {_gigabytes(whole.bytes)} of memory.",
+        f"{runs} run{'s' * (runs != 1)}{done}{at_a_time}: about {_time(whole.seconds)}, "
+        f"{_gigabytes(whole.bytes)} of memory.",
         MODEL,
         sep="\n",
     )

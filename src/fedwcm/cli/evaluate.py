@@ -9,11 +9,10 @@ from fedwcm.cli.common import (
     add_personalize,
     add_trained_model,
     chosen_flags,
-    names_in,
     personalized,
     print_personalized,
 )
-from fedwcm.config.flags import FLAGS
+from fedwcm.config.flags import FLAGS, column_names
 from fedwcm.utils.json_record import finite
 
 NAMES = ("data_dir", "label", "client", "split", "drop", "encoding", "test_fraction")
@@ -50,7 +49,7 @@ def do(arguments: argparse.Namespace) -> int:
     from fedwcm.api import evaluate
 
     options = chosen_flags(arguments, NAMES)
-    options["drop"] = names_in(arguments.drop)
+    options["drop"] = column_names(arguments.drop)
     found = evaluate(
         arguments.folder,
         arguments.dataset,

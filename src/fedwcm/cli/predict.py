@@ -2,8 +2,8 @@
 
 import argparse
 
-from fedwcm.cli.common import SubParsers, add_trained_model, chosen_flags, names_in
-from fedwcm.config.flags import FLAGS
+from fedwcm.cli.common import SubParsers, add_trained_model, chosen_flags
+from fedwcm.config.flags import FLAGS, column_names
 
 NAMES = ("data_dir", "label", "client", "drop", "encoding")
 
@@ -31,7 +31,7 @@ def do(arguments: argparse.Namespace) -> int:
     from fedwcm.api import predict
 
     options = chosen_flags(arguments, NAMES)
-    options["drop"] = names_in(arguments.drop)
+    options["drop"] = column_names(arguments.drop)
     predictions = predict(
         arguments.folder,
         arguments.data,

@@ -170,11 +170,16 @@ def _short(flags: Mapping[str, object]) -> Settings:
         section, _, option = FLAGS[name].key.partition(".")
         if option == "name" and isinstance(value, (str, Component)):
             short |= component_settings(section, value)
-        elif (name, value) == ("drop", ""):
-            short["data.drop"] = [""]  # the column without a name; as a list, an empty text would name none
+        elif name == "drop" and isinstance(value, str):
+            short["data.drop"] = column_names(value)
         else:
             short[FLAGS[name].key] = value
     return short
+
+
+def column_names(text: str | None) -> list[str]:
+    """The columns in a list `a,b`; none without a text. An empty name is that of a column that has none: `,b`."""
+    return [] if text is None else [name.strip() for name in text.split(",")]
 
 
 def config_from(

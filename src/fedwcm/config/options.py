@@ -41,7 +41,8 @@ def make(cls: type[T], values: Mapping[str, object], where: str) -> T:
     try:
         return cls(**checked)
     except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
+        names_field = str(error).partition(" = ")[0] in known
+        raise ValueError(f"{where}.{error}" if names_field else f"{where}: {error}") from None
     except TypeError as error:  # a class of the user's own with a field that has no default
         raise ValueError(f"{where}: {cls.__name__} cannot be made from {checked}: {error}") from error
 

@@ -5,6 +5,7 @@ come from someone else.
 """
 
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,7 +39,8 @@ def resolve(kind: str, name: str, *, trusted: bool) -> Callable[..., Any]:
     if not trusted:
         raise ValueError(
             f"{kind}.name = {name!r} is code that only the run's folder names: name it yourself "
-            f"({kind}={name!r}), or trust the folder (trust=True, --trust) if you know where it comes from"
+            f"({kind}={name!r}, --{kind} {name}), or trust the folder (trust=True, --trust) if you know where it "
+            "comes from"
         )
     try:
         with importable_current_directory():
@@ -48,9 +50,22 @@ def resolve(kind: str, name: str, *, trusted: bool) -> Callable[..., Any]:
             f"{kind} {name!r} cannot be loaded: {error}; allowed is package.module:Name, "
             "from the current directory or an installed package"
         ) from error
+    except Exception as error:  # whatever the user's module does when it is imported
+        raise ValueError(f"{kind} {name!r} cannot be loaded: {_told(error)}") from error
     if not callable(found):
         raise ValueError(f"{kind} {name!r} is of type {type(found).__name__}: allowed are functions and classes")
     return found
+
+
+def _told(error: Exception) -> str:
+    """The error with the line of the file that it comes from."""
+    libraries = ("<", sys.prefix, sys.base_prefix)
+    frames = [
+        each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(libraries)
+    ]
+    where = f"{frames[-1].filename}, line {frames[-1].lineno}: " if frames else ""
+    advice = "; write @dataclass(frozen=True, kw_only=True)" if "non-frozen dataclass" in str(error) else ""
+    return f"{where}{type(error).__name__}: {error}{advice}"
 
 
 def resolve_class(kind: str, name: str, known: Mapping[str, type[T]], base: type[T], *, trusted: bool) -> type[T]:

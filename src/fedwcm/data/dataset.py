@@ -207,6 +207,13 @@ def _check_class_names(data: Dataset) -> None:
             "its own, since a sample has one class here",
             stacklevel=4,
         )
+    alike: dict[str, list[str]] = {}
+    for name in data.classes:
+        alike.setdefault(name.strip().casefold(), []).append(name)
+    doubtful = [name for names in alike.values() if len(names) > 1 for name in names]
+    if doubtful:
+        text = f"{data.name}: the classes {listed(doubtful)} differ by capitals or spaces alone"
+        warnings.warn(f"{text}: each is a class of its own", stacklevel=4)
 
 
 def _is_list(name: str, classes: set[str]) -> bool:

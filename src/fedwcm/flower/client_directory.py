@@ -47,6 +47,8 @@ class ClientDirectory:
         self._nodes: dict[int, int] = {}
         self._misses: Counter[int] = Counter()
         self._retry_at: dict[int, float] = {}
+        self._refused: dict[int, str] = {}
+        """The nodes that are connected and not used, and why."""
         self.info: ClientInfo | None = None
         self.samples: Ints = np.zeros(self._options.clients, dtype=np.int64)
         self.first_samples: dict[int, int] = {}
@@ -56,6 +58,12 @@ class ClientDirectory:
     def known(self) -> list[int]:
         """The clients that have sent their info and have not disconnected since, in ascending order."""
         return sorted(self._nodes)
+
+    @property
+    def _refusals(self) -> str:
+        """A remark on connected nodes that are not used, of which one may be a client that is missing."""
+        reasons = list(self._refused.values())
+        return f"; nodes that are connected and not used: {len(reasons)}, since {reasons[-1]}" if reasons else ""
 
     @property
     def _gap(self) -> bool:
@@ -91,7 +99,7 @@ class ClientDirectory:
         if len(self.known) < self._options.min_clients:
             raise RuntimeError(
                 f"{len(self.known)} clients connected within {self._options.patience:g} s, "
-                f"flower.min_clients = {self._options.min_clients} are needed"
+                f"flower.min_clients = {self._options.min_clients} are needed{self._refusals}"
             )
         LOG.info("%d of %d clients are connected", len(self.known), len(self.samples))
 
@@ -122,7 +130,8 @@ class ClientDirectory:
         self._identify(online, min(self._options.timeout, INFO_TIMEOUT))
         busy = self._exchange.busy(online)
         nodes = {node: client for client in contents if (node := self._nodes.get(client)) in online}
-        left_out = {client: "it is not connected" for client in contents if client not in nodes.values()}
+        absent = f"it is not connected{self._refusals}"
+        left_out = {client: absent for client in contents if client not in nodes.values()}
         left_out |= {client: busy[node] for node, client in nodes.items() if node in busy}
         asked = {n: RecordDict({**contents[c], **self._run}) for n, c in nodes.items() if n not in busy}
         enough = 0 if all_needed or not round_ else self._options.enough
@@ -143,6 +152,7 @@ class ClientDirectory:
         """
         now = time.monotonic()
         self._nodes = {client: node for client, node in self._nodes.items() if node in online}
+        self._refused = {node: why for node, why in self._refused.items() if node in online}
         unknown = sorted(online - set(self._nodes.values()))
         unidentified = [node for node in unknown if self._retry_at.get(node, now) <= now]
         told: dict[int, RecordDict] = {}
@@ -152,6 +162,8 @@ class ClientDirectory:
                 self._register(node, content, online)
             except UnusableError as error:
                 refused[node] = str(error)
+        self._refused = {node: why for node, why in self._refused.items() if node not in self._nodes.values()}
+        self._refused |= refused
         for node, reason in refused.items():
             LOG.warning("node %d is not used: %s", node, reason)
             self._misses[node] += 1

@@ -40,7 +40,7 @@ def choose_features(where: str, columns: Sequence[str], options: ReadOptions) ->
     if "" in chosen:
         raise ValueError(
             f"{where}: a column has no name, as the row numbers that pandas writes: leave it out with --drop '' "
-            "(drop=['']), or give it a name to use it as a feature"
+            "(drop=['']; with others, --drop ',a,b'), or give it a name to use it as a feature"
         )
     return chosen
 
@@ -48,6 +48,11 @@ def choose_features(where: str, columns: Sequence[str], options: ReadOptions) ->
 def match_columns(where: str, columns: Sequence[str], encoding: Encoding, options: ReadOptions) -> None:
     """Refuse a table that lacks columns of the model's schema, or has others that it does not know."""
     wanted = [column.name for column in encoding.columns] + ([encoding.image] if encoding.image else [])
+    if not wanted:
+        raise ValueError(
+            f"{where} is a table, but the model was trained on arrays and knows no columns: pass arrays with its "
+            "inputs in the same order, such as a .npz file"
+        )
     dropped = _matching(where, "drop", options.drop, columns)
     roles = {encoding.label, options.label, options.client, options.split, *encoding.ignored, *dropped}
     missing = [name for name in wanted if name not in columns]
@@ -61,7 +66,7 @@ def match_columns(where: str, columns: Sequence[str], encoding: Encoding, option
     if len(missing) > 10:
         complaints.append(f"{len(missing) - 10} more are missing")
     if extra:
-        complaints.append(f"{listed(extra)} not known to the model (leave out with --drop)")
+        complaints.append(f"{listed(extra)} not known to the model (leave out with --drop, drop=[…])")
     raise ValueError(
         f"{where} has other columns than the data that the model was trained on: {'; '.join(complaints)}"
     )
@@ -82,4 +87,9 @@ def _matching(where: str, option: str, patterns: Sequence[str], columns: Sequenc
 
 
 def _all(columns: Sequence[str]) -> str:
-    return f"its columns are {shortened((name[:100] for name in columns), 50)}"
+    return f"its columns are {shortened((_shown(name) for name in columns), 50)}"
+
+
+def _shown(name: str) -> str:
+    """The name, in quotes if it is empty or has spaces at its ends, which nobody would see."""
+    return name[:100] if name and name == name.strip() else repr(name[:100])

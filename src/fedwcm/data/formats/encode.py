@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def _fit(where: str, name: str, column: Any, rows: RowIndices, impute: str | Non
     if pa.types.is_dictionary(kind):
         return _fit_category(where, name, _texts(where, name, column)[rows], impute)
     if pa.types.is_null(kind):
-        raise ValueError(f"{where}: column {name!r} is empty in every row: leave it out with --drop {name}")
+        raise ValueError(f"{where}: column {name!r} is empty in every row: leave it out with --drop {quote(name)}")
     if _is_number(kind):
         warn_of_coarse(where, _numbers(column)[rows, np.newaxis], [name])
         _warn_of_row_numbers(where, name, column)
@@ -95,7 +96,7 @@ def _fit(where: str, name: str, column: Any, rows: RowIndices, impute: str | Non
         return Column(name, "vector", length=_vectors(where, name, column).shape[1])
     raise ValueError(
         f"{where}: column {name!r} is of type {kind!s:.100}: a feature must be a number, a category (text) "
-        f"or a vector of numbers; leave it out with --drop {name}"
+        f"or a vector of numbers; leave it out with --drop {quote(name)}"
     )
 
 
@@ -111,7 +112,7 @@ def _warn_of_row_numbers(where: str, name: str, column: Any) -> None:
     if low in (0, 1) and high - low == count - 1 and len(np.unique(values)) == count:
         warnings.warn(
             f"{where}: column {name!r} holds each number from {low} to {high} once, as row numbers do, and is "
-            f"read as a feature; if it is not one, leave it out with --drop {name}",
+            f"read as a feature; if it is not one, leave it out with --drop {quote(name)}",
             stacklevel=6,
         )
 
@@ -134,7 +135,7 @@ def _fit_category(where: str, name: str, texts: NDArray[Any], impute: str | None
         raise ValueError(
             f"{where}: column {name!r} holds {len(values)} different texts in {len(texts)} training rows "
             f"(for example {str(values[0])!r:.100}): too many for categories (at most {MAX_CATEGORIES}, and half "
-            f"of the rows). If it is an id or free text, leave it out with --drop {name}"
+            f"of the rows). If it is an id or free text, leave it out with --drop {quote(name)}"
         )
     if not len(values):
         raise ValueError(f"{where}: column {name!r} has no value in the training rows")
@@ -188,7 +189,7 @@ def _encode_number(where: str, column: Column, values: Any) -> NDArray[Any]:
     missing = np.isnan(numbers)
     if missing.any():
         if column.fill is None:
-            raise _gap(where, name, missing, ADVICE.format(name=name))
+            raise _gap(where, name, missing, ADVICE.format(name=quote(name)))
         numbers = np.where(missing, float(column.fill), numbers)
     with np.errstate(over="ignore"):
         narrow = numbers.astype(np.float32)
@@ -208,7 +209,7 @@ def _one_hot(where: str, column: Column, values: Any) -> NDArray[Any]:
     texts = _category_texts(where, column, values)
     if (missing := texts == "").any():
         if column.fill is None:
-            raise _gap(where, name, missing, ADVICE.format(name=name))
+            raise _gap(where, name, missing, ADVICE.format(name=quote(name)))
         texts = np.where(missing, str(column.fill), texts)
     categories = np.array(column.categories, dtype=np.str_)
     order = np.argsort(categories)

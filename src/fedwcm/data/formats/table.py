@@ -32,7 +32,7 @@ def read_table(path: Path, options: ReadOptions) -> Parts:
     All other columns are features, or those that the options choose; a column of images is the only one. Rows are
     counted from 1 in errors, without the header.
     """
-    names = (options.label_column, options.client)
+    names = (options.label_column if options.known is None else None, options.client)
     return table_parts(str(path), open_table(path, options.encoding, options.text_columns, names), options)
 
 

@@ -28,6 +28,8 @@ SEPARATORS = ";\t,|"
 HEADER_BYTES = 2**20
 MAX_BLOCK = 2**30
 DECODED_AT_A_TIME = 2**20
+SMALL = 2**20
+"""Bytes up to which a file is read by one thread: others may still be starting when an error ends the program."""
 
 
 def table_suffix(path: Path) -> str | None:
@@ -65,6 +67,8 @@ def _read_text(
     with open_maybe_gzip(path) as stream:
         content = stream.read()
     _require_text(path, content, encoding)
+    if not content.strip():
+        raise ValueError(f"{path} is empty")
     plain = suffix.removesuffix(".gz")
     block = min(max(len(content) + 1, 2**20), MAX_BLOCK)  # a row must fit into a block
     try:
@@ -93,7 +97,7 @@ def _read_csv(
         types = {name: pa.string() for name in as_text}
         return csv.read_csv(
             pa.BufferReader(content),
-            csv.ReadOptions(encoding=encoding, block_size=block),
+            csv.ReadOptions(encoding=encoding, block_size=block, use_threads=len(content) > SMALL),
             csv.ParseOptions(delimiter=delimiter),
             csv.ConvertOptions(column_types=types, include_columns=list(columns) or None),
         )

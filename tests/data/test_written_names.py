@@ -1,0 +1,29 @@
+"""Labels and clients in a text file keep their text where numbers would not show it."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fedwcm.data import load_dataset
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "names"),
+    [
+        ("who", ["01", "1", "02", "2"], ("01", "02", "1", "2")),
+        ("who", ["001", "002"], ("001", "002")),
+        ("who", [" 3", " 4"], ("3", "4")),
+        ("who", ["10", "9"], ("9", "10")),
+        ("kind", ["1e1", "10", "7", "007"], ("007", "10", "1e1", "7")),
+        ("kind", ["1.0", "0.0"], ("0", "1")),
+    ],
+)
+def test_labels_and_clients_that_are_written_differently_are_different(
+    column: str, values: list[str], names: tuple[str, ...], tmp_path: Path
+) -> None:
+    columns = {"x": [str(i) for i in range(40)], "who": ["a", "b"] * 20, "kind": ["c", "d", "d", "c"] * 10}
+    columns[column] = [values[i % len(values)] for i in range(40)]
+    pd.DataFrame(columns).to_csv(tmp_path / "own.csv", index=False)
+    data = load_dataset(tmp_path / "own.csv", label="kind", client="who")
+    assert (data.client_names if column == "who" else data.classes) == names
