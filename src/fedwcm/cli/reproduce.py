@@ -98,6 +98,7 @@ def _axis(text: str) -> tuple[str, list[str]]:
 def _print_list(scope: "Scope", results: str) -> int:
     from fedwcm.reproduce.command import listing
 
+    print(f"finished runs are those in {results}; measuring some training steps of every model …", file=sys.stderr)
     lines = listing(scope, results)
     width = max(len(line.name) for line in lines)
     print(f"{'name':<{width}}  {'runs':>5}  {'done':>5}  {'left here':>10}  {'on a GPU':>10}  what")
