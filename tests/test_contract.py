@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+import fedwcm
 from fedwcm.core.method import Method
 from fedwcm.core.types import Cohort, Floats, State
 from fedwcm.losses.cross_entropy import CrossEntropy
@@ -59,6 +60,9 @@ class Undecorated(Method):
 def test_fields_without_a_dataclass_are_named() -> None:
     with pytest.raises(AssertionError, match=r"Undecorated has no @dataclass of its own: power is no option"):
         check_method(Undecorated)
+    for given in (Undecorated, Undecorated()):
+        with pytest.raises(ValueError, match="the method Undecorated has no @dataclass of its own"):
+            fedwcm.run(given, dataset="digits", rounds=1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,6 +42,7 @@ from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.engine.store import ClientStore
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.samplers.uniform import Uniform
+from fedwcm.utils.field_types import lost_fields
 
 SIZES = (23, 9, 40, 12, 31, 17)
 CLASSES, FEATURES, SEED = 3, 6, 7
@@ -100,14 +101,8 @@ def check_frozen_dataclass(cls: type[Method], options: dict[str, Any], loss: Los
     """Hyper-parameters are fields of a frozen dataclass."""
     assert is_dataclass(cls), "a method must be a dataclass"
     assert cls.__dataclass_params__.frozen, "a method must be a frozen dataclass"  # type: ignore[attr-defined]
-    known = {field.name for field in fields(cls)}
-    for base in cls.__mro__:
-        own = {} if "__dataclass_fields__" in vars(base) else inspect.get_annotations(base)
-        lost = [name for name, kind in own.items() if name not in known and "ClassVar" not in str(kind)]
-        assert not lost, (
-            f"{base.__name__} has no @dataclass of its own: {', '.join(lost)} is no option; "
-            "write @dataclass(frozen=True, kw_only=True) above the class"
-        )
+    lost = lost_fields(cls)
+    assert lost is None, lost
 
 
 def check_it_has_a_name(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:

@@ -26,6 +26,7 @@ from fedwcm.methods import METHODS
 from fedwcm.models.cosine import CosineLinear
 from fedwcm.samplers import SAMPLERS
 from fedwcm.teacher import Taught, with_digest
+from fedwcm.utils.field_types import lost_fields
 
 T = TypeVar("T")
 
@@ -138,13 +139,21 @@ def _recorded(part: Method | Loss) -> dict[str, object]:
     return options
 
 
+def _require_options(kind: str, cls: type) -> None:
+    lost = lost_fields(cls)
+    if lost is not None:
+        raise ValueError(f"the {kind} {lost}")
+
+
 def _chosen(kind: str, chosen: Component, given: Any, known: Mapping[str, type[T]], base: Any, trusted: bool) -> T:
     """Return the component that was named, or given as a class or an instance, with the options applied."""
     if given is not None and not isinstance(given, type):
+        _require_options(kind, type(given))
         instance: T = with_options(given, chosen.options, kind)
         return instance
     if kind == "method" and given is None and ":" not in chosen.name and chosen.name not in known:
         raise unknown("method or recipe", chosen.name, {*known, *RECIPES})
     cls = given or resolve_class(kind, chosen.name, known, base, trusted=trusted)
+    _require_options(kind, cls)
     made: T = make(cls, chosen.options, kind)
     return made
