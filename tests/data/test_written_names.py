@@ -17,6 +17,7 @@ from fedwcm.data import load_dataset
         ("who", ["10", "9"], ("9", "10")),
         ("kind", ["1e1", "10", "7", "007"], ("007", "10", "1e1", "7")),
         ("kind", ["1.0", "0.0"], ("0", "1")),
+        ("kind", ["true", "True", "false"], ("False", "True")),
     ],
 )
 def test_labels_and_clients_that_are_written_differently_are_different(

@@ -105,8 +105,8 @@ def _read_csv(
     table = read(text)
     if len(set(table.column_names)) < len(table.column_names):
         return table  # which the caller refuses
-    numbers = [name for name in table.column_names if name in names and pa.types.is_primitive(table[name].type)]
-    for name in numbers:
+    kinds = {name: table[name].type for name in table.column_names if name in names}
+    for name in (name for name, kind in kinds.items() if pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         position, written = table.column_names.index(name), read([name], [name])[name]
         table = table.set_column(position, name, _as_written(table[name], written))
     return table
