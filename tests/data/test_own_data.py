@@ -194,7 +194,7 @@ def test_categories_of_a_parquet_file_are_taken_by_their_values(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "cannot be read"),
+        ("", "is empty"),
         ("x,y\n", "no rows"),
         ("x,y\n1\n", "cannot be read"),
         ("x,x,y\n1,2,0\n", "more than one"),

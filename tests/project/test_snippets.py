@@ -31,6 +31,7 @@ NOT_RUN = {
     "client_app(model=my_model": "the reader's own model and data; tests/flower runs such an app",
     "server_app(model=my_model": "the reader's own model and data; tests/flower runs such an app",
     "import LocalDpMod": "the reader's own model and data; tests/flower/test_mods.py runs it",
+    "DatasetSchema.from_json(json.loads(": "an app of the reader's; tests/data/test_schema.py reads by one",
     'Strategy("fedwcm", model=Net': "lines of an app of the reader's; tests/flower/existing_app.py is one",
     'Client("hospital-7"': "the reader's own transport; tests/privacy has one",
     "/var/lib/fedwcm/run1": "the folder of a deployment; tests/flower/test_deployment.py has one",
