@@ -152,7 +152,6 @@ class ClientDirectory:
         """
         now = time.monotonic()
         self._nodes = {client: node for client, node in self._nodes.items() if node in online}
-        self._refused = {node: why for node, why in self._refused.items() if node in online}
         unknown = sorted(online - set(self._nodes.values()))
         unidentified = [node for node in unknown if self._retry_at.get(node, now) <= now]
         told: dict[int, RecordDict] = {}
@@ -162,8 +161,8 @@ class ClientDirectory:
                 self._register(node, content, online)
             except UnusableError as error:
                 refused[node] = str(error)
-        self._refused = {node: why for node, why in self._refused.items() if node not in self._nodes.values()}
-        self._refused |= refused
+        unused = online - set(self._nodes.values())
+        self._refused = {node: why for node, why in {**self._refused, **refused}.items() if node in unused}
         for node, reason in refused.items():
             LOG.warning("node %d is not used: %s", node, reason)
             self._misses[node] += 1

@@ -145,10 +145,11 @@ def _check_on(data: RunData, planned_runs: Sequence[PlannedRun], components: Com
     split = split_of(experiment)
     for planned in planned_runs:
         folder = RunFolder(planned.folder)
-        if folder.holds_run:
-            config = replace(experiment.config, run=replace(experiment.config.run, seed=planned.seed))
-            require_resumable(folder, config, components.loss, experiment.data_digest)
-        if folder.holds_run and planned is planned_runs[0]:  # whose seed the experiment has
+        if not folder.holds_run:
+            continue
+        config = replace(experiment.config, run=replace(experiment.config.run, seed=planned.seed))
+        require_resumable(folder, config, components.loss, experiment.data_digest)
+        if planned is planned_runs[0]:  # whose seed the experiment has
             require_same_split(folder, split)
     cohort = experiment.config.participation.cohort_size(experiment.rounds.trainer.population.clients)
     return Checked(

@@ -77,8 +77,8 @@ def _start(asked: Request, folder: RunFolder | None, resume: bool, report: bool,
     experiment = build(config, asked.objects, trusted=asked.trusted)
     if held is not None:
         experiment = replace(experiment, config=with_first_weights(experiment.config, held))
-    if held is not None and _already_finished(held, experiment):
-        return _ended_before(held)
+        if _already_finished(held, experiment):
+            return _ended_before(held)
     finished = _run(experiment, folder, progress, report)
     module = experiment.network.module.eval()
     return EndedRun(experiment.config, finished.history, finished.summary, module)
