@@ -17,13 +17,13 @@ test-slow: $(VENV)/ready-to-test
 	$(BIN)/python -m pytest -q -m slow
 
 lint: $(VENV)/ready-to-test
-	$(BIN)/ruff check src tests docs examples benchmarks tutorials
-	$(BIN)/ruff format --check src tests docs examples benchmarks tutorials
+	$(BIN)/ruff check src tests docs tools examples benchmarks tutorials
+	$(BIN)/ruff format --check src tests docs tools examples benchmarks tutorials
 	$(BIN)/mypy
 
 format: $(VENV)/ready-to-test
-	$(BIN)/ruff check --fix src tests docs examples benchmarks tutorials
-	$(BIN)/ruff format src tests docs examples benchmarks tutorials
+	$(BIN)/ruff check --fix src tests docs tools examples benchmarks tutorials
+	$(BIN)/ruff format src tests docs tools examples benchmarks tutorials
 
 docs: $(VENV)/ready-to-test
 	$(BIN)/python -m docs.make_method_pages
