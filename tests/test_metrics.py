@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
@@ -104,6 +104,8 @@ confusions = st.integers(2, 6).flatmap(lambda c: arrays(np.int64, (c, c), elemen
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+@example(CONFUSION)
+@example(np.array([[1, 0, 9], [2, 7, 0], [0, 0, 0]]))
 @given(confusions.filter(lambda table: bool(table.any())))
 def test_macro_f1_and_balanced_accuracy_are_scikit_learn_s(confusion: Ints) -> None:
     actual, predicted = pairs(confusion)

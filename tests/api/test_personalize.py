@@ -29,7 +29,8 @@ def quarrelling() -> dict[str, np.ndarray]:
     return {"x": x.astype(np.float32), "y": side ^ (owner % 2), "client": names}
 
 
-SMALL = {"rounds": 2, "epochs": 1, "batch_size": 10, "lr": 0.1, "settings": {"model.hidden": [8]}}
+SMALL = {"rounds": 2, "epochs": 1, "batch_size": 10, "lr": 0.1}
+SMALL |= {"settings": {"model.hidden": [8], "local.weight_decay": 0.01}}
 DATA = quarrelling()
 
 

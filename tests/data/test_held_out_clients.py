@@ -88,6 +88,14 @@ def test_nobody_is_both_trained_on_and_tested(source: str, tmp_path: Path) -> No
     assert people_in(drawn[0].x_test) == people_in(drawn[1].x_test) != people_in(drawn[2].x_test)
 
 
+@pytest.mark.parametrize(("share", "clients"), [(0.01, 1), (0.24, 2), (0.25, 3), (0.26, 3), (0.3, 3), (0.99, 9)])
+def test_a_share_of_the_clients_is_the_nearest_number_of_them_at_least_one_and_never_all(
+    share: float, clients: int
+) -> None:
+    data = load_dataset((features(), LABELS), client_ids=NAMES, test_clients=share)
+    assert len(people_in(data.x_test)) == clients
+
+
 def with_validation() -> pd.DataFrame:
     """Every fourth row of everybody is for validation."""
     return frame().assign(part=np.where(np.arange(len(WHO)) % 4, "train", "val"))

@@ -8,6 +8,9 @@ from torch import Tensor
 from fedwcm.core.batch import Batch, SampleStore
 from fedwcm.engine import training_metrics
 from fedwcm.engine.training_metrics import TrainingMetrics
+from fedwcm.methods import METHODS
+
+from ..factories import Bench, clusters, linear, make_rounds, make_trainer, run_rounds
 
 K, CLASSES = 4, 3
 EMPTY = SampleStore(torch.zeros(1), torch.zeros(1), torch.zeros(1), np.zeros(1, dtype=np.int64))
@@ -52,6 +55,17 @@ def test_losses_and_accuracies_are_means_over_the_steps_of_each_client(
         found = counted.means(taken)
         np.testing.assert_allclose(found[0], loss / taken, rtol=1e-12)
         np.testing.assert_allclose(found[1], accuracy / taken, rtol=1e-12)
+
+
+def test_a_round_records_the_means_over_its_clients_and_the_entropy_of_their_weights() -> None:
+    data, method = clusters(), METHODS["fedavg"]()
+    alone = Bench(method, data, linear(), lr=0.1, round_=0).train()
+    rounds = make_rounds(make_trainer(method, data.federation, linear()), data.federation, lr=0.1)
+    [(_, record)] = run_rounds(rounds, 1)
+    share = data.federation.samples / data.federation.samples.sum()
+    assert record["train_loss"] == pytest.approx(alone.loss.mean(), rel=1e-12)
+    assert record["train_accuracy"] == pytest.approx(alone.accuracy.mean(), rel=1e-12)
+    assert record["weights_entropy"] == pytest.approx(-(share * np.log(share)).sum(), rel=1e-12)
 
 
 def test_what_waits_holds_no_graph() -> None:

@@ -46,6 +46,9 @@ def test_the_worst_decile_is_the_mean_of_the_worst_tenth_at_least_of_one() -> No
     assert spread["client_mean"] == pytest.approx(0.475)
     assert spread["client_std"] == pytest.approx(np.std(np.arange(20) / 20))
     assert spread_over_clients(np.array([0.4, 0.8]))["client_worst_decile"] == 0.4
+    for clients, worst in [(9, 1), (10, 1), (11, 2), (15, 2), (20, 2), (21, 3), (100, 10)]:  # rounded up
+        decile = spread_over_clients(np.arange(float(clients)))["client_worst_decile"]
+        assert decile == pytest.approx((worst - 1) / 2), clients
     assert spread_over_clients(np.array([np.nan])) == {}
 
 
