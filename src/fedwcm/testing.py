@@ -25,7 +25,7 @@ from torch import nn
 
 from fedwcm.config.options import make, plain
 from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.gathering import addends, read_sum
+from fedwcm.core.gathering import contributions, decode_total
 from fedwcm.core.loss import Loss, LossGradient
 from fedwcm.core.method import Method
 from fedwcm.core.types import Context, Population, Vec
@@ -253,7 +253,7 @@ def _engine(
 ) -> Rounds:
     federation = _federation(dtype)
     network = Network(_model().to(dtype))
-    totals, deviation = read_sum(addends(federation.counts, None, None).sum(axis=0), len(SIZES))
+    totals, deviation = decode_total(contributions(federation.counts, None, None).sum(axis=0), len(SIZES))
     population = Population(
         len(SIZES),
         CLASSES,

@@ -20,7 +20,7 @@ from fedwcm.runs.progress import Silent
 from fedwcm.runs.runner import Runner, RunResult
 
 from ..factories import Scripted
-from .federation import CLIENTS, grid, model, run_config, simulated, test_data
+from .federation import CLIENTS, data, grid, model, run_config, simulated, test_data
 from .wire import CLOCK, RUN, SERVER, WireGrid
 
 VICTIM, ROUND = 1, 2
@@ -180,8 +180,6 @@ def test_an_app_that_raises_is_left_out_with_its_message() -> None:
 
 def _app_with(factory: Callable[[], torch.nn.Module]) -> Any:
     from fedwcm.flower import client_app
-
-    from .federation import data
 
     return client_app(model=factory, data=data)
 
@@ -373,3 +371,30 @@ def test_a_node_that_comes_back_with_another_number_is_that_client(monkeypatch: 
     others = (0, 1, 3, 4)
     assert [record.clients for record in finished.history] == [(0, 1, 2, 3, 4), others, (*others, 5), (*others, 5)]
     assert (finished.history[-1].left_out or {}) == {"2": "it is not connected"}
+
+
+@pytest.mark.parametrize(("factor", "rounds"), [(2, [5, 5, 5]), (3, [5, 4, 4]), (200, [5, 4, 4])])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_client_may_at_most_double_the_samples_that_it_first_reported(
+    factor: int, rounds: list[int], restarts: bool
+) -> None:
+    """Its weight depends on them: neither an answer nor a restarted node may raise it further."""
+    config = run_config("fedavg", **FULL)
+    nodes = grid(config)
+    record = "info" if restarts else "answers"
+
+    def mischief(client: int, request: Message, reply: Message) -> Message:
+        kind, round_ = request.metadata.message_type, int(request.metadata.group_id)
+        if restarts and client == CLIENTS - 1 and (kind, round_) == ("train.train", 1):
+            nodes.node_of(VICTIM).online = False
+            nodes.start(VICTIM)
+        later = len(nodes.log) > 3 * CLIENTS if restarts else round_ > 1
+        if client == VICTIM and later and record in reply.content.config_records:
+            facts = reply.content.config_records[record]
+            facts["samples"] = factor * len(data({"partition-id": VICTIM})[1])
+        return reply
+
+    nodes.mischief = mischief
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    assert [each.participants for each in finished.history] == rounds

@@ -8,7 +8,7 @@ distances from the target, for two classes, and tries every way in which the tot
 
 import numpy as np
 
-from fedwcm.core.gathering import addends
+from fedwcm.core.gathering import contributions
 from fedwcm.core.types import Ints
 
 FEDERATIONS = 40
@@ -27,8 +27,8 @@ def federations(clients: int, least: int, most: int) -> list[Ints]:
 
 
 def fitting_tables(total: Ints, sizes: Ints, levels: int | None) -> Ints:
-    """All samples of the second class, one row each for all clients, that give this sum of addends."""
-    *others, last = (addends(_every_split(int(n)), None, levels)[:, -1] for n in sizes)
+    """All samples of the second class, one row each for all clients, that give this sum of contributions."""
+    *others, last = (contributions(_every_split(int(n)), None, levels)[:, -1] for n in sizes)
     guesses = np.meshgrid(*(np.arange(n + 1) for n in sizes[:-1]), indexing="ij")
     rest = total[1] - sum(guesses)
     distance = sum(own[guess] for own, guess in zip(others, guesses, strict=True))
@@ -39,7 +39,7 @@ def fitting_tables(total: Ints, sizes: Ints, levels: int | None) -> Ints:
 
 def attack(counts: Ints, levels: int | None) -> Ints:
     """What fits the sum of what clients with these counts add."""
-    return fitting_tables(addends(counts, None, levels).sum(axis=0), counts.sum(axis=1), levels)
+    return fitting_tables(contributions(counts, None, levels).sum(axis=0), counts.sum(axis=1), levels)
 
 
 def _every_split(samples: int) -> Ints:

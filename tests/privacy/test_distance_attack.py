@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedwcm.core.gathering import addends
+from fedwcm.core.gathering import contributions
 from fedwcm.privacy.options import PrivacyOptions
 
 from .distance_attack import FEDERATIONS, attack, federations
@@ -30,4 +30,4 @@ def test_the_sum_of_distances_in_levels_fits_many_counts() -> None:
 
 def test_a_client_of_few_samples_says_nothing_with_its_distance() -> None:
     every_split = np.column_stack([np.arange(10), 9 - np.arange(10)])
-    assert len(np.unique(addends(every_split, None, HE)[:, -1])) == 1
+    assert len(np.unique(contributions(every_split, None, HE)[:, -1])) == 1

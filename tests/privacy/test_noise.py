@@ -1,9 +1,15 @@
 """The noise has the distribution that its epsilon promises."""
 
+from typing import Literal
+
 import numpy as np
 import pytest
 
+from fedwcm.config.class_distribution import gather_distribution
+from fedwcm.core.gathering import as_counts
 from fedwcm.privacy import noisy_counts
+from fedwcm.privacy.noise import noise_bound
+from fedwcm.privacy.options import PrivacyOptions
 
 DRAWS = 200_000
 
@@ -21,8 +27,9 @@ def test_noise_on_counts_has_mean_zero_and_the_stated_variance(epsilon: float) -
 @pytest.mark.parametrize("epsilon", [0.2, 1.0])
 def test_one_sample_more_changes_no_probability_by_more_than_e_to_the_epsilon(epsilon: float) -> None:
     rng = np.random.default_rng(1)
-    with_it = np.bincount(noisy_counts(np.full(DRAWS, 4), epsilon, rng), minlength=20)
-    without = np.bincount(noisy_counts(np.full(DRAWS, 3), epsilon, rng), minlength=20)
+    with_it, without = (
+        np.bincount(noisy_counts(np.full(DRAWS, count), epsilon, rng) + noise_bound(epsilon)) for count in (4, 3)
+    )
     for a, b in zip(with_it, without, strict=False):
         if min(a, b) >= 1000:  # where five standard errors of the ratio stay below a fifth
             assert abs(np.log(a / b)) < epsilon + 0.2
@@ -37,14 +44,28 @@ def test_the_noise_follows_the_discrete_laplace_distribution(epsilon: float) -> 
         assert (noise == j).mean() == pytest.approx(expected, abs=5 * np.sqrt(expected / DRAWS))
 
 
-@pytest.mark.parametrize("count", [0, 2])
-def test_clipping_at_zero_adds_the_stated_bias(count: int) -> None:
-    noisy = noisy_counts(np.full(DRAWS, count), 0.5, np.random.default_rng(3))
-    a = np.exp(-0.5)
-    assert noisy.min() == 0
-    assert noisy.mean() - count == pytest.approx(
-        a ** (count + 1) / (1 - a**2), abs=5 * noisy.std() / np.sqrt(DRAWS)
-    )
+@pytest.mark.parametrize("mode", ["none", "he"])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_noise_does_not_flatten_the_tail(epsilon: float, mode: Literal["none", "he"]) -> None:
+    """The sum over clients has the exact counts as its mean, in classes that most of them lack as well."""
+    runs, clients = (300 if mode == "none" else 3), 100
+    counts = np.tile([40, 10, 1, 0], (clients, 1))
+    privacy, rng = PrivacyOptions(mode=mode, epsilon=epsilon), np.random.default_rng(3)
+    totals = []
+    for _ in range(runs):
+        noisy = np.stack([noisy_counts(row, epsilon, rng) for row in counts])
+        totals.append(gather_distribution(noisy, None, privacy).totals)
+    a = np.exp(-epsilon)
+    deviation = np.sqrt(2 * a * clients) / (1 - a)
+    error = np.abs(np.mean(totals, axis=0) - counts.sum(axis=0))
+    assert (error[:2] < 5 * deviation / np.sqrt(runs)).all()
+    assert np.min(totals) >= 0
+    # Raised to 0 the sum has at most the mean of a half-normal variable too much, whatever the number of clients.
+    assert (error[2:] < 0.4 * deviation + 5 * deviation / np.sqrt(runs)).all()
+
+
+def test_counts_with_noise_are_never_all_zero() -> None:
+    assert as_counts(np.array([[-3, 0], [-1, 2], [4, 1]])).tolist() == [[1, 1], [0, 2], [4, 1]]
 
 
 def test_a_large_epsilon_leaves_the_counts_as_they_are() -> None:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedwcm.config.class_distribution import ClassDistribution, claimed_counts, gather_distribution
+from fedwcm.config.class_distribution import ClassDistribution, gather_distribution, reported_counts
 from fedwcm.config.components import Components
 from fedwcm.config.device import choose_kernels, chosen_device, chosen_precision
 from fedwcm.config.model_facts import model_facts
@@ -21,6 +21,7 @@ from fedwcm.config.rounds import WorkerSources, make_rounds
 from fedwcm.config.run_data import RunData, run_data
 from fedwcm.config.schema import Config
 from fedwcm.config.without_effect import refuse_selection, refuse_without_effect
+from fedwcm.core.gathering import as_counts
 from fedwcm.core.rng import model_seed
 from fedwcm.core.types import Ints, Vec
 from fedwcm.engine.backends.plan import ExecutionPlan, choose
@@ -131,14 +132,14 @@ def _trainer(
     """Gather the classes of all clients; return their trainer, its backend, and what was gathered."""
     few, samples = _few_samples(federation), federation.samples
     smallest = smallest_batch(config.local.drop_last, config.local.batch_size, network, few)
-    claimed = claimed_counts(config, federation)
-    gathered = gather_distribution(claimed, config.run.target_shares, config.privacy)
+    reported = reported_counts(config, federation)
+    gathered = gather_distribution(reported, config.run.target_shares, config.privacy)
     mean = float(samples.mean())
     population = population_of(config, gathered.totals, gathered.deviation, len(samples), mean, smallest)
     require_trainable(samples, population, network, few)
     cohort = config.participation.cohort_size(len(samples))
     execution = choose(config.run.backend, config.run.workers, network, cohort, few)
-    noisy = None if config.privacy.epsilon is None else dict(enumerate(claimed))
+    noisy = None if config.privacy.epsilon is None else dict(enumerate(as_counts(reported)))
     return components.trainer(config, execution.forward(network), population, noisy), execution, gathered
 
 

@@ -18,19 +18,29 @@ FARTHEST = 2.0
 """No distribution is farther from another, so no mean of such distances is larger, whatever clients send."""
 
 
-def addends(counts: Ints, target: Floats | None, levels: int | None) -> Ints:
+def contributions(counts: Ints, target: Floats | None, levels: int | None, shift: int = 0) -> Ints:
     """Return what clients with these counts `(K, C)` add: the counts and ‖p̂ − p_k‖₁ in units, `(K, C + 1)`.
 
-    `levels` is the number of different distances that a client may have at most; None adds exact ones.
+    `levels` is the number of different distances that a client may have at most; None adds exact ones. Noise makes
+    counts negative, which encryption cannot add, so `shift` is added to each of them: 0 if there is no noise.
     """
     wanted = checked_distribution("run.target", target, counts.shape[1])
-    distances = local_deviations(counts, wanted)
+    plausible = as_counts(counts) if shift else counts
+    distances = local_deviations(plausible, wanted)
     if levels is not None:
         farthest = float(2 * (1 - wanted.min()))
-        distances = in_levels(distances, number_of_levels(counts.sum(axis=1), levels), 0.0, farthest)
-    return np.column_stack([counts, np.rint(distances / UNIT).astype(np.int64)])
+        distances = in_levels(distances, number_of_levels(plausible.sum(axis=1), levels), 0.0, farthest)
+    return np.column_stack([counts + shift, np.rint(distances / UNIT).astype(np.int64)])
 
 
-def read_sum(total: Ints, clients: int) -> tuple[Ints, float]:
+def decode_total(total: Ints, clients: int, shift: int = 0) -> tuple[Ints, float]:
     """Return the class totals, and the mean distance of the clients from the target."""
-    return total[:-1], min(float(total[-1]) * UNIT / clients, FARTHEST)
+    totals = as_counts(total[None, :-1] - clients * shift)[0] if shift else total[:-1]
+    return totals, min(float(total[-1]) * UNIT / clients, FARTHEST)
+
+
+def as_counts(noisy: Ints) -> Ints:
+    """Return possible counts for rows with noise: none below 0, and a sample of each class in place of none."""
+    counts: Ints = np.maximum(noisy, 0)
+    counts[~counts.any(axis=1)] = 1
+    return counts

@@ -14,17 +14,17 @@ import numpy as np
 from flwr.app import ConfigRecord, Context
 
 from fedwcm.core.types import Ints
-from fedwcm.privacy.noise import nonempty_noisy_counts
+from fedwcm.privacy.noise import noisy_counts
 from fedwcm.runs.files import write_json
 
 CLAIM = "claimed-counts"
 
 
-def kept_claim(counts: Ints, epsilon: float, client: int, context: Context) -> Ints:
+def stored_noisy_counts(counts: Ints, epsilon: float, client: int, context: Context) -> Ints:
     """Return the counts that this client claims, with noise that nobody can predict."""
     kept = _place(counts, epsilon, client, context)
     if (claimed := kept.read()) is None:
-        claimed = nonempty_noisy_counts(counts, epsilon, np.random.default_rng()).tolist()
+        claimed = noisy_counts(counts, epsilon, np.random.default_rng()).tolist()
         kept.write(claimed)
     return np.array(claimed, dtype=np.int64)
 

@@ -10,7 +10,7 @@ from flwr.clientapp import ClientApp
 from fedwcm import __version__
 from fedwcm.config.components import Components
 from fedwcm.config.device import chosen_precision
-from fedwcm.core.gathering import addends
+from fedwcm.core.gathering import as_counts, contributions
 from fedwcm.core.layout import Layout
 from fedwcm.core.types import Ints, Population
 from fedwcm.engine.client import ClientTrainer, Task
@@ -18,7 +18,7 @@ from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.flower.app_functions import with_run_config
 from fedwcm.flower.bounded import bounded
-from fedwcm.flower.claimed_counts import kept_claim
+from fedwcm.flower.claimed_counts import stored_noisy_counts
 from fedwcm.flower.client_info import ClientInfo
 from fedwcm.flower.encrypted import reply as encrypted_reply
 from fedwcm.flower.kept_upload import answer_stage, keep_upload
@@ -48,6 +48,7 @@ from fedwcm.flower.records import (
 from fedwcm.flower.samples import Samples, shard, tensors
 from fedwcm.flower.state import state_after, state_keeper, with_next
 from fedwcm.flower.variances import with_variances
+from fedwcm.privacy.noise import noise_bound
 
 DataLoader = Callable[..., Samples | tuple[Any, Any, Any]]
 """Loads this client's inputs and labels, given the node's config; it may take the run's config as `run_config`."""
@@ -166,12 +167,13 @@ class Client:
         """The number of samples of each class."""
         if self.config.privacy.mode != "none":
             raise ValueError(f"this client does not show its counts: privacy.mode = {self.config.privacy.mode!r}")
-        return RecordDict({"counts": MetricRecord({"counts": self.claimed_counts.tolist()})})
+        return RecordDict({"counts": MetricRecord({"counts": self.reported_counts.tolist()})})
 
     def encrypted_counts(self, content: RecordDict) -> RecordDict:
         """Answer a message of the protocol that sums counts, and distances from the target, under encryption."""
         privacy, request = self.config.privacy, from_bytes_record(content)
-        (numbers,) = addends(self.claimed_counts[None], self.config.run.target_shares, privacy.levels)
+        shift, target = noise_bound(privacy.epsilon), self.config.run.target_shares
+        (numbers,) = contributions(self.reported_counts[None], target, privacy.levels, shift)
         reply = encrypted_reply(request, self.id, numbers, privacy.min_contributors, self._context)
         return to_bytes_record(reply)
 
@@ -220,13 +222,17 @@ class Client:
         return np.bincount(self._shard.labels, minlength=self._classes)
 
     @property
-    def claimed_counts(self) -> Ints:
-        """The counts that this client claims to have: the true ones, or with noise if the run asks for it."""
+    def reported_counts(self) -> Ints:
+        """The counts that this client reports: the true ones, or with noise if the run asks for it."""
         epsilon = self.config.privacy.epsilon
-        return self.counts if epsilon is None else kept_claim(self.counts, epsilon, self.id, self._context)
+        return (
+            self.counts if epsilon is None else stored_noisy_counts(self.counts, epsilon, self.id, self._context)
+        )
 
     def _trainer(self, population: Population) -> ClientTrainer:
-        noisy = None if self.config.privacy.epsilon is None else {self.id: self.claimed_counts}
+        noisy = (
+            None if self.config.privacy.epsilon is None else {self.id: as_counts(self.reported_counts[None])[0]}
+        )
         return self._components.trainer(self.config, SequentialForward(self._network), population, noisy)
 
 

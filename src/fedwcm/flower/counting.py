@@ -1,7 +1,6 @@
 """Sum what the clients contribute before round 1 (`core/gathering.py`), in plain text or under encryption."""
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,20 +8,18 @@ import numpy as np
 from flwr.app import RecordDict
 
 from fedwcm.config.schema import Config
-from fedwcm.core.gathering import addends
+from fedwcm.core.gathering import contributions
 from fedwcm.core.types import Floats, Ints
 from fedwcm.flower.answers import GROWTH
 from fedwcm.flower.client_directory import ClientDirectory
 from fedwcm.flower.records import to_bytes_record
 from fedwcm.flower.untrusted import UnusableError, items, shown, whole
 from fedwcm.privacy import Receive, Server
+from fedwcm.privacy.noise import noise_bound
 from fedwcm.privacy.options import PrivacyOptions
 from fedwcm.privacy.wire import ProtocolError
 
 LOG = logging.getLogger("flwr.fedwcm")
-
-MOST_NOISE = 40.0
-"""Largest plausible noise, in units of 1/ε: more has a probability of e⁻⁴⁰."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +48,9 @@ def _plain_counting(
         rows[client] = _counts(content, classes, int(directory.samples[client]), epsilon)
 
     left_out = directory.ask("query.counts", dict.fromkeys(directory.known, RecordDict()), receive)
-    total = sum(
-        (addends(row[None], target, None)[0] for row in rows.values()), np.zeros(classes + 1, dtype=np.int64)
-    )
+    shift = noise_bound(epsilon)
+    added = (contributions(row[None], target, None, shift)[0] for row in rows.values())
+    total = sum(added, np.zeros(classes + 1, dtype=np.int64))
     return Counted(sorted(rows), total, left_out)
 
 
@@ -64,10 +61,8 @@ def _counts(content: RecordDict, classes: int, samples: int, epsilon: float | No
     listed = items(dict(content.metric_records["counts"]), "counts")
     if len(listed) != classes:
         raise UnusableError(f"it counts {len(listed)} classes, the model has {classes}")
-    most = samples if epsilon is None else samples + math.ceil(MOST_NOISE / epsilon)
-    counts: Ints = np.array([whole({"counts": n}, "counts", 0, most) for n in listed], dtype=np.int64)
-    if not counts.any():
-        raise UnusableError("its counts are all 0: one that noise leaves without samples claims one of each class")
+    noise = noise_bound(epsilon)
+    counts: Ints = np.array([whole({"counts": n}, "counts", -noise, samples + noise) for n in listed])
     if epsilon is None and counts.sum() != samples:
         raise UnusableError(f"its counts {shown(listed)} add up to {counts.sum()}, it has {samples} samples")
     return counts
@@ -88,7 +83,8 @@ def _encrypted_counting(directory: ClientDirectory, classes: int, privacy: Priva
 
     def check(contributors: Sequence[str], totals: Ints) -> None:
         samples = int(directory.samples[[int(name) for name in contributors]].sum())
-        _require_plausible(int(totals[:-1].sum()), samples, len(contributors) * classes, privacy.epsilon)
+        noise = len(contributors) * classes * noise_bound(privacy.epsilon)
+        _require_plausible(int(totals[:-1].sum()) - noise, samples, noise)
 
     server = Server(names, classes + 1, key_holders=holders, min_contributors=least, check_totals=check)
     result = server.run(transport)
@@ -99,14 +95,13 @@ def _encrypted_counting(directory: ClientDirectory, classes: int, privacy: Priva
     return Counted([int(name) for name in result.contributors], result.totals, left_out)
 
 
-def _require_plausible(counted: int, samples: int, counts: int, epsilon: float | None) -> None:
-    """Refuse a sum of this many counts if clients with this many samples cannot have it.
+def _require_plausible(counted: int, samples: int, noise: int) -> None:
+    """Refuse a sum of counts, with up to this much noise, if clients with this many samples cannot have it.
 
     Clients may have added or removed samples since they sent their info, within the usual bounds: under
     encryption the counts of one client cannot be refused without losing the sum of all.
     """
-    noise = 0 if epsilon is None else counts * math.ceil(MOST_NOISE / epsilon)
-    least, most = (samples // GROWTH if epsilon is None else 1), samples * GROWTH + noise
+    least, most = samples // GROWTH - noise, samples * GROWTH + noise
     if not least <= counted <= most:
         raise ProtocolError(
             f"totals of {counted:,} samples cannot be true: "

@@ -15,7 +15,7 @@ from flwr.app import RecordDict
 
 from fedwcm.config.population import population_of
 from fedwcm.config.schema import Config
-from fedwcm.core.gathering import read_sum
+from fedwcm.core.gathering import decode_total
 from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Ints, Population, Report
 from fedwcm.flower.answers import widened
@@ -24,6 +24,7 @@ from fedwcm.flower.counting import count_classes
 from fedwcm.flower.records import population_record
 from fedwcm.flower.run_config import AppOptions
 from fedwcm.flower.untrusted import UnusableError, real, require_names
+from fedwcm.privacy.noise import noise_bound
 from fedwcm.runs.files import write_json
 from fedwcm.runs.folder import RunFolder
 
@@ -98,7 +99,9 @@ def counted_setup(directory: ClientDirectory, options: AppOptions) -> Federation
     counted = count_classes(directory, directory.info.classes, options.config)
     if not counted.clients:
         raise RuntimeError("no client counted its samples")
-    totals, deviation = read_sum(counted.total, len(counted.clients))
+    totals, deviation = decode_total(
+        counted.total, len(counted.clients), noise_bound(options.config.privacy.epsilon)
+    )
     told = dict(sorted(directory.first_samples.items()))
     unasked = {c: NOT_ASKED for c in told if c not in counted.clients and c not in counted.left_out}
     return FederationSetup(

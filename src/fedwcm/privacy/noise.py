@@ -8,34 +8,38 @@ The guarantee holds for one report. Reports add up: a client that reports n time
 requires noise that nobody can predict: outside of tests, draw it from a generator without a fixed seed.
 """
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedwcm.privacy.encoding import Ints, checked_counts
+from fedwcm.privacy.encoding import MAX_COUNT, Ints, checked_counts
 
 MIN_EPSILON = 1e-6
 """Below this nothing is left of the value, and the draws are no longer exact."""
 
 
+MOST_NOISE = 40.0
+"""Largest noise that is kept, in units of 1/ε: more has a probability of e⁻⁴⁰."""
+
+
 def noisy_counts(counts: ArrayLike, epsilon: float, rng: np.random.Generator) -> Ints:
-    """One client's class counts with ε-differential privacy for each of its samples.
+    """Return one client's class counts with ε-differential privacy for each of its samples.
 
     Sensitivity 1: a sample that is added or removed changes one count by 1. (A sample that changes its class
-    changes two, and is protected with 2ε.) The noise of each count has variance 2a/(1 − a)², a = e^(−ε);
-    counts below 0 are then raised to 0, which costs no privacy.
+    changes two, and is protected with 2ε.) The noise of each count has mean 0 and variance 2a/(1 − a)²,
+    a = e^(−ε), so counts may be negative. Raised to 0 one by one they would add up to too much; only their sum is.
+    All that follows from them, such as a score, is covered by the same ε, however often it is reported.
     """
-    exact = checked_counts(counts)
-    noisy: Ints = np.maximum(exact + _discrete_laplace(_checked_epsilon(epsilon), exact.size, rng), 0)
+    exact, most = checked_counts(counts), noise_bound(epsilon)
+    noise = _discrete_laplace(_checked_epsilon(epsilon), exact.size, rng)
+    noisy: Ints = np.clip(exact + noise, -most, MAX_COUNT - most)
     return noisy
 
 
-def nonempty_noisy_counts(counts: ArrayLike, epsilon: float, rng: np.random.Generator) -> Ints:
-    """The noisy counts that a client claims in a run; one sample of every class if the noise leaves it none.
-
-    All that follows from them, such as a score, is covered by the same ε, however often it is reported.
-    """
-    noisy = noisy_counts(counts, epsilon, rng)
-    return noisy if noisy.any() else np.ones_like(noisy)
+def noise_bound(epsilon: float | None) -> int:
+    """Return how far below 0 a noisy count may be; 0 without noise."""
+    return 0 if epsilon is None else math.ceil(MOST_NOISE / _checked_epsilon(epsilon))
 
 
 def _checked_epsilon(epsilon: float) -> float:
