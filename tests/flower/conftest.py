@@ -7,5 +7,5 @@ from .wire import CLOCK
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedwcm.flower.exchange.time", CLOCK)
-    monkeypatch.setattr("fedwcm.flower.client_directory.time", CLOCK)
+    monkeypatch.setattr("fedwcm.flower.server.exchange.time", CLOCK)
+    monkeypatch.setattr("fedwcm.flower.server.directory.time", CLOCK)

@@ -17,7 +17,7 @@ from flwr.common.serde import message_from_proto, message_to_proto
 from torch import nn
 
 from fedwcm.flower import client_app
-from fedwcm.flower.server import serve
+from fedwcm.flower.server.deployment import serve
 
 from .wire import WireGrid
 

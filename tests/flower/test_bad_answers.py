@@ -16,7 +16,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedwcm.engine.rounds import DivergedError
-from fedwcm.flower.server import serve
+from fedwcm.flower.server.deployment import serve
 from fedwcm.runs.progress import Silent
 from fedwcm.runs.runner import Runner, RunResult
 
@@ -90,7 +90,7 @@ IN_A_ROUND: dict[str, Bad] = {
     ),
     "another round": Bad(entry("answers", "round", 1), "it answers for round 1, but was asked for"),
     "another client": Bad(entry("answers", "client", 2), "it answers for client 2, but was asked for 1"),
-    "another run": Bad(entry("answers", "series", "old"), "it answers for series 'old'"),
+    "another run": Bad(entry("answers", "run_id", "old"), "it answers for run_id 'old'"),
     "text as round": Bad(entry("answers", "round", "2"), "it answers for round '2'"),
     "no samples": Bad(entry("answers", "samples", 0), "its 'samples' is 0: it must be a whole number"),
     "too many samples": Bad(entry("answers", "samples", 10**18), "its 'samples' is 1000000000000000000"),
@@ -157,8 +157,8 @@ def in_rounds() -> Iterator[RunResult]:
 def _no_waiting(patch: pytest.MonkeyPatch) -> None:
     from .wire import CLOCK
 
-    patch.setattr("fedwcm.flower.exchange.time", CLOCK)
-    patch.setattr("fedwcm.flower.client_directory.time", CLOCK)
+    patch.setattr("fedwcm.flower.server.exchange.time", CLOCK)
+    patch.setattr("fedwcm.flower.server.directory.time", CLOCK)
 
 
 @pytest.mark.parametrize("fault", IN_A_ROUND)
@@ -253,7 +253,7 @@ def before_rounds() -> tuple[RunResult, list[str], WireGrid]:
     with pytest.MonkeyPatch.context() as patch:
         _no_waiting(patch)
         patch.setattr(
-            "fedwcm.flower.client_directory.LOG.warning", lambda text, *values: said.append(text % values)
+            "fedwcm.flower.server.directory.LOG.warning", lambda text, *values: said.append(text % values)
         )
         finished = serve(nodes, config, model, test_data)
     assert finished is not None

@@ -13,11 +13,10 @@ from torch import nn
 
 from fedwcm.config.settings import from_settings
 from fedwcm.flower import Strategy, add_training, client_app
-from fedwcm.flower.client import client_id
-from fedwcm.flower.client_info import Admission, ClientInfo
-from fedwcm.flower.model import architecture, network
-from fedwcm.flower.samples import shard, tensors
-from fedwcm.flower.server import serve
+from fedwcm.flower.app.model import architecture, network, shard, tensors
+from fedwcm.flower.client.app import client_id
+from fedwcm.flower.info import Admission, ClientInfo
+from fedwcm.flower.server.deployment import serve
 from fedwcm.flower.untrusted import UnusableError
 from fedwcm.models.mlp import MLP
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from flwr.app import Error, Message
 
-from fedwcm.flower.federation_setup import FederationSetup
-from fedwcm.flower.run_config import read
-from fedwcm.flower.server import serve
+from fedwcm.flower.app.options import read
+from fedwcm.flower.server.deployment import serve
+from fedwcm.flower.server.setup import FederationSetup
 from fedwcm.runs.folder import RunFolder
 
 from .federation import CLIENTS, grid, model, run_config, test_data

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedwcm.flower.init import write_app
+from fedwcm.flower.app.init import write_app
 from fedwcm.runs.folder import RunFolder
 
 from .processes import Program, Site, running_site, wait_until, write_node_key

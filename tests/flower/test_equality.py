@@ -9,7 +9,7 @@ from torch import nn
 
 from fedwcm.config.recipes import RECIPES
 from fedwcm.flower import client_app
-from fedwcm.flower.server import serve
+from fedwcm.flower.server.deployment import serve
 from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
 from fedwcm.runs.runner import RunResult
@@ -76,7 +76,7 @@ def test_other_local_training_gives_the_simulator_s_model(method: str, changes: 
 
 
 def test_uploads_in_a_file_give_the_simulator_s_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedwcm.flower.upload_table.IN_MEMORY", 0)
+    monkeypatch.setattr("fedwcm.flower.server.backend.IN_MEMORY", 0)
     assert_same(in_simulator("fedwcm"), on_flower("fedwcm"))
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedwcm.flower import client_app
-from fedwcm.flower.server import serve
+from fedwcm.flower.server.deployment import serve
 from fedwcm.models.mlp import MLP
 
 from .federation import CLIENTS, data, in_simulator, model, run_config, test_data

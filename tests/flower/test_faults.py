@@ -13,8 +13,8 @@ from flwr.app.message import make_message
 from flwr.common.serde import context_from_proto, context_to_proto
 from flwr.proto.message_pb2 import Context as ProtoContext
 
-from fedwcm.flower.node_pairs import NodePairs
-from fedwcm.flower.server import serve
+from fedwcm.flower.server.deployment import serve
+from fedwcm.flower.server.directory import NodeBinding
 from fedwcm.flower.untrusted import UnusableError
 from fedwcm.runs.progress import Silent
 from fedwcm.runs.runner import Runner, RunResult
@@ -286,14 +286,14 @@ def test_a_client_belongs_to_its_first_node_if_nodes_are_bound(
 
 def test_pairs_of_nodes_and_clients_can_be_given(tmp_path: Path) -> None:
     (tmp_path / "nodes.json").write_text('{"0": 11, "1": 12}')
-    pairs = NodePairs(True, tmp_path)
+    pairs = NodeBinding(True, tmp_path)
     pairs.claim(0, 11)
     for client, node in [(1, 13), (2, 11)]:
         with pytest.raises(UnusableError, match=f"it claims to be client {client}"):
             pairs.claim(client, node)
     (tmp_path / "nodes.json").write_text("[1]")
     with pytest.raises(ValueError, match="cannot be read"):
-        NodePairs(True, tmp_path)
+        NodeBinding(True, tmp_path)
 
 
 def test_a_node_with_a_number_that_does_not_exist_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
@@ -307,7 +307,7 @@ def test_a_node_with_a_number_that_does_not_exist_is_not_used(caplog: pytest.Log
 
 
 def test_a_node_that_fails_to_say_who_it_is_is_asked_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedwcm.flower.client_directory.RETRY_AFTER", 0.0)
+    monkeypatch.setattr("fedwcm.flower.server.directory.RETRY_AFTER", 0.0)
     config = run_config("scaffold", **FULL)
     nodes = grid(config)
     misses = iter([True, True, True])

@@ -16,9 +16,9 @@ from flwr.common.config import flatten_dict, get_project_config
 from fedwcm.cli import flower as command
 from fedwcm.config.schema import LocalOptions
 from fedwcm.engine.aggregation import Aggregation
-from fedwcm.flower.init import package_name, write_app
-from fedwcm.flower.run_config import FlowerOptions, read
-from fedwcm.flower.server import serve
+from fedwcm.flower.app.init import package_name, write_app
+from fedwcm.flower.app.options import FlowerOptions, read
+from fedwcm.flower.server.deployment import serve
 from fedwcm.flower.template.fedwcm_app import task
 
 from .wire import WireGrid

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fedwcm.flower.node_privacy import require_private_enough
-from fedwcm.flower.server import serve
+from fedwcm.flower.client.privacy import require_private_enough
+from fedwcm.flower.server.deployment import serve
 from fedwcm.privacy.options import PrivacyOptions
 
 from .federation import grid, model, run_config, test_data

@@ -14,10 +14,11 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from torch import nn
 
 from fedwcm.core.disclosure import SAMPLES_PER_LEVEL, Disclosure
-from fedwcm.flower import client_app, counting
-from fedwcm.flower.claimed_counts import stored_noisy_counts
+from fedwcm.flower import client_app
+from fedwcm.flower.client.privacy import stored_noisy_counts
 from fedwcm.flower.records import from_bytes_record, to_bytes_record
-from fedwcm.flower.server import serve
+from fedwcm.flower.server import setup as counting
+from fedwcm.flower.server.deployment import serve
 from fedwcm.privacy.groups import Group
 from fedwcm.privacy.messages import Contribution, Decrypted, Reply, size_limit
 from fedwcm.privacy.options import PrivacyOptions

@@ -9,9 +9,9 @@ import pytest
 import torch
 from flwr.app import Error, Message
 
-from fedwcm.flower.federation_setup import FederationSetup
-from fedwcm.flower.server import serve
-from fedwcm.flower.state import state_after, with_next
+from fedwcm.flower.client.state import state_after, with_next
+from fedwcm.flower.server.deployment import serve
+from fedwcm.flower.server.setup import FederationSetup
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.lock import FolderInUseError, locked
 from fedwcm.runs.model_file import read_model

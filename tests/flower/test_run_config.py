@@ -6,8 +6,8 @@ import pytest
 from flwr.common.config import flatten_dict, parse_config_args
 
 from fedwcm.config.settings import from_settings, to_settings
-from fedwcm.flower.init import write_app
-from fedwcm.flower.run_config import read
+from fedwcm.flower.app.init import write_app
+from fedwcm.flower.app.options import read
 
 
 def test_what_is_not_given_has_our_defaults_and_every_round_is_saved() -> None:

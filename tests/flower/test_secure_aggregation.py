@@ -14,7 +14,7 @@ from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFI
 
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.flower import add_training, client_app
-from fedwcm.flower.server import serve
+from fedwcm.flower.server.deployment import serve
 from fedwcm.runs.progress import Silent
 from fedwcm.runs.runner import Runner, RunResult
 

@@ -11,9 +11,9 @@ from flwr.client.mod import secaggplus_mod
 from fedwcm.core.types import Floats
 from fedwcm.flower import client_app
 from fedwcm.flower.records import RequestId
-from fedwcm.flower.secure_sum import SecureSum, SecureSumError
-from fedwcm.flower.server import serve
-from fedwcm.flower.sum_ledger import SumLedger
+from fedwcm.flower.secure.protocol import SecureSum, SecureSumError
+from fedwcm.flower.secure.uploads import SumLedger
+from fedwcm.flower.server.deployment import serve
 from fedwcm.runs import evaluator
 from fedwcm.runs.runner import RunResult
 
@@ -93,7 +93,7 @@ def test_a_round_is_summed_again_over_the_same_clients(
 
 
 def test_sums_are_compared_in_their_order(tmp_path: Path) -> None:
-    asked, clients = RequestId("train", 4, 0, "series"), [0, 1, 2]
+    asked, clients = RequestId("train", 4, 0, "run_id"), [0, 1, 2]
     first, second = np.array([[1.0, 0.5, 0.0]]), np.array([[0.25, 1.0, 1.0]])
     before = SumLedger(tmp_path)
     before.enter(asked, "delta", clients, first)

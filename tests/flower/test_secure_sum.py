@@ -14,9 +14,9 @@ from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFI
 from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
 from fedwcm.core.types import Floats
-from fedwcm.flower.kept_upload import answer_stage, keep_upload
-from fedwcm.flower.secure_sum import SecureSum, SecureSumError
-from fedwcm.flower.secure_uploads import directions, fewest_weighty
+from fedwcm.flower.secure.client import answer_stage, keep_upload
+from fedwcm.flower.secure.protocol import SecureSum, SecureSumError
+from fedwcm.flower.secure.uploads import directions, fewest_weighty
 from fedwcm.flower.untrusted import UnusableError
 
 SIZE = 7
@@ -32,7 +32,7 @@ class Party:
         self._lies = lies or {}
         self._contexts = [Context(1, 1, {}, RecordDict(), {}) for _ in range(clients)]
         for context, vector in zip(self._contexts, self.vectors, strict=True):
-            facts = ConfigRecord({"series": "s", "round": 1, "task": "train"})
+            facts = ConfigRecord({"run_id": "s", "round": 1, "task": "train"})
             upload = ArrayRecord({"delta": Array(vector)})
             keep_upload(RecordDict({"upload": upload, "answers": facts}), context)
 
@@ -57,7 +57,7 @@ class Party:
 
     def summed(self, weights: Floats) -> tuple[SecureSum, Floats]:
         protocol = SecureSum(self.ask, range(len(self.vectors)), 8.0)
-        facts = {"series": "s", "round": 1, "task": "train", "key": "delta"}
+        facts = {"run_id": "s", "round": 1, "task": "train", "key": "delta"}
         questions = {client: {**facts, "weights": column.tolist()} for client, column in enumerate(weights.T)}
         protocol.collect(questions, (len(weights), SIZE))
         return protocol, protocol.unmask()
@@ -86,7 +86,7 @@ def pem(key: Any) -> bytes:
 @pytest.mark.parametrize("clients", [3, 4, 9])
 def test_the_sum_is_that_of_the_vectors(clients: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of nine clients, each shares its secrets with four others."""
-    monkeypatch.setattr("fedwcm.flower.secure_sum.MOST_SHARES", 5)
+    monkeypatch.setattr("fedwcm.flower.secure.protocol.MOST_SHARES", 5)
     weights = np.random.default_rng(1).uniform(-1, 1, (2, clients))
     party = Party(clients)
     protocol, total = party.summed(weights)

@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import Result
 
 from fedwcm.flower import Strategy
-from fedwcm.flower.strategy import _note
+from fedwcm.flower.server.strategy import _note
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.progress import Silent
 from fedwcm.runs.records import RoundRecord

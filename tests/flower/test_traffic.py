@@ -7,7 +7,7 @@ import pytest
 from flwr.app import Message
 
 from fedwcm.flower import client_app
-from fedwcm.flower.server import serve
+from fedwcm.flower.server.deployment import serve
 from fedwcm.models.mlp import MLP
 
 from .federation import CLIENTS, data, run_config, test_data

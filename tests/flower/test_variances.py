@@ -10,7 +10,7 @@ from flwr.clientapp.mod import LocalDpMod
 from torch import nn
 
 from fedwcm.flower import client_app
-from fedwcm.flower.server import serve
+from fedwcm.flower.server.deployment import serve
 from fedwcm.runs.runner import RunResult
 
 from .federation import CLIENTS, data, run_config, test_data

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedwcm.privacy import ClassTotals, ProtocolError, Receive, Server, Transport, loopback
-from fedwcm.privacy.disclosed import Disclosed
 from fedwcm.privacy.encoding import Ints
+from fedwcm.privacy.groups import Disclosed
 from tests.privacy.support import CLASSES, clients_of, needs_tenseal, some_counts, total_of
 
 LEAST = 3

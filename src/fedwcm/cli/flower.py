@@ -36,7 +36,7 @@ def add(commands: SubParsers) -> None:
 
 def do_check(arguments: argparse.Namespace) -> int:
     """Check the options of an app."""
-    from fedwcm.flower.app_check import checked_options
+    from fedwcm.flower.app.check import checked_options
 
     options = checked_options(arguments.folder, arguments.run_config)
     print(f"{arguments.folder}: all options are known; it trains {options.config.method.name}")
@@ -45,7 +45,7 @@ def do_check(arguments: argparse.Namespace) -> int:
 
 def do_init(arguments: argparse.Namespace) -> int:
     """Write the app and print how to run it."""
-    from fedwcm.flower.init import write_app
+    from fedwcm.flower.app.init import write_app
 
     write_app(arguments.folder)
     print(f"{arguments.folder} holds a Flower app. Run it with ten simulated clients:")

@@ -15,8 +15,8 @@ try:
 except ImportError as error:
     raise ImportError("fedwcm.flower needs Flower: pip install 'fedwcm[flower]'") from error
 
-from fedwcm.flower.client import add_training, client_app
-from fedwcm.flower.server import server_app
-from fedwcm.flower.strategy import Strategy
+from fedwcm.flower.client.app import add_training, client_app
+from fedwcm.flower.server.deployment import server_app
+from fedwcm.flower.server.strategy import Strategy
 
 __all__ = ["Strategy", "add_training", "client_app", "server_app"]

@@ -22,6 +22,10 @@ MISADDRESSED = "but the message is for client"
 """In the error of a client that has another number than the server believes."""
 
 
+VARIANCE = "running_var"
+"""The name that torch gives these buffers in every layer that has them."""
+
+
 @dataclass(frozen=True)
 class RequestId:
     """Identifies a request; an answer repeats it."""
@@ -30,7 +34,7 @@ class RequestId:
     round: int
     """From 1, as users count."""
     client: int
-    series: str
+    run_id: str
     """The run that the client's state belongs to, the same after a restart of the server."""
 
 
@@ -148,3 +152,8 @@ def to_bytes_record(data: bytes) -> RecordDict:
 def from_bytes_record(content: RecordDict) -> bytes:
     """A record as a message of the encrypted protocol."""
     return cast(bytes, content.config_records["encrypted"]["data"])
+
+
+def is_variance(name: str) -> bool:
+    """Return whether a buffer of this name holds running variances."""
+    return name.rpartition(".")[2] == VARIANCE

@@ -22,47 +22,49 @@ def refuse_error(reply: Message) -> None:
         raise UnusableError("its answer is empty")
 
 
-def whole(values: Mapping[str, object], name: str, least: int, most: int) -> int:
+def read_int(values: Mapping[str, object], name: str, least: int, most: int) -> int:
     """Return a whole number from a record."""
     value = _given(values, name)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise UnusableError(f"its {name!r} is {shown(value)}: it must be a whole number from {least} to {most}")
+        raise UnusableError(
+            f"its {name!r} is {short_repr(value)}: it must be a whole number from {least} to {most}"
+        )
     return value
 
 
-def real(values: Mapping[str, object], name: str, least: float = -math.inf, most: float = math.inf) -> float:
+def read_float(values: Mapping[str, object], name: str, least: float = -math.inf, most: float = math.inf) -> float:
     """Return a number from a record: finite, and in this range."""
     value = _given(values, name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise UnusableError(f"its {name!r} is {shown(value)}: it must be a finite number")
+        raise UnusableError(f"its {name!r} is {short_repr(value)}: it must be a finite number")
     if not least <= value <= most:
-        raise UnusableError(f"its {name!r} is {shown(value)}: it must be from {least:g} to {most:g}")
+        raise UnusableError(f"its {name!r} is {short_repr(value)}: it must be from {least:g} to {most:g}")
     return float(value)
 
 
-def text(values: Mapping[str, object], name: str) -> str:
+def read_str(values: Mapping[str, object], name: str) -> str:
     """Return text from a record."""
     value = _given(values, name)
     if not isinstance(value, str):
-        raise UnusableError(f"its {name!r} is {shown(value)}: it must be text")
+        raise UnusableError(f"its {name!r} is {short_repr(value)}: it must be text")
     return value
 
 
-def items(values: Mapping[str, object], name: str) -> list[object]:
+def read_list(values: Mapping[str, object], name: str) -> list[object]:
     """Return a list from a record."""
     value = _given(values, name)
     if not isinstance(value, list):
-        raise UnusableError(f"its {name!r} is {shown(value)}: it must be a list")
+        raise UnusableError(f"its {name!r} is {short_repr(value)}: it must be a list")
     return value
 
 
 def require_names(what: str, got: Mapping[str, object], wanted: Mapping[str, object]) -> None:
     """Refuse a record whose entries are not those that were asked for."""
     if got.keys() != wanted.keys():
-        raise UnusableError(f"its {what} has {shown(sorted(got))}, not {shown(sorted(wanted))}")
+        raise UnusableError(f"its {what} has {short_repr(sorted(got))}, not {short_repr(sorted(wanted))}")
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return a value as it is quoted in a reason."""
     quoted = repr(value)
     return quoted if len(quoted) <= LONGEST else quoted[:LONGEST] + "…"

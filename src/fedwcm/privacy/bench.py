@@ -9,7 +9,7 @@ import numpy as np
 
 from fedwcm.privacy.bfv import PublicContext, SecretKey
 from fedwcm.privacy.encoding import to_slots
-from fedwcm.privacy.in_process import sum_counts
+from fedwcm.privacy.server import sum_counts
 
 PAPER_PLAINTEXT_BYTES = {10: 136, 20: 216, 50: 456, 100: 856}
 PAPER_CIPHERTEXT_BYTES = {10: 88_556, 20: 88_554, 50: 88_631, 100: 88_548}

@@ -4,10 +4,11 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
-from flwr.app import ConfigRecord
-from flwr.serverapp import Grid
+from flwr.app import ConfigRecord, Context
+from flwr.serverapp import Grid, ServerApp
 
 from fedwcm import __version__
 from fedwcm.config.build import Experiment
@@ -27,20 +28,18 @@ from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.smallest_batch import require_trainable, smallest_batch
 from fedwcm.engine.uploads import require_possible
-from fedwcm.flower.backend import FlowerBackend
-from fedwcm.flower.client_directory import ClientDirectory
-from fedwcm.flower.client_evaluation import ClientEvaluation
-from fedwcm.flower.client_info import Admission
-from fedwcm.flower.federation_setup import FederationSetup, counted_setup, with_statistics
-from fedwcm.flower.model import ModelFactory, network
-from fedwcm.flower.node_pairs import NodePairs
-from fedwcm.flower.progress import LogProgress
-from fedwcm.flower.remote_federation import RemoteFederation
-from fedwcm.flower.run_config import AppOptions
-from fedwcm.flower.samples import Samples, tensors
+from fedwcm.flower.app.model import ModelFactory, Samples, network, tensors
+from fedwcm.flower.app.options import AppOptions, read, with_run_config
+from fedwcm.flower.info import Admission
+from fedwcm.flower.server.backend import FlowerBackend, RemoteFederation
+from fedwcm.flower.server.directory import ClientDirectory, NodeBinding
+from fedwcm.flower.server.evaluation import ClientEvaluation
+from fedwcm.flower.server.setup import FederationSetup, counted_setup, with_statistics
 from fedwcm.runs.evaluator import Measure
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.lock import locked
+from fedwcm.runs.progress import Silent
+from fedwcm.runs.records import RoundRecord
 from fedwcm.runs.runner import Runner, RunResult
 from fedwcm.runs.selection import EvaluatedModel
 from fedwcm.runs.trackers.tracking import check_trackers
@@ -102,7 +101,7 @@ class Deployment:
         test = None if self.evaluate is None else tensors(self.evaluate(), made.device)
         shape = None if test is None else tuple(test.inputs[:1].shape[1:])
         admission = Admission(made, __version__, federation.max_samples, shape)
-        directory = ClientDirectory(self.grid, self.options, admission, NodePairs(federation.bind_nodes, path))
+        directory = ClientDirectory(self.grid, self.options, admission, NodeBinding(federation.bind_nodes, path))
         setup = _setup(folder, directory, self.options, components.method)
         population = _population(config, setup, directory, made)
         made.choose_head(population.classes)
@@ -152,7 +151,7 @@ class Deployment:
         self, config: Config, directory: ClientDirectory, setup: FederationSetup, trainer: ClientTrainer
     ) -> Rounds:
         """The simulator's rounds, with Flower's clients as their backend."""
-        backend = FlowerBackend(directory, trainer, setup.series, self.options)
+        backend = FlowerBackend(directory, trainer, setup.run_id, self.options)
         return Rounds(
             trainer=trainer,
             federation=RemoteFederation(directory.samples, len(setup.totals)),
@@ -235,3 +234,47 @@ def _population(config: Config, setup: FederationSetup, directory: ClientDirecto
     except ValueError as error:  # they will fail and be left out: no client ends the run of the others
         LOG.warning("%s", error)
     return population
+
+
+def server_app(*, model: ModelFactory, evaluate: TestData | None = None) -> ServerApp:
+    """A Flower app that trains this model over its clients, by whichever method the run asks for.
+
+    Args:
+        model: makes the model, as for `client_app`.
+        evaluate: gives `(inputs, labels)` to test the model on; None if the server has no data.
+
+    Both get Flower's run-config as well, if they take a parameter `run_config`.
+    """
+
+    def main(grid: Grid, context: Context) -> None:
+        serve(grid, context.run_config, model, evaluate)
+
+    app = ServerApp()
+    app.main()(main)
+    return app
+
+
+def serve(
+    grid: Grid, run_config: Mapping[str, object], model: ModelFactory, evaluate: TestData | None = None
+) -> RunResult | None:
+    """Run to the end, from the start or from the checkpoint in its folder; None if it was finished before."""
+    tested = None if evaluate is None else with_run_config(evaluate, run_config)
+    return Deployment(grid, read(run_config), with_run_config(model, run_config), origin_of(model), tested).run()
+
+
+class LogProgress(Silent):
+    """Logs one line per round."""
+
+    def start(self, title: str, rounds: int, done: int) -> None:
+        self._rounds = rounds
+        LOG.info("%s: %s", title, f"resuming after round {done}" if done else f"{rounds} rounds")
+
+    def round(self, number: int, record: RoundRecord) -> None:
+        clients: Any = record.extra.get("clients_accuracy")
+        numbers = {
+            "accuracy": record.test_accuracy,
+            "accuracy on clients": clients,
+            "training loss": record.train_loss,
+        }
+        shown = [f"{name} {value:.4f}" for name, value in numbers.items() if value is not None]
+        LOG.info("round %d of %d: %s", number, self._rounds, ", ".join([f"{record.participants} clients", *shown]))

@@ -5,9 +5,12 @@ options have everywhere: `method.name`, `local.lr`, `run.rounds`. The section `f
 real clients needs; keys under `app` belong to whoever writes the app.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from inspect import signature
 from pathlib import Path
+from typing import TypeVar
 
 from fedwcm.config.component_text import method_settings
 from fedwcm.config.options import make
@@ -158,3 +161,11 @@ def _refuse_simulator_only(config: Config) -> None:
     for diagnostic in config.run.diagnostics:
         reason = "on Flower: the server has no client's data"
         require(diagnostic not in NEED_COUNTS, "run.diagnostics", diagnostic, f"none of {NEED_COUNTS} {reason}")
+
+
+T = TypeVar("T")
+
+
+def with_run_config(function: Callable[..., T], run_config: Mapping[str, object]) -> Callable[..., T]:
+    """The function, with Flower's run-config bound to it if it has a parameter `run_config`."""
+    return partial(function, run_config=run_config) if "run_config" in signature(function).parameters else function

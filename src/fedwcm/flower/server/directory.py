@@ -4,23 +4,25 @@ A client's number comes from its node's config and addresses all its randomness.
 node authentication a node keeps its id as long as it keeps its key, without it each start brings a new one.
 """
 
+import json
 import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
 from fedwcm.core.types import Ints
-from fedwcm.flower.answers import check_samples
-from fedwcm.flower.client_info import Admission, ClientInfo
-from fedwcm.flower.exchange import NodeExchange, Wait
-from fedwcm.flower.node_pairs import NodePairs
+from fedwcm.flower.app.options import AppOptions
+from fedwcm.flower.info import Admission, ClientInfo
 from fedwcm.flower.records import MISADDRESSED, RUN, config_record
-from fedwcm.flower.run_config import AppOptions
+from fedwcm.flower.server.answers import check_samples
+from fedwcm.flower.server.exchange import NodeExchange, Wait
 from fedwcm.flower.untrusted import UnusableError
+from fedwcm.runs.files import write_json
 
 LOG = logging.getLogger("flwr.fedwcm")
 
@@ -35,12 +37,58 @@ MOST_CLIENTS = 100_000
 """Most clients if their number is not given: without a limit, a node could claim any number."""
 
 
+NAME = "nodes.json"
+
+
+class NodeBinding:
+    """Clients and the Flower nodes that they belong to.
+
+    With node authentication a node's id stands for its key. Without it a restarted node has another id, and pairs
+    that are kept would lock it out.
+
+    Args:
+        bound: whether a client belongs to the first node that claims it; otherwise nothing is kept.
+        folder: where the pairs are kept, as `{"client": node}` in `nodes.json`; None for this process only.
+    """
+
+    def __init__(self, bound: bool, folder: Path | None) -> None:
+        self._bound = bound
+        self._path = folder / NAME if bound and folder is not None else None
+        self._nodes: dict[int, int] = {}
+        if self._path is not None and self._path.exists():
+            self._nodes = _read(self._path)
+
+    def claim(self, client: int, node: int) -> None:
+        """Note that this node is this client; raises an UnusableError if the client belongs to another."""
+        if not self._bound or self._nodes.get(client) == node:
+            return
+        if client in self._nodes:
+            raise UnusableError(f"it claims to be client {client}, which belongs to node {self._nodes[client]}")
+        if node in self._nodes.values():
+            mine = next(c for c, owner in self._nodes.items() if owner == node)
+            raise UnusableError(f"it claims to be client {client}, but it is registered as client {mine}")
+        self._nodes[client] = node
+        if self._path is not None:
+            pairs = {str(c): owner for c, owner in sorted(self._nodes.items())}
+            write_json(self._path, pairs)
+
+
+def _read(path: Path) -> dict[int, int]:
+    try:
+        pairs = {int(client): int(node) for client, node in json.loads(path.read_text(encoding="utf-8")).items()}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ValueError(f'{path} cannot be read ({error}): it must hold {{"client": node id, …}}') from None
+    if len(set(pairs.values())) < len(pairs):
+        raise ValueError(f"{path} assigns one node to two clients")
+    return pairs
+
+
 class ClientDirectory:
     """The clients of a run, as they connect, disconnect and reconnect."""
 
-    def __init__(self, grid: Grid, options: AppOptions, admission: Admission, pairs: NodePairs) -> None:
+    def __init__(self, grid: Grid, options: AppOptions, admission: Admission, binding: NodeBinding) -> None:
         self._exchange, self._options = NodeExchange(grid), options.federation
-        self._admission, self._pairs = admission, pairs
+        self._admission, self._binding = admission, binding
         self._run = RecordDict({RUN: config_record(options.config, self._options.secure_aggregation)})
         self._clients = self._options.clients
         self._limit = self._clients or MOST_CLIENTS
@@ -179,7 +227,7 @@ class ClientDirectory:
             raise UnusableError(f"it claims to be client {client}, but that is node {before}")
         told = self.first_samples.get(client, about.samples)
         check_samples({"samples": about.samples}, told)
-        self._pairs.claim(client, node)
+        self._binding.claim(client, node)
         self.first_samples[client] = told
         self.info = self.info or about
         if client >= len(self.samples):

@@ -9,8 +9,16 @@ import torch
 from flwr.app import ConfigRecord, RecordDict
 
 from fedwcm.engine.network import Network
-from fedwcm.flower.model import architecture, class_scores, fingerprint, frozen_parts
-from fedwcm.flower.untrusted import UnusableError, items, real, require_names, shown, text, whole
+from fedwcm.flower.app.model import architecture, class_scores, fingerprint, frozen_parts
+from fedwcm.flower.untrusted import (
+    UnusableError,
+    read_float,
+    read_int,
+    read_list,
+    read_str,
+    require_names,
+    short_repr,
+)
 
 DTYPES = ("float32", "int64", "int32", "int16", "int8", "uint8", "bool")
 LARGEST_INPUT = 2**22
@@ -65,17 +73,19 @@ class Admission:
             raise UnusableError("its info cannot be read: the record 'info' is missing")
         facts = dict(content.config_records["info"])
         require_names("info", facts, ClientInfo.__dataclass_fields__)
-        if text(facts, "version") != self.version:
-            raise UnusableError(f"it has fedwcm {shown(facts['version'])}, the server has {self.version!r}")
-        self._require_same_model(items(facts, "model"))
-        self._require_same_frozen(items(facts, "frozen"))
-        shape = tuple(whole({"input_shape": n}, "input_shape", 0, 2**31) for n in items(facts, "input_shape"))
+        if read_str(facts, "version") != self.version:
+            raise UnusableError(f"it has fedwcm {short_repr(facts['version'])}, the server has {self.version!r}")
+        self._require_same_model(read_list(facts, "model"))
+        self._require_same_frozen(read_list(facts, "frozen"))
+        shape = tuple(
+            read_int({"input_shape": n}, "input_shape", 0, 2**31) for n in read_list(facts, "input_shape")
+        )
         info = ClientInfo(
-            client=whole(facts, "client", 0, LARGEST_NUMBER),
-            samples=whole(facts, "samples", 1, self.max_samples),
-            classes=whole(facts, "classes", 1, LARGEST_NUMBER),
+            client=read_int(facts, "client", 0, LARGEST_NUMBER),
+            samples=read_int(facts, "samples", 1, self.max_samples),
+            classes=read_int(facts, "classes", 1, LARGEST_NUMBER),
             input_shape=shape,
-            input_dtype=text(facts, "input_dtype"),
+            input_dtype=read_str(facts, "input_dtype"),
             model=(),
             version=self.version,
         )
@@ -86,14 +96,16 @@ class Admission:
     def _require_same_model(self, theirs: list[object]) -> None:
         for own, other in zip_longest(architecture(self.network), theirs):
             if own != other:
-                raise UnusableError(f"its model differs from the server's: {shown(other)} instead of {shown(own)}")
+                raise UnusableError(
+                    f"its model differs from the server's: {short_repr(other)} instead of {short_repr(own)}"
+                )
 
     def _require_same_frozen(self, theirs: list[object]) -> None:
         own = frozen_parts(self.network)
         if len(theirs) != len(own):
             raise UnusableError(f"its model has {len(theirs)} frozen parameters, the server's has {len(own)}")
         for (name, entries), other in zip(own.items(), theirs, strict=True):
-            difference = abs(fingerprint(entries) - real({"frozen": other}, "frozen"))
+            difference = abs(fingerprint(entries) - read_float({"frozen": other}, "frozen"))
             if difference > SAME_FROZEN * float(entries.norm()):
                 raise UnusableError(
                     f"its frozen parameter {name!r} differs from the server's: what is not trained is never sent, "
@@ -107,10 +119,12 @@ class Admission:
         if known is None and first is not None:
             whose, known = f"client {first.client}", first.input_shape
         if known is not None and shape != known:
-            raise UnusableError(f"its inputs have shape {shown(shape)}, those of {whose} {shown(known)}")
+            raise UnusableError(f"its inputs have shape {short_repr(shape)}, those of {whose} {short_repr(known)}")
         if dtype not in DTYPES or (known is None and prod(shape) > LARGEST_INPUT):
             allowed = f"one of {', '.join(DTYPES)}, and at most {LARGEST_INPUT:,} numbers"
-            raise UnusableError(f"its inputs are {shown(dtype)} of shape {shown(shape)}: they must be {allowed}")
+            raise UnusableError(
+                f"its inputs are {short_repr(dtype)} of shape {short_repr(shape)}: they must be {allowed}"
+            )
 
     def _require_same_classes(self, info: ClientInfo) -> None:
         """Try the server's model on an input of the client's shape."""
@@ -119,7 +133,7 @@ class Admission:
             zeros = torch.zeros(1, *info.input_shape, dtype=dtype, device=self.network.device)
             classes = class_scores(self.network, zeros).shape[-1]
         except Exception as error:  # whatever a model raises about an input of another shape
-            reason = f"the server's model does not take inputs of shape {shown(info.input_shape)}"
+            reason = f"the server's model does not take inputs of shape {short_repr(info.input_shape)}"
             raise UnusableError(f"{reason} ({type(error).__name__})") from None
         if info.classes != classes:
             raise UnusableError(f"its model has {info.classes} classes, the server's has {classes}")

@@ -1,13 +1,17 @@
 """The model, built in the same way by the server and the clients of a run."""
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedwcm.config.device import choose_kernels, chosen_device
 from fedwcm.config.schema import Config
+from fedwcm.core.batch import SampleStore, Shard
 from fedwcm.core.rng import model_seed
+from fedwcm.engine.evaluate import LabelledTensors
 from fedwcm.engine.network import Network
 from fedwcm.engine.precision import Precision
 
@@ -56,3 +60,32 @@ def class_scores(network: Network, inputs: Tensor) -> Tensor:
     with torch.no_grad():
         logits, _ = network(inputs)
     return logits
+
+
+Samples = tuple[Any, Any]
+"""Inputs and labels: arrays or tensors, the inputs as the model takes them."""
+
+
+def tensors(samples: Samples, device: torch.device) -> LabelledTensors:
+    """Inputs in the precision of the models (whole numbers stay whole), labels as whole numbers."""
+    inputs, labels = torch.as_tensor(samples[0]), torch.as_tensor(samples[1])
+    if inputs.is_floating_point():
+        inputs = inputs.float()
+    if labels.dim() != 1 or labels.is_floating_point() or len(labels) != len(inputs) or not len(labels):
+        raise ValueError(
+            f"labels are {labels.dtype} of shape {tuple(labels.shape)} for inputs of shape {tuple(inputs.shape)}: "
+            "there must be one whole number per sample, and at least one sample"
+        )
+    return LabelledTensors(inputs.to(device), labels.long().to(device))
+
+
+def shard(samples: LabelledTensors, classes: int, numbers: Any = None) -> Shard:
+    """One client's data; `numbers` are those of its samples, from 0 if not given."""
+    labels = samples.labels.cpu().numpy()
+    if labels.min() < 0 or labels.max() >= classes:
+        raise ValueError(f"labels are from {labels.min()} to {labels.max()}: they must be from 0 to {classes - 1}")
+    rows = np.arange(len(labels))
+    ids = torch.as_tensor(rows if numbers is None else numbers).long().to(samples.labels.device)
+    if ids.shape != samples.labels.shape:
+        raise ValueError(f"there are {len(ids)} numbers of samples for {len(labels)} samples")
+    return Shard(SampleStore(samples.inputs, samples.labels, ids, labels), rows)

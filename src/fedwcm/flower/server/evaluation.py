@@ -9,9 +9,9 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.engine.network import Network
 from fedwcm.engine.participation import share_of
-from fedwcm.flower.answers import LARGEST_LOSS
-from fedwcm.flower.client_directory import EVALUATE, ClientDirectory
-from fedwcm.flower.untrusted import UnusableError, real, shown, whole
+from fedwcm.flower.server.answers import LARGEST_LOSS
+from fedwcm.flower.server.directory import EVALUATE, ClientDirectory
+from fedwcm.flower.untrusted import UnusableError, read_float, read_int, short_repr
 from fedwcm.runs.selection import EvaluatedModel
 
 LOG = logging.getLogger("flwr.fedwcm")
@@ -87,14 +87,14 @@ def _metrics(content: RecordDict, most_samples: int) -> Metrics:
     values = dict(next(iter(content.metric_records.values())))
     if len(values) > MOST_METRICS or any(len(name) > LONGEST_NAME for name in values):
         raise UnusableError(
-            f"its evaluation has {len(values)} metrics, {shown(sorted(values))}: "
+            f"its evaluation has {len(values)} metrics, {short_repr(sorted(values))}: "
             f"at most {MOST_METRICS} with names of up to {LONGEST_NAME} characters are allowed"
         )
-    samples = whole(values, SAMPLES, 1, most_samples)
+    samples = read_int(values, SAMPLES, 1, most_samples)
     bounds = {name: (-LARGEST_LOSS, LARGEST_LOSS) for name in values if name != SAMPLES}
     if "accuracy" in bounds:
         bounds["accuracy"] = (0.0, 1.0)
-    return {name: real(values, name, *bounds[name]) for name in bounds} | {SAMPLES: samples}
+    return {name: read_float(values, name, *bounds[name]) for name in bounds} | {SAMPLES: samples}
 
 
 def _alike(told: dict[int, Metrics], round_: int) -> dict[int, Metrics]:
@@ -103,6 +103,8 @@ def _alike(told: dict[int, Metrics], round_: int) -> dict[int, Metrics]:
     common = max(votes, key=votes.__getitem__, default=frozenset())
     for client in sorted(told):
         if told[client].keys() != common:
-            reason = f"its evaluation has {shown(sorted(told[client]))}, most have {shown(sorted(common))}"
+            reason = (
+                f"its evaluation has {short_repr(sorted(told[client]))}, most have {short_repr(sorted(common))}"
+            )
             LOG.warning("round %d, evaluation: client %d is left out: %s", round_, client, reason)
     return {client: metrics for client, metrics in told.items() if metrics.keys() == common}

@@ -11,7 +11,7 @@ from flwr.common.config import parse_config_args
 
 from fedwcm.config.components import Components
 from fedwcm.core.checks import unknown
-from fedwcm.flower.run_config import AppOptions, read
+from fedwcm.flower.app.options import AppOptions, read
 
 PAIR = re.compile(r"(\S+?)=('[^']*'|\"[^\"]*\"|\S+)")
 """What Flower takes for an option in `--run-config`; it ignores everything else."""

@@ -4,30 +4,31 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import torch
 from flwr.app import RecordDict
+from torch import Tensor
 
 from fedwcm.core.batch import Shard
-from fedwcm.core.types import Ints, State
+from fedwcm.core.types import Floats, Ints, State
 from fedwcm.engine.backends.in_process import no_updates
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.cohort_updates import CohortUpdates
 from fedwcm.engine.evaluate import LabelledTensors
 from fedwcm.engine.rounds import CLIPPED
 from fedwcm.engine.store import ClientStore
-from fedwcm.flower.answers import AnswerReader
-from fedwcm.flower.client_directory import ClientDirectory
-from fedwcm.flower.client_info import ClientInfo
+from fedwcm.flower.app.model import shard
+from fedwcm.flower.app.options import AppOptions
+from fedwcm.flower.info import ClientInfo
 from fedwcm.flower.records import RequestId, bounds_itself, broadcast_records, request
-from fedwcm.flower.run_config import AppOptions
-from fedwcm.flower.samples import shard
-from fedwcm.flower.secure_sum import SecureSum
-from fedwcm.flower.secure_uploads import SecureUploads
-from fedwcm.flower.sum_ledger import SumLedger
-from fedwcm.flower.upload_table import UploadTable
+from fedwcm.flower.secure.protocol import SecureSum
+from fedwcm.flower.secure.uploads import SecureUploads, SumLedger
+from fedwcm.flower.server.answers import AnswerReader
+from fedwcm.flower.server.directory import ClientDirectory
 from fedwcm.losses.cross_entropy import CrossEntropy
+from fedwcm.utils.temporary_pages import temporary_pages
 
 LOG = logging.getLogger("flwr.fedwcm")
 
@@ -43,11 +44,11 @@ class FlowerBackend:
         self,
         directory: ClientDirectory,
         trainer: ClientTrainer,
-        series: str,
+        run_id: str,
         options: AppOptions,
     ) -> None:
         self._directory, self._trainer = directory, trainer
-        self._series, self._options = series, options.federation
+        self._run_id, self._options = run_id, options.federation
         self._bounded = bounds_itself(options.config, self._options.secure_aggregation)
         self._folder = Path(self._options.out) if self._options.out else None
         self._ledger = SumLedger(self._folder)
@@ -62,7 +63,7 @@ class FlowerBackend:
         if self._bounded and task == "train":
             like = replace(like, report={**like.report, CLIPPED: np.zeros(1)})
         reader, table = AnswerReader(self._trainer, sent, like), UploadTable(ids, like, self._folder)
-        asked = {int(client): RequestId(task, round_, int(client), self._series) for client in ids}
+        asked = {int(client): RequestId(task, round_, int(client), self._run_id) for client in ids}
 
         def receive(client: int, content: RecordDict) -> None:
             samples, result = reader.read(content, asked[client], directory.first_samples[client])
@@ -75,7 +76,7 @@ class FlowerBackend:
             LOG.warning("round %d: client %d is left out: %s", round_, client, reason)
         result = table.result()
         kept = replace(self._kept(task, round_, result), left_out={**left_out, **outliers})
-        uploads = self._kept_uploads(RequestId(task, round_, 0, self._series), example.upload, kept.ids)
+        uploads = self._kept_uploads(RequestId(task, round_, 0, self._run_id), example.upload, kept.ids)
         return CohortUpdates.of(kept, uploads if secure else None)
 
     def close(self) -> None:
@@ -136,3 +137,92 @@ def _dummy_shard(like: ClientInfo | None, device: torch.device) -> Shard:
     inputs = torch.zeros(2, *like.input_shape, dtype=getattr(torch, like.input_dtype), device=device)
     labels = torch.zeros(2, dtype=torch.int64, device=device)
     return shard(LabelledTensors(inputs, labels), like.classes)
+
+
+class RemoteFederation:
+    """A federation whose data is with its clients: the server knows how many samples each has."""
+
+    def __init__(self, samples: Ints, classes: int) -> None:
+        self.samples = samples
+        self.counts: Ints = np.zeros((0, classes), dtype=np.int64)
+
+    def shard(self, client: int) -> NoReturn:
+        raise LookupError(f"the data of client {client} is with the client")
+
+
+IN_MEMORY = 2**28
+"""Size in bytes up to which uploads stay in memory."""
+TOO_LONG = 1000.0
+"""How many times longer an upload may be than the model and the usual upload of the others together."""
+
+
+class UploadTable:
+    """Rows of uploads and numbers, one for each client that was asked.
+
+    Args:
+        ids: the clients that were asked, ascending.
+        like: an example of an answer.
+        folder: where a file for the rows is made, if they need one; None for the system's temporary folder.
+    """
+
+    def __init__(self, ids: Ints, like: ClientUpdates, folder: Path | None) -> None:
+        self._ids, self._like = ids, like
+        self._upload: State = {key: _rows(len(ids), value[0], folder) for key, value in like.upload.items()}
+        self._results: dict[int, ClientUpdates] = {}
+        self._norms: dict[str, Floats] = {key: np.zeros(len(ids)) for key in like.upload}
+
+    def put(self, result: ClientUpdates) -> None:
+        """Store one client's answer."""
+        row = int(np.searchsorted(self._ids, result.ids[0]))
+        for key, value in result.upload.items():
+            self._upload[key][row] = value[0]
+            self._norms[key][row] = float(torch.linalg.vector_norm(value.double()))
+        self._results[row] = replace(result, upload={})
+
+    def drop_outliers(self, scale: float) -> dict[int, str]:
+        """Drop the answers that only a faulty client would give; return the clients with the reason.
+
+        An upload is too long if it is out of all proportion to the model, whose norm is `scale`, and to what the
+        others sent. Where a whole federation diverges, all uploads are long, and none is dropped.
+        """
+        rows, faults = sorted(self._results), {}
+        for key, norms in self._norms.items():
+            for row in rows:
+                others = np.sort(norms[[other for other in rows if other != row]])
+                usual = float(others[(len(others) - 1) // 2]) if len(others) else 0.0
+                if norms[row] > TOO_LONG * (scale + usual):
+                    reason = f"its upload {key!r} has norm {norms[row]:.3g}, that of others is {usual:.3g}"
+                    faults[row] = reason
+        for row in faults:
+            del self._results[row]
+        return {int(self._ids[row]): reason for row, reason in faults.items()}
+
+    def result(self) -> ClientUpdates:
+        """The rows of those that answered, by ascending number. The table cannot be used afterwards."""
+        rows = sorted(self._results)
+        if not rows:
+            return no_updates({})
+        for place, row in enumerate(rows):
+            if place != row:
+                for column in self._upload.values():
+                    column[place] = column[row]
+        results = [self._results[row] for row in rows]
+        return replace(
+            self._like,
+            ids=self._ids[rows],
+            upload={key: column[: len(rows)] for key, column in self._upload.items()},
+            report={key: np.concatenate([r.report[key] for r in results]) for key in self._like.report},
+            state={},
+            learning_rates=np.concatenate([r.learning_rates for r in results]),
+            loss=np.concatenate([r.loss for r in results]),
+            accuracy=np.concatenate([r.accuracy for r in results]),
+        )
+
+
+def _rows(count: int, row: Tensor, folder: Path | None) -> Tensor:
+    """Space for this many rows: in memory, or in an unnamed file that is freed with the tensor."""
+    size = count * row.numel() * row.element_size()
+    if size <= IN_MEMORY or row.device.type != "cpu":
+        return row.new_empty(count, *row.shape)
+    pages = temporary_pages(size, "the uploads of a round", folder)
+    return torch.frombuffer(pages, dtype=torch.uint8).view(row.dtype).view(count, *row.shape)

@@ -36,7 +36,7 @@ class FolderState:
     """One file per client and run in a folder of the node, which survives restarts."""
 
     def __init__(self, folder: Path, asked: RequestId) -> None:
-        self._path = folder / f"client-{asked.client}-{asked.series}.safetensors"
+        self._path = folder / f"client-{asked.client}-{asked.run_id}.safetensors"
 
     def read(self, device: torch.device) -> StatesByRound:
         if not self._path.exists():
@@ -52,7 +52,7 @@ class ContextState:
     """Flower's state of a node in a run, lost when the SuperNode stops or the run ends."""
 
     def __init__(self, context: Context, asked: RequestId) -> None:
-        self._context, self._name = context, f"fedwcm-{asked.series}"
+        self._context, self._name = context, f"fedwcm-{asked.run_id}"
 
     def read(self, device: torch.device) -> StatesByRound:
         if self._name not in self._context.state:

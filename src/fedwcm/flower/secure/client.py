@@ -12,12 +12,12 @@ from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFI
 
 from fedwcm.core.types import Floats
 from fedwcm.engine.backends.in_process import NOT_FINITE
-from fedwcm.flower.mods import TRAIN, Mod
+from fedwcm.flower.client.mods import TRAIN, Mod
 
 KEPT, KEPT_FOR = "fedwcm-upload", "fedwcm-upload-for"
 SUM = "sum"
 """Name of the record that says which sum a client is asked for."""
-REQUEST = ("series", "round", "task")
+REQUEST = ("run_id", "round", "task")
 """What identifies the request that an upload answers."""
 
 

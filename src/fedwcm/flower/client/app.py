@@ -16,22 +16,31 @@ from fedwcm.core.types import Ints, Population
 from fedwcm.engine.client import ClientTrainer, Task
 from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.forward import SequentialForward
-from fedwcm.flower.app_functions import with_run_config
-from fedwcm.flower.bounded import bounded
-from fedwcm.flower.claimed_counts import stored_noisy_counts
-from fedwcm.flower.client_info import ClientInfo
-from fedwcm.flower.encrypted import reply as encrypted_reply
-from fedwcm.flower.kept_upload import answer_stage, keep_upload
-from fedwcm.flower.model import (
+from fedwcm.flower.app.model import (
     ModelFactory,
+    Samples,
     architecture,
     class_scores,
     fingerprint,
     frozen_parts,
     network,
+    shard,
+    tensors,
 )
-from fedwcm.flower.mods import Mod, Mods, require_mods_allowed, require_usable, through_mods
-from fedwcm.flower.node_privacy import require_private_enough
+from fedwcm.flower.app.options import with_run_config
+from fedwcm.flower.client.mods import (
+    Mod,
+    Mods,
+    clamp_variances,
+    clip_upload,
+    require_mods_allowed,
+    require_usable,
+    through_mods,
+)
+from fedwcm.flower.client.privacy import reply as encrypted_reply
+from fedwcm.flower.client.privacy import require_private_enough, stored_noisy_counts
+from fedwcm.flower.client.state import state_after, state_keeper, with_next
+from fedwcm.flower.info import ClientInfo
 from fedwcm.flower.records import (
     MISADDRESSED,
     answer,
@@ -45,9 +54,7 @@ from fedwcm.flower.records import (
     report_record,
     to_bytes_record,
 )
-from fedwcm.flower.samples import Samples, shard, tensors
-from fedwcm.flower.state import state_after, state_keeper, with_next
-from fedwcm.flower.variances import with_variances
+from fedwcm.flower.secure.client import answer_stage, keep_upload
 from fedwcm.privacy.noise import noise_bound
 
 DataLoader = Callable[..., Samples | tuple[Any, Any, Any]]
@@ -115,10 +122,10 @@ def _working(
         if reply.has_error():
             return reply
         if around:
-            reply.content = with_variances(reply.content, client.buffer_layout)
+            reply.content = clamp_variances(reply.content, client.buffer_layout)
         bound = max_norm(message.content) if task == "train" else None
         if bound is not None and bounds_itself(client.config, secure):
-            reply.content = bounded(reply.content, bound)
+            reply.content = clip_upload(reply.content, bound)
         if secure:
             reply.content = keep_upload(reply.content, context)
         return reply

@@ -10,9 +10,9 @@ from flwr.serverapp.strategy import FedAvg, Result
 
 from fedwcm.core.checks import unknown
 from fedwcm.core.types import State
-from fedwcm.flower.deployment import Deployment, origin_of
-from fedwcm.flower.model import ModelFactory
-from fedwcm.flower.run_config import read
+from fedwcm.flower.app.model import ModelFactory
+from fedwcm.flower.app.options import read
+from fedwcm.flower.server.deployment import Deployment, origin_of
 from fedwcm.runs.records import RoundRecord
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]

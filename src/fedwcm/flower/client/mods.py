@@ -11,14 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from fedwcm.config.schema import Config
+from fedwcm.core.layout import Layout
 from fedwcm.core.method import Method
 from fedwcm.core.mixins import ClientStatistics, TwoPhase
 from fedwcm.core.types import Vec
+from fedwcm.engine.rounds import CLIPPED
 from fedwcm.engine.uploads import keeps_client_state
-from fedwcm.flower.records import max_norm, with_clipped
+from fedwcm.flower.records import REPORT, is_variance, max_norm, with_clipped
 
 App = Callable[[Message, Context], Message]
 """A client app, or what a mod takes for one."""
@@ -193,3 +196,30 @@ def _upload(received: RecordDict, reply: RecordDict, answer: RecordDict) -> Arra
     if "buffers" in upload:
         left["buffers"] = model["buffers"].numpy()
     return ArrayRecord({key: Array(value.astype(upload[key].dtype)) for key, value in left.items()})
+
+
+def clip_upload(answer: RecordDict, max_norm: float) -> RecordDict:
+    """Return the answer with an increment of at most this norm, and whether the increment was longer.
+
+    If a mod has already clipped the increment and reported it, the answer stays as it is.
+    """
+    if REPORT + CLIPPED in answer.metric_records["numbers"]:
+        return answer
+    upload = answer.array_records["upload"]
+    increment = upload["delta"].numpy()
+    norm = float(np.linalg.norm(increment.astype(np.float64)))
+    if norm > max_norm:
+        upload = ArrayRecord({**upload, "delta": Array((increment * (max_norm / norm)).astype(increment.dtype))})
+    return RecordDict({**answer, "upload": upload, "numbers": with_clipped(answer, norm > max_norm)})
+
+
+def clamp_variances(answer: RecordDict, layout: Layout) -> RecordDict:
+    """Return the answer with 0 in place of negative variances, which noise may have made of small ones."""
+    upload = answer.array_records["upload"]
+    if "buffers" not in upload:
+        return answer
+    buffers = torch.from_numpy(np.array(upload["buffers"].numpy()))
+    for name, values in layout.unflatten(buffers).items():
+        if is_variance(name):
+            values.clamp_(min=0)
+    return RecordDict({**answer, "upload": ArrayRecord({**upload, "buffers": Array(buffers.numpy())})})

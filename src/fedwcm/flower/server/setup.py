@@ -6,7 +6,9 @@ differ by one client is what that client has.
 """
 
 import json
+import logging
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,16 +17,18 @@ from flwr.app import RecordDict
 
 from fedwcm.config.population import population_of
 from fedwcm.config.schema import Config
-from fedwcm.core.gathering import decode_total
+from fedwcm.core.gathering import contributions, decode_total
 from fedwcm.core.mixins import ClientStatistics
-from fedwcm.core.types import Ints, Population, Report
-from fedwcm.flower.answers import widened
-from fedwcm.flower.client_directory import ClientDirectory
-from fedwcm.flower.counting import count_classes
-from fedwcm.flower.records import population_record
-from fedwcm.flower.run_config import AppOptions
-from fedwcm.flower.untrusted import UnusableError, real, require_names
+from fedwcm.core.types import Floats, Ints, Population, Report
+from fedwcm.flower.app.options import AppOptions
+from fedwcm.flower.records import population_record, to_bytes_record
+from fedwcm.flower.server.answers import GROWTH, with_tolerance
+from fedwcm.flower.server.directory import ClientDirectory
+from fedwcm.flower.untrusted import UnusableError, read_float, read_int, read_list, require_names, short_repr
+from fedwcm.privacy import Receive, Server
 from fedwcm.privacy.noise import noise_bound
+from fedwcm.privacy.options import PrivacyOptions
+from fedwcm.privacy.wire import ProtocolError
 from fedwcm.runs.files import write_json
 from fedwcm.runs.folder import RunFolder
 
@@ -36,7 +40,7 @@ NOT_ASKED = "it was not connected when the counting of classes began"
 class FederationSetup:
     """The federation before round 1, and the name under which clients keep the state of this run."""
 
-    series: str
+    run_id: str
     clients: int
     mean_samples: float
     totals: Ints
@@ -86,6 +90,8 @@ class FederationSetup:
     def read(cls, folder: Path) -> "FederationSetup":
         """Read `federation.json` from a run's folder."""
         facts = json.loads(RunFolder(folder).federation_file.read_text(encoding="utf-8"))
+        if "series" in facts:  # its name before 0.1.0
+            facts["run_id"] = facts.pop("series")
         statistics = {key: np.array(values) for key, values in facts["statistics"].items()}
         samples = {int(client): told for client, told in facts["first_samples"].items()}
         reasons = {int(client): reason for client, reason in facts["not_counted"].items()}
@@ -105,7 +111,7 @@ def counted_setup(directory: ClientDirectory, options: AppOptions) -> Federation
     told = dict(sorted(directory.first_samples.items()))
     unasked = {c: NOT_ASKED for c in told if c not in counted.clients and c not in counted.left_out}
     return FederationSetup(
-        series=uuid.uuid4().hex[:16],
+        run_id=uuid.uuid4().hex[:16],
         clients=len(directory.samples),
         mean_samples=float(directory.samples[counted.clients].mean()),
         totals=totals,
@@ -141,7 +147,7 @@ def _statistics(
             raise UnusableError("its statistics cannot be read: the record 'statistics' is missing")
         values = dict(content.metric_records["statistics"])
         require_names("statistics", values, bounds)
-        told[client] = {key: real(values, key, *widened(*bounds[key])) for key in bounds}
+        told[client] = {key: read_float(values, key, *with_tolerance(*bounds[key])) for key in bounds}
 
     question = RecordDict({"population": population_record(population)})
     directory.ask("query.statistics", dict.fromkeys(clients, question), receive)
@@ -156,3 +162,101 @@ def _counted_with(config: Config) -> dict[str, object]:
         "privacy.score_levels": config.privacy.levels,
         "run.target": None if target is None else target.tolist(),
     }
+
+
+LOG = logging.getLogger("flwr.fedwcm")
+
+
+@dataclass(frozen=True, eq=False)
+class CountedClasses:
+    """The sum, the clients that are in it, and the others with the reason."""
+
+    clients: list[int]
+    total: Ints
+    left_out: dict[int, str]
+
+
+def count_classes(directory: ClientDirectory, classes: int, config: Config) -> CountedClasses:
+    """Sum the counts of all known clients in the way that the run asks for."""
+    if config.privacy.mode == "he":
+        return _encrypted_counting(directory, classes, config.privacy)
+    return _plain_counting(directory, classes, config.privacy.epsilon, config.run.target_shares)
+
+
+def _plain_counting(
+    directory: ClientDirectory, classes: int, epsilon: float | None, target: Floats | None
+) -> CountedClasses:
+    """Every client sends its counts to the server, which adds and discards them."""
+    rows: dict[int, Ints] = {}
+
+    def receive(client: int, content: RecordDict) -> None:
+        rows[client] = _counts(content, classes, int(directory.samples[client]), epsilon)
+
+    left_out = directory.ask("query.counts", dict.fromkeys(directory.known, RecordDict()), receive)
+    shift = noise_bound(epsilon)
+    added = (contributions(row[None], target, None, shift)[0] for row in rows.values())
+    total = sum(added, np.zeros(classes + 1, dtype=np.int64))
+    return CountedClasses(sorted(rows), total, left_out)
+
+
+def _counts(content: RecordDict, classes: int, samples: int, epsilon: float | None) -> Ints:
+    """One client's counts, one for each class; without noise they must add up to its number of samples."""
+    if "counts" not in content.metric_records:
+        raise UnusableError("its counts cannot be read: the record 'counts' is missing")
+    listed = read_list(dict(content.metric_records["counts"]), "counts")
+    if len(listed) != classes:
+        raise UnusableError(f"it counts {len(listed)} classes, the model has {classes}")
+    noise = noise_bound(epsilon)
+    counts: Ints = np.array([read_int({"counts": n}, "counts", -noise, samples + noise) for n in listed])
+    if epsilon is None and counts.sum() != samples:
+        raise UnusableError(f"its counts {short_repr(listed)} add up to {counts.sum()}, it has {samples} samples")
+    return counts
+
+
+def _encrypted_counting(directory: ClientDirectory, classes: int, privacy: PrivacyOptions) -> CountedClasses:
+    """The server adds encrypted counts, and one of the clients decrypts the sum: see `fedwcm.privacy`."""
+    reasons: dict[str, str] = {}
+
+    def transport(requests: Mapping[str, bytes], receive: Receive) -> None:
+        contents = {int(name): to_bytes_record(data) for name, data in requests.items()}
+        missing = directory.ask("query.encrypted", contents, lambda k, reply: receive(str(k), _encrypted(reply)))
+        for client, reason in missing.items():
+            reasons.setdefault(str(client), reason)  # the first reason: late clients are not asked again
+
+    names = tuple(map(str, directory.known))
+    holders, least = privacy.key_holders, privacy.min_contributors
+
+    def check(contributors: Sequence[str], totals: Ints) -> None:
+        samples = int(directory.samples[[int(name) for name in contributors]].sum())
+        noise = len(contributors) * classes * noise_bound(privacy.epsilon)
+        _require_plausible(int(totals[:-1].sum()) - noise, samples, noise)
+
+    server = Server(names, classes + 1, key_holders=holders, min_contributors=least, check_totals=check)
+    result = server.run(transport)
+    for refused in result.refused:
+        LOG.warning("query.encrypted: a reply of client %s is not used: %s", refused.sender, refused.reason)
+        reasons[refused.sender] = refused.reason
+    left_out = {int(name): reasons.get(name, "its counts are not in any sum") for name in result.left_out}
+    return CountedClasses([int(name) for name in result.contributors], result.totals, left_out)
+
+
+def _require_plausible(counted: int, samples: int, noise: int) -> None:
+    """Refuse a sum of counts, with up to this much noise, if clients with this many samples cannot have it.
+
+    Clients may have added or removed samples since they sent their info, within the usual bounds: under
+    encryption the counts of one client cannot be refused without losing the sum of all.
+    """
+    least, most = samples // GROWTH - noise, samples * GROWTH + noise
+    if not least <= counted <= most:
+        raise ProtocolError(
+            f"totals of {counted:,} samples cannot be true: "
+            f"their clients have {samples:,}, so {least:,} to {most:,} are possible"
+        )
+
+
+def _encrypted(content: RecordDict) -> bytes:
+    """One client's message of the encrypted protocol."""
+    data = content.config_records["encrypted"].get("data") if "encrypted" in content.config_records else None
+    if not isinstance(data, bytes):
+        raise UnusableError(f"its encrypted message is {short_repr(data)}: it must be bytes")
+    return data

@@ -1,8 +1,12 @@
 """Uploads that stay with the clients: the server asks for sums, and each is made by secure aggregation."""
 
+import hashlib
+import json
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,12 +14,47 @@ from torch import Tensor
 
 from fedwcm.core.types import Floats, Ints, State
 from fedwcm.engine.uploads import UploadsLostError, uploaded
+from fedwcm.flower.app.options import HIDING
 from fedwcm.flower.records import RequestId
-from fedwcm.flower.run_config import HIDING
-from fedwcm.flower.secure_sum import SecureSum, SecureSumError
-from fedwcm.flower.sum_ledger import SumLedger
+from fedwcm.flower.secure.protocol import SecureSum, SecureSumError
+from fedwcm.runs.files import write_json
 
 LOG = logging.getLogger("flwr.fedwcm")
+
+NAME = "secure-sums.json"
+
+
+class SumLedger:
+    """The sums of each round, in their order, each as a digest of its clients and their weights.
+
+    Args:
+        folder: where they are kept; None if the run cannot be continued, so that no round is repeated.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._path = None if folder is None else folder / NAME
+        self._sums: dict[str, list[str]] = {}
+        self._entered: Counter[str] = Counter()
+        if self._path is not None and self._path.exists():
+            self._sums = json.loads(self._path.read_text(encoding="utf-8"))
+
+    def enter(self, asked: RequestId, key: str, clients: list[int], weights: Floats) -> None:
+        """Note a sum before it is known; raises a SecureSumError if the round had another one in its place."""
+        name = f"{asked.round}/{asked.task}/{key}"
+        made_of = json.dumps([clients, (weights.round(9) + 0.0).tolist()])  # + 0.0: no minus before a zero
+        digest = hashlib.sha256(made_of.encode()).hexdigest()
+        kept, place = self._sums.setdefault(name, []), self._entered[name]
+        self._entered[name] += 1
+        if place < len(kept):
+            if kept[place] != digest:
+                raise SecureSumError(
+                    f"round {asked.round} is repeated, and this sum had other clients or weights before"
+                )
+            return
+        kept.append(digest)
+        if self._path is not None:
+            write_json(self._path, self._sums)
+
 
 LEAST_SHARE = 0.05
 """Share of a sum's largest weight from which on a client hides others: a sum without such clients hides nobody."""
@@ -107,7 +146,7 @@ class SecureUploads:
     def _collected(
         self, key: str, weights: Floats, clients: list[int], unmask: Callable[[SecureSum], Floats]
     ) -> Floats:
-        facts = {"series": self.asked.series, "round": self.asked.round, "task": self.asked.task, "key": key}
+        facts = {"run_id": self.asked.run_id, "round": self.asked.round, "task": self.asked.task, "key": key}
         questions = {
             client: {**facts, "weights": column.tolist()}
             for client, column in zip(clients, weights.T, strict=True)

@@ -1,19 +1,24 @@
 """A client's answer to a phase of a round, checked field by field against what the server knows."""
 
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from flwr.app import RecordDict
+import torch
+from flwr.app import Array, RecordDict
+from numpy.lib import format as npy
+from torch import Tensor
 
+from fedwcm.core.layout import Layout
 from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Clients, Ints, Report, State
+from fedwcm.engine.backends.in_process import NOT_FINITE
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates
 from fedwcm.engine.rounds import CLIPPED
-from fedwcm.flower.arrays import tensor_like
-from fedwcm.flower.records import REPORT, RequestId
-from fedwcm.flower.untrusted import UnusableError, real, require_names, shown, whole
-from fedwcm.flower.variances import require_variances
+from fedwcm.flower.records import REPORT, RequestId, is_variance
+from fedwcm.flower.untrusted import UnusableError, read_float, read_int, require_names, short_repr
 
 GROWTH = 2
 """Factor by which a client's sample count may change from its first report; its weight depends on it."""
@@ -63,9 +68,9 @@ class AnswerReader:
             upload={key: value[None] for key, value in upload.items()},
             report=self._report(numbers),
             state={},
-            learning_rates=np.array([real(numbers, "lr", rate * (1 - ROUNDING), rate * (1 + ROUNDING))]),
-            loss=np.array([real(numbers, "loss", -LARGEST_LOSS, LARGEST_LOSS)]),
-            accuracy=np.array([real(numbers, "accuracy", 0.0, 1.0)]),
+            learning_rates=np.array([read_float(numbers, "lr", rate * (1 - ROUNDING), rate * (1 + ROUNDING))]),
+            loss=np.array([read_float(numbers, "loss", -LARGEST_LOSS, LARGEST_LOSS)]),
+            accuracy=np.array([read_float(numbers, "accuracy", 0.0, 1.0)]),
         )
 
     def _report(self, numbers: Mapping[str, object]) -> Report:
@@ -75,9 +80,11 @@ class AnswerReader:
         if isinstance(method, ClientStatistics):
             bounds |= method.statistics_range(population)
         report = {
-            key: real(numbers, REPORT + key, *widened(*bounds[key])) for key in self.like.report if key in bounds
+            key: read_float(numbers, REPORT + key, *with_tolerance(*bounds[key]))
+            for key in self.like.report
+            if key in bounds
         }
-        report |= {key: real(numbers, REPORT + key) for key in self.like.report if key not in bounds}
+        report |= {key: read_float(numbers, REPORT + key) for key in self.like.report if key not in bounds}
         return {key: np.array([report[key]]) for key in self.like.report}
 
     def _rate(self, client: int, samples: int) -> float:
@@ -89,17 +96,54 @@ class AnswerReader:
 
 def check_samples(facts: Mapping[str, object], told: int) -> int:
     """Return the number of samples in a record; it may not be far from what the client first reported."""
-    return whole(facts, "samples", max(1, told // GROWTH), told * GROWTH)
+    return read_int(facts, "samples", max(1, told // GROWTH), told * GROWTH)
 
 
-def widened(least: float, most: float) -> tuple[float, float]:
+def with_tolerance(least: float, most: float) -> tuple[float, float]:
     """Return a range with room for rounding."""
     room = ROUNDING * max(abs(least), abs(most), ROUNDING)
     return least - room, most + room
 
 
 def _require_answer_to(facts: Mapping[str, object], asked: RequestId) -> None:
-    for name in ("client", "series", "round", "task"):
+    for name in ("client", "run_id", "round", "task"):
         got, wanted = facts.get(name), getattr(asked, name)
         if type(got) is not type(wanted) or got != wanted:
-            raise UnusableError(f"it answers for {name} {shown(got)}, but was asked for {wanted!r}")
+            raise UnusableError(f"it answers for {name} {short_repr(got)}, but was asked for {wanted!r}")
+
+
+def tensor_like(name: str, array: Array, like: Tensor) -> Tensor:
+    """Return the array as a tensor like the example: same shape and precision, finite numbers."""
+    dtype, shape = str(like.dtype).removeprefix("torch."), tuple(like.shape)
+    if array.dtype != dtype or tuple(array.shape) != shape:
+        raise UnusableError(
+            f"its upload {name!r} is {array.dtype} of shape {tuple(array.shape)}, not {dtype} of shape {shape}"
+        )
+    values = unpacked(name, array.data, np.dtype(dtype), shape)
+    tensor = torch.from_numpy(values)
+    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        raise UnusableError(f"its upload {name!r} {NOT_FINITE}")
+    return tensor
+
+
+def unpacked(name: str, data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Read NumPy's format without trusting its header: no pickles, no archives, and no more data than was sent."""
+    stream = io.BytesIO(data)
+    try:
+        version = npy.read_magic(stream)
+        read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
+        inside, fortran, kind = read_header(stream)
+    except Exception as error:  # whatever the bytes make NumPy's parser do, they are the client's fault
+        raise UnusableError(f"its upload {name!r} cannot be read ({type(error).__name__})") from None
+    start, expected = stream.tell(), dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+    if (kind, tuple(inside), len(data) - start) != (dtype, shape, expected) or (fortran and len(shape) > 1):
+        raise UnusableError(f"its upload {name!r} does not have the expected type and size")
+    return np.frombuffer(data, dtype, offset=start).reshape(shape).copy()
+
+
+def require_variances(buffers: Tensor, layout: Layout) -> None:
+    """Refuse flat buffers with a negative variance."""
+    for name, values in layout.unflatten(buffers).items():
+        if is_variance(name) and bool((values < 0).any()):
+            least = float(values.min())
+            raise UnusableError(f"its upload 'buffers' has {least:.3g} in {name!r}: a variance must be 0 or more")

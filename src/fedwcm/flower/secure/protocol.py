@@ -19,9 +19,9 @@ from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFI
 from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
 from fedwcm.core.types import Floats, Ints
-from fedwcm.flower.arrays import unpacked
-from fedwcm.flower.kept_upload import SUM
-from fedwcm.flower.untrusted import UnusableError, items, require_names, shown
+from fedwcm.flower.secure.client import SUM
+from fedwcm.flower.server.answers import unpacked
+from fedwcm.flower.untrusted import UnusableError, read_list, require_names, short_repr
 
 Facts = dict[str, Any]
 Ask = Callable[[Mapping[int, RecordDict], Callable[[int, RecordDict], None]], dict[int, str]]
@@ -71,7 +71,7 @@ class SecureSum:
         self._masked = [np.zeros(1, dtype=np.int64), np.zeros(shape, dtype=np.int64)]
 
         def read(client: int, facts: Facts) -> None:
-            parts = [_bytes(part) for part in items(facts, Key.MASKED_PARAMETERS)]
+            parts = [_bytes(part) for part in read_list(facts, Key.MASKED_PARAMETERS)]
             if len(parts) != len(self._masked):
                 raise UnusableError(f"its masked upload has {len(parts)} parts, not {len(self._masked)}")
             arrays = [
@@ -155,10 +155,12 @@ class SecureSum:
         sent: dict[int, dict[int, bytes]] = {}
 
         def read(client: int, told: Facts) -> None:
-            to, shares = items(told, Key.DESTINATION_LIST), items(told, Key.CIPHERTEXT_LIST)
+            to, shares = read_list(told, Key.DESTINATION_LIST), read_list(told, Key.CIPHERTEXT_LIST)
             expected = self._neighbours[client] & present - {client}
             if len(to) != len(shares) or set(to) != expected or len(set(to)) != len(to):
-                raise UnusableError(f"it shares its secrets with {shown(to)}, not with {shown(sorted(expected))}")
+                raise UnusableError(
+                    f"it shares its secrets with {short_repr(to)}, not with {short_repr(sorted(expected))}"
+                )
             encrypted = [_bytes(share, LONGEST_CIPHERTEXT) for share in shares]
             sent[client] = dict(zip(to, encrypted, strict=True))  # type: ignore[arg-type]
 
@@ -181,8 +183,8 @@ class SecureSum:
 
         def read(client: int, told: Facts) -> None:
             owners = [*facts[client][Key.ACTIVE_NODE_ID_LIST], *facts[client][Key.DEAD_NODE_ID_LIST]]
-            revealed = [_bytes(share, LONGEST_SHARE) for share in items(told, Key.SHARE_LIST)]
-            if items(told, Key.NODE_ID_LIST) != owners or len(revealed) != len(owners):
+            revealed = [_bytes(share, LONGEST_SHARE) for share in read_list(told, Key.SHARE_LIST)]
+            if read_list(told, Key.NODE_ID_LIST) != owners or len(revealed) != len(owners):
                 raise UnusableError("it does not reveal the shares that it was asked for")
             for owner, share in zip(owners, revealed, strict=True):
                 shares[owner].append(share)
@@ -243,7 +245,7 @@ def _on_a_ring(clients: Sequence[int], reach: int) -> dict[int, set[int]]:
 
 def _bytes(value: object, most: int | None = None) -> bytes:
     if not isinstance(value, bytes):
-        raise UnusableError(f"expected bytes, got {shown(value)}")
+        raise UnusableError(f"expected bytes, got {short_repr(value)}")
     if most is not None and len(value) > most:
         raise UnusableError(f"expected at most {most:,} bytes, got {len(value):,}")
     return value
@@ -257,5 +259,5 @@ def _point(pem: bytes) -> ec.EllipticCurvePublicNumbers:
         raise UnusableError("its public key cannot be read") from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, CURVE):
         kind = key.curve.name if isinstance(key, ec.EllipticCurvePublicKey) else type(key).__name__
-        raise UnusableError(f"its public key is {shown(kind)}: it must be on {CURVE.name}")
+        raise UnusableError(f"its public key is {short_repr(kind)}: it must be on {CURVE.name}")
     return key.public_numbers()

@@ -13,7 +13,7 @@ import tomli_w
 from fedwcm.config.option_docs import about
 from fedwcm.config.options import plain
 from fedwcm.config.schema import SECTIONS
-from fedwcm.flower.run_config import ELSEWHERE, SIMULATOR_ONLY, FlowerOptions
+from fedwcm.flower.app.options import ELSEWHERE, SIMULATOR_ONLY, FlowerOptions
 
 TEMPLATE_PACKAGE, TEMPLATE_NAME = "fedwcm_app", "fedwcm-app"
 
