@@ -75,8 +75,8 @@ def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True
         objects: objects that the configuration describes but cannot rebuild.
         trusted: whether names of the form `package.module:Name` may be imported; see `fedwcm.config.resolve`.
     """
-    refuse_without_effect(config)
     components = Components.of(config, objects, trusted=trusted)
+    refuse_without_effect(config, components)
     return assemble(config, components, run_data(config, objects, trusted=trusted), objects, trusted=trusted)
 
 

@@ -1,10 +1,19 @@
 """Errors that name the field, the value and what is allowed."""
 
 import difflib
-from collections.abc import Iterable
-from typing import Literal, get_args, get_origin
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
 
 from fedwcm.utils.field_types import field_types
+
+
+@dataclass(frozen=True)
+class Needs:
+    """When an option has an effect: a condition on the other options, and the same in words."""
+
+    condition: Callable[[Any], bool]
+    words: str
 
 
 def require(holds: bool, field: str, value: object, allowed: str) -> None:

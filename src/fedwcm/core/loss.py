@@ -5,6 +5,7 @@ Like a method, a loss is a frozen dataclass with pure hooks that see a block of 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.checks import require_choices
+from fedwcm.core.checks import Needs, require_choices
 from fedwcm.core.local_data import LocalData
 from fedwcm.core.types import Clients, Context, Population, State
 
@@ -26,6 +27,8 @@ class Loss(ABC):
     """Whether a loss that corrects the prior makes the model expect `run.target`, not equally frequent classes."""
     averages_samples: ClassVar[bool] = True
     """Whether the loss of a batch is the mean of those of its samples, so that a large batch may be cut."""
+    needs: ClassVar[Mapping[str, Needs]] = {}
+    """As a method's: what options need to have an effect."""
 
     def __post_init__(self) -> None:
         require_choices(self)

@@ -8,12 +8,13 @@ uphill (descent subtracts them).
 Hooks that only a few methods need are in the mix-ins of `fedwcm.core.mixins`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedwcm.core.checks import require, require_choices
+from fedwcm.core.checks import Needs, require, require_choices
 from fedwcm.core.optimizer_rule import ANY_OPTIMIZER, OptimizerRule
 from fedwcm.core.types import (
     Clients,
@@ -45,6 +46,9 @@ class Method:
     """Whether the method trains a linear layer, on balanced classes, that takes the place of the model's head."""
     uses_full_gradient: ClassVar[bool] = False
     """Whether local steps are corrected by gradients over all samples of a client, each counted once."""
+
+    needs: ClassVar[Mapping[str, Needs]] = {}
+    """What options need to have an effect; one that differs from its default without it is refused by name."""
 
     server_lr: float = 1.0
     average: Literal["samples", "uniform"] = "samples"

@@ -108,11 +108,11 @@ def check(planned_runs: Sequence[PlannedRun]) -> dict[str, Checked]:
     """
     alike: dict[str, list[PlannedRun]] = {}
     for planned in planned_runs:
-        config = planned.request.config
-        refuse_without_effect(config)
-        check_trackers(config.run.track, planned.folder)
+        check_trackers(planned.request.config.run.track, planned.folder)
         alike.setdefault(planned.label, []).append(planned)
     components = {label: _components(members[0]) for label, members in alike.items()}
+    for label, members in alike.items():
+        refuse_without_effect(members[0].request.config, components[label])
     tasks: dict[str, list[str]] = {}
     for label, members in alike.items():
         tasks.setdefault(_task(members[0].request.config), []).append(label)

@@ -20,6 +20,7 @@ doubled logits of the authors' code are not part of the loss, nor is its second 
 their code only perturbed samples advance the ring; here every sample does, which is the same in distribution.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,7 +29,7 @@ from torch import Tensor
 from torch.nn.functional import log_softmax, one_hot
 
 from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.checks import require
+from fedwcm.core.checks import Needs, require
 from fedwcm.core.local_data import LocalData
 from fedwcm.core.loss import Loss
 from fedwcm.core.rng import Purpose
@@ -47,6 +48,9 @@ class BalanceFL(Loss):
     """
 
     name: ClassVar[str] = "balancefl"
+    needs: ClassVar[Mapping[str, Needs]] = {
+        "temperature": Needs(lambda loss: loss.lambda_ > 0, "lambda_ > 0"),
+    }
     averages_samples: ClassVar[bool] = False
 
     lambda_: float = 1.0

@@ -16,6 +16,7 @@ weights, which makes the scale of a step depend on the composition of the batch 
 not be weighted at all).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -24,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.checks import require
+from fedwcm.core.checks import Needs, require
 from fedwcm.core.loss import Loss
 from fedwcm.core.types import Context, Floats, State
 
@@ -43,6 +44,9 @@ class ClassWeights(Loss):
     """
 
     name: ClassVar[str] = "class_weights"
+    needs: ClassVar[Mapping[str, Needs]] = {
+        "beta": Needs(lambda loss: loss.scheme == "effective", "scheme = effective"),
+    }
 
     scheme: Scheme = "inverse"
     prior: CountsOf = "client"

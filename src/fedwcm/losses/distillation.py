@@ -14,6 +14,7 @@ model can be used too. alpha = 0 is cross-entropy and needs no teacher.
 With the method `clip2fl` this is the recipe `clip2fl`. Versions of the authors' code use alpha = 1 or 2.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -23,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import log_softmax
 
 from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.checks import require
+from fedwcm.core.checks import Needs, require
 from fedwcm.core.local_data import LocalData
 from fedwcm.core.types import Clients, Context, Population, State
 from fedwcm.losses.cross_entropy import CrossEntropy
@@ -41,6 +42,9 @@ class Distillation(CrossEntropy):
     """
 
     name: ClassVar[str] = "distillation"
+    needs: ClassVar[Mapping[str, Needs]] = dict.fromkeys(
+        ("teacher", "temperature"), Needs(lambda loss: loss.alpha > 0, "alpha > 0")
+    )
 
     teacher: str = TEACHER_FILE
     alpha: float = 1.0

@@ -19,6 +19,7 @@ rates. The paper's own classifier is the model's option `head = "cosine"`, with 
 cosine is trained, evaluated and exported.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,7 +28,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
 from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.checks import require
+from fedwcm.core.checks import Needs, require
 from fedwcm.core.loss import Loss
 from fedwcm.core.types import Context, Floats, State
 from fedwcm.losses.class_weights import CountsOf, class_counts, class_weights, of_labels
@@ -51,6 +52,10 @@ class LDAM(Loss):
     """
 
     name: ClassVar[str] = "ldam"
+    needs: ClassVar[Mapping[str, Needs]] = {
+        "prior": Needs(lambda loss: loss.max_margin > 0 or loss.drw < 1, "max_margin > 0, or drw < 1"),
+        "beta": Needs(lambda loss: loss.drw < 1, "drw < 1"),
+    }
 
     max_margin: float = 0.5
     scale: float = 30.0

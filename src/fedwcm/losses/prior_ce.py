@@ -21,6 +21,7 @@ that no client can reduce its loss by inflating its features. All classes of a s
 number: the predicted class does not depend on `normalize`. Departures: none.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,7 +29,7 @@ from torch import Tensor
 
 from fedwcm.balance import ABSENT, prior_shift
 from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.checks import require
+from fedwcm.core.checks import Needs, require
 from fedwcm.core.loss import ExplicitLoss, LossGradient
 from fedwcm.core.types import Context
 from fedwcm.losses.class_weights import CountsOf, class_counts
@@ -48,6 +49,7 @@ class PriorCE(ExplicitLoss):
     """
 
     name: ClassVar[str] = "prior_ce"
+    needs: ClassVar[Mapping[str, Needs]] = {"prior": Needs(lambda loss: loss.tau > 0, "tau > 0")}
     follows_target: ClassVar[bool] = True
 
     prior: CountsOf = "client"

@@ -23,6 +23,7 @@ position in the list, a leftover of contrasting samples with each other; it weig
 99/100. Its versions use contrast from 0.001 to 0.5.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,7 +31,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
-from fedwcm.core.checks import require
+from fedwcm.core.checks import Needs, require
 from fedwcm.core.layout import Layout
 from fedwcm.core.types import Population, State, Vec
 from fedwcm.methods.creff import CReFF
@@ -48,6 +49,9 @@ class CLIP2FL(CReFF):
     """
 
     name: ClassVar[str] = "clip2fl"
+    needs: ClassVar[Mapping[str, Needs]] = dict.fromkeys(
+        ("teacher", "temperature"), Needs(lambda method: method.contrast > 0, "contrast > 0")
+    )
 
     teacher: str = TEACHER_FILE
     contrast: float = 0.001

@@ -21,6 +21,7 @@ Pitfalls avoided: averaging h over |S| clients; clipping only a part of the dire
 implemented as weight decay.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -28,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwcm.core.checks import require
+from fedwcm.core.checks import Needs, require
 from fedwcm.core.method import Method, mean_weights
 from fedwcm.core.optimizer_rule import OptimizerRule
 from fedwcm.core.types import (
@@ -58,6 +59,10 @@ class FedDyn(Method):
     name: ClassVar[str] = "feddyn"
     optimizers: ClassVar[OptimizerRule] = OptimizerRule(
         "momentum", "the dual adds up increments until they vanish with the direction, and Adam's steps do not"
+    )
+
+    needs: ClassVar[Mapping[str, Needs]] = dict.fromkeys(
+        ("average", "eval_model"), Needs(lambda method: method.lam > 0, "lam > 0")
     )
 
     average: Literal["samples", "uniform"] = "uniform"

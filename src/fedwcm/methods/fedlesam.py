@@ -20,10 +20,11 @@ of taking the norm of the vector. An x_prev of zero at the first participation w
 BatchNorm's statistics and the training loss are those at w + e, the only point where the batch is evaluated.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from fedwcm.core.checks import require
+from fedwcm.core.checks import Needs, require
 from fedwcm.core.perturbation import perturbation
 from fedwcm.core.types import Clients, Cohort, Context, GradientOracle, Population, Report, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
@@ -42,6 +43,8 @@ class LESAM(Base):
         rho: ρ, the length of the perturbation; 0 is the method without it.
         memory: where the earlier global model is kept: on each `client`, or on the `server` for all.
     """
+
+    needs: ClassVar[Mapping[str, Needs]] = {"memory": Needs(lambda method: method.rho > 0, "rho > 0")}
 
     rho: float = 0.1
     memory: Literal["client", "server"] = "client"

@@ -49,7 +49,7 @@ from fedwcm.balance import (
     discrepancy,
     temperature,
 )
-from fedwcm.core.checks import require
+from fedwcm.core.checks import Needs, require
 from fedwcm.core.method import mean_weights
 from fedwcm.core.mixins import ClientStatistics, LocalRates
 from fedwcm.core.types import (
@@ -87,6 +87,20 @@ class WCM(ClientStatistics, Base):
         weighting: use the client weights; `false` keeps the base method's (for an ablation).
         adaptive: adapt alpha; `false` keeps the base method's (for an ablation).
     """
+
+    needs: ClassVar[Mapping[str, Needs]] = {
+        "average": Needs(lambda method: not method.weighting, "weighting = false: FedWCM's weights take its place"),
+        "score": Needs(
+            lambda method: method.weighting or (method.adaptive and method.q != "off"),
+            "weighting = true, or adaptive = true with q = ratio or inverse",
+        ),
+        "temperature_scale": Needs(
+            lambda method: method.weighting or (method.adaptive and method.alpha_rule.startswith("temperature")),
+            "weighting = true, or adaptive = true with an alpha_rule of the temperature",
+        ),
+        "alpha_rule": Needs(lambda method: method.adaptive, "adaptive = true"),
+        "q": Needs(lambda method: method.adaptive, "adaptive = true"),
+    }
 
     score: Literal["scarcity", "absolute", "local"] = "scarcity"
     temperature_scale: float = 0.25
@@ -174,6 +188,10 @@ class FedWCMX(LocalRates, FedWCM):
     """
 
     name: ClassVar[str] = "fedwcm-x"
+    needs: ClassVar[Mapping[str, Needs]] = {
+        "average": Needs(lambda method: False, "the method fedwcm: this one weights by samples"),
+        "normalize": Needs(lambda method: method.weighting, "weighting = true"),
+    }
 
     normalize: bool = True
     rate_limit: float | None = None
