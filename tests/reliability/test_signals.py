@@ -29,7 +29,8 @@ SMALL = {
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_saves_the_last_round_and_says_how_to_go_on(name: str, backend: str, tmp_path: Path) -> None:
     number, out, log = getattr(signal, name), tmp_path / "run", tmp_path / "log"
-    options = ["run", "--method", "scaffold", *DIGITS, "--backend", backend, "--set", "run.workers=2"]
+    options = ["run", "--method", "scaffold", *DIGITS, "--backend", backend]
+    options += ["--set", "run.workers=2"] if backend == "parallel" else []
     options += ["--set", "run.checkpoint_every=1000", "--rounds", "400", "--quiet"]
     process = command([*options, "--out", str(out)], log)
     assert wait_until(lambda: lines(out) >= 5, process)

@@ -21,7 +21,7 @@ SECTION_NEEDS = {
         "run.backend = auto, parallel or ray: the others train in one process",
     ),
 }
-"""When options of the sections have an effect, as conditions on the configuration; components have their `needs`."""
+"""When options of the sections have an effect; methods and losses declare theirs (`needs`)."""
 
 
 def refuse_without_effect(config: Config, components: Components) -> None:

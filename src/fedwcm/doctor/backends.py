@@ -99,7 +99,7 @@ def _run(trial: Trial) -> Model | str:
         "run.backend": trial.backend,
         "run.device": trial.device,
         "run.precision": trial.precision,
-        "run.workers": 2,
+        "run.workers": 2 if trial.backend in ("parallel", "ray") else 0,
         "run.worker_gpus": 0.5 if trial.device == "cuda" else 0.0,
         "run.ray_address": LOCAL,
         "participation.fraction": 1.0,

@@ -20,7 +20,6 @@ off at each step; here the server's estimate decides. Their limit of 100 on u ha
 Versions of their code differ in the slope (0.05 and 0.01) and in the gains.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,7 +28,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, one_hot
 
 from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.checks import Needs, require
+from fedwcm.core.checks import require
 from fedwcm.core.loss import Loss
 from fedwcm.core.types import Clients, Context, Population, State
 
@@ -49,9 +48,6 @@ class GraB(Loss):
     """
 
     name: ClassVar[str] = "grab"
-    needs: ClassVar[Mapping[str, Needs]] = {
-        "slope": Needs(lambda loss: loss.kp or loss.ki or loss.kd, "kp, ki or kd above 0"),
-    }
 
     kp: float = 10.0
     ki: float = 0.01

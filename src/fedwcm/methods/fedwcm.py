@@ -89,7 +89,9 @@ class WCM(ClientStatistics, Base):
     """
 
     needs: ClassVar[Mapping[str, Needs]] = {
-        "average": Needs(lambda method: not method.weighting, "weighting = false: FedWCM's weights take its place"),
+        "average": Needs(
+            lambda method: not method.weighting, "weighting = false: FedWCM's weights take its place"
+        ),
         "score": Needs(
             lambda method: method.weighting or (method.adaptive and method.q != "off"),
             "weighting = true, or adaptive = true with q = ratio or inverse",

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from optuna.trial import Trial, TrialState
 
+from fedwcm.config.components import Components
 from fedwcm.config.schema import SelectBy
-from fedwcm.config.settings import Settings, overlay
+from fedwcm.config.settings import Settings, from_settings, overlay
+from fedwcm.config.without_effect import unused_options
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.jobs.request import Request
 from fedwcm.jobs.start import start
@@ -32,8 +34,12 @@ class Plan:
         return overlay(overlay(self.request.settings, params), {"run.seed": seed, "run.name": self.name})
 
     def requests(self, params: Settings, seeds: Sequence[int]) -> list[Request]:
-        """The runs of a trial."""
-        return [replace(self.request, settings=self.settings(params, seed)) for seed in seeds]
+        """Return the runs of a trial, without searched options that the others turn off."""
+        whole = from_settings(self.settings(params, 0))
+        components = Components.of(whole, self.request.objects, trusted=self.request.trusted)
+        unused = unused_options(whole, components)
+        live = {key: value for key, value in params.items() if key not in unused}
+        return [replace(self.request, settings=self.settings(live, seed)) for seed in seeds]
 
 
 @dataclass(frozen=True, eq=False)

@@ -139,8 +139,7 @@ def check_plans(plans: Sequence[Plan], space: Space, out: Path) -> dict[str, Che
     for plan in plans:
         study = optuna.create_study(sampler=RandomSampler(seed=0))  # the same in each process
         some = study.ask(plan.space).params
-        asked = replace(plan.request, settings=plan.settings(some, 0))
-        planned_runs.append(PlannedRun(plan.name, 0, asked, out / "none"))
+        planned_runs.append(PlannedRun(plan.name, 0, plan.requests(some, [0])[0], out / "none"))
     checked = check(planned_runs)
     for found in checked.values():
         allowed = "above 0, such as 0.1, for data without a validation part: options are chosen on validation data"

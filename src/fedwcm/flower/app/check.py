@@ -10,6 +10,7 @@ from click import ClickException
 from flwr.common.config import parse_config_args
 
 from fedwcm.config.components import Components
+from fedwcm.config.without_effect import refuse_without_effect
 from fedwcm.core.checks import unknown
 from fedwcm.flower.app.options import AppOptions, read
 
@@ -25,7 +26,7 @@ def checked_options(folder: Path, overrides: list[str]) -> AppOptions:
         if key not in listed:
             raise unknown("option", key, sorted(listed))
     options = read({**listed, **given})
-    Components.of(options.config)
+    refuse_without_effect(options.config, Components.of(options.config))
     return options
 
 
