@@ -113,7 +113,8 @@ def require_csv(path: str | Path) -> None:
 
 def _probabilities(module: nn.Module, inputs: Inputs) -> NDArray[np.float32]:
     with torch.no_grad():
-        chunks = [module(inputs[start : start + CHUNK]).softmax(dim=-1) for start in range(0, len(inputs), CHUNK)]
+        starts = range(0, len(inputs), CHUNK)  # copied, as a module may write into what it is given
+        chunks = [module(inputs[start : start + CHUNK].clone()).softmax(dim=-1) for start in starts]
     probabilities: NDArray[np.float32] = torch.cat(chunks).numpy()
     return probabilities
 
