@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from fedwcm.config.objects import ModelFactory
 from fedwcm.config.resolve import importable_current_directory, resolve
 from fedwcm.config.schema import Component
+from fedwcm.core.torch_rng import own_torch_generator
 from fedwcm.models import build_model, default_model
 
 WEIGHTS = "weights"
@@ -40,7 +41,7 @@ def chosen_model(
         return build_model(name, input_shape, classes, seed, **chosen.options), Component(name, chosen.options)
     options = {key: value for key, value in chosen.options.items() if key not in IDENTITY}
     # A factory may import when it is called, and what is imported may draw random numbers.
-    with importable_current_directory(), torch.random.fork_rng(devices=[]):
+    with importable_current_directory(), own_torch_generator():
         if given is None:
             given = resolve("model", name, trusted=trusted)
             if isinstance(given, type) and not issubclass(given, nn.Module):

@@ -15,6 +15,7 @@ from fedwcm.core.method import Method
 from fedwcm.core.mixins import ClientStatistics, LocalRates, TwoPhase
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.sampler import Sampler
+from fedwcm.core.torch_rng import own_torch_generator
 from fedwcm.core.types import Clients, Context, Floats, Ints, Population, Report, State, Vec
 from fedwcm.engine.batches import Augmentation, Schedule, visits
 from fedwcm.engine.forward import Forward
@@ -183,7 +184,7 @@ class ClientTrainer:
             yield
             return
         rng = generator(self.seed, Purpose.DROPOUT_LAYERS, ctx.round, int(ctx.clients.ids[0]))
-        with torch.random.fork_rng([ctx.x.device] if ctx.x.is_cuda else []):
+        with own_torch_generator([ctx.x.device] if ctx.x.is_cuda else []):
             torch.manual_seed(int(rng.integers(2**63)))
             yield
 

@@ -98,7 +98,7 @@ class Network:
         return logits, logits.new_zeros(0) if features is None else features
 
     def _note_writes(self, spared: bool, written: bool) -> None:
-        """Remember whether the module, in its present mode, writes into its inputs: the next ones are then copied."""
+        """Remember whether the module, in its present mode, writes into its inputs: later ones are then copied."""
         if spared and written:
             raise ValueError(
                 f"the model {type(self.module).__name__} changes its input in place, but not at every call: "

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedwcm.core.checks import shortened
+from fedwcm.core.torch_rng import own_torch_generator
 from fedwcm.core.types import Ints, Population
 from fedwcm.engine.network import Network
 
@@ -36,7 +37,7 @@ def fails_on_one_sample(network: Network, sample: Tensor) -> bool:
         return False
     buffers = {name: buffer.clone() for name, buffer in network.module.named_buffers()}
     network.set_training_mode()
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with torch.no_grad(), own_torch_generator():
         try:
             network(sample[:1], buffers)
         except ValueError:  # BatchNorm's; whatever else is wrong shows when clients train

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fedwcm.core.torch_rng import own_torch_generator
 from fedwcm.models.base import Classifier
 from fedwcm.models.checks import (
     has_embedding,
@@ -76,7 +77,7 @@ def build_model(
         require_known("model", model, [*MODELS, "package.module:factory"])
         model = MODELS[model]
     # Only the CPU generator is forked and seeded: weights are created there, and CUDA stays uninitialised.
-    with torch.random.fork_rng(devices=[]):
+    with own_torch_generator():
         torch.default_generator.manual_seed(seed)
         made = call(name, model, input_shape, classes, options)
         if not isinstance(made, nn.Module):

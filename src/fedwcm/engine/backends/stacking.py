@@ -5,6 +5,7 @@ import warnings
 import torch
 from torch import Tensor
 
+from fedwcm.core.torch_rng import own_torch_generator
 from fedwcm.engine.fast.linear_layers import linear_layers
 from fedwcm.engine.fast.linear_stack import LinearStack
 from fedwcm.engine.forward import Forward, SequentialForward, VmapForward
@@ -34,7 +35,7 @@ def stacking_problem(network: Network, inputs: Tensor) -> str | None:
     padded = torch.cat([inputs[:1], torch.zeros_like(inputs[:1])])
     models, batches = torch.stack([x, 0.9 * x]), torch.stack([padded, padded])
     try:
-        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        with warnings.catch_warnings(), own_torch_generator():
             warnings.filterwarnings("error", message=SLOW)
             together = _gradients(stacked_forward(network), x, buffers, models, batches)
             one = SequentialForward(network)

@@ -6,7 +6,7 @@ change, the result is `scale·g + pull·w + Σ coefficient·vector`, valid for e
 takes the fused path. Otherwise, `direction` is called at every step.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedwcm.core.method import Method
+from fedwcm.core.torch_rng import own_torch_generator
 from fedwcm.core.types import Context, State, Vec
 from fedwcm.engine.fast.affine_step import AffineDirection, Coefficient, Term
 from fedwcm.engine.hook_checks import check_tuple
@@ -29,14 +30,16 @@ def trace_direction(method: Method, c: State, ctx: Context) -> AffineDirection |
     shape = (len(ctx.clients), len(ctx.x))
     asked: list[GradientPoint] = []
     w: Any = Symbol(shape, ctx.x, model=1.0)
-    drawn = _RandomNumbers(ctx.x.device)
-    try:
-        direction = method.direction(w, SymbolicOracle(asked), c, ctx)
-    except Exception:
-        # Not affine, or an error in the method, which the first real step will raise.
-        return None
-    if drawn.any_since():  # they must be drawn at every step
-        return None
+    cuda = [ctx.x.device] if ctx.x.is_cuda else []
+    with own_torch_generator(cuda):  # numbers that are drawn here are drawn again, at every step
+        before = _generator_states(cuda)
+        try:
+            direction = method.direction(w, SymbolicOracle(asked), c, ctx)
+        except Exception:
+            # Not affine, or an error in the method, which the first real step will raise.
+            return None
+        if not all(map(torch.equal, before, _generator_states(cuda))):
+            return None
     v, after = check_tuple(method.direction, direction, "direction", "client state")
     unchanged = after.keys() == c.keys() and all(after[key] is c[key] for key in c)
     if not isinstance(v, Symbol) or len(asked) != 1 or not unchanged:
@@ -44,24 +47,8 @@ def trace_direction(method: Method, c: State, ctx: Context) -> AffineDirection |
     return AffineDirection(v.gradient, v.model, v.terms, asked[0])
 
 
-class _RandomNumbers:
-    """Tells whether torch has drawn random numbers for a device since this was made; if so, they are put back."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._cuda = device if device.type == "cuda" else None
-        self._before = self._state()
-
-    def any_since(self) -> bool:
-        if all(map(torch.equal, self._before, self._state())):
-            return False
-        torch.set_rng_state(self._before[0])
-        if self._cuda is not None:
-            torch.cuda.set_rng_state(self._before[1], self._cuda)
-        return True
-
-    def _state(self) -> list[Tensor]:
-        own = [torch.get_rng_state()]
-        return own if self._cuda is None else [*own, torch.cuda.get_rng_state(self._cuda)]
+def _generator_states(cuda: Sequence[torch.device]) -> list[Tensor]:
+    return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, cuda)]
 
 
 @dataclass(frozen=True, eq=False)

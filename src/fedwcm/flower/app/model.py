@@ -11,6 +11,7 @@ from fedwcm.config.device import choose_kernels, chosen_device
 from fedwcm.config.schema import Config
 from fedwcm.core.batch import SampleStore, Shard
 from fedwcm.core.rng import model_seed
+from fedwcm.core.torch_rng import own_torch_generator
 from fedwcm.engine.evaluate import LabelledTensors
 from fedwcm.engine.network import Network
 from fedwcm.engine.precision import Precision
@@ -24,7 +25,7 @@ ModelFactory = Callable[..., nn.Module]
 
 def network(model: ModelFactory, config: Config, device: str | None = None) -> Network:
     """The model with the initial weights that the run's seed gives, as the simulator would draw them."""
-    with torch.random.fork_rng(devices=[]):
+    with own_torch_generator():
         torch.default_generator.manual_seed(model_seed(config.run.seed))
         module = model()
     if not isinstance(module, nn.Module):
