@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "reproduce": {"utils", "core", "config", "data", "jobs", "methods", "models", "privacy", "reports", "runs"},
     "api": {
         *("utils", "core", "engine", "config", "data", "models", "metrics", "privacy"),
-        *("jobs", "reports", "runs", "tuning"),
+        *("jobs", "reports", "runs", "tuning", *ZOO),
     },
     "testing": {"utils", "core", "engine", "config", "losses", "samplers"},
 }

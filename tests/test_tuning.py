@@ -21,10 +21,10 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState
 
 import fedwcm
+from fedwcm.api.description import describe_run, describe_settings
 from fedwcm.cli import main
 from fedwcm.config.component_text import method_settings
 from fedwcm.config.flags import config_from
-from fedwcm.jobs.request import request
 from fedwcm.methods.fedprox import FedProx
 from fedwcm.tuning import trial as trial_module
 from fedwcm.tuning.report import winner, write_report
@@ -199,7 +199,7 @@ def test_a_trial_that_is_cut_short_is_left_to_the_next(tmp_path: Path) -> None:
 
 def test_a_setting_that_lags_behind_is_pruned_on_the_validation_data(tmp_path: Path) -> None:
     space: dict[str, Any] = {"local.lr": CategoricalDistribution([0.3])}
-    asked = request(None, None, None, {**SMALL, "val_fraction": 0.2})
+    asked = describe_settings(None, None, None, {**SMALL, "val_fraction": 0.2})
     study = MethodStudy(tmp_path, "fedavg", space, _asked(asked, space), 0)
     for _ in range(6):  # better than any run will be
         trial = study.next_trial(7)
@@ -255,7 +255,7 @@ def test_the_metric_that_selects_a_round_chooses_the_options(
         return SimpleNamespace(summary=summary(final_accuracy=0.5, **measured))
 
     monkeypatch.setattr(trial_module, "start", start)
-    asked = request("fedavg", None, {"run.select_by": select_by}, {})
+    asked = describe_run("fedavg", None, {"run.select_by": select_by}, {})
     study = MethodStudy(tmp_path, "fedavg", {"local.lr": FloatDistribution(0, 1)}, "", 0)
     for value in values:
         trial = study.next_trial(2)

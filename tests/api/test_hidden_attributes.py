@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedwcm.config.objects import separate
+from fedwcm.api.description import describe_objects
 
 from .objects import Backwards, Margin
 
@@ -42,7 +42,7 @@ class Cut:
 )
 def test_attributes_that_no_folder_would_record_are_refused(given: dict[str, Any], attribute: str) -> None:
     with pytest.raises(ValueError, match=rf"no run records, {attribute}: make it a frozen dataclass"):
-        separate(given)
+        describe_objects(given)
 
 
 def test_a_cached_property_is_no_attribute_of_ones_own() -> None:
@@ -53,4 +53,4 @@ def test_a_cached_property_is_no_attribute_of_ones_own() -> None:
 
     loss = Caching(width=3.0)
     assert loss.double == 6.0
-    assert separate({"loss": loss})[0]["loss"].options == {"width": 3.0}
+    assert describe_objects({"loss": loss})["loss"].options == {"width": 3.0}

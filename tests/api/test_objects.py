@@ -15,8 +15,8 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import TensorDataset
 
 import fedwcm
+from fedwcm.api.description import describe_objects
 from fedwcm.cli import main
-from fedwcm.config.objects import separate
 from fedwcm.config.resolve import ObjectNeededError
 from fedwcm.config.schema import Component
 from fedwcm.config.settings import read_toml
@@ -232,7 +232,7 @@ def test_what_text_can_rebuild_is_text_and_the_rest_says_that_it_is_not(tmp_path
     assert settings["model.parameters"] == 64 * 8 + 8 + 8 * 10 + 10
     assert str(settings["data.dataset"]).startswith("object:arrays#")
     assert str(settings["partition.name"]).startswith("object:client_ids#")
-    assert separate({"method": FedCM(alpha=0.3)})[1].method is None
+    assert describe_objects({"method": FedCM(alpha=0.3)})["method"].value is None
 
 
 def test_a_resumed_run_of_objects_is_the_run_that_was_never_stopped(tmp_path: Path) -> None:
@@ -382,7 +382,7 @@ def test_the_package_alone_imports_no_torch_and_names_its_classes() -> None:
 
 
 def test_component_of_a_name_stays_as_it_is() -> None:
-    assert separate({"method": "fedcm", "loss": Component("focal")})[0] == {
+    assert describe_objects({"method": "fedcm", "loss": Component("focal")}) == {
         "method": "fedcm",
         "loss": Component("focal"),
     }

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import fedwcm
+from fedwcm.api.description import describe_methods
 from fedwcm.cli import main
 from fedwcm.jobs.estimate import Cost, Estimate, total
 from fedwcm.jobs.plan import plan
-from fedwcm.jobs.request import request
 
 SMALL: dict[str, Any] = {"dataset": "digits", "clients": 8, "epochs": 1, "rounds": 2}
 FLAGS = ["--dataset", "digits", "--clients", "8", "--epochs", "1", "--rounds", "40"]
@@ -38,16 +38,18 @@ def test_a_run_that_could_not_start_is_found_before_the_first_one(
 
 
 def test_a_grid_reaches_the_options_of_the_method() -> None:
-    common = request(None, None, None, {})
-    planned_runs = plan(["fedcm", "fedwcm"], [0], {"method.alpha": [0.1, 0.5]}, common, Path("c"))
-    assert [planned.request.settings["method.alpha"] for planned in planned_runs] == [0.1, 0.5] * 2
+    common: dict[str, object] = {}
+    planned_runs = plan(
+        describe_methods(["fedcm", "fedwcm"]), [0], {"method.alpha": [0.1, 0.5]}, common, Path("c")
+    )
+    assert [planned.config.method.options["alpha"] for planned in planned_runs] == [0.1, 0.5] * 2
 
 
 def test_options_for_all_reach_every_method_and_its_own_come_first() -> None:
-    common = request(None, None, {"method.alpha": 0.3, "local.lr": 0.2}, {})
-    planned_runs = plan(["fedcm", "fedcm[alpha=0.7]", "fedwcm"], [0], {}, common, Path("c"))
-    assert [planned.request.config.method.options["alpha"] for planned in planned_runs] == [0.3, 0.7, 0.3]
-    assert {planned.request.config.local.lr for planned in planned_runs} == {0.2}
+    common: dict[str, object] = {"method.alpha": 0.3, "local.lr": 0.2}
+    planned_runs = plan(describe_methods(["fedcm", "fedcm[alpha=0.7]", "fedwcm"]), [0], {}, common, Path("c"))
+    assert [planned.config.method.options["alpha"] for planned in planned_runs] == [0.3, 0.7, 0.3]
+    assert {planned.config.local.lr for planned in planned_runs} == {0.2}
 
 
 def test_an_option_that_one_of_the_methods_does_not_have_is_refused(tmp_path: Path) -> None:
@@ -56,12 +58,12 @@ def test_an_option_that_one_of_the_methods_does_not_have_is_refused(tmp_path: Pa
 
 
 def test_a_recipe_keeps_what_makes_it_and_says_so() -> None:
-    common = request(None, None, {"method.momentum_norm": "exact", "loss.gamma": 1.0, "loss.name": "focal"}, {})
+    common: dict[str, object] = {"method.momentum_norm": "exact", "loss.gamma": 1.0, "loss.name": "focal"}
     with pytest.warns(UserWarning, match="fedcm-nominal keeps its own method.momentum_norm = nominal, not exact"):
-        nominal, exact = plan(["fedcm-nominal", "fedcm"], [0], {}, common, Path("c"))
-    assert nominal.request.config.method.options["momentum_norm"] == "nominal"
-    assert exact.request.config.method.options["momentum_norm"] == "exact"
-    assert exact.request.config.loss.options == {"gamma": 1.0}
+        nominal, exact = plan(describe_methods(["fedcm-nominal", "fedcm"]), [0], {}, common, Path("c"))
+    assert nominal.config.method.options["momentum_norm"] == "nominal"
+    assert exact.config.method.options["momentum_norm"] == "exact"
+    assert exact.config.loss.options == {"gamma": 1.0}
 
 
 @pytest.mark.parametrize(

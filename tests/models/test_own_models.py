@@ -65,7 +65,7 @@ def two_outputs(classes):
 
 def named_model(name: str, input_shape: tuple[int, ...], classes: int, seed: int, **options: object) -> nn.Module:
     """The model of this name, as the command line finds it."""
-    return chosen_model(Component(name, options), None, input_shape, classes, seed, trusted=True)[0]
+    return chosen_model(Component(name, options), input_shape, classes, seed)[0]
 
 
 THAWED = """from dataclasses import dataclass

@@ -8,10 +8,10 @@ import pytest
 import tomli_w
 
 import fedwcm
+from fedwcm.api.description import describe_run
 from fedwcm.cli import main
 from fedwcm.config.models import chosen_model
 from fedwcm.config.schema import Component
-from fedwcm.jobs.request import request, resumed
 from fedwcm.runs.folder import RunFolder
 
 SMALL = {"dataset": "digits", "clients": 4, "epochs": 1, "rounds": 1, "settings": {"run.workers": 1}}
@@ -80,7 +80,7 @@ def test_trust_allows_it_and_what_is_no_model_is_refused(theirs: Path, tmp_path:
 def test_a_class_that_is_no_module_is_not_even_called(tmp_path: Path) -> None:
     named = Component("subprocess:Popen", {"args": ["touch", str(tmp_path / "executed")]})
     with pytest.raises(ValueError, match="it is not called"):
-        chosen_model(named, None, (4,), 2, 0, trusted=True)
+        chosen_model(named, (4,), 2, 0)
     assert not (tmp_path / "executed").exists()
 
 
@@ -122,13 +122,13 @@ def test_no_folder_connects_the_machine_to_another(finished: Path, tmp_path: Pat
     refused = rf"run\.ray_address = '{THEIRS}' of .*theirs is not used"
 
     def addresses(trust: bool, settings: dict[str, object] | None = None) -> list[str | None]:
-        again = resumed(request(None, None, settings, {}), RunFolder(folder), trust)
-        new = request(None, folder / "config.toml", settings, {}, trust=trust)
-        return [asked.config.run.ray_address for asked in (again, new)]
+        again = describe_run(None, None, settings, {}, trust=trust, resume=True, folder=RunFolder(folder))
+        new = describe_run(None, folder / "config.toml", settings, {}, trust=trust)
+        return [config.run.ray_address for config in (again, new)]
 
     with pytest.warns(UserWarning, match=refused):
         assert addresses(trust=False) == [None, None]
     assert addresses(trust=True) == [THEIRS, THEIRS]
     assert addresses(trust=False, settings={"run.ray_address": "ours:1"}) == ["ours:1", "ours:1"]
     shutil.copy(folder / "config.toml", tmp_path / "mine.toml")
-    assert request(None, tmp_path / "mine.toml", None, {}).config.run.ray_address == THEIRS
+    assert describe_run(None, tmp_path / "mine.toml", None, {}).run.ray_address == THEIRS

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedwcm.api.comparison_result import Comparison
+from fedwcm.api.description import describe_methods, describe_settings, flags_in
 from fedwcm.config.arguments import (
     ClientsLike,
     ConfigLike,
@@ -22,7 +23,6 @@ from fedwcm.config.schema import Diagnostic
 from fedwcm.core.checks import require
 from fedwcm.jobs.execution import run_all, uses_cluster
 from fedwcm.jobs.plan import check, plan
-from fedwcm.jobs.request import flags_in, request
 from fedwcm.reports.table_files import csv_table, latex_table
 from fedwcm.reports.verdicts import verdict_records
 from fedwcm.reports.write import report_or_warn
@@ -141,8 +141,8 @@ def compare(
     require(jobs >= 1, "jobs", jobs, "at least 1")
     flags = flags_in(locals())
     refuse_varied(grid or {}, "the grid", settings, flags)
-    common = request(None, config, settings, flags, trust=trust)
-    planned_runs = plan(methods, seeds, grid or {}, common, Path(out))
+    common = describe_settings(None, config, settings, flags, trust=trust)
+    planned_runs = plan(describe_methods(methods), seeds, grid or {}, common, Path(out))
     on_cluster = any(uses_cluster(planned) for planned in planned_runs)
     require(jobs == 1 or not on_cluster, "jobs", jobs, "1 with the backend 'ray': run.workers says how many")
     round_size = max((found.round_size for found in check(planned_runs).values()), default=0)

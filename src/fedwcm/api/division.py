@@ -1,22 +1,22 @@
 """`fedwcm.partition`: divide a data set among clients, to look at it before training or to use it elsewhere."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Literal
 
+from fedwcm.api.description import describe_run, describe_settings, flags_in
 from fedwcm.config.arguments import ClientsLike, ConfigLike, DataLike, PartitionLike
 from fedwcm.config.component_text import named_options
 from fedwcm.config.partitioning import divide
 from fedwcm.config.resolve import resolve
-from fedwcm.config.schema import Config
-from fedwcm.config.settings import Settings
+from fedwcm.config.schema import Component, Config
+from fedwcm.config.settings import CLIENT_IDS, Settings, from_settings, name_in
 from fedwcm.core.checks import unknown
 from fedwcm.core.types import Ints
 from fedwcm.data import Dataset
 from fedwcm.data.normalize import Normalizer
 from fedwcm.data.partition import PARTITIONS, PartitionStatistics, counts_of, describe
-from fedwcm.jobs.request import Request, flags_in, request
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +105,7 @@ def partition(
         seed: seed of all randomness.
         trust: import what a run's folder, given as `config`, names as `package.module:Name`.
     """
-    return _divided(request(None, config, settings, flags_in(locals()), trust=trust))
+    return _divided(describe_run(None, config, settings, flags_in(locals()), trust=trust))
 
 
 def partitions(
@@ -164,18 +164,18 @@ def partitions(
         seed: seed of all randomness.
         trust: import what a run's folder, given as `config`, names as `package.module:Name`.
     """
-    common = request(None, config, settings, flags_in(locals()), trust=trust)
-    if common.objects.client_ids is not None:
+    common = describe_settings(None, config, settings, flags_in(locals()), trust=trust)
+    if name_in(common, "partition") == CLIENT_IDS:
         raise ValueError("clients=… assigns every sample to a client, which is a partition: use fedwcm.partition")
     known = {key for way in ways for key in _options_of(way)}
-    for key in common.settings:
+    for key in common:
         if key.startswith("partition.") and key not in {"partition.name", *known}:
             raise unknown("option of these partitions:", key, known)
-    return {way: _divided(replace(common, settings=_partition_settings(way, common.settings))) for way in ways}
+    return {way: _divided(from_settings(_partition_settings(way, common))) for way in ways}
 
 
-def _divided(asked: Request) -> Division:
-    data = divide(asked.config, asked.objects, trusted=asked.trusted)
+def _divided(config: Config) -> Division:
+    data = divide(config)
     counts = counts_of(data.parts, data.train_labels, data.dataset.num_classes)
     rows = tuple(data.train_rows[part] for part in data.parts)
     return Division(data.config, data.dataset, rows, counts, describe(counts), data.normalizer)
@@ -186,7 +186,7 @@ def _options_of(way: str) -> set[str]:
     name, _ = named_options(way)
     if name not in PARTITIONS and ":" not in name:
         raise unknown("partition", name, PARTITIONS)
-    found = resolve("partition", name, trusted=True) if ":" in name else PARTITIONS[name]
+    found = resolve("partition", Component(name)) if ":" in name else PARTITIONS[name]
     return {f"partition.{field.name}" for field in fields(found)} if is_dataclass(found) else set()
 
 

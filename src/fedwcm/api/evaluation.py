@@ -12,9 +12,9 @@ import torch
 
 from fedwcm.api.trained import Trained, trained
 from fedwcm.config.arguments import ClientsLike, DataLike, ModelLike
-from fedwcm.config.objects import CLIENT_IDS, Objects
 from fedwcm.config.partitioning import run_dataset
-from fedwcm.config.schema import Config
+from fedwcm.config.schema import Component, Config
+from fedwcm.config.settings import CLIENT_IDS
 from fedwcm.core.checks import require
 from fedwcm.data import Dataset, load_rows
 from fedwcm.data.fingerprint import fingerprint
@@ -132,10 +132,12 @@ def _read_as_run(config: Config, dataset: DataLike | None, clients: ClientsLike 
     """The data, read and split as the run did."""
     if isinstance(dataset, Dataset):
         return dataset
+    if clients is not None:
+        config = replace(config, partition=Component(CLIENT_IDS, value=clients))
     if dataset is None or isinstance(dataset, (str, Path)):
-        source = config.data.dataset if dataset is None else str(dataset)
-        return run_dataset(replace(config, data=replace(config.data, dataset=source)), Objects(client_ids=clients))
-    return run_dataset(config, Objects(dataset=dataset, client_ids=clients))
+        named = config.data.dataset if dataset is None else str(dataset)
+        return run_dataset(replace(config, data=replace(config.data, dataset=named)))
+    return run_dataset(replace(config, source=dataset))
 
 
 def _refuse_reading(given: Mapping[str, Any], config: Config) -> None:

@@ -3,19 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedwcm.api.trained import trained
+from fedwcm.api.trained import folder_model, trained
 from fedwcm.config.arguments import ClientsLike, DataLike, ModelLike
 from fedwcm.config.build import Experiment, build
 from fedwcm.config.fine_tuning import FineTuning
-from fedwcm.config.objects import Objects
-from fedwcm.config.resolve import resolve
-from fedwcm.config.schema import Config
+from fedwcm.config.schema import Component, Config
+from fedwcm.config.settings import CLIENT_IDS
 from fedwcm.core.types import Floats, Vec
 from fedwcm.engine.client import Broadcast
 from fedwcm.engine.evaluate import evaluate
@@ -59,11 +58,10 @@ def personalize(
     options = FineTuning(epochs=epochs, layers=layers, lr=lr)
     run_folder = RunFolder(Path(folder))
     found = trained(run_folder.path, model, trust)
-    config, objects = _as_it_was(run_folder.config(), dataset, clients)
-    if isinstance(model, str):  # naming a model trusts that one, not the other names in the folder
-        config = replace(config, model=replace(config.model, name=model))
-        model = resolve("model", model, trusted=True) if ":" in model else None
-    experiment = build(config, replace(objects, model=model), trusted=trust)
+    config = replace(
+        _as_it_was(run_folder.config(trust=trust), dataset, clients), model=folder_model(run_folder, model, trust)
+    )
+    experiment = build(config)
     try:
         if experiment.facts.fingerprint != found.fingerprint:
             raise ValueError(f"these are not the data that the run in {folder} was trained on")
@@ -76,16 +74,15 @@ def personalize(
     return record
 
 
-def _as_it_was(config: Config, dataset: DataLike | None, clients: ClientsLike | None) -> tuple[Config, Objects]:
-    """The configuration and the objects of the run, for one process."""
+def _as_it_was(config: Config, dataset: DataLike | None, clients: ClientsLike | None) -> Config:
+    """Return the configuration of the run, with its objects, for one process."""
     privacy = PrivacyOptions(epsilon=config.privacy.epsilon)  # the same noise, which the seed gives; no encryption
     config = replace(config, run=replace(config.run, backend="sequential"), privacy=privacy)
-    given: dict[str, Any] = {"client_ids": clients}
+    if clients is not None:
+        config = replace(config, partition=Component(CLIENT_IDS, value=clients))
     if isinstance(dataset, (str, Path)):
-        config = replace(config, data=replace(config.data, dataset=str(dataset)))
-    else:
-        given["dataset"] = dataset
-    return config, Objects(**given)
+        return replace(config, data=replace(config.data, dataset=str(dataset)))
+    return replace(config, source=dataset)
 
 
 def _fine_tuned(experiment: Experiment, options: FineTuning, x: Vec, buffers: Vec) -> PersonalizationRecord:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fedwcm.config.arguments import ModelLike
 from fedwcm.config.models import chosen_model
+from fedwcm.config.schema import Component
 from fedwcm.core.batch import Inputs
 from fedwcm.data.inputs import are_small, model_inputs
 from fedwcm.data.normalize import Normalizer
@@ -62,15 +63,21 @@ def trained(folder: Path, model: ModelLike | None, trust: bool, adjust: float = 
     run_folder = RunFolder(folder)
     facts = read_model_facts(run_folder)
     schema = schema_of(facts)
-    chosen = run_folder.config().model
-    if isinstance(model, str):
-        chosen, model, trust = replace(chosen, name=model), None, True
-    module, _ = chosen_model(chosen, model, schema.input_shape, len(schema.classes), 0, trusted=trust)
+    chosen = folder_model(run_folder, model, trust)
+    module, _ = chosen_model(chosen, schema.input_shape, len(schema.classes), 0)
     try:
         module.load_state_dict(read_model(run_folder))
     except RuntimeError as error:
         raise ValueError(f"this model does not fit the weights in {folder}: {error}") from error
     return Trained(adjusted(module.eval(), facts, adjust), input_normalizer(facts), schema, facts.fingerprint)
+
+
+def folder_model(folder: RunFolder, model: ModelLike | None, trust: bool) -> Component:
+    """Return the model of a folder's run; one that is named or given in its place is trusted, but it alone."""
+    chosen = folder.config(trust=trust).model
+    if isinstance(model, str):
+        return replace(chosen, name=model, trusted=True)
+    return chosen if model is None else replace(chosen, value=model)
 
 
 def read_model_facts(folder: RunFolder) -> ModelFacts:

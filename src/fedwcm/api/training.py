@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from fedwcm.api.description import describe_run, flags_in
 from fedwcm.api.result import Result, read_result
 from fedwcm.config.arguments import (
     ClientsLike,
@@ -16,7 +17,6 @@ from fedwcm.config.arguments import (
     SamplerLike,
 )
 from fedwcm.config.schema import Diagnostic
-from fedwcm.jobs.request import flags_in, request, resumed
 from fedwcm.jobs.start import start
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.progress import Progress, chosen_progress
@@ -127,17 +127,11 @@ def run(
         track: experiment trackers to log to: `tensorboard`, `mlflow`, `wandb`.
         backend: `auto`, `sequential`, `vectorized`, `parallel` or `ray`.
     """
-    asked = request(method, config, settings, flags_in(locals()), trust=trust)
-    folder = None if out is None else RunFolder(Path(out))
-    if resume and folder is not None and folder.holds_run:
-        asked = resumed(asked, folder, trust)
-    elif resume and not asked.names_a_run:
-        if folder is not None:
-            folder.refuse_search()
-        raise ValueError(f"{out or 'out'} holds no run to resume; to start one, say which: a method or a data set")
-    ended = start(asked, folder, resume=resume, report=report, progress=chosen_progress(progress))
+    flags, folder = flags_in(locals()), None if out is None else RunFolder(Path(out))
+    described = describe_run(method, config, settings, flags, trust=trust, resume=resume, folder=folder)
+    ended = start(described, folder, resume=resume, report=report, progress=chosen_progress(progress))
     if ended.module is None:
         assert folder is not None  # where the run had ended before
-        return read_result(folder, asked.objects.model, asked.trusted)
+        return read_result(folder, described.model.value, described.model.trusted)
     path = None if folder is None else folder.path
     return Result(ended.config, ended.history, ended.summary, ended.module, path)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from fedwcm.api.description import describe_settings, flags_in, method_text
 from fedwcm.config.arguments import (
     ClientsLike,
     ConfigLike,
@@ -16,9 +17,7 @@ from fedwcm.config.arguments import (
     SamplerLike,
 )
 from fedwcm.config.flags import refuse_varied
-from fedwcm.config.objects import method_text
 from fedwcm.config.schema import Diagnostic
-from fedwcm.jobs.request import flags_in, request
 from fedwcm.jobs.run_lists import method_list, seed_list
 from fedwcm.runs.progress import in_notebook
 from fedwcm.utils.extras import optional_module
@@ -138,7 +137,7 @@ def tune(
 
     flags = flags_in(locals())
     refuse_varied(search, "the search", settings, flags)
-    common = request(None, config, settings, flags)
+    common = describe_settings(None, config, settings, flags)
     names = method_list([method_text(method) for method in method_list(methods)])  # a class may repeat a name
     ranges, all_seeds = space_from(search, space), seed_list(seeds)
     return search_options(names, ranges, all_seeds, trials, Path(out), common, _say(progress))

@@ -64,13 +64,13 @@ def do(arguments: argparse.Namespace) -> int:
     flags, settings = chosen_flags(arguments, COMPARE_FLAGS), chosen_settings(arguments)
     methods, out = split_list(arguments.methods), Path(arguments.out)
     if arguments.dry_run:
+        from fedwcm.api.description import describe_methods, describe_settings
         from fedwcm.cli.dry_run import dry_run
         from fedwcm.jobs.plan import plan
-        from fedwcm.jobs.request import request
 
         refuse_varied(grid, "the grid", settings, flags)
-        common = request(None, arguments.config, settings, flags, trust=arguments.trust)
-        dry_run(plan(methods, seeds, grid, common, out), arguments.jobs)
+        common = describe_settings(None, arguments.config, settings, flags, trust=arguments.trust)
+        dry_run(plan(describe_methods(methods), seeds, grid, common, out), arguments.jobs)
         return 0
     from fedwcm.api import compare
     from fedwcm.runs.interrupts import exit_status

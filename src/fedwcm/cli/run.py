@@ -109,16 +109,16 @@ def do(arguments: argparse.Namespace) -> int:
 
 def _require_clients_to_tune(arguments: argparse.Namespace) -> None:
     """Refuse data whose clients cannot fine-tune the model, before they have trained it."""
+    from fedwcm.api.description import describe_run
     from fedwcm.api.personalization import clients_to_tune
     from fedwcm.config.partitioning import divide
     from fedwcm.data import synthetic
-    from fedwcm.jobs.request import request
 
     flags, settings = chosen_flags(arguments), chosen_settings(arguments)
-    asked = request(arguments.method, arguments.config, settings, flags, trust=arguments.trust)
-    if asked.config.data.dataset == synthetic.NAME:
+    config = describe_run(arguments.method, arguments.config, settings, flags, trust=arguments.trust)
+    if config.data.dataset == synthetic.NAME:
         clients_to_tune((), None)
-    data = divide(asked.config, asked.objects, trusted=asked.trusted)
+    data = divide(config)
     clients_to_tune(data.client_names, data.dataset.test_clients)
 
 

@@ -15,7 +15,6 @@ from fedwcm.config.components import Components
 from fedwcm.config.device import choose_kernels, chosen_device, chosen_precision
 from fedwcm.config.model_facts import model_facts
 from fedwcm.config.models import chosen_model
-from fedwcm.config.objects import NO_OBJECTS, Objects
 from fedwcm.config.population import population_of
 from fedwcm.config.rounds import WorkerSources, make_rounds
 from fedwcm.config.run_data import RunData, run_data
@@ -67,27 +66,19 @@ class Experiment:
         refuse_selection(self.config, self.val is not None)
 
 
-def build(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> Experiment:
-    """Return everything that a run of this configuration needs. Options are checked before data is loaded.
-
-    Args:
-        config: the configuration.
-        objects: objects that the configuration describes but cannot rebuild.
-        trusted: whether names of the form `package.module:Name` may be imported; see `fedwcm.config.resolve`.
-    """
-    components = Components.of(config, objects, trusted=trusted)
+def build(config: Config) -> Experiment:
+    """Return everything that a run of this configuration needs. Options are checked before data is loaded."""
+    components = Components.of(config)
     refuse_without_effect(config, components)
-    return assemble(config, components, run_data(config, objects, trusted=trusted), objects, trusted=trusted)
+    return assemble(config, components, run_data(config))
 
 
-def assemble(
-    config: Config, components: Components, source: RunData, objects: Objects = NO_OBJECTS, *, trusted: bool = True
-) -> Experiment:
+def assemble(config: Config, components: Components, source: RunData) -> Experiment:
     """Return a run of this configuration on samples that are there already, divided as it says."""
     asked, device = config, chosen_device(config.run.device)
     config = replace(config, data=source.config.data, partition=source.config.partition)
     shape, classes, seed = source.input_shape, len(source.classes), model_seed(config.run.seed)
-    make_model = partial(chosen_model, config.model, objects.model, shape, classes, seed, trusted=trusted)
+    make_model = partial(chosen_model, config.model, shape, classes, seed)
     module, model = make_model()
     config = _on_device(replace(components.resolved(config), model=model), str(device))
     network = _network(module, config, classes)
@@ -105,7 +96,7 @@ def assemble(
     keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
     workers = WorkerSources(
         lambda place: _network(make_model()[0], _on_device(config, place), classes),
-        lambda place: run_data(_on_device(asked, place), objects, trusted=trusted).federation,
+        lambda place: run_data(_on_device(asked, place)).federation,
         asked.run.device,
     )
     return Experiment(

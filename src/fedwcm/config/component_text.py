@@ -1,6 +1,7 @@
 """A method or another component as it is typed: `NAME`, or `NAME[option=value, …]`."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fedwcm.config.options import parse_value
 from fedwcm.config.recipes import RECIPES
@@ -10,8 +11,9 @@ from fedwcm.config.settings import Settings
 
 def component_settings(section: str, chosen: str | Component) -> Settings:
     """Return the settings of a component given as `NAME`, `NAME[option=value, …]`, or name and options."""
+    name: str | Component
     if isinstance(chosen, Component):
-        name, options = chosen.name, chosen.options
+        name, options = chosen.name if chosen.value is None else replace(chosen, options={}), chosen.options
     else:
         name, options = named_options(chosen)
     return {f"{section}.name": name, **{f"{section}.{key}": value for key, value in options.items()}}

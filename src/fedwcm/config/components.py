@@ -1,14 +1,14 @@
 """The chosen method, loss and sampler, and the client trainer built from them."""
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
-from fedwcm.config.objects import NO_OBJECTS, Objects, options_of, with_options
-from fedwcm.config.options import make
+from fedwcm.config.options import convert, make, not_an_option
 from fedwcm.config.recipes import RECIPES
 from fedwcm.config.resolve import resolve_class
 from fedwcm.config.schema import Component, Config
@@ -26,7 +26,7 @@ from fedwcm.methods import METHODS
 from fedwcm.models.cosine import CosineLinear
 from fedwcm.samplers import SAMPLERS
 from fedwcm.teacher import Taught, with_digest
-from fedwcm.utils.field_types import lost_fields
+from fedwcm.utils.field_types import field_types, lost_fields
 
 T = TypeVar("T")
 
@@ -40,14 +40,14 @@ class Components:
     sampler: Sampler
 
     @classmethod
-    def of(cls, config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> "Components":
-        """Return the components of this configuration; `trusted` as in `fedwcm.config.resolve`."""
-        method = _chosen("method", config.method, objects.method, METHODS, Method, trusted)
+    def of(cls, config: Config) -> "Components":
+        """Return the components of this configuration."""
+        method = _chosen("method", config.method, METHODS, Method)
         method.optimizers.check(method.name, config.local.optimizer, config.local.momentum)
         chosen = cls(
             method,
-            _chosen("loss", config.loss, objects.loss, LOSSES, Loss, trusted),
-            _chosen("sampler", config.sampler, objects.sampler, SAMPLERS, Sampler, trusted),
+            _chosen("loss", config.loss, LOSSES, Loss),
+            _chosen("sampler", config.sampler, SAMPLERS, Sampler),
         )
         chosen.refuse_full_gradient_of_another_loss()
         chosen.refuse_unfollowed_target(config.run.target_shares)
@@ -57,9 +57,9 @@ class Components:
         """Return the configuration with all options of its components, including defaults."""
         return replace(
             config,
-            method=Component(config.method.name, _recorded(self.method)),
-            loss=Component(config.loss.name, _recorded(self.loss)),
-            sampler=Component(config.sampler.name, options_of(self.sampler)),
+            method=replace(config.method, options=_recorded(self.method)),
+            loss=replace(config.loss, options=_recorded(self.loss)),
+            sampler=replace(config.sampler, options=options_of(self.sampler)),
         )
 
     @property
@@ -145,15 +145,50 @@ def _require_options(kind: str, cls: type) -> None:
         raise ValueError(f"the {kind} {lost}")
 
 
-def _chosen(kind: str, chosen: Component, given: Any, known: Mapping[str, type[T]], base: Any, trusted: bool) -> T:
+def _chosen(kind: str, chosen: Component, known: Mapping[str, type[T]], base: Any) -> T:
     """Return the component that was named, or given as a class or an instance, with the options applied."""
+    given = chosen.value
     if given is not None and not isinstance(given, type):
         _require_options(kind, type(given))
         instance: T = with_options(given, chosen.options, kind)
         return instance
     if kind == "method" and given is None and ":" not in chosen.name and chosen.name not in known:
         raise unknown("method or recipe", chosen.name, {*known, *RECIPES})
-    cls = given or resolve_class(kind, chosen.name, known, base, trusted=trusted)
+    cls = given or resolve_class(kind, chosen, known, base)
     _require_options(kind, cls)
     made: T = make(cls, chosen.options, kind)
     return made
+
+
+def options_of(instance: object) -> dict[str, object]:
+    """Return the fields of a dataclass in TOML types, or as descriptions where TOML has no type; else nothing."""
+    if not is_dataclass(instance):
+        return {}
+    values = {field.name: getattr(instance, field.name) for field in fields(instance)}
+    return {key: _plain(value) for key, value in values.items() if value is not None}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (np.ndarray, Tensor)):
+        array = np.ascontiguousarray(value)
+        digest = hashlib.blake2b(array.tobytes(), digest_size=8).hexdigest()
+        return f"{array.dtype} of shape {array.shape}#{digest}"
+    return repr(value)
+
+
+def with_options(instance: T, options: Mapping[str, object], where: str) -> T:
+    """Return the object with the given options applied."""
+    own = options_of(instance)
+    changed = {key: value for key, value in options.items() if own.get(key) != value}
+    if not changed:
+        return instance
+    kinds = field_types(type(instance)) if is_dataclass(instance) else {}
+    for key in changed:
+        if key not in own and key not in kinds:
+            raise not_an_option(where, key, own, instance)
+    checked = {key: convert(value, kinds[key], f"{where}.{key}") for key, value in changed.items()}
+    return replace(instance, **checked)  # type: ignore[type-var]

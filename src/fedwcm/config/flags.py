@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedwcm.config.component_text import component_settings, dotted, method_settings, named_options
 from fedwcm.config.schema import Component, Config
-from fedwcm.config.settings import Settings, from_settings, overlay, read_toml, to_settings
+from fedwcm.config.settings import Settings, from_settings, overlay, read_toml, spoken
 from fedwcm.core.checks import unknown
 
 
@@ -95,7 +95,7 @@ def settings_from(
     """
     merged: Settings = {}
     if isinstance(config, Config):
-        merged = to_settings(config)
+        merged = spoken(config)
     elif config is not None:
         merged = read_toml(Path(config))
     if isinstance(method, Component):

@@ -2,16 +2,18 @@
 
 import hashlib
 import re
+from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from fedwcm.config.objects import ModelFactory
 from fedwcm.config.resolve import importable_current_directory, resolve
 from fedwcm.config.schema import Component
 from fedwcm.core.torch_rng import own_torch_generator
 from fedwcm.models import build_model, default_model
 
+ModelFactory = Callable[..., nn.Module]
 WEIGHTS = "weights"
 IDENTITY = ("parameters", "layout", WEIGHTS)
 """What a run records of a model of the user's besides its options: see `_identity`."""
@@ -19,35 +21,33 @@ IDENTITY = ("parameters", "layout", WEIGHTS)
 
 def chosen_model(
     chosen: Component,
-    given: nn.Module | ModelFactory | None,
     input_shape: tuple[int, ...],
     classes: int,
     seed: int,
-    *,
-    trusted: bool,
 ) -> tuple[nn.Module, Component]:
     """Return the model, and the name and options under which it is recorded.
 
     Args:
         chosen: the name of a model, or `package.module:factory`, and its options; `auto` chooses by the input.
-        given: a module or a factory to use instead.
+            Or a module or a factory.
         input_shape: the shape of one sample.
         classes: number of scores that the model must return.
         seed: seed of the initial weights, unless a module has its own.
-        trusted: whether a factory may be imported; see `fedwcm.config.resolve`.
     """
     name = default_model(input_shape) if chosen.name == "auto" else chosen.name
+    given: nn.Module | ModelFactory | None = chosen.value
     if given is None and ":" not in name:
-        return build_model(name, input_shape, classes, seed, **chosen.options), Component(name, chosen.options)
+        return build_model(name, input_shape, classes, seed, **chosen.options), replace(chosen, name=name)
     options = {key: value for key, value in chosen.options.items() if key not in IDENTITY}
     # A factory may import when it is called, and what is imported may draw random numbers.
     with importable_current_directory(), own_torch_generator():
         if given is None:
-            given = resolve("model", name, trusted=trusted)
+            given = resolve("model", chosen)
             if isinstance(given, type) and not issubclass(given, nn.Module):
                 raise ValueError(f"model {name!r} is a class, but not a torch.nn.Module: it is not called")
         module = build_model(given, input_shape, classes, seed, **options)
-    return module, Component(name, options | _identity(module, own_weights=isinstance(given, nn.Module)))
+    identity = _identity(module, own_weights=isinstance(given, nn.Module))
+    return module, replace(chosen, options=options | identity)
 
 
 def _identity(module: nn.Module, *, own_weights: bool) -> dict[str, object]:

@@ -44,7 +44,9 @@ def option_docs(cls: type[Any], section: str) -> list[OptionDoc]:
 @cache
 def all_options() -> tuple[OptionDoc, ...]:
     """Every dotted option that does not depend on the chosen method, loss, sampler, model or partition."""
-    return tuple(doc for section in fields(Config) for doc in _of_section(section.name))
+    return tuple(
+        doc for section in fields(Config) if section.name != "source" for doc in _of_section(section.name)
+    )
 
 
 def _of_section(section: str) -> list[OptionDoc]:

@@ -7,12 +7,13 @@ from typing import Any, cast
 
 import numpy as np
 
+from fedwcm.config.components import options_of, with_options
 from fedwcm.config.data_options import DataOptions
 from fedwcm.config.models import chosen_model
-from fedwcm.config.objects import CLIENT_IDS, NO_OBJECTS, Objects, options_of, with_options
 from fedwcm.config.options import make
-from fedwcm.config.resolve import OBJECT, object_needed, resolve
+from fedwcm.config.resolve import object_needed, resolve
 from fedwcm.config.schema import PARTITION_DEFAULTS, Component, Config
+from fedwcm.config.settings import CLIENT_IDS, OBJECT
 from fedwcm.config.without_effect import require_default
 from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator
@@ -64,14 +65,14 @@ class PartitionedData:
         return tuple(self.dataset.client_names[i] for i in np.unique(ids[self.train_rows]))
 
 
-def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> PartitionedData:
+def divide(config: Config) -> PartitionedData:
     """Load the data, create the long tail, hold out samples, and divide the rest among the clients."""
     seed, options = config.run.seed, resolved_data(config.data)
     _refuse_tail_options(options)
-    dataset = run_dataset(config, objects)
+    dataset = run_dataset(config)
     images = f"false for inputs of shape {dataset.input_shape}: only images are flipped and cropped"
     require(dataset.is_image or not options.augment, "data.augment", options.augment, images)
-    if objects.dataset is not None:
+    if config.source is not None:
         options = replace(options, dataset=f"{OBJECT}{dataset.name}#{dataset.digest or fingerprint(dataset)}")
     rows = np.arange(len(dataset.y_train))
     if not isinstance(options.imbalance, str):
@@ -85,13 +86,13 @@ def divide(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = Tru
         kept, held_out = stratified_split(dataset.y_train[rows], options.val_fraction, rng)
         rows, val_rows = rows[kept], rows[held_out]
         _warn_of_unvalidated(dataset, rows, val_rows)
-    partition, component = _partition(config.partition, objects, dataset, rows, trusted=trusted)
+    partition, component = _partition(config.partition, dataset, rows)
     parts = partition(dataset.y_train[rows], generator(seed, Purpose.PARTITION))
-    if objects.partition is not None or ":" in component.name:
+    if component.value is not None or ":" in component.name:
         name = getattr(partition, "__qualname__", type(partition).__qualname__)
         parts = check_parts(f"partition {name}", parts, len(rows), getattr(partition, "clients", None))
     config = replace(config, data=options, partition=component)
-    embeds = dataset.is_integer and _embeds(config, objects, dataset, trusted)
+    embeds = dataset.is_integer and _embeds(config, dataset)
     normalizer, normalization = choose_normalizer(dataset.x_train, options.normalize, rows, embeds=embeds)
     return PartitionedData(config, dataset, rows, val_rows, parts, normalizer, normalization)
 
@@ -107,9 +108,9 @@ def _warn_of_unvalidated(dataset: Dataset, rows: Ints, val_rows: Ints) -> None:
         warnings.warn(f"{text}: metrics on validation data are those of the other classes{more}", stacklevel=2)
 
 
-def run_dataset(config: Config, objects: Objects = NO_OBJECTS) -> Dataset:
+def run_dataset(config: Config) -> Dataset:
     """Return the data set of a run before the long tail, with the test set that the run's seed selects."""
-    options, source = config.data, objects.dataset
+    options, source = config.data, config.source
     if source is None and options.dataset.startswith(OBJECT):
         raise object_needed("data", options.dataset)
     if options.dataset == synthetic.NAME:
@@ -125,7 +126,7 @@ def run_dataset(config: Config, objects: Objects = NO_OBJECTS) -> Dataset:
         impute=options.impute,
         encoding=options.encoding,
         image_size=options.image_size,
-        client_ids=objects.client_ids,
+        client_ids=config.partition.value if _assigns_clients(config.partition) else None,
         test_fraction=options.test_fraction,
         test_clients=options.test_clients,
         seed=config.run.seed,
@@ -148,20 +149,23 @@ def _refuse_tail_options(options: DataOptions) -> None:
         require_default("data", options, option, "without a long tail: ask for one with data.imbalance")
 
 
-def _partition(
-    chosen: Component, objects: Objects, dataset: Dataset, rows: Ints, *, trusted: bool
-) -> tuple[Partition, Component]:
+def _assigns_clients(chosen: Component) -> bool:
+    """Return whether the partition is the client of every sample, given as `clients=…`."""
+    return chosen.value is not None and chosen.name.startswith(CLIENT_IDS)
+
+
+def _partition(chosen: Component, dataset: Dataset, rows: Ints) -> tuple[Partition, Component]:
     """Return the partition and its resolved options; by default the data's own clients if any, else `equal`."""
     name = chosen.name
-    if objects.client_ids is not None:
+    if _assigns_clients(chosen):
         assert dataset.client_ids is not None
         _refuse_options(chosen)
-        digest = array_digest(as_array(objects.client_ids))  # before a test part is drawn: the same for all seeds
-        return _natural(dataset, rows), Component(f"{CLIENT_IDS}#{digest}")
-    if objects.partition is not None and not isinstance(objects.partition, type):
-        return with_options(objects.partition, chosen.options, "partition"), chosen
-    if objects.partition is not None:
-        return _own_partition(objects.partition, chosen)
+        digest = array_digest(as_array(chosen.value))  # before a test part is drawn: the same for all seeds
+        return _natural(dataset, rows), replace(chosen, name=f"{CLIENT_IDS}#{digest}")
+    if chosen.value is not None and not isinstance(chosen.value, type):
+        return with_options(chosen.value, chosen.options, "partition"), chosen
+    if chosen.value is not None:
+        return _own_partition(chosen.value, chosen)
     if name.startswith(OBJECT):
         raise object_needed("partition", name)
     if name == "auto":
@@ -174,7 +178,7 @@ def _partition(
         _refuse_options(chosen)
         return _natural(dataset, rows), Component(name)
     if ":" in name:
-        return _own_partition(resolve("partition", name, trusted=trusted), chosen)
+        return _own_partition(resolve("partition", chosen), chosen)
     known = {field.name for field in fields(PARTITIONS[name])} if name in PARTITIONS else set()
     defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in known}
     options = {**defaults, **chosen.options}
@@ -192,7 +196,7 @@ def _own_partition(found: Callable[..., Any], chosen: Component) -> tuple[Partit
     require(
         callable(made), "partition.name", chosen.name, "a class whose instances are called with labels and a rng"
     )
-    return made, Component(chosen.name, options_of(made))
+    return made, replace(chosen, options=options_of(made))
 
 
 def _natural(dataset: Dataset, rows: Ints) -> Natural:
@@ -211,7 +215,7 @@ def _refuse_options(chosen: Component, of: str = "'natural': the data says who t
         raise ValueError(f"partition.{option} is not an option of {of}")
 
 
-def _embeds(config: Config, objects: Objects, dataset: Dataset, trusted: bool) -> bool:
+def _embeds(config: Config, dataset: Dataset) -> bool:
     """Return whether the model has an embedding for integers; the model is built to find out."""
     shape, classes = dataset.input_shape, dataset.num_classes
-    return has_embedding(chosen_model(config.model, objects.model, shape, classes, 0, trusted=trusted)[0])
+    return has_embedding(chosen_model(config.model, shape, classes, 0)[0])

@@ -12,31 +12,31 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 
-T = TypeVar("T")
+from fedwcm.config.schema import Component
+from fedwcm.config.settings import OBJECT
 
-OBJECT = "object:"
-"""Prefix of the name of an object that cannot be rebuilt from text."""
+T = TypeVar("T")
 
 
 class ObjectNeededError(ValueError):
     """The configuration refers to an object, which must be passed again."""
 
 
-def resolve(kind: str, name: str, *, trusted: bool) -> Callable[..., Any]:
+def resolve(kind: str, chosen: Component) -> Callable[..., Any]:
     """Import what `package.module:Name` names, from the current directory or an installed package.
 
     Args:
         kind: `method`, `loss`, `sampler`, `model` or `partition`, for error messages.
-        name: the name from the user or from a run's folder.
-        trusted: whether the user typed the name, or trusts the folder it comes from.
+        chosen: the component that has this name.
 
     Raises:
         ObjectNeededError: for the name of an object that text cannot rebuild.
         ValueError: if the name is not trusted, or cannot be imported.
     """
+    name = chosen.name
     if name.startswith(OBJECT):
         raise object_needed(kind, name)
-    if not trusted:
+    if not chosen.trusted:
         raise ValueError(
             f"{kind}.name = {name!r} is code that only the run's folder names: name it yourself "
             f"({kind}={name!r}, --{kind} {name}), or trust the folder (trust=True, --trust) if you know where it "
@@ -44,21 +44,21 @@ def resolve(kind: str, name: str, *, trusted: bool) -> Callable[..., Any]:
         )
     try:
         with importable_current_directory():
-            found: object = resolve_name(name)
+            code: object = resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
             f"{kind} {name!r} cannot be loaded: {error}; allowed is package.module:Name, "
             "from the current directory or an installed package"
         ) from error
     except Exception as error:  # whatever the user's module does when it is imported
-        raise ValueError(f"{kind} {name!r} cannot be loaded: {_told(error)}") from error
-    if not callable(found):
-        raise ValueError(f"{kind} {name!r} is of type {type(found).__name__}: allowed are functions and classes")
-    return found
+        raise ValueError(f"{kind} {name!r} cannot be loaded: {describe_error(error)}") from error
+    if not callable(code):
+        raise ValueError(f"{kind} {name!r} is of type {type(code).__name__}: allowed are functions and classes")
+    return code
 
 
-def _told(error: Exception) -> str:
-    """The error with the line of the file that it comes from."""
+def describe_error(error: Exception) -> str:
+    """Return the error with the line of the user's file that it comes from."""
     libraries = ("<", sys.prefix, sys.base_prefix)
     frames = [
         each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(libraries)
@@ -68,14 +68,14 @@ def _told(error: Exception) -> str:
     return f"{where}{type(error).__name__}: {error}{advice}"
 
 
-def resolve_class(kind: str, name: str, known: Mapping[str, type[T]], base: type[T], *, trusted: bool) -> type[T]:
+def resolve_class(kind: str, chosen: Component, known: Mapping[str, type[T]], base: type[T]) -> type[T]:
     """Return the class of a registered name, or of `package.module:Name`, which must be a subclass of `base`."""
-    if ":" not in name:
-        return known[name]
-    found = resolve(kind, name, trusted=trusted)
-    if not (isinstance(found, type) and issubclass(found, base)):
-        raise ValueError(f"{kind} {name!r} is not a subclass of fedwcm.{base.__name__}")
-    return found
+    if ":" not in chosen.name:
+        return known[chosen.name]
+    cls = resolve(kind, chosen)
+    if not (isinstance(cls, type) and issubclass(cls, base)):
+        raise ValueError(f"{kind} {chosen.name!r} is not a subclass of fedwcm.{base.__name__}")
+    return cls
 
 
 def object_needed(kind: str, name: str) -> ObjectNeededError:

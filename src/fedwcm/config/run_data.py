@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from fedwcm.config.data_options import DataOptions
 from fedwcm.config.device import chosen_device
-from fedwcm.config.objects import NO_OBJECTS, Objects
 from fedwcm.config.partitioning import PartitionedData, divide, resolved_data
 from fedwcm.config.schema import PARTITION_DEFAULTS, Config
 from fedwcm.config.without_effect import require_default
@@ -42,17 +41,17 @@ class RunData:
     client_names: tuple[str, ...] = ()
 
 
-def run_data(config: Config, objects: Objects = NO_OBJECTS, *, trusted: bool = True) -> RunData:
+def run_data(config: Config) -> RunData:
     """Return the samples of a run, divided among its clients."""
     device = chosen_device(config.run.device)
     if config.data.dataset == synthetic.NAME:
         return _generated(config, device)
-    return _loaded(config, objects, trusted, device)
+    return _loaded(config, device)
 
 
-def _loaded(config: Config, objects: Objects, trusted: bool, device: torch.device) -> RunData:
+def _loaded(config: Config, device: torch.device) -> RunData:
     """Return the samples of a data set that is loaded and divided."""
-    data = divide(config, objects, trusted=trusted)
+    data = divide(config)
     dataset = data.dataset
     return RunData(
         data.config,

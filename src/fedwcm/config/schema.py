@@ -5,7 +5,7 @@ the others are dataclasses. Nothing here imports torch.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,15 +123,24 @@ class RunOptions(ClusterOptions):
 
 @dataclass(frozen=True)
 class Component:
-    """A named component and its options."""
+    """A named component and its options.
+
+    `value` is the object that was given in place of a name, if there was one: the name then describes it. A
+    component that only a run's folder names is not `trusted`: its code is not imported.
+    """
 
     name: str
     options: dict[str, object] = field(default_factory=dict)
+    value: Any = field(default=None, compare=False, repr=False)
+    trusted: bool = field(default=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """The configuration of a whole run."""
+    """The configuration of a whole run.
+
+    `source` is the data itself, where it was given as an object: `data.dataset` then describes it.
+    """
 
     data: DataOptions = field(default_factory=DataOptions)
     partition: Component = Component("auto")
@@ -145,6 +154,12 @@ class Config:
     privacy: PrivacyOptions = field(default_factory=PrivacyOptions)
     server: ServerOptions = field(default_factory=ServerOptions)
     run: RunOptions = field(default_factory=RunOptions)
+    source: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def holds_objects(self) -> bool:
+        """Whether text alone cannot rebuild the run."""
+        return self.source is not None or any(getattr(self, name).value is not None for name in COMPONENTS)
 
     @property
     def title(self) -> str:

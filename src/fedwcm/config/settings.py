@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import tomli_w
@@ -11,8 +11,14 @@ from fedwcm.config.options import make, plain
 from fedwcm.config.schema import COMPONENTS, SECTIONS, Component, Config
 from fedwcm.core.checks import unknown
 
+OBJECT = "object:"
+"""Prefix of the name of an object that cannot be rebuilt from text."""
+
+CLIENT_IDS = f"{OBJECT}client_ids"
+"""The partition by the client of every sample, given as `clients=…`."""
+
 Settings = dict[str, object]
-"""Dotted options, such as `local.lr`."""
+"""Dotted options, such as `local.lr`; objects may take the place of names, as `Component` or as data."""
 
 
 INCIDENTAL = (
@@ -43,24 +49,59 @@ def from_settings(settings: Mapping[str, object]) -> Config:
             raise unknown("option", key, _known_keys())
         sections.setdefault(section, {})[option] = value
     parts: dict[str, object] = {}
+    dataset = sections.get("data", {}).get("dataset")
+    if dataset is not None and not isinstance(dataset, str):
+        sections["data"]["dataset"], parts["source"] = f"{OBJECT}{title_of_data(dataset)}", dataset
     for section, values in sections.items():
         if section in SECTIONS:
             parts[section] = make(SECTIONS[section], values, section)
         else:
-            default: Component = getattr(Config(), section)
-            name = str(values.pop("name", default.name))
-            parts[section] = Component(name, {k: v for k, v in values.items() if v is not None})
+            chosen = values.pop("name", getattr(Config(), section).name)
+            named = chosen if isinstance(chosen, Component) else Component(str(chosen))
+            options = {key: value for key, value in values.items() if value is not None}
+            parts[section] = replace(named, options={**named.options, **options})
     return Config(**parts)  # type: ignore[arg-type]
 
 
+def title_of_data(dataset: object) -> str:
+    """Return the name of a data object."""
+    if isinstance(dataset, (tuple, list, Mapping)) and not hasattr(dataset, "column_names"):
+        return "clients" if isinstance(dataset, list) else "arrays"
+    return str(getattr(dataset, "name", None) or type(dataset).__name__)
+
+
 def to_settings(config: Config) -> Settings:
-    """Return all options of a configuration under dotted names, without those that are None."""
+    """Return all options of a configuration as text under dotted names, without those that are None."""
     settings: Settings = {}
-    for section in fields(config):
-        part = getattr(config, section.name)
+    for section in (field.name for field in fields(config) if field.name != "source"):
+        part = getattr(config, section)
         values = {"name": part.name, **part.options} if isinstance(part, Component) else plain(part)
-        settings |= {f"{section.name}.{key}": value for key, value in values.items()}
+        settings |= {f"{section}.{key}": value for key, value in values.items()}
     return settings
+
+
+def spoken(config: Config) -> Settings:
+    """Return all options of a configuration as `to_settings`, with its objects in place of their names."""
+    settings = to_settings(config)
+    for section in COMPONENTS:
+        component: Component = getattr(config, section)
+        settings[f"{section}.name"] = replace(component, options={})
+    if config.source is not None:
+        settings["data.dataset"] = config.source
+    return settings
+
+
+def text_of(settings: Settings) -> Settings:
+    """Return settings with names in place of objects."""
+    text = {key: value.name if isinstance(value, Component) else value for key, value in settings.items()}
+    dataset = text.get("data.dataset", "")
+    return text if isinstance(dataset, str) else {**text, "data.dataset": f"{OBJECT}{title_of_data(dataset)}"}
+
+
+def name_in(settings: Mapping[str, object], section: str) -> str:
+    """Return the name of a component in settings; empty if they do not name one."""
+    chosen = settings.get(f"{section}.name", "")
+    return chosen.name if isinstance(chosen, Component) else str(chosen)
 
 
 def read_toml(path: Path) -> Settings:
@@ -101,8 +142,8 @@ def overlay(below: Mapping[str, object], above: Mapping[str, object]) -> Setting
     """
     merged = dict(below)
     for section in COMPONENTS:
-        name = f"{section}.name"
-        if name in above and name in below and above[name] != below[name]:
+        one, other = name_in(above, section), name_in(below, section)
+        if one and other and one != other:
             merged = {key: value for key, value in merged.items() if not key.startswith(f"{section}.")}
             if section == "method":
                 merged.pop("run.name", None)  # it named the old method

@@ -53,7 +53,7 @@ def estimates(planned_runs: Sequence[PlannedRun], jobs: int) -> list[Estimate]:
         members = [planned for planned in planned_runs if planned.label == label]
         waiting = [planned for planned in members if not done(planned)]
         cost = _cost(waiting[0], jobs) if waiting else None
-        rounds = members[0].request.config.run.rounds
+        rounds = members[0].config.run.rounds
         found.append(Estimate(label, rounds, len(members), len(members) - len(waiting), cost))
     return found
 
@@ -84,15 +84,14 @@ def _trial(planned: PlannedRun, jobs: int) -> Cost | str:
 
 
 def _measured(planned: PlannedRun, jobs: int) -> Cost:
-    asked, began = planned.request, time.perf_counter()
-    config = asked.config
+    config, began = planned.config, time.perf_counter()
     options = replace(config.run, rounds=TRIAL_ROUNDS, eval_every=1, profile=True, track=())
     if options.backend == "ray":  # the trial runs on this machine
         options = replace(options, backend="auto")
     if jobs > 1:
         torch.set_num_threads(1)
         options = replace(options, workers=1)
-    experiment = build(replace(config, run=options), asked.objects, trusted=asked.trusted)
+    experiment = build(replace(config, run=options))
     loading = time.perf_counter() - began
     first, last = Runner(experiment, None, Silent()).run().history
     evaluation = last.number("phase_seconds", "evaluation") or 0.0

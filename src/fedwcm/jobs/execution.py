@@ -64,7 +64,7 @@ def run_all(
 
 def uses_cluster(planned: PlannedRun) -> bool:
     """Whether the run is for a cluster."""
-    return planned.request.config.run.backend == "ray"
+    return planned.config.run.backend == "ray"
 
 
 def _run_with_cluster(
@@ -77,7 +77,7 @@ def _run_with_cluster(
     from fedwcm.engine.backends.on_ray.cluster import Cluster
     from fedwcm.jobs.runs_on_cluster import run_on_cluster, spreads_runs
 
-    options = waiting[0].request.config.run
+    options = waiting[0].config.run
     with Cluster(options.ray_address, options.workers):
         if spreads_runs(options, len(waiting), round_size):
             run_on_cluster(planned_runs, quiet=progress is None)
@@ -95,7 +95,7 @@ def _run_in_turn(planned_runs: Sequence[PlannedRun], progress: Callable[[], Prog
 def run_apart(planned_runs: Sequence[PlannedRun], jobs: int, *, quiet: bool) -> None:
     """Run each in its own single-threaded process, at most `jobs` at a time."""
     context = process_context()
-    if context.get_start_method() != "fork" and any(planned.request.objects for planned in planned_runs):
+    if context.get_start_method() != "fork" and any(planned.config.holds_objects for planned in planned_runs):
         raise ValueError(
             f"jobs = {jobs} is not allowed: objects cannot be handed to new processes here; use jobs=1"
         )
@@ -127,7 +127,7 @@ class _ChildRun:
 
     def __init__(self, planned: PlannedRun, context: "ForkContext | SpawnContext") -> None:
         self.planned = planned
-        rounds = planned.request.config.run.rounds
+        rounds = planned.config.run.rounds
         self.followed = FollowedRun(f"{planned.label}, seed {planned.seed}", planned.folder, rounds)
         self._warnings, sender = context.Pipe(duplex=False)
         self.process: BaseProcess = context.Process(target=_run_alone, args=(planned, sender))
@@ -167,8 +167,8 @@ def _run_alone(planned: PlannedRun, parent: Connection) -> None:
         threading.Thread(target=_stop_with_parent, args=(os.getppid(),), daemon=True).start()
         try:
             wait_until_free(planned.folder)
-            alone = replace(planned.request, settings={**planned.request.settings, "run.workers": 1})
-            run_planned(replace(planned, request=alone))
+            alone = replace(planned.config, run=replace(planned.config.run, workers=1))
+            run_planned(replace(planned, config=alone))
         except KeyboardInterrupt:
             sys.exit(interrupts.exit_status())
         except (ValueError, OSError) as error:
@@ -190,7 +190,7 @@ def _stop_with_parent(parent: int) -> None:
 def run_planned(planned: PlannedRun, progress: Progress | None = None) -> None:
     """Start the run, or resume it from its folder."""
     with suppress(DivergedError):  # its summary says so, and the table shows it
-        start(planned.request, RunFolder(planned.folder), resume=True, report=False, progress=progress)
+        start(planned.config, RunFolder(planned.folder), resume=True, report=False, progress=progress)
 
 
 class _Titled:

@@ -6,20 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedwcm.config.arguments import MethodLike
 from fedwcm.config.build import assemble
 from fedwcm.config.component_text import named_options
 from fedwcm.config.components import Components
 from fedwcm.config.flags import option_key
-from fedwcm.config.objects import object_label
-from fedwcm.config.recipes import RECIPES, expanded
+from fedwcm.config.recipes import RECIPES
 from fedwcm.config.run_data import RunData, run_data
 from fedwcm.config.schema import Config
-from fedwcm.config.settings import INCIDENTAL, Settings, overlay, to_settings
+from fedwcm.config.settings import INCIDENTAL, Settings, from_settings, overlay, to_settings
 from fedwcm.config.without_effect import refuse_without_effect
 from fedwcm.jobs.continuation import require_resumable, require_same_split, split_of
-from fedwcm.jobs.request import Request, request
-from fedwcm.jobs.run_lists import grid_lists, method_list, seed_list
+from fedwcm.jobs.run_lists import grid_lists, seed_list
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.records import SplitRecord
@@ -32,7 +29,7 @@ class PlannedRun:
 
     label: str
     seed: int
-    request: Request
+    config: Config
     folder: Path
 
 
@@ -53,45 +50,41 @@ class Checked:
 
 
 def plan(
-    methods: Sequence[MethodLike],
+    methods: Sequence[tuple[str, Settings]],
     seeds: Sequence[int],
     grid: Mapping[str, Sequence[object]],
-    common: Request,
+    common: Settings,
     out: Path,
 ) -> list[PlannedRun]:
-    """The runs of a comparison: every method at every point of the grid with every seed.
+    """The runs of a comparison: every method, by name and settings, at every grid point with every seed.
 
     Raises:
         ValueError: the grid varies an option that a method fixes in its brackets, or two runs are the same.
     """
     planned_runs = []
-    methods, seeds = method_list(methods), seed_list(seeds)
+    seeds = seed_list(seeds)
     grid = {option_key(name): values for name, values in grid_lists(grid).items()}
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    owns = [(method, request(method, None, None, {})) for method in expanded(methods)]
-    shared = {method: with_method(common.settings, own.settings, method) for method, own in owns}
-    for (method, own), point, seed in itertools.product(owns, points, seeds):
-        name = method if isinstance(method, str) else object_label(method)
-        for key in point.keys() & own.settings.keys():
+    shared = [with_method(common, own, name) for name, own in methods]
+    for (i, (name, own)), point, seed in itertools.product(enumerate(methods), points, seeds):
+        for key in point.keys() & own.keys():
             raise ValueError(f"{name} fixes {key}, which the grid varies: leave it out of one of them")
         suffix = ", ".join(f"{key}={value}" for key, value in point.items())
         label = f"{name} ({suffix})" if suffix else name
-        settings = overlay(shared[method], point)
-        settings = overlay(settings, {"run.seed": seed, "run.name": name})
-        objects = replace(common.objects, method=own.objects.method)
+        settings = overlay(overlay(shared[i], point), {"run.seed": seed, "run.name": name})
         path = ComparisonFolder(out).run_path(label, seed)
-        planned_runs.append(PlannedRun(label, seed, Request(settings, objects, common.trusted), path))
+        planned_runs.append(PlannedRun(label, seed, from_settings(settings), path))
     if len({planned.folder for planned in planned_runs}) < len(planned_runs):
         raise ValueError("two of the methods have the same name and options: give one of them another class name")
     return planned_runs
 
 
-def with_method(common: Settings, own: Settings, method: MethodLike) -> Settings:
+def with_method(common: Settings, own: Settings, method: str) -> Settings:
     """The settings of one of several methods: its own on top of those for all.
 
     A recipe keeps its own settings; a warning names the common settings that it overrides.
     """
-    recipe = RECIPES.get(named_options(method)[0]) if isinstance(method, str) else None
+    recipe = RECIPES.get(named_options(method)[0])
     for key, value in (recipe.settings if recipe else {}).items():
         if key != "method.name" and common.get(key, value) != value:
             warnings.warn(f"{method} keeps its own {key} = {value}, not {common[key]}", stacklevel=2)
@@ -108,25 +101,20 @@ def check(planned_runs: Sequence[PlannedRun]) -> dict[str, Checked]:
     """
     alike: dict[str, list[PlannedRun]] = {}
     for planned in planned_runs:
-        check_trackers(planned.request.config.run.track, planned.folder)
+        check_trackers(planned.config.run.track, planned.folder)
         alike.setdefault(planned.label, []).append(planned)
-    components = {label: _components(members[0]) for label, members in alike.items()}
+    components = {label: Components.of(members[0].config) for label, members in alike.items()}
     for label, members in alike.items():
-        refuse_without_effect(members[0].request.config, components[label])
+        refuse_without_effect(members[0].config, components[label])
     tasks: dict[str, list[str]] = {}
     for label, members in alike.items():
-        tasks.setdefault(_task(members[0].request.config), []).append(label)
+        tasks.setdefault(_task(members[0].config), []).append(label)
     found: dict[str, Checked] = {}
     for labels in tasks.values():
-        asked = alike[labels[0]][0].request
-        data = run_data(asked.config, asked.objects, trusted=asked.trusted)
+        data = run_data(alike[labels[0]][0].config)
         for label in labels:
             found[label] = _check_on(data, alike[label], components[label])
     return found
-
-
-def _components(planned: PlannedRun) -> Components:
-    return Components.of(planned.request.config, planned.request.objects, trusted=planned.request.trusted)
 
 
 def _task(config: Config) -> str:
@@ -136,11 +124,11 @@ def _task(config: Config) -> str:
 
 def _check_on(data: RunData, planned_runs: Sequence[PlannedRun], components: Components) -> Checked:
     """Raise if runs of one label cannot be built on the data, or a folder holds another."""
-    asked = planned_runs[0].request
-    alone = replace(asked.config, run=replace(asked.config.run, workers=1))
+    config = planned_runs[0].config
+    alone = replace(config, run=replace(config.run, workers=1))
     if alone.run.backend == "ray":
         alone = replace(alone, run=replace(alone.run, backend="sequential"))
-    experiment = assemble(alone, components, data, asked.objects, trusted=asked.trusted)
+    experiment = assemble(alone, components, data)
     experiment.rounds.backend.close()
     split = split_of(experiment)
     for planned in planned_runs:
@@ -168,7 +156,7 @@ def done(planned: PlannedRun) -> bool:
 
 def _stale(planned: PlannedRun) -> bool:
     """Whether what was asked for differs from what the folder holds; the folder's options are all resolved."""
-    held, asked = _settings_of(RunFolder(planned.folder).config()), _settings_of(planned.request.config)
+    held, asked = _settings_of(RunFolder(planned.folder).config()), _settings_of(planned.config)
     return any(key in held and held[key] != value for key, value in asked.items() if value != "auto")
 
 

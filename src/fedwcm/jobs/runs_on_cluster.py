@@ -18,7 +18,7 @@ from typing import Any
 import ray
 
 from fedwcm.config.rounds import worker_device
-from fedwcm.config.schema import RunOptions
+from fedwcm.config.schema import Config, RunOptions
 from fedwcm.engine.backends.errors import WorkerError
 from fedwcm.engine.backends.on_ray.cluster import room_for
 from fedwcm.engine.backends.plan import WORTH_FORKING
@@ -26,7 +26,6 @@ from fedwcm.jobs.cluster_calls import ClusterCalls, Ended, Send, Warned
 from fedwcm.jobs.execution import REFRESH, run_planned
 from fedwcm.jobs.plan import PlannedRun, done
 from fedwcm.jobs.progress import ComparisonProgress, FollowedRun
-from fedwcm.jobs.request import Request
 from fedwcm.runs.files import replace_file
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.lock import NAME as LOCK
@@ -73,12 +72,12 @@ class _Runs:
 
     def __init__(self, waiting: Sequence[PlannedRun], display: ComparisonProgress) -> None:
         self._waiting, self._display = list(waiting), display
-        self._options = waiting[0].request.config.run if waiting else RunOptions()
+        self._options = waiting[0].config.run if waiting else RunOptions()
         self._calls = ClusterCalls(self._options.worker_gpus)
         self._running: dict[Path, tuple[PlannedRun, FollowedRun]] = {}
         self._losses: Counter[Path] = Counter()
         self._token = f".{uuid.uuid4().hex}"  # a worker that sees this file shares our file system
-        self._data: Any = ray.put(waiting[0].request.objects.dataset if waiting else None)  # once for all runs
+        self._data: Any = ray.put(waiting[0].config.source if waiting else None)  # once for all runs
 
     def step(self) -> bool:
         """Start as many runs as there is room for, and check on the others; False when none is left."""
@@ -102,11 +101,11 @@ class _Runs:
         self._losses.setdefault(planned.folder, 0)
         self._running[planned.folder] = (
             planned,
-            FollowedRun(title, planned.folder, planned.request.config.run.rounds),
+            FollowedRun(title, planned.folder, planned.config.run.rounds),
         )
         self._mark(planned.folder.parent)
-        asked = with_data(on_one_worker(planned.request), None)
-        sent = replace(planned, folder=planned.folder.resolve(), request=asked)
+        config = replace(on_one_worker(planned.config), source=None)
+        sent = replace(planned, folder=planned.folder.resolve(), config=config)
         self._calls.start(planned.folder, _run_on_worker, sent, self._data, self._token, _contents(planned.folder))
 
     def _mark(self, folder: Path) -> None:
@@ -141,21 +140,15 @@ class _Runs:
         self._waiting.insert(0, planned)
 
 
-def on_one_worker(asked: Request) -> Request:
-    """The request for a run on a single worker."""
-    run = asked.config.run
-    own = {"run.backend": "auto", "run.workers": 1, "run.device": worker_device(run, run.device)}
-    return replace(asked, settings=asked.settings | own)
-
-
-def with_data(asked: Request, dataset: object) -> Request:
-    """The request with this data set, which is sent to workers once and not with every request."""
-    return replace(asked, objects=replace(asked.objects, dataset=dataset))
+def on_one_worker(config: Config) -> Config:
+    """Return the configuration for a run on a single worker."""
+    device = worker_device(config.run, config.run.device)
+    return replace(config, run=replace(config.run, backend="auto", workers=1, device=device))
 
 
 def _run_on_worker(send: Send, planned: PlannedRun, dataset: object, token: str, files: Files) -> str:
     """On the worker: run it, and return the error, if any."""
-    planned = replace(planned, request=with_data(planned.request, dataset))
+    planned = replace(planned, config=replace(planned.config, source=dataset))
     try:
         if (planned.folder.parent / token).exists():
             wait_until_free(planned.folder)

@@ -14,7 +14,6 @@ from fedwcm.jobs.continuation import (
     split_of,
     with_first_weights,
 )
-from fedwcm.jobs.request import Request
 from fedwcm.reports.write import report_or_warn
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.folder import RunFolder
@@ -39,7 +38,7 @@ class EndedRun:
 
 
 def start(
-    asked: Request,
+    config: Config,
     folder: RunFolder | None,
     *,
     resume: bool,
@@ -49,7 +48,7 @@ def start(
     """Run what is asked for to its end, holding the lock on its folder.
 
     Args:
-        asked: the run.
+        config: the run.
         folder: where it is saved; None keeps it in memory.
         resume: go on with the run that the folder holds, if any; otherwise such a folder is refused.
         report: write the report into the folder at the end.
@@ -60,21 +59,20 @@ def start(
         ValueError: the folder holds something else.
     """
     if folder is None:
-        return _start(asked, None, resume, report, progress or Silent())
+        return _start(config, None, resume, report, progress or Silent())
     if ComparisonFolder(folder.path).index_file.exists():
         raise ValueError(f"{folder.path} holds a comparison: choose another folder for a single run")
     folder.refuse_search()
     with locked(folder.path):
-        return _start(asked, folder, resume, report, progress or Silent())
+        return _start(config, folder, resume, report, progress or Silent())
 
 
-def _start(asked: Request, folder: RunFolder | None, resume: bool, report: bool, progress: Progress) -> EndedRun:
+def _start(config: Config, folder: RunFolder | None, resume: bool, report: bool, progress: Progress) -> EndedRun:
     held = folder if folder is not None and folder.holds_run else None
     if held is not None and not resume:
         raise ValueError(f"{held.path} holds a run already: resume it, or choose another folder")
-    config = asked.config
     check_trackers(config.run.track, None if folder is None else folder.path)
-    experiment = build(config, asked.objects, trusted=asked.trusted)
+    experiment = build(config)
     if held is not None:
         experiment = replace(experiment, config=with_first_weights(experiment.config, held))
         if _already_finished(held, experiment):

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwcm.config.objects import NO_OBJECTS
+from fedwcm.config.settings import from_settings
 from fedwcm.jobs.execution import run_all
 from fedwcm.jobs.plan import PlannedRun
-from fedwcm.jobs.request import Request
 from fedwcm.reproduce.cells import Cell, Scope, expand
 from fedwcm.reproduce.estimate import seconds_here, seconds_on_gpu
 from fedwcm.reproduce.pages import Pages, write_pages
@@ -109,4 +108,4 @@ def _forecast(left: Sequence[Cell]) -> str:
 
 def _run(cell: Cell, work: WorkingFolder, backend: str | None) -> PlannedRun:
     settings = cell.settings if backend is None else {**cell.settings, "run.backend": backend}
-    return PlannedRun(cell.label, cell.seed, Request(settings, NO_OBJECTS), work.start(cell).path)
+    return PlannedRun(cell.label, cell.seed, from_settings(settings), work.start(cell).path)

@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
-from fedwcm.config.schema import Config
+from fedwcm.config.schema import COMPONENTS, Config
 from fedwcm.config.settings import Settings, from_settings, read_toml, write_toml
 from fedwcm.runs.files import parse_json, read_json, replace_file, replacing, write_json, writing
 from fedwcm.runs.records import PersonalizationRecord, RoundRecord, SplitRecord, Summary
@@ -64,8 +65,11 @@ class RunFolder:
         """The dotted options as they were written, whichever version wrote them."""
         return read_toml(self.config_file)
 
-    def config(self) -> Config:
-        return from_settings(self.settings())
+    def config(self, *, trust: bool = False) -> Config:
+        """Return the configuration; the code that it names is not imported unless the folder is trusted."""
+        config = from_settings(self.settings())
+        parts = {} if trust else {name: replace(getattr(config, name), trusted=False) for name in COMPONENTS}
+        return replace(config, **parts)
 
     def write_config(self, config: Config) -> None:
         with replacing(self.config_file) as draft:

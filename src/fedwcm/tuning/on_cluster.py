@@ -3,16 +3,17 @@
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import ray
 from optuna.trial import Trial
 
+from fedwcm.config.schema import Config
 from fedwcm.engine.backends.errors import WorkerError
 from fedwcm.jobs.cluster_calls import ClusterCalls, Ended, Send, Warned
 from fedwcm.jobs.execution import REFRESH
-from fedwcm.jobs.request import Request
-from fedwcm.jobs.runs_on_cluster import ATTEMPTS, on_one_worker, with_data, worker_count
+from fedwcm.jobs.runs_on_cluster import ATTEMPTS, on_one_worker, worker_count
 from fedwcm.tuning.trial import Plan, Search, TrialResult, line, pruned, run_trial
 
 Key = tuple[str, int]
@@ -33,10 +34,10 @@ class _Trials:
     """The running trials."""
 
     def __init__(self, search: Search) -> None:
-        first = search.plans[0].request
-        self._search, self._options = search, first.config.run
+        first = search.plans[0].config
+        self._search, self._options = search, first.run
         self._calls = ClusterCalls(self._options.worker_gpus)
-        self._data: Any = ray.put(first.objects.dataset)  # once for all trials
+        self._data: Any = ray.put(first.source)  # once for all trials
         self._going: dict[Key, tuple[Plan, Trial]] = {}
         self._pruned: set[Key] = set()
         self._losses: Counter[str] = Counter()
@@ -65,9 +66,9 @@ class _Trials:
             if trial is not None:
                 key = plan.name, trial.number
                 self._going[key] = plan, trial
-                asked = plan.requests(trial.params, self._search.seeds)
-                requests = [with_data(on_one_worker(each), None) for each in asked]
-                self._calls.start(key, _run_on_worker, requests, self._data)
+                runs = plan.configs(trial.params, self._search.seeds)
+                configs = [replace(on_one_worker(config), source=None) for config in runs]
+                self._calls.start(key, _run_on_worker, configs, self._data)
                 return True
         return False
 
@@ -100,10 +101,10 @@ class _Trials:
         self._search.say(line(plan, trial, said))
 
 
-def _run_on_worker(send: Send, requests: Sequence[Request], dataset: object) -> TrialResult | str:
+def _run_on_worker(send: Send, configs: Sequence[Config], dataset: object) -> TrialResult | str:
     """On the worker: run a trial; return its result or the error."""
     try:
-        whole = [with_data(asked, dataset) for asked in requests]
+        whole = [replace(config, source=dataset) for config in configs]
         return run_trial(whole, lambda accuracy, rounds: send((accuracy, rounds)))
     except (ValueError, OSError) as error:
         return str(error)

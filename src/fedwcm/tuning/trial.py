@@ -1,17 +1,17 @@
 """A trial: one setting of a method, run with every seed, and its result for the study."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from optuna.trial import Trial, TrialState
 
 from fedwcm.config.components import Components
-from fedwcm.config.schema import SelectBy
+from fedwcm.config.schema import Config, SelectBy
 from fedwcm.config.settings import Settings, from_settings, overlay
 from fedwcm.config.without_effect import unused_options
 from fedwcm.engine.rounds import DivergedError
-from fedwcm.jobs.request import Request
 from fedwcm.jobs.start import start
 from fedwcm.runs.progress import Silent
 from fedwcm.runs.records import VALIDATION_METRICS, RoundRecord
@@ -24,22 +24,26 @@ Report = Callable[[float, int], object]
 
 @dataclass(frozen=True)
 class Plan:
-    """The search of one method: the request, and the options to vary."""
+    """The search of one method: its settings, and the options to vary."""
 
     name: str
-    request: Request
+    settings: Settings
     space: Space
 
-    def settings(self, params: Settings, seed: int) -> Settings:
-        return overlay(overlay(self.request.settings, params), {"run.seed": seed, "run.name": self.name})
+    @cached_property
+    def config(self) -> Config:
+        return from_settings(self.settings)
 
-    def requests(self, params: Settings, seeds: Sequence[int]) -> list[Request]:
+    def configs(self, params: Settings, seeds: Sequence[int]) -> list[Config]:
         """Return the runs of a trial, without searched options that the others turn off."""
-        whole = from_settings(self.settings(params, 0))
-        components = Components.of(whole, self.request.objects, trusted=self.request.trusted)
-        unused = unused_options(whole, components)
+        whole = self._varied(params, 0)
+        unused = unused_options(whole, Components.of(whole))
         live = {key: value for key, value in params.items() if key not in unused}
-        return [replace(self.request, settings=self.settings(live, seed)) for seed in seeds]
+        return [self._varied(live, seed) for seed in seeds]
+
+    def _varied(self, params: Settings, seed: int) -> Config:
+        named = {"run.seed": seed, "run.name": self.name}
+        return from_settings(overlay(overlay(self.settings, params), named))
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,16 +96,16 @@ def line(plan: Plan, trial: Trial, said: str) -> str:
     return f"{plan.name}, trial {trial.number + 1}: {options}: {said}"
 
 
-def run_trial(requests: Sequence[Request], report: Report) -> TrialResult:
+def run_trial(configs: Sequence[Config], report: Report) -> TrialResult:
     """Run a trial's seeds one after the other; an exception of `report` ends them."""
     validated: list[float] = []
     tested: list[float] = []
-    select_by = requests[0].config.run.select_by
+    select_by = configs[0].run.select_by
     key = VALIDATION_METRICS[select_by]
-    for asked in requests:
-        watcher = _Watcher(report, key, len(validated) * asked.config.run.rounds)
+    for config in configs:
+        watcher = _Watcher(report, key, len(validated) * config.run.rounds)
         try:
-            summary = start(asked, None, resume=False, report=False, progress=watcher).summary
+            summary = start(config, None, resume=False, report=False, progress=watcher).summary
         except DivergedError:
             return TrialResult(None)
         validated.append(_validation(summary.number(key)))

@@ -2,21 +2,20 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import optuna
 from optuna.samplers import RandomSampler
 from optuna.trial import Trial
 
-from fedwcm.config.components import Components
-from fedwcm.config.objects import options_of
+from fedwcm.config.components import Components, options_of
+from fedwcm.config.flags import settings_from
 from fedwcm.config.partitioning import run_dataset
-from fedwcm.config.settings import from_settings, write_toml
+from fedwcm.config.schema import Config
+from fedwcm.config.settings import Settings, from_settings, text_of, write_toml
 from fedwcm.core.checks import require, unknown
 from fedwcm.data import synthetic
 from fedwcm.jobs.plan import Checked, PlannedRun, check, with_method
-from fedwcm.jobs.request import Request, request
 from fedwcm.reports.table import TASK_SECTIONS
 from fedwcm.tuning.report import write_report
 from fedwcm.tuning.result import Tuning
@@ -40,7 +39,7 @@ def search_options(
     seeds: Sequence[int],
     trials: int,
     out: Path,
-    common: Request,
+    common: Settings,
     say: Callable[[str], object] = lambda _: None,
 ) -> Tuning:
     """Try a number of settings of every method, several seeds each, and write what was found.
@@ -63,10 +62,10 @@ def search_options(
     checked = check_plans(plans, space, out)
     studies = {}
     for plan in plans:
-        warmup = int(WARMUP * plan.request.config.run.rounds)
+        warmup = int(WARMUP * plan.config.run.rounds)
         asked = asked_text(plan, checked[plan.name], space, seeds)
         studies[plan.name] = MethodStudy(out, plan.name, plan.space, asked, warmup)
-    write_toml(from_settings(common.settings), out / "config.toml")
+    write_toml(from_settings(common), out / "config.toml")
     _search(Search(plans, studies, seeds, trials, say), max(found.round_size for found in checked.values()))
     found = Tuning(out, seeds, {name: study.trials for name, study in studies.items()})
     write_report(out, found.trials, seeds)
@@ -75,7 +74,7 @@ def search_options(
 
 def _search(search: Search, round_size: int) -> None:
     """Try settings until the budget is used: one after the other in this process, or on a cluster."""
-    options = search.plans[0].request.config.run
+    options = search.plans[0].config.run
     if options.backend != "ray":
         return _search_here(search)
     from fedwcm.engine.backends.on_ray.cluster import Cluster
@@ -98,37 +97,37 @@ def asked_text(plan: Plan, checked: Checked, space: Space, seeds: Sequence[int])
     """What the trials of a method depend on besides the searched options; objects by what identifies them."""
     split = hashlib.blake2b(repr(checked.split).encode(), digest_size=8).hexdigest()
     given = (checked.fingerprint, checked.config.partition, split, checked.config.model)
-    return repr((sorted(plan.request.settings.items()), given, sorted(map(str, space.items())), list(seeds)))
+    return repr((sorted(text_of(plan.settings).items()), given, sorted(map(str, space.items())), list(seeds)))
 
 
-def _with_validation(common: Request) -> Request:
-    if common.settings.get("data.dataset") == synthetic.NAME:
+def _with_validation(common: Settings) -> Settings:
+    if isinstance(common.get("data.dataset"), str) and common["data.dataset"] == synthetic.NAME:
         raise ValueError(
             f"data.dataset = {synthetic.NAME!r} cannot be tuned on: its samples are drawn as clients train, so "
             "that none can be held out for validation"
         )
-    if "data.val_fraction" in common.settings or run_dataset(common.config, common.objects).y_val is not None:
+    if "data.val_fraction" in common or run_dataset(from_settings(common)).y_val is not None:
         return common
-    return replace(common, settings={**common.settings, "data.val_fraction": VAL_FRACTION})
+    return {**common, "data.val_fraction": VAL_FRACTION}
 
 
-def _plan(method: str, space: Space, common: Request) -> Plan:
-    own = request(method, None, None, {})
-    for key in space.keys() & own.settings.keys():
+def _plan(method: str, space: Space, common: Settings) -> Plan:
+    own = settings_from(method, None, None, {})
+    for key in space.keys() & own.keys():
         raise ValueError(f"{method} fixes {key}, which is searched: leave it out of one of them")
-    asked = replace(common, settings=with_method(common.settings, own.settings, method))
-    return Plan(method, asked, of_method(space, _method_options(asked)))
+    settings = with_method(common, own, method)
+    return Plan(method, settings, of_method(space, _method_options(from_settings(settings))))
 
 
-def _method_options(asked: Request) -> dict[str, object]:
-    return options_of(Components.of(asked.config, asked.objects, trusted=asked.trusted).method)
+def _method_options(config: Config) -> dict[str, object]:
+    return options_of(Components.of(config).method)
 
 
 def check_plans(plans: Sequence[Plan], space: Space, out: Path) -> dict[str, Checked]:
     """Refuse before the first trial what no method knows, what could not run, and what has no validation data."""
     for key in space.keys() - {key for plan in plans for key in plan.space}:
         methods = ", ".join(plan.name for plan in plans)
-        known = {f"method.{option}" for plan in plans for option in _method_options(plan.request)}
+        known = {f"method.{option}" for plan in plans for option in _method_options(plan.config)}
         raise unknown(f"option of {methods}:", key, known)
     for key in space:
         unlike = key == "run.select_by" or (
@@ -139,7 +138,7 @@ def check_plans(plans: Sequence[Plan], space: Space, out: Path) -> dict[str, Che
     for plan in plans:
         study = optuna.create_study(sampler=RandomSampler(seed=0))  # the same in each process
         some = study.ask(plan.space).params
-        planned_runs.append(PlannedRun(plan.name, 0, plan.requests(some, [0])[0], out / "none"))
+        planned_runs.append(PlannedRun(plan.name, 0, plan.configs(some, [0])[0], out / "none"))
     checked = check(planned_runs)
     for found in checked.values():
         allowed = "above 0, such as 0.1, for data without a validation part: options are chosen on validation data"
@@ -156,7 +155,7 @@ def _run_trial(plan: Plan, study: MethodStudy, trial: Trial, seeds: Sequence[int
             raise optuna.TrialPruned
 
     try:
-        return run_trial(plan.requests(trial.params, seeds), report).tell(study, trial)
+        return run_trial(plan.configs(trial.params, seeds), report).tell(study, trial)
     except optuna.TrialPruned:
         return pruned(study, trial)
     except BaseException:

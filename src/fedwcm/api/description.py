@@ -1,0 +1,260 @@
+"""What a call says, by names and objects, files and settings: as dotted settings, and as one `Config`.
+
+An object that text can rebuild (a method of this package, an importable class) becomes text. Any other is
+described by its class and options (`object:__main__.MyMethod`), and the configuration holds it. Here it is decided
+whose code may be imported: what the user named is trusted, what only a run's folder names is not, because the
+folder may come from someone else.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import cached_property, partial
+from inspect import isfunction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from fedwcm.config.arguments import ConfigLike, MethodLike
+from fedwcm.config.components import options_of
+from fedwcm.config.flags import FLAGS, settings_from
+from fedwcm.config.options import make
+from fedwcm.config.recipes import expanded
+from fedwcm.config.resolve import import_path, object_name
+from fedwcm.config.schema import COMPONENTS, Component, Config
+from fedwcm.config.settings import CLIENT_IDS, OBJECT, Settings, from_settings, name_in, overlay, spoken
+from fedwcm.core.checks import require
+from fedwcm.core.loss import Loss
+from fedwcm.core.method import Method
+from fedwcm.core.sampler import Sampler
+from fedwcm.data.partition import PARTITIONS
+from fedwcm.jobs.run_lists import method_list
+from fedwcm.losses import LOSSES
+from fedwcm.methods import METHODS
+from fedwcm.models import MODELS
+from fedwcm.models.checks import require_copyable
+from fedwcm.runs.folder import RunFolder
+from fedwcm.samplers import SAMPLERS
+
+CONNECTING = ("run.ray_address",)
+"""Options by which a machine connects to another, which could run code on it."""
+
+REGISTRIES: dict[str, tuple[Mapping[str, Any], Any]] = {
+    "method": (METHODS, Method),
+    "loss": (LOSSES, Loss),
+    "sampler": (SAMPLERS, Sampler),
+}
+
+
+def flags_in(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a function's arguments that are common options."""
+    return {name: value for name, value in arguments.items() if name in FLAGS}
+
+
+def describe_settings(
+    method: Any,
+    config: ConfigLike | None,
+    settings: Mapping[str, object] | None,
+    flags: Mapping[str, Any],
+    *,
+    trust: bool = False,
+) -> Settings:
+    """Return what is said by names and objects, a file and dotted settings.
+
+    A configuration file is trusted, unless a run wrote it into its folder, which may come from someone else.
+    """
+    named = describe_objects({**flags, "method": method})
+    method = named.pop("method")
+    merged = settings_from(method, config, settings, named)
+    if trust or not isinstance(config, (str, Path)) or not _left_by_a_run(Path(config)):
+        return merged
+    return _without_trust(merged, settings_from(method, None, settings, named), Path(config).parent)
+
+
+def describe_run(
+    method: Any,
+    config: ConfigLike | None,
+    settings: Mapping[str, object] | None,
+    flags: Mapping[str, Any],
+    *,
+    trust: bool = False,
+    resume: bool = False,
+    folder: RunFolder | None = None,
+) -> Config:
+    """Return the run that is asked for; what is not said again of the folder's run, to resume, keeps its value."""
+    own = describe_settings(method, config, settings, flags, trust=trust)
+    if not resume:
+        return from_settings(own)
+    if folder is None or not folder.holds_run:
+        if not own.keys() & {"method.name", "data.dataset"}:  # all of it would be defaults
+            if folder is not None:
+                folder.refuse_search()
+            where = "out" if folder is None else folder.path
+            raise ValueError(f"{where} holds no run to resume; to start one, say which: a method or a data set")
+        return from_settings(own)
+    below = {key: value for key, value in spoken(folder.config(trust=True)).items() if key != "run.device"}
+    return from_settings(overlay(below if trust else _without_trust(below, own, folder.path), own))
+
+
+def _left_by_a_run(path: Path) -> bool:
+    folder = RunFolder(path.parent)
+    left = (folder.metrics_file, folder.summary_file, folder.split_file, folder.model_file, folder.checkpoints)
+    return path.name == folder.config_file.name and any(file.exists() for file in left)
+
+
+def _without_trust(settings: Settings, own: Settings, folder: Path) -> Settings:
+    """Return the settings with what only the folder says: code not trusted, addresses left out."""
+    kept = dict(settings)
+    for section in COMPONENTS:
+        if (key := f"{section}.name") in settings and key not in own:
+            kept[key] = Component(name_in(settings, section), trusted=False)
+    for key in CONNECTING:
+        if settings.get(key) is not None and key not in own:
+            text = f"{key} = {kept.pop(key)!r:.100} of {folder} is not used: name it again, or trust the folder"
+            warnings.warn(f"{text} (trust=True, --trust)", stacklevel=4)
+    return kept
+
+
+def describe_methods(methods: Sequence[MethodLike]) -> list[tuple[str, Settings]]:
+    """Return the label and the settings of each of several methods, those of a set of recipes one by one."""
+    return [
+        (method if isinstance(method, str) else object_label(method), describe_settings(method, None, None, {}))
+        for method in expanded(method_list(methods))
+    ]
+
+
+def describe_objects(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keywords with components described, and paths and numbers in plain types."""
+    text = {key: value.item() if isinstance(value, np.generic) else value for key, value in given.items()}
+    for kind, describe in DESCRIBE.items():
+        if not isinstance(given.get(kind), (str, Component, type(None))):
+            text[kind] = describe(given[kind])
+    for place in ("dataset", "data_dir"):
+        if isinstance(given.get(place), Path):
+            text[place] = str(given[place])
+    if not isinstance(text.get("clients"), (int, str, type(None))):
+        if text.pop("partition", None) is not None:
+            raise ValueError("clients=… assigns every sample to a client, which is a partition: omit partition")
+        allowed = "a whole number, or the client of every training sample"
+        require(not isinstance(text["clients"], float), "clients", text["clients"], allowed)
+        text["partition"] = Component(CLIENT_IDS, value=text.pop("clients"))
+    return text
+
+
+def _component(kind: str, given: Any) -> Component:
+    """Return a method, loss or sampler as text, with the object itself unless text is enough."""
+    known, base = REGISTRIES[kind]
+    cls: Any = given if isinstance(given, type) else type(given)
+    if not issubclass(cls, base):
+        raise ValueError(
+            f"{kind} = {given!r} is not allowed: it must be a name, or a subclass or an instance of "
+            f"fedwcm.{base.__name__}"
+        )
+    name = cls.name if cls.name in known and known[cls.name] is cls else import_path(cls)
+    if isinstance(given, type):
+        return _with_object(name, given)
+    _refuse_hidden(kind, given)
+    if not _rebuilds(given):
+        name = object_name(cls)
+    return _with_object(name, given, options_of(given))
+
+
+def method_text(given: str | Method | type[Method]) -> str:
+    """Return a method as it is typed: `NAME[option=value]`; ValueError for an object that text cannot rebuild."""
+    if isinstance(given, str):
+        return given
+    component = _component("method", given)
+    if component.value is not None:
+        raise ValueError(
+            f"methods = {given!r:.200} is not allowed: a search names its methods, so that it must be of a class "
+            "that can be imported"
+        )
+    return component.name + _brackets(given)
+
+
+def object_label(given: Method | type[Method]) -> str:
+    """Return the label of a method object in a comparison: `MyMethod[alpha=0.2]`."""
+    return Config(method=_component("method", given)).title + _brackets(given)
+
+
+def _brackets(given: Method | type[Method]) -> str:
+    """The options of a method that are not its defaults."""
+    if isinstance(given, type):
+        return ""
+    defaults = {field.name: field.default for field in fields(given)}
+    changed = [
+        f"{key}={value}" for key, value in options_of(given).items() if getattr(given, key) != defaults[key]
+    ]
+    return f"[{', '.join(changed)}]" if changed else ""
+
+
+def _partition(given: Any) -> Component:
+    """Return a partition as text, with the object itself unless text is enough."""
+    if isfunction(given):
+        name = import_path(given)
+        return _with_object(name, given)
+    cls = given if isinstance(given, type) else type(given)
+    if not any("__call__" in vars(base) for base in cls.__mro__):
+        got = f"the class {given.__name__}" if isinstance(given, type) else repr(given)
+        raise ValueError(
+            f"partition = {got} is not allowed: it must be a name, or a Partition or its class, such as "
+            "fedwcm.data.partition.Equal(clients=10, beta=0.1)"
+        )
+    name = next((name for name, known in PARTITIONS.items() if known is cls), None) or import_path(cls)
+    if isinstance(given, type):
+        return _with_object(name, given)
+    _refuse_hidden("partition", given)
+    if not (is_dataclass(given) and _rebuilds(given)):
+        name = object_name(cls)
+    return _with_object(name, given, options_of(given))
+
+
+def _refuse_hidden(kind: str, instance: object) -> None:
+    """Refuse attributes that are no fields: a configuration cannot tell two such objects apart."""
+    known = {field.name for field in fields(instance)} if is_dataclass(instance) else set()
+    cls = type(instance)
+    hidden = [
+        name
+        for name in getattr(instance, "__dict__", {})
+        if name not in known and not isinstance(getattr(cls, name, None), cached_property)
+    ]
+    if hidden:
+        raise ValueError(
+            f"{kind} = {cls.__qualname__}(…) has attributes that no run records, {', '.join(hidden)}: "
+            "make it a frozen dataclass with a field for each"
+        )
+
+
+def _model(given: Any) -> Component:
+    if isinstance(given, nn.Module):
+        require_copyable(given)
+        return Component(object_name(type(given)), value=given)
+    if not callable(given):
+        raise ValueError(f"model = {given!r} is not allowed: it must be a name, an nn.Module or a factory")
+    registered = next((name for name, known in MODELS.items() if known is given), None)
+    name = registered or import_path(given)
+    return _with_object(name, given)
+
+
+DESCRIBE: dict[str, Callable[[Any], Component]] = {
+    **{kind: partial(_component, kind) for kind in REGISTRIES},
+    "partition": _partition,
+    "model": _model,
+}
+
+
+def _with_object(name: str, given: Any, options: dict[str, object] | None = None) -> Component:
+    """Return the component as text, with the object itself if text cannot rebuild it."""
+    return Component(name, options or {}, given if name.startswith(OBJECT) else None)
+
+
+def _rebuilds(instance: Any) -> bool:
+    """Return whether an equal object can be rebuilt from its class and its options as text."""
+    if not is_dataclass(instance):
+        return not vars(instance)
+    try:
+        return bool(make(type(instance), options_of(instance), "") == instance)
+    except (ValueError, TypeError):
+        return False
