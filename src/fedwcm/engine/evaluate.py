@@ -38,7 +38,7 @@ class Evaluation:
 
 def evaluate(network: Network, x: Vec, buffers: Vec, inputs: Inputs, labels: Tensor, classes: int) -> Evaluation:
     """Run the model over all samples, in evaluation mode."""
-    network.point_parameters(x)
+    network.point_parameters(x.clone())  # a copy: nn.Embedding(max_norm=…) writes to its weights when it is run
     network.point_buffers(buffers.clone())
     network.module.eval()
     predicted = torch.zeros_like(labels)

@@ -69,17 +69,19 @@ class SequentialForward(DenseAscent):
 
     def __init__(self, network: Network) -> None:
         self.network = network
-        self._buffers = torch.zeros(0)
+        self._buffers = self._received = self._lent = torch.zeros(0)
 
     def start(self, x: Vec, buffers: Vec) -> None:
         self.network.set_training_mode()
         self.network.point_parameters(x)
+        self._received, self._lent = x, x[:0]
         self.network.set_counters()
         self._buffers = buffers.clone()
         self.network.point_buffers(self._buffers)
 
     def __call__(self, w: Vec, inputs: Tensor, track: bool) -> Outputs:
-        self.network.point_parameters(w[0])
+        own = self._own(w[0])
+        self.network.point_parameters(own)
         saved = None if track or not len(self._buffers) else (self._buffers.clone(), self.network.counters())
         logits, features = self.network.train_outputs(inputs[0])
         if saved is not None:
@@ -90,10 +92,21 @@ class SequentialForward(DenseAscent):
             with torch.no_grad():
                 outputs = self(x[None], inputs, track=False)
             # Restore immediately: the graph of the current model is differentiated through these parameters.
-            self.network.point_parameters(w[0])
+            self.network.point_parameters(own)
             return outputs
 
         return Outputs(logits[None], features[None], lambda other: self.network.apply_head(other[0])[None], at)
+
+    def _own(self, w: Vec) -> Vec:
+        """Return these parameters; of the received model a copy, since a layer may write to its weights.
+
+        `nn.Embedding(max_norm=…)` does. What was received is the server's, and that of the next client.
+        """
+        if w.data_ptr() != self._received.data_ptr():
+            return w
+        if not len(self._lent):
+            self._lent = w.clone()
+        return self._lent
 
     def backward(self, *pairs: tuple[Tensor, Tensor]) -> Gradient:
         parameters = [p for _, p in self.network.parameters]
@@ -127,7 +140,7 @@ class VmapForward(DenseAscent):
     def __call__(self, w: Vec, inputs: Tensor, track: bool) -> Outputs:
         self._leaf = w.detach().requires_grad_(torch.is_grad_enabled())
         parameters = self.network.layout.unflatten(self._leaf)
-        logits, features = self._run(parameters, inputs)
+        logits, features = self.network.lend(inputs, lambda lent: self._run(parameters, lent))
 
         def at(x: Vec) -> Outputs:
             leaf = self._leaf

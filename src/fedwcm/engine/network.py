@@ -5,6 +5,9 @@ one. Integer buffers are counters, which cannot be averaged, and are in neither:
 the new model, in every round.
 """
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -15,6 +18,8 @@ from fedwcm.core.layout import Layout
 from fedwcm.core.types import State, Vec
 from fedwcm.engine.precision import Precision
 from fedwcm.models.pointwise import subsample_strided_pointwise
+
+T = TypeVar("T")
 
 
 class Network:
@@ -45,7 +50,7 @@ class Network:
         self.buffer_layout = Layout.of(self.buffers)
         self._in_evaluation_mode = [m for m in module.modules() if not m.training] if module.training else []
         self.stochastic = any(isinstance(m, _DropoutNd) for m in module.modules())
-        self._spares_inputs: dict[bool, bool] = {}
+        self._writes_input: dict[bool, bool] = {}
         self._pointed: Vec | None = None
         self._head_input: Tensor | None = None
         self._hook: RemovableHandle | None = None
@@ -77,34 +82,37 @@ class Network:
             module.training = False
 
     def __call__(self, inputs: Tensor, parameters: State | None = None) -> tuple[Tensor, Tensor]:
-        """Return the logits and features on one batch, with the module's own parameters or with these.
-
-        The inputs stay as they are, whatever the module does to them.
-        """
+        """Return the logits and features on one batch, with the module's own parameters or with these."""
         self._head_input = None
-        spared = self._spares_inputs.get(self.module.training, False)
-        if not spared:  # not known yet to leave its inputs alone, or known to write into them
-            inputs = inputs.clone()
-        version = None if parameters is not None else inputs._version
         if parameters is not None:
             logits = functional_call(self.module, parameters, (inputs,))
-        elif inputs.dim() == 4:  # CPU convolutions are up to 1.5 times faster with channels last in memory
-            logits = self.module(inputs.contiguous(memory_format=torch.channels_last))
         else:
-            logits = self.module(inputs)
-        if version is not None:
-            self._note_writes(spared, inputs._version != version)
+            if inputs.dim() == 4:  # CPU convolutions are up to 1.5 times faster with channels last in memory
+                inputs = inputs.contiguous(memory_format=torch.channels_last)
+            logits = self.lend(inputs, self.module)
         features, self._head_input = self._head_input, None
         return logits, logits.new_zeros(0) if features is None else features
 
-    def _note_writes(self, spared: bool, written: bool) -> None:
-        """Remember whether the module, in its present mode, writes into its inputs: later ones are then copied."""
-        if spared and written:
+    def lend(self, inputs: Tensor, run: Callable[[Tensor], T]) -> T:
+        """Return what the module makes of these inputs, which stay as they are even if it works in place.
+
+        The first call in each mode is on a copy, which tells whether the module writes to its input; if it does,
+        so are all others.
+        """
+        mode = self.module.training
+        writes = self._writes_input.get(mode)
+        lent = inputs if writes is False else inputs.clone()
+        version = lent._version
+        result = run(lent)
+        changed = lent._version != version
+        if writes is None:
+            self._writes_input[mode] = changed or not torch.equal(lent, inputs)
+        elif changed and not writes:
             raise ValueError(
                 f"the model {type(self.module).__name__} changes its input in place, but not at every call: "
                 "let its forward begin with a copy (x = x.clone())"
             )
-        self._spares_inputs.setdefault(self.module.training, not written)
+        return result
 
     def train_outputs(self, inputs: Tensor, parameters: State | None = None) -> tuple[Tensor, Tensor]:
         """Return the same, computed in the precision of local training."""

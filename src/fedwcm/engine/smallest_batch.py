@@ -39,7 +39,7 @@ def fails_on_one_sample(network: Network, sample: Tensor) -> bool:
     network.set_training_mode()
     with torch.no_grad(), own_torch_generator():
         try:
-            network(sample[:1], buffers)
+            network(sample[:1].clone(), buffers)
         except ValueError:  # BatchNorm's; whatever else is wrong shows when clients train
             return True
     return False

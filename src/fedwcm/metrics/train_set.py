@@ -13,7 +13,7 @@ def train_set_metrics(network: Network, federation: Federation, x: Vec, buffers:
 
     The model is in evaluation mode: without dropout, augmentation and weight decay.
     """
-    network.point_parameters(x)
+    network.point_parameters(x.clone())
     network.point_buffers(buffers.clone())
     network.module.eval()
     parameters = [parameter for _, parameter in network.parameters]
