@@ -27,7 +27,7 @@ class ParamSlice:
         """Return this tensor of flat vectors `(..., P)`, as a view of shape `(..., *shape)`."""
         piece = w[..., self.start : self.stop]
         if len(self.shape) != 4:
-            return piece.view(*w.shape[:-1], *self.shape)
+            return piece.view((*w.shape[:-1], *self.shape))  # one argument: there may be no sides at all
         out, into, height, width = self.shape
         return piece.view(*w.shape[:-1], out, height, width, into).movedim(-1, -3)
 
