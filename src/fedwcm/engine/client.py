@@ -19,7 +19,7 @@ from fedwcm.core.torch_rng import own_torch_generator
 from fedwcm.core.types import Clients, Context, Floats, Ints, Population, Report, State, Vec
 from fedwcm.engine.batches import Augmentation, Schedule, visits
 from fedwcm.engine.forward import Forward
-from fedwcm.engine.hook_checks import check_tuple
+from fedwcm.engine.hook_checks import check_rows, check_tuple
 from fedwcm.engine.local_data import BlockData
 from fedwcm.engine.optimizer import OptimizerOptions
 from fedwcm.engine.oracle import MiniBatchOracle
@@ -119,6 +119,7 @@ class ClientTrainer:
         with self._torch_rng(ctx):
             local = BlockData(shards, self.forward, self.loss, o, ctx, self.augmentation)
             upload = self.method.probe(local, ctx)
+        check_rows(self.method.probe, "upload", upload, len(ids))
         zeros = np.zeros(len(ids))
         return ClientUpdates(ids, upload, {}, state, ctx.learning_rates, zeros, zeros)
 
@@ -135,6 +136,9 @@ class ClientTrainer:
             c, o = self._descend(w, c, o, ctx, self._schedule(shards, ctx), metrics)
         made = self.method.finish(w, c, ctx)
         upload, report, c = check_tuple(self.method.finish, made, "upload", "report", "client state")
+        check_rows(self.method.finish, "upload", upload, len(ids))
+        check_rows(self.method.finish, "report", report, len(ids), numbers=True)
+        check_rows(self.method.finish, "client state", c, len(ids))
         report = {**report, **self.statistics(ids, ctx.clients.counts)}
         if len(sent.buffers):
             upload = {**upload, "buffers": self.forward.buffers()}

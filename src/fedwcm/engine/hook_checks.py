@@ -24,6 +24,18 @@ def check_tuple(hook: Any, made: Any, *parts: str) -> Any:
     raise ValueError(f"{_name(hook)} returned {got}: it must return a tuple ({', '.join(parts)})")
 
 
+def check_rows(hook: Any, what: str, values: Any, clients: int, *, numbers: bool = False) -> None:
+    """Raise unless every entry has one row per client or, if they are to be plain numbers, one number."""
+    for key, value in values.items():
+        shape = tuple(np.shape(value))
+        if shape[:1] != (clients,) or (numbers and len(shape) > 1):
+            allowed = f"({clients},), one number" if numbers else f"({clients}, …), one row"
+            raise ValueError(
+                f"{_name(hook)} returned {key!r} of shape {shape} in the {what}: it must be {allowed} for each "
+                "client of the block"
+            )
+
+
 def check_weights(hook: Any, weights: Any, clients: int) -> Floats:
     """Return the weights of the clients of a round; raise unless there is a finite number for each."""
     where = _name(hook)
