@@ -31,6 +31,9 @@ WORTH_FORKING = 2**20
 """Parameters times clients per round from which a second process gains more than its messages cost."""
 
 
+CHILDLESS = "a daemonic process, as in multiprocessing.Pool, may have no children"
+
+
 @dataclass(frozen=True)
 class ExecutionPlan:
     """How clients are trained: the size of a block, stacked or one by one, and the number of processes.
@@ -72,17 +75,22 @@ def choose(
     stacked, problem = _stacking(name, network, sample)
     note = problem and f"clients train one at a time: models of this network cannot be stacked ({problem})"
     if name == "auto":
-        worth = cores > 1 and _forkable(network) and (not stacked or network.size * cohort >= WORTH_FORKING)
+        worth = cores > 1 and (not stacked or network.size * cohort >= WORTH_FORKING)
+        if worth and multiprocessing.current_process().daemon:
+            note = f"{note}; {CHILDLESS}" if note else f"clients train in one process: {CHILDLESS}"
+        worth = worth and _forkable(network)
         name = "parallel" if worth else "vectorized" if stacked else "sequential"
     if name == "sequential":
         return ExecutionPlan(name, 1, 1, note=note)
     if name == "vectorized":
         allowed = f"auto, sequential or parallel: models of this network cannot be stacked ({problem})"
         require(not problem, "run.backend", name, allowed)
-        return ExecutionPlan(name, stacked_block(network, cohort), 1, stacked=True)
+        return ExecutionPlan(name, stacked_block(network, cohort), 1, stacked=True, note=note)
     if name == "ray":  # in blocks for as many workers as the cluster turns out to have
         return ExecutionPlan(name, 1, 1, stacked, note)
-    require(_forkable(network), "run.backend", name, "another backend: processes need fork and a CPU")
+    require(
+        _forkable(network), "run.backend", name, f"another backend: processes need fork and a CPU, and {CHILDLESS}"
+    )
     return ExecutionPlan(name, stacked_block(network, -(-cohort // cores)) if stacked else 1, cores, stacked, note)
 
 
@@ -135,4 +143,4 @@ def can_fork() -> bool:
 
 
 def _forkable(network: Network) -> bool:
-    return network.device.type == "cpu" and can_fork()
+    return network.device.type == "cpu" and can_fork() and not multiprocessing.current_process().daemon
