@@ -1,5 +1,6 @@
 """Checks of the arguments of models: each error names the field, the value and what is allowed."""
 
+import warnings
 from collections.abc import Iterable
 from numbers import Integral
 
@@ -57,6 +58,12 @@ def require_scores(name: str, model: nn.Module, input_shape: tuple[int, ...], cl
         with torch.no_grad():
             scores = _trial_scores(model, input_shape)
     except Exception as error:
+        kinds = sorted({str(p.dtype) for p in model.parameters() if p.is_floating_point()})
+        if kinds not in ([], ["torch.float32"]):
+            raise ValueError(
+                f"model {name!r} has parameters of {', '.join(kinds)}: allowed is torch.float32, as the data are; "
+                "convert it with model.float()"
+            ) from error
         raise ValueError(f"model {name!r} fails on an input of shape {input_shape!r}: {error}") from error
     finally:
         for module, training in modes:
@@ -67,6 +74,24 @@ def require_scores(name: str, model: nn.Module, input_shape: tuple[int, ...], cl
             f"model {name!r} gives {shape} for a batch of 2 inputs of shape {input_shape!r}: "
             f"allowed is (2, {classes}), one score for each of the classes={classes}"
         )
+    assert isinstance(scores, torch.Tensor)
+    _warn_of_probabilities(name, scores)
+
+
+def _warn_of_probabilities(name: str, scores: torch.Tensor) -> None:
+    """Warn of a model that ends in Softmax or LogSoftmax: losses apply it themselves."""
+    ones = torch.ones(len(scores), dtype=scores.dtype)
+    for layer, shares in (("Softmax", scores), ("LogSoftmax", scores.exp())):
+        if (
+            scores.shape[1] > 1
+            and bool((shares >= 0).all())
+            and torch.allclose(shares.sum(dim=1), ones, atol=1e-4)
+        ):
+            warnings.warn(
+                f"the outputs of model {name!r} are those of a final {layer}: losses take scores and apply it "
+                "themselves, so leave that layer out",
+                stacklevel=4,
+            )
 
 
 def require_copyable(module: nn.Module) -> None:
