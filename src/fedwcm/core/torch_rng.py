@@ -1,9 +1,9 @@
-"""torch's global generator, which initial weights and dropout draw from: one thread has it at a time."""
+"""torch's global state: the generator of initial weights and dropout, and the modes that surround a run."""
 
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
 
@@ -20,4 +20,20 @@ def own_torch_generator(devices: Sequence[torch.device] = ()) -> Iterator[None]:
         devices: GPUs whose generators are put back, too.
     """
     with _LOCK, torch.random.fork_rng(list(devices)):
+        yield
+
+
+@contextmanager
+def default_torch_modes() -> Iterator[None]:
+    """Compute as torch does by default, whatever the caller has set: float32, gradients, and no autocast."""
+    before = torch.get_default_dtype()
+    with ExitStack() as modes:
+        modes.enter_context(torch.inference_mode(False))
+        modes.enter_context(torch.enable_grad())
+        for kind in ("cpu", "cuda", "mps"):
+            if torch.is_autocast_enabled(kind):
+                modes.enter_context(torch.autocast(kind, enabled=False))
+        if before != torch.float32:
+            modes.callback(torch.set_default_dtype, before)
+            torch.set_default_dtype(torch.float32)
         yield

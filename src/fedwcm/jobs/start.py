@@ -6,6 +6,7 @@ from torch import nn
 
 from fedwcm.config.build import Experiment, build
 from fedwcm.config.schema import Config
+from fedwcm.core.torch_rng import default_torch_modes
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.jobs.continuation import (
     has_finished,
@@ -37,6 +38,7 @@ class EndedRun:
     module: nn.Module | None
 
 
+@default_torch_modes()
 def start(
     config: Config,
     folder: RunFolder | None,
