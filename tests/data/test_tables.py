@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +75,28 @@ def test_other_encodings_are_read_by_name_and_suggested(tmp_path: Path, suffix: 
 
 
 @pytest.mark.parametrize(("delimiter", "suffix"), [(";", "csv"), ("\t", "csv"), (",", "tsv"), (";", "csv.gz")])
-def test_a_file_with_another_separator_is_refused_as_such(tmp_path: Path, delimiter: str, suffix: str) -> None:
-    text = csv_text(delimiter).replace("10", "1,5" if delimiter == ";" else "10")
+def test_another_separator_is_recognised_and_a_decimal_comma_with_it(
+    tmp_path: Path, delimiter: str, suffix: str
+) -> None:
+    (tmp_path / "usual.csv").write_text(csv_text(",").replace("10", "1.5"))
+    text = csv_text(delimiter).replace("10", "1,5" if delimiter == ";" else "1.5")
     path = tmp_path / f"own.{suffix}"
     path.write_bytes(gzip.compress(text.encode()) if suffix.endswith(".gz") else text.encode())
-    with pytest.raises(ValueError, match=re.escape(f"seems to be separated by {delimiter!r}, not by ")):
-        load_dataset(path, label="kind")
+    usual = load_dataset(tmp_path / "usual.csv", label="kind")
+    for option in (None, "tab" if delimiter == "\t" else delimiter):
+        data = load_dataset(path, label="kind", delimiter=option)
+        assert data.feature_names == usual.feature_names
+        np.testing.assert_array_equal(data.x_train, usual.x_train)
+
+
+def test_a_delimiter_of_one_s_own_and_one_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(csv_text("^"))
+    assert load_dataset(path, label="kind", delimiter="^").classes == ("cat", "dog")
+    with pytest.raises(
+        ValueError, match="delimiter = ';;' is not allowed: it must be one character, tab, or none"
+    ):
+        load_dataset(path, label="kind", delimiter=";;")
 
 
 @pytest.mark.parametrize("name", ["klingon", "zlib", "base64"])

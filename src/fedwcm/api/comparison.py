@@ -49,11 +49,14 @@ def compare(
     data_dir: str | Path | None = None,
     label: str | None = None,
     client: str | None = None,
+    group: str | None = None,
     split: str | None = None,
     features: Sequence[str] | None = None,
     drop: Sequence[str] | None = None,
     impute: Literal["median"] | None = None,
     encoding: str | None = None,
+    delimiter: str | None = None,
+    unlabelled: Literal["skip"] | None = None,
     image_size: int | None = None,
     normalize: Literal["auto", "standard", "none"] | Sequence[float] | Sequence[Sequence[float]] | None = None,
     test_fraction: float | None = None,
@@ -105,11 +108,14 @@ def compare(
         data_dir: folder in which named data sets are looked for first.
         label: label column of a table or DataFrame.
         client: client column of a table or DataFrame: the natural partition.
+        group: column of what must stay together, such as the patient: on one side of every split.
         split: column that says `train`, `val` or `test`.
         features: columns of a table to use, by name or pattern.
         drop: columns of a table to leave out, by name or pattern.
         impute: `median`: fill in missing values, which are refused otherwise.
         encoding: encoding of a text file, such as `latin-1`.
+        delimiter: separator of a text file's columns, or `tab`; by default recognised.
+        unlabelled: `skip`: leave out rows without a label, which are refused otherwise.
         image_size: side of the square that images are scaled and cut to.
         normalize: `auto`, `standard`, `none`, or `[mean, std]`.
         test_fraction: share held out for testing where the data has no test part; 0.2 by default.

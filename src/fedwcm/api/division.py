@@ -60,11 +60,14 @@ def partition(
     data_dir: str | Path | None = None,
     label: str | None = None,
     client: str | None = None,
+    group: str | None = None,
     split: str | None = None,
     features: Sequence[str] | None = None,
     drop: Sequence[str] | None = None,
     impute: Literal["median"] | None = None,
     encoding: str | None = None,
+    delimiter: str | None = None,
+    unlabelled: Literal["skip"] | None = None,
     image_size: int | None = None,
     test_fraction: float | None = None,
     test_clients: float | Sequence[str] | Sequence[int] | None = None,
@@ -88,11 +91,14 @@ def partition(
         data_dir: folder in which named data sets are looked for first.
         label: label column of a table or DataFrame.
         client: client column of a table or DataFrame: the natural partition.
+        group: column of what must stay together, such as the patient: on one side of every split.
         split: column that says `train`, `val` or `test`.
         features: columns of a table to use, by name or pattern.
         drop: columns of a table to leave out, by name or pattern.
         impute: `median`: fill in missing values, which are refused otherwise.
         encoding: encoding of a text file, such as `latin-1`.
+        delimiter: separator of a text file's columns, or `tab`; by default recognised.
+        unlabelled: `skip`: leave out rows without a label, which are refused otherwise.
         image_size: side of the square that images are scaled and cut to.
         test_fraction: share held out for testing where the data has no test part; 0.2 by default.
         test_clients: hold out whole clients for testing instead: their share, or their names.
@@ -117,11 +123,14 @@ def partitions(
     data_dir: str | Path | None = None,
     label: str | None = None,
     client: str | None = None,
+    group: str | None = None,
     split: str | None = None,
     features: Sequence[str] | None = None,
     drop: Sequence[str] | None = None,
     impute: Literal["median"] | None = None,
     encoding: str | None = None,
+    delimiter: str | None = None,
+    unlabelled: Literal["skip"] | None = None,
     image_size: int | None = None,
     test_fraction: float | None = None,
     test_clients: float | Sequence[str] | Sequence[int] | None = None,
@@ -148,11 +157,14 @@ def partitions(
         data_dir: folder in which named data sets are looked for first.
         label: label column of a table or DataFrame.
         client: client column of a table or DataFrame: the natural partition.
+        group: column of what must stay together, such as the patient: on one side of every split.
         split: column that says `train`, `val` or `test`.
         features: columns of a table to use, by name or pattern.
         drop: columns of a table to leave out, by name or pattern.
         impute: `median`: fill in missing values, which are refused otherwise.
         encoding: encoding of a text file, such as `latin-1`.
+        delimiter: separator of a text file's columns, or `tab`; by default recognised.
+        unlabelled: `skip`: leave out rows without a label, which are refused otherwise.
         image_size: side of the square that images are scaled and cut to.
         test_fraction: share held out for testing where the data has no test part; 0.2 by default.
         test_clients: hold out whole clients for testing instead: their share, or their names.

@@ -18,11 +18,15 @@ class DataOptions:
         label: label column of a table.
         client: column with the client of each row, which defines the natural partition; for a folder of images,
             `folder` (CLIENT/CLASS/*) or a table with the columns `file` and `client`.
+        group: column of what must stay on one side of every split (test, validation), such as the patient; for a
+            folder of images, a table with the columns `file` and `group`.
         split: column that contains `train`, `val` or `test`.
         features: names or patterns (`pixel_*`) of the columns to use; by default all.
         drop: names or patterns of columns to leave out.
         impute: `median` fills in missing values, which are an error otherwise (`none`).
         encoding: encoding of a text file, such as `latin-1`; by default utf-8.
+        delimiter: separator of a text file's columns, or `tab`; by default recognised.
+        unlabelled: `skip` leaves out rows without a label, which are an error otherwise (`none`).
         image_size: side of the square that images are resized to; `none` for unchanged images, all of one size.
         normalize: `standard` (by mean and standard deviation of the training samples), `none`, `[mean, std]`, or
             `auto`: integers stay unchanged for a model with an embedding, everything else is `standard`.
@@ -44,11 +48,14 @@ class DataOptions:
     shared: bool = False
     label: str | None = None
     client: str | None = None
+    group: str | None = None
     split: str | None = None
     features: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     impute: Literal["median"] | None = None
     encoding: str | None = None
+    delimiter: str | None = None
+    unlabelled: Literal["skip"] | None = None
     image_size: int | None = None
     normalize: Literal["auto", "standard", "none"] | tuple[float, ...] | tuple[tuple[float, ...], ...] = "auto"
     test_fraction: float = 0.2

@@ -83,7 +83,8 @@ def divide(config: Config) -> PartitionedData:
         require_default("data", options, "val_fraction", f"for {dataset.name}, which has a validation part")
     if options.val_fraction:
         rng = generator(seed, Purpose.VALIDATION)
-        kept, held_out = stratified_split(dataset.y_train[rows], options.val_fraction, rng)
+        groups = None if dataset.group_ids is None else dataset.group_ids[rows]
+        kept, held_out = stratified_split(dataset.y_train[rows], options.val_fraction, rng, groups)
         rows, val_rows = rows[kept], rows[held_out]
         _warn_of_unvalidated(dataset, rows, val_rows)
     partition, component = _partition(config.partition, dataset, rows)
@@ -120,11 +121,14 @@ def run_dataset(config: Config) -> Dataset:
         data_dir=options.data_dir,
         label=options.label,
         client=options.client,
+        group=options.group,
         split=options.split,
         features=options.features,
         drop=options.drop,
         impute=options.impute,
         encoding=options.encoding,
+        delimiter=options.delimiter,
+        unlabelled=options.unlabelled,
         image_size=options.image_size,
         client_ids=config.partition.value if _assigns_clients(config.partition) else None,
         test_fraction=options.test_fraction,

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedwcm.data.codes import encode_clients, encode_labels
+from fedwcm.data.codes import encode, encode_clients, encode_labels
 from fedwcm.data.dataset import Dataset, check_finite
 from fedwcm.data.draw import draw_test
 from fedwcm.data.features import as_features, matched
 from fedwcm.data.fingerprint import array_digest, sampled
 from fedwcm.data.large_arrays import joined
+from fedwcm.data.leaks import refuse_divided_groups, warn_of_leaks
+from fedwcm.data.named import DATASETS
 from fedwcm.data.precision import warn_of_coarse
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.samples import Parts, Rows, Samples
@@ -21,28 +23,20 @@ def build_dataset(name: str, parts: Parts, options: ReadOptions) -> Dataset:
     parts = _with_whole_numbers(parts)
     for part, samples in parts.present().items():
         _check_lengths(f"{name}: {part} part", samples)
-    if parts.test is None:
-        if parts.train.x.ndim > 1 and parts.train.x.size and not parts.encoding.columns:
-            check_finite(f"{name}: x", parts.train.x)  # while its rows are still those of the source
-        parts = draw_test(name, parts, options)
-    elif options.test_clients is not None:
-        raise ValueError(
-            f"test_clients = {options.test_clients!r} is for data without a test part: {name} has one"
-        )
-    else:
-        options.refuse_test_fraction(name)
+    parts = _with_test(name, parts, options)
     train, test = parts.train, parts.test
     assert test is not None
     if len(test.x) == 0:
         raise ValueError(f"{name}: the test part is empty: give more samples or a larger test fraction")
     present = parts.present()
+    refuse_divided_groups(name, present)
     classes, codes = encode_labels(name, present, parts.classes)
     unseen = None if options.test_clients is not None else test.client  # whole clients are meant to be unseen
     client_names, client_ids = encode_clients(name, train.client, unseen)
     if train.x.dtype == np.float64:
         warn_of_coarse(f"{name}: train features", train.x)
     x = {part: as_features(f"{name}: {part} features", held.x) for part, held in present.items()}
-    return Dataset(
+    dataset = Dataset(
         name=name,
         x_train=x["train"],
         y_train=codes["train"],
@@ -56,7 +50,24 @@ def build_dataset(name: str, parts: Parts, options: ReadOptions) -> Dataset:
         encoding=parts.encoding,
         test_clients=None if test.client is None else test.client.astype(np.str_),
         digest=parts.digest,
+        group_ids=None if train.group is None else encode(train.group)[1],
     )
+    if name not in DATASETS:
+        warn_of_leaks(dataset)
+    return dataset
+
+
+def _with_test(name: str, parts: Parts, options: ReadOptions) -> Parts:
+    if parts.test is None:
+        if parts.train.x.ndim > 1 and parts.train.x.size and not parts.encoding.columns:
+            check_finite(f"{name}: x", parts.train.x)  # while its rows are still those of the source
+        return draw_test(name, parts, options)
+    if options.test_clients is not None:
+        raise ValueError(
+            f"test_clients = {options.test_clients!r} is for data without a test part: {name} has one"
+        )
+    options.refuse_test_fraction(name)
+    return parts
 
 
 def source_digest(parts: Parts) -> str:
@@ -100,6 +111,7 @@ def _with_whole_numbers(parts: Parts) -> Parts:
             held,
             y=None if held.y is None else as_whole_numbers(held.y),
             client=None if held.client is None else as_whole_numbers(held.client),
+            group=None if held.group is None else as_whole_numbers(held.group),
         )
         for part, held in parts.present().items()
     }
@@ -107,7 +119,7 @@ def _with_whole_numbers(parts: Parts) -> Parts:
 
 
 def _check_lengths(where: str, samples: Samples) -> None:
-    for name, values in (("labels", samples.y), ("clients", samples.client)):
+    for name, values in (("labels", samples.y), ("clients", samples.client), ("groups", samples.group)):
         if values is None:
             continue
         if values.ndim == 1 and values.dtype.kind == "f":

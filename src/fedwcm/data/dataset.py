@@ -1,7 +1,7 @@
 """The one form in which every dataset reaches the rest of the package."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,9 @@ class Dataset:
     `client_ids` tells who holds each *training* sample, as int64 from 0 to K-1 with `client_names[id]` the
     name; it is None (and `client_names` empty) where the data comes without clients.
 
+    `group_ids` tells which *training* samples belong together, such as those of a patient, as int64: whatever is
+    held out of them is held out with its group. None where nothing was said of groups.
+
     `test_clients` names who each *test* sample belongs to, where the data tells: clients that train as well or, if
     whole clients are held out, clients that nobody trains on.
 
@@ -55,6 +58,7 @@ class Dataset:
     encoding: Encoding = field(default_factory=Encoding)
     test_clients: NDArray[np.str_] | None = None
     digest: str = ""
+    group_ids: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         """Refuse data that is not as the class promises."""
@@ -207,13 +211,27 @@ def _check_class_names(data: Dataset) -> None:
             "its own, since a sample has one class here",
             stacklevel=4,
         )
-    alike: dict[str, list[str]] = {}
+    _warn_of_alike(data, lambda name: name.strip().casefold(), "differ by capitals or spaces alone")
+    _warn_of_alike(data, _number_in, "are the same number, written in several ways")
+
+
+def _warn_of_alike(data: Dataset, key: Callable[[str], object], how: str) -> None:
+    alike: dict[object, list[str]] = {}
     for name in data.classes:
-        alike.setdefault(name.strip().casefold(), []).append(name)
+        alike.setdefault(key(name), []).append(name)
     doubtful = [name for names in alike.values() if len(names) > 1 for name in names]
     if doubtful:
-        text = f"{data.name}: the classes {listed(doubtful)} differ by capitals or spaces alone"
-        warnings.warn(f"{text}: each is a class of its own", stacklevel=4)
+        text = f"{data.name}: the classes {listed(doubtful)} {how}: each is a class of its own"
+        warnings.warn(text, stacklevel=5)
+
+
+def _number_in(name: str) -> float | str:
+    """Return the number that a name is, else the name: `1`, `01` and `1.0` are one."""
+    try:
+        number = float(name)
+    except ValueError:
+        return name
+    return number if np.isfinite(number) and name == name.strip() else name
 
 
 def _is_list(name: str, classes: set[str]) -> bool:

@@ -22,10 +22,11 @@ def draw_test(name: str, parts: Parts, options: ReadOptions) -> Parts:
     """Draw a test part from the training part. The validation part never becomes the test, except for the rows of
     clients that are held out.
     """
-    if parts.val is not None and options.test_clients is None:
+    if (parts.val is not None or options.split is not None) and options.test_clients is None:
         text = f"{name} has no test part: {options.test_fraction:.0%} of each class of train is drawn for it"
-        warnings.warn(f"{text}; its validation part is for validation only", stacklevel=4)
-    keep, held_out = draw_rows(name, parts.train.labels, parts.train.client, options)
+        more = "" if parts.val is None else "; its validation part is for validation only"
+        warnings.warn(text + more, stacklevel=4)
+    keep, held_out = draw_rows(name, parts.train.labels, parts.train.client, parts.train.group, options)
     test, val = parts.train.take(held_out), parts.val
     train = _moved_to_front(parts.train, keep) if parts.owned else parts.train.take(keep)
     if val is not None and options.test_clients is not None:
@@ -45,6 +46,7 @@ def _with_own_validation(name: str, test: Samples, val: Samples) -> tuple[Sample
         joined([as_features(f"{name}: features", part.x) for part in tested_parts]),
         joined([part.labels for part in tested_parts]),
         np.concatenate([part.client.astype(np.str_) for part in tested_parts if part.client is not None]),
+        group=None if test.group is None else np.concatenate([part.group for part in tested_parts]),
     )
     return whole, None if tested.all() else val.take(np.flatnonzero(~tested))
 
@@ -56,17 +58,20 @@ def _moved_to_front(samples: Samples, rows: Codes) -> Samples:
     for start in range(0, len(rows), MOVED):
         chosen = rows[start : start + MOVED]
         samples.x[start : start + len(chosen)] = samples.x[chosen]
-    others = (None if values is None else values[rows] for values in (samples.y, samples.client, samples.ids))
-    return Samples(samples.x[: len(rows)], *others)
+    return samples.with_inputs(samples.x[: len(rows)], rows)
 
 
 def draw_rows(
-    name: str, labels: NDArray[Any], clients: NDArray[Any] | None, options: ReadOptions
+    name: str,
+    labels: NDArray[Any],
+    clients: NDArray[Any] | None,
+    groups: NDArray[Any] | None,
+    options: ReadOptions,
 ) -> tuple[Codes, Codes]:
     """The rows that stay for training and those drawn for the test: some of each class, or whole clients."""
     rng = np.random.default_rng(options.seed)
     if options.test_clients is None:
-        return stratified_split(labels, options.test_fraction, rng)
+        return stratified_split(labels, options.test_fraction, rng, groups)
     clients = clients if options.client_ids is None else options.client_ids
     if clients is not None and len(clients) != len(labels):
         raise ValueError(f"{name}: train part: {len(labels)} samples but {len(clients)} clients")

@@ -27,7 +27,8 @@ def as_features(where: str, x: NDArray[Any]) -> NDArray[Any]:
             "numbers of shape (n, steps, channels), tables numbers of shape (n, features)"
         )
     keeps = x.dtype == np.uint8 if is_image else x.dtype.kind in "iu"
-    dtype = x.dtype if keeps else np.uint8 if x.dtype.kind == "b" else np.float32
+    # Images of truth values become floats: as bytes they would pass for pixels from 0 to 255.
+    dtype = x.dtype if keeps else np.uint8 if x.dtype.kind == "b" and not is_image else np.float32
     with np.errstate(over="ignore"):  # what overflows becomes infinite, which the Dataset refuses
         return np.ascontiguousarray(x, dtype=dtype.newbyteorder("=") if isinstance(dtype, np.dtype) else dtype)
 

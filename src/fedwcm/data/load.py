@@ -21,15 +21,15 @@ from fedwcm.data.formats.table_file import SUFFIXES as TABLE_SUFFIXES
 from fedwcm.data.formats.table_file import table_suffix
 from fedwcm.data.locate import data_folders, user_cache
 from fedwcm.data.named import DATASETS, read_named
-from fedwcm.data.read_options import Impute, ReadOptions
+from fedwcm.data.read_options import READING, Impute, ReadOptions, Unlabelled
 from fedwcm.data.samples import Parts, Rows
 from fedwcm.data.schema import DatasetSchema
 from fedwcm.data.whole_numbers import as_whole_numbers
 
 HUB = "hub:"
-TABLE_OPTIONS = ("label", "client", "split", "features", "drop", "impute", "encoding", "image_size")
-HUB_OPTIONS = ("label", "client", "features", "drop", "impute", "image_size")
-FOLDER_OPTIONS = ("client", "image_size")
+TABLE_OPTIONS = (*READING, "image_size")
+HUB_OPTIONS = ("label", "client", "group", "features", "drop", "impute", "image_size")
+FOLDER_OPTIONS = ("client", "group", "image_size")
 
 
 def load_dataset(
@@ -38,11 +38,14 @@ def load_dataset(
     data_dir: str | Path | None = None,
     label: str | None = None,
     client: str | None = None,
+    group: str | None = None,
     split: str | None = None,
     features: Sequence[str] = (),
     drop: Sequence[str] = (),
     impute: Impute | None = None,
     encoding: str | None = None,
+    delimiter: str | None = None,
+    unlabelled: Unlabelled | None = None,
     image_size: int | None = None,
     client_ids: object = None,
     test_fraction: float = 0.2,
@@ -71,12 +74,16 @@ def load_dataset(
         label: the column that holds the class.
         client: the column that tells who holds the row. For image folders: `folder` if the layout is
             CLIENT/CLASS/*, or a table with the columns `file` and `client`.
+        group: the column of what must stay on one side of every split, such as the patient; for image folders, a
+            table with the columns `file` and `group`.
         split: the column of a table that says `train`, `val` or `test`.
         features: names or patterns (`pixel_*`) of the columns to use; by default all.
         drop: names or patterns of columns to leave out.
         impute: `median` fills in missing values: the median of a number, the most frequent one of a category or
             of true and false, both of the training rows. By default they are refused.
         encoding: the encoding of a text file; by default utf-8.
+        delimiter: what separates the columns of a text file, or `tab`; by default recognised.
+        unlabelled: `skip` leaves out rows of a table without a label, with a warning. By default they are refused.
         image_size: the side to bring images to: scaled until the shorter side fits, cut to a square at the centre.
         client_ids: the client of every training sample, in the order of the source.
         test_fraction: the share of each class to draw where there is no test part.
@@ -87,11 +94,14 @@ def load_dataset(
     options = ReadOptions(
         label=label,
         client=client,
+        group=group,
         split=split,
         features=tuple(features),
         drop=tuple(drop),
         impute=impute,
         encoding=encoding,
+        delimiter=delimiter,
+        unlabelled=unlabelled,
         image_size=image_size,
         test_fraction=test_fraction,
         test_clients=test_clients,
@@ -133,6 +143,8 @@ def load_rows(
     split: str | None = None,
     drop: Sequence[str] = (),
     encoding: str | None = None,
+    delimiter: str | None = None,
+    unlabelled: Unlabelled | None = None,
 ) -> Rows:
     """Load samples for a model that is trained already, by the schema of its training data. Nothing is drawn.
 
@@ -149,6 +161,8 @@ def load_rows(
         split=split,
         drop=tuple(drop),
         encoding=encoding,
+        delimiter=delimiter,
+        unlabelled=unlabelled,
         schema=schema,
         labelled=labelled,
         whole=part == "all",

@@ -1,5 +1,6 @@
 """Data that are in memory already: arrays, tensors, tables, data sets of torch and of Hugging Face, clients."""
 
+import functools
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from fedwcm.data.formats.hub import split_parts
 from fedwcm.data.formats.npz import array_parts
 from fedwcm.data.formats.table import table_parts
 from fedwcm.data.part_names import named_parts, part_of
-from fedwcm.data.read_options import ReadOptions
+from fedwcm.data.read_options import COLUMNS, ReadOptions
 from fedwcm.data.samples import Parts, Samples
 
 ALLOWED = (
@@ -24,7 +25,7 @@ ALLOWED = (
     "a torch.utils.data.Dataset or a pair of them to train and to test on, a pandas DataFrame, "
     "a Hugging Face Dataset, or a fedwcm.Dataset"
 )
-COLUMN_OPTIONS = ("label", "client", "split", "features", "drop", "impute", "image_size")
+COLUMN_OPTIONS = (*COLUMNS, "image_size")
 PAIR, FOUR = 2, 4
 
 
@@ -35,7 +36,8 @@ def read_object(source: Any, options: ReadOptions) -> tuple[str, Parts]:
         options.refuse(f"this {name}", "a DataFrame", COLUMN_OPTIONS)
         return name, table_parts(name, _arrow_table(name, source), options)
     if _comes_from(source, "datasets"):
-        options.refuse(f"this {name}", "a Hugging Face Dataset", tuple(set(COLUMN_OPTIONS) - {"split"}))
+        allowed = tuple(option for option in COLUMN_OPTIONS if option not in ("split", "unlabelled"))
+        options.refuse(f"this {name}", "a Hugging Face Dataset", allowed)
         return name, split_parts(name, source if isinstance(source, Mapping) else {"train": source}, options)
     options.refuse(f"this {name}", "data without columns", ())
     if isinstance(source, TorchDataset):
@@ -74,13 +76,31 @@ def as_array(value: object) -> NDArray[Any]:
     can be that of the channels.
     """
     if not isinstance(value, torch.Tensor):
+        _refuse_sparse_and_masked(value)
         array = np.asarray(value)
+        if array.dtype.kind == "U" and isinstance(value, (list, tuple)) and len(set(map(type, value))) > 1:
+            kinds = listed(sorted({type(item).__name__ for item in value}))
+            raise ValueError(f"an array holds {kinds} together: its values must all be text, or all numbers")
         is_text = array.dtype == object and all(isinstance(item, str) for item in array.flat)
         return array.astype(np.str_) if is_text else array
+    if value.layout != torch.strided:
+        raise ValueError("an array is a sparse tensor: pass a dense one, tensor.to_dense()")
     value = value.detach().cpu()
     array = (value.float() if value.dtype == torch.bfloat16 else value).numpy()  # NumPy has no bfloat16
     channels_first = array.ndim == FOUR and array.shape[1] <= MAX_CHANNELS
     return np.moveaxis(array, 1, -1) if channels_first else array
+
+
+def _refuse_sparse_and_masked(value: object) -> None:
+    name = type(value).__name__
+    if callable(getattr(value, "toarray", None)) and _comes_from(value, "scipy"):
+        raise ValueError(f"an array is a sparse {name} of scipy: pass a dense one, array.toarray()")
+    if isinstance(value, np.ma.MaskedArray) and np.ma.count_masked(value):  # type: ignore[no-untyped-call]
+        count = np.ma.count_masked(value)  # type: ignore[no-untyped-call]
+        raise ValueError(
+            f"a masked array has {count} masked values, which models cannot take: fill them in (array.filled(…)) "
+            "or leave their rows out"
+        )
 
 
 def _comes_from(source: object, package: str) -> bool:
@@ -179,6 +199,9 @@ def _clients(held: Mapping[Any, Sequence[object]]) -> Parts:
     first = next(iter(pairs))
     for name, pair in pairs.items():
         _check_client(name, pair, first, pairs[first])
+    if len(repeated := {str(name) for name in pairs}) < len(pairs):
+        twice = [name for name in repeated if sum(str(key) == name for key in pairs) > 1]
+        raise ValueError(f"clients: {listed(twice)} names two clients, one by a number and one by text")
     names = np.repeat(np.array(list(pairs)), [len(pair.x) for pair in pairs.values()])
     x, y = (np.concatenate([getattr(pair, part) for pair in pairs.values()]) for part in ("x", "labels"))
     return Parts(Samples(x, y, names))
@@ -238,8 +261,9 @@ def _warn_of_random(name: str, dataset: "TorchDataset[Any]", rows: Sequence[Any]
 
 
 def _stacked(inputs: Sequence[Any]) -> Any:
-    if isinstance(inputs[0], torch.Tensor):
-        return torch.stack(list(inputs))
+    if all(isinstance(each, torch.Tensor) for each in inputs):
+        kind = functools.reduce(torch.promote_types, {each.dtype for each in inputs})
+        return torch.stack([each.to(kind) for each in inputs])
     return np.stack([np.asarray(each) for each in inputs])
 
 

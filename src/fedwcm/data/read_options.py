@@ -10,6 +10,11 @@ from fedwcm.core.checks import require
 from fedwcm.data.schema import DatasetSchema, Encoding
 
 Impute = Literal["median"]
+Unlabelled = Literal["skip"]
+
+COLUMNS = ("label", "client", "group", "split", "features", "drop", "impute", "unlabelled")
+READING = (*COLUMNS, "encoding", "delimiter")
+"""Options of the columns of a table, and of a text file that holds one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +28,14 @@ class ReadOptions:
 
     label: str | None = None
     client: str | None = None
+    group: str | None = None
     split: str | None = None
     features: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     impute: Impute | None = None
     encoding: str | None = None
+    delimiter: str | None = None
+    unlabelled: Unlabelled | None = None
     image_size: int | None = None
     test_fraction: float = 0.2
     test_clients: float | Sequence[object] | None = None
@@ -47,6 +55,9 @@ class ReadOptions:
             "a share of the clients above 0 and below 1, or their names (one called 3 as '3,')",
         )
         require(self.impute in (None, "median"), "impute", self.impute, "'median' or none")
+        require(self.unlabelled in (None, "skip"), "unlabelled", self.unlabelled, "'skip' or none")
+        mark = self.delimiter
+        require(mark is None or mark == "tab" or len(mark) == 1, "delimiter", mark, "one character, tab, or none")
         size = self.image_size
         require(size is None or 1 <= size <= 8192, "image_size", size, "a whole number from 1 to 8192, or none")
         for option in ("features", "drop"):
@@ -83,7 +94,7 @@ class ReadOptions:
     def refuse(self, source: str, kind: str, allowed: tuple[str, ...]) -> None:
         """Refuse options that this kind of source does not have."""
         defaults = ReadOptions()
-        for option in ("label", "client", "split", "features", "drop", "impute", "encoding", "image_size"):
+        for option in (*READING, "image_size"):
             value = getattr(self, option)
             if value != getattr(defaults, option) and option not in allowed:
                 shown = ",".join(value) if isinstance(value, tuple) else value

@@ -13,17 +13,25 @@ from fedwcm.data.schema import Encoding
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Samples as a reader found them: features and, where known, labels of any kind, who holds each, and names."""
+    """Samples as a reader found them: features and, where known, labels of any kind, clients, names and groups.
+
+    Samples of a group, such as a patient's, stay on one side of every split.
+    """
 
     x: NDArray[Any]
     y: NDArray[Any] | None = None
     client: NDArray[Any] | None = None
     ids: NDArray[Any] | None = None
+    group: NDArray[Any] | None = None
 
     def take(self, rows: NDArray[Any] | slice) -> "Samples":
         """Return the chosen rows (indices or a slice, which copies nothing)."""
-        others = (None if values is None else values[rows] for values in (self.y, self.client, self.ids))
-        return Samples(taken(self.x, rows), *others)
+        return self.with_inputs(taken(self.x, rows), rows)
+
+    def with_inputs(self, x: NDArray[Any], rows: NDArray[Any] | slice) -> "Samples":
+        """Return what is known of the chosen rows with these inputs."""
+        others = (None if v is None else v[rows] for v in (self.y, self.client, self.ids, self.group))
+        return Samples(x, *others)
 
     @property
     def labels(self) -> NDArray[Any]:

@@ -45,13 +45,13 @@ def encode_columns(where: str, table: Any, columns: Sequence[Column]) -> NDArray
     return np.concatenate(blocks, axis=1, out=together, casting="unsafe")
 
 
-def category_values(where: str, table: Any, name: str, *, dates: bool = False) -> NDArray[Any]:
+def category_values(where: str, table: Any, name: str, *, dates: bool = False, advice: str = "") -> NDArray[Any]:
     """Return a column of labels or clients as integers or text, without gaps; perhaps of dates, as text."""
     import pyarrow as pa
 
     column = _plain(table.column(name))
     if column.null_count:
-        raise _gap(where, name, np.asarray(column.is_null()), "")
+        raise _gap(where, name, np.asarray(column.is_null()), advice)
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         values: NDArray[Any] = column.to_numpy()
@@ -65,8 +65,23 @@ def category_values(where: str, table: Any, name: str, *, dates: bool = False) -
         raise ValueError(f"{where}: column {name!r} is of type {kind!s:.100}: it must hold {allowed}")
     text = _texts(where, name, column)
     if (empty := text == "").any():
-        raise _gap(where, name, empty, "")
+        raise _gap(where, name, empty, advice)
     return text
+
+
+def labelled_rows(where: str, table: Any, name: str) -> Any:
+    """Return the rows of a table that have a label, with a warning that counts the others."""
+    column = _plain(table.column(name))
+    missing = np.asarray(column.is_null())
+    if _is_text(column.type):
+        missing = missing | np.array([value == "" for value in column.to_pylist()])
+    if not missing.any():
+        return table
+    if missing.all():
+        raise ValueError(f"{where}: column {name!r} is empty in every row: there is no label")
+    text = f"{int(missing.sum())} of {len(missing)} rows have no label in column {name!r} and are skipped"
+    warnings.warn(f"{where}: {text}", stacklevel=5)
+    return table.filter(~missing)
 
 
 def _plain(column: Any) -> Any:

@@ -1,12 +1,13 @@
 """Datasets of the Hugging Face hub, read with the package `datasets` (extra `hub`)."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedwcm.data.dataset import listed
 from fedwcm.data.draw import draw_rows
@@ -30,8 +31,14 @@ class _Roles:
 
     label: str | None
     client: str | None
+    group: str | None
     image: str | None
     features: tuple[str, ...]
+
+    @property
+    def of_rows(self) -> tuple[str | None, str | None, str | None]:
+        """The columns that say something of a row and are no inputs."""
+        return self.label, self.client, self.group
 
 
 def read_hub(source: str, options: ReadOptions) -> Parts:
@@ -64,7 +71,7 @@ def split_parts(where: str, splits: Mapping[str, Any], options: ReadOptions) -> 
     }
     train = found.get("train") or next(iter(found.values())).take(slice(0))
     classes = getattr(leading.features[roles.label], "names", None) if roles.label else None
-    columns = [roles.label, roles.client, *roles.features]
+    columns = [*roles.of_rows, *roles.features]
     digest = "" if roles.image else table_digest(*(_table(splits[name], columns) for name in names.values()))
     labels = None if classes is None else tuple(classes)
     return Parts(train, found.get("test"), labels, found.get("val"), encoding, digest=digest)
@@ -83,15 +90,17 @@ def _find_roles(where: str, columns: Mapping[str, Any], options: ReadOptions) ->
     label, names = options.label_column, list(columns)
     if options.labelled:
         label = find_label(where, label or _only(where, columns, "ClassLabel", "pass --label NAME"), names)
-    client = None if options.client is None else find_column(where, options.client, names)
+    client, group = (
+        None if name is None else find_column(where, name, names) for name in (options.client, options.group)
+    )
     held = label if options.labelled else None
     if options.known is not None:
         match_columns(where, names, options.known, options)
-        return _Roles(held, client, options.known.image, tuple(c.name for c in options.known.columns))
-    chosen = choose_features(where, [name for name in names if name not in (label, client)], options)
+        return _Roles(held, client, group, options.known.image, tuple(c.name for c in options.known.columns))
+    chosen = choose_features(where, [name for name in names if name not in (label, client, group)], options)
     pictures = {name: columns[name] for name in chosen}
     image = _only(where, pictures, "Image", "leave all but one out with --drop")
-    return _Roles(held, client, image, () if image else tuple(chosen))
+    return _Roles(held, client, group, image, () if image else tuple(chosen))
 
 
 def _only(where: str, columns: Mapping[str, Any], kind: str, advice: str) -> str | None:
@@ -110,34 +119,36 @@ def _fit(where: str, rows: Any, roles: _Roles, draws: bool, options: ReadOptions
     ignored = tuple(name for name in rows.column_names if name not in used)
     if roles.image is not None:
         return Encoding((), roles.image, roles.label, ignored, options.size)
-    table = _table(rows, [roles.label, roles.client, *roles.features])
+    table = _table(rows, [*roles.of_rows, *roles.features])
     training = np.arange(table.num_rows)
     if draws and roles.label is not None:
-        label, client = (
-            None if column is None else category_values(where, table, column, dates=column == roles.client)
-            for column in (roles.label, roles.client)
-        )
+        label, client, group = _row_values(where, table, roles)
         assert label is not None
-        training = draw_rows(where, label, client, options)[0]
+        training = draw_rows(where, label, client, group, options)[0]
     columns = fit_columns(where, table, roles.features, training, options.impute)
     return Encoding(columns, None, roles.label, ignored)
 
 
 def _read_split(where: str, rows: Any, roles: _Roles, encoding: Encoding, options: ReadOptions) -> Samples:
     x: Any
-    table = _table(rows, [roles.label, roles.client, *roles.features])
+    table = _table(rows, [*roles.of_rows, *roles.features])
     if roles.image is not None:
         x = stack_images(_images(where, rows, roles.image), len(rows), size=encoding.image_size)
     else:
         x = encode_columns(where, table, encoding.columns)
-    label, client = (
-        None if name is None else category_values(where, table, name, dates=name == roles.client)
-        for name in (roles.label, roles.client)
-    )
-    return Samples(x, label, client)
+    label, client, group = _row_values(where, table, roles)
+    return Samples(x, label, client, group=group)
 
 
-def _table(rows: Any, columns: list[str | None]) -> Any:
+def _row_values(where: str, table: Any, roles: _Roles) -> list[NDArray[Any] | None]:
+    """Return the label, the client and the group of every row, each None where there is no such column."""
+    return [
+        None if name is None else category_values(where, table, name, dates=name != roles.label)
+        for name in roles.of_rows
+    ]
+
+
+def _table(rows: Any, columns: Iterable[str | None]) -> Any:
     return rows.select_columns([name for name in columns if name is not None]).with_format("arrow")[:]
 
 

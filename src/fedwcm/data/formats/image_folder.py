@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,11 +27,12 @@ CLIENT_FOLDERS = "folder"
 
 @dataclass(frozen=True)
 class ImageFile:
-    """An image, its class and who holds it."""
+    """An image, its class, who holds it, and what it must stay together with."""
 
     path: Path
     label: str
     client: str | None = None
+    group: str | None = None
 
 
 def read_image_folder(folder: Path, options: ReadOptions) -> Parts:
@@ -48,7 +49,11 @@ def read_image_folder(folder: Path, options: ReadOptions) -> Parts:
     listed_files = {part: _list_images(folder, root, nested) for part, root in roots.items()}
     files = [file for part in listed_files.values() for file in part]
     if options.client is not None and not nested:
-        files = _with_clients(folder, files, options.client)
+        clients = _by_table(folder, files, "client", options.client)
+        files = [replace(file, client=client) for file, client in zip(files, clients, strict=True)]
+    if options.group is not None:
+        groups = _by_table(folder, files, "group", options.group)
+        files = [replace(file, group=group) for file, group in zip(files, groups, strict=True)]
     whole = _samples(folder, files, options)  # all at once, so that the parts agree in channels
     parts, start = {"train": whole.take(slice(0))}, 0
     for part, found in listed_files.items():
@@ -118,31 +123,33 @@ def _every_image(folder: Path) -> list[ImageFile]:
     return [ImageFile(require_inside(folder, file), "") for file in found]
 
 
-def _with_clients(folder: Path, files: Sequence[ImageFile], source: str) -> list[ImageFile]:
-    """The files with their clients, by a table with columns `file` (a path in the folder) and `client`."""
+def _by_table(folder: Path, files: Sequence[ImageFile], role: str, source: str) -> list[str]:
+    """Return the client or group of each file, by a table with the columns `file` (its path) and `role`."""
     path = next((p for p in (folder / source, Path(source).expanduser()) if p.is_file()), None)
     if path is None or table_suffix(path) is None:
         raise ValueError(
-            f"--client {source} (client={source!r}) is neither {CLIENT_FOLDERS!r} (for CLIENT/CLASS/*) nor a "
+            f"--{role} {source} ({role}={source!r}) is neither {CLIENT_FOLDERS!r} (for CLIENT/CLASS/*) nor a "
             f"table of files and clients for {folder}: a .csv with the columns file and client"
+            if role == "client"
+            else f"--group {source} (group={source!r}) is no table for {folder}, with the columns file and group"
         )
     table = open_table(path, None)
-    if not {"file", "client"} <= set(table.column_names):
-        raise ValueError(f"{path} must have the columns 'file' and 'client'; it has {listed(table.column_names)}")
-    names, clients = (map(str, category_values(str(path), table, name)) for name in ("file", "client"))
+    if not {"file", role} <= set(table.column_names):
+        raise ValueError(f"{path} must have the columns 'file' and {role!r}; it has {listed(table.column_names)}")
+    names, values = (map(str, category_values(str(path), table, name)) for name in ("file", role))
     holders: dict[str, str] = {}
-    for name, client in zip(names, clients, strict=True):
+    for name, value in zip(names, values, strict=True):
         if name in holders:
-            raise ValueError(f"{path} names the file {name!r:.200} twice: each image has one client")
-        holders[name] = client
+            raise ValueError(f"{path} names the file {name!r:.200} twice: each image has one {role}")
+        holders[name] = value
     paths = [file.path.relative_to(folder).as_posix() for file in files]
     if unknown := [name for name in paths if name not in holders]:
-        raise ValueError(f"{path} names no client for {len(unknown)} images, the first {unknown[0]!r}")
+        raise ValueError(f"{path} names no {role} for {len(unknown)} images, the first {unknown[0]!r}")
     if strange := [name for name in holders if name not in set(paths)]:
         raise ValueError(
             f"{path} names {len(strange)} files that are not in {folder}, the first {strange[0]!r:.200}"
         )
-    return [ImageFile(file.path, file.label, holders[name]) for file, name in zip(files, paths, strict=True)]
+    return [holders[name] for name in paths]
 
 
 def _samples(folder: Path, files: Sequence[ImageFile], options: ReadOptions) -> Samples:
@@ -154,6 +161,7 @@ def _samples(folder: Path, files: Sequence[ImageFile], options: ReadOptions) -> 
         np.array([file.label for file in files]) if options.labelled else None,
         np.array([file.client for file in files]) if has_clients else None,
         np.array([file.path.relative_to(folder).as_posix() for file in files]),
+        None if files[0].group is None else np.array([file.group for file in files]),
     )
 
 

@@ -20,7 +20,7 @@ from fedwcm.data.samples import Parts, Samples
 
 PART_KEYS = ("x_train", "y_train", "x_val", "y_val", "x_test", "y_test")
 WHOLE_KEYS = ("x", "y")
-CLIENT_KEYS = ("client_train", "client_val", "client_test")
+CLIENT_KEYS = tuple(f"{role}_{part}" for role in ("client", "group") for part in PARTS)
 KINDS = "biufU"
 MAX_CODE_POINT = 0x10FFFF
 SURROGATES = (0xD800, 0xDFFF)
@@ -32,7 +32,9 @@ def read_npz(path: Path, options: ReadOptions = ReadOptions()) -> Parts:  # noqa
 
     Optional: `classes` (names; integer labels are then positions in it), and who holds each training
     sample as `client_train` (beside `x_train`, with `client_val` and `client_test` for the other samples) or
-    `client` (beside `x`). Capitals do not matter, and a part goes by any of its names: `X_validation` is `x_val`.
+    `client` (beside `x`); in the same way `group`, for what must stay on one side of every
+    split. Capitals do not matter, and a part goes by any of its names:
+    `X_validation` is `x_val`.
     """
     return replace(array_parts(str(path), read_arrays(path), options), owned=True)
 
@@ -41,14 +43,14 @@ def array_parts(where: str, arrays: Mapping[str, NDArray[Any]], options: ReadOpt
     """The parts that these arrays make; see `read_npz`."""
     arrays = _usual_names(where, arrays)
     is_split = any(key in arrays for key in PART_KEYS)
-    known = (*PART_KEYS, *CLIENT_KEYS, "classes") if is_split else (*WHOLE_KEYS, "client", "classes")
+    known = (*PART_KEYS, *CLIENT_KEYS, "classes") if is_split else (*WHOLE_KEYS, "client", "group", "classes")
     _refuse_unknown(where, arrays, known)
     names = arrays.get("classes")
     classes = None if names is None else tuple(str(name) for name in np.atleast_1d(names))
     if not is_split:
-        return Parts(_samples(where, arrays, "", "client", options), classes=classes)
+        return Parts(_samples(where, arrays, "", options), classes=classes)
     found = {
-        part: _samples(where, arrays, f"_{part}", f"client_{part}", options)
+        part: _samples(where, arrays, f"_{part}", options)
         for part in PARTS
         if f"x_{part}" in arrays or f"y_{part}" in arrays
     }
@@ -69,9 +71,7 @@ def _usual_names(where: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, ND
     return {key: arrays[name] for key, name in found.items()}
 
 
-def _samples(
-    where: str, arrays: Mapping[str, NDArray[Any]], part: str, client: str, options: ReadOptions
-) -> Samples:
+def _samples(where: str, arrays: Mapping[str, NDArray[Any]], part: str, options: ReadOptions) -> Samples:
     needed = (f"x{part}", f"y{part}") if options.labelled else (f"x{part}",)
     missing = [key for key in needed if key not in arrays]
     if missing:
@@ -79,7 +79,8 @@ def _samples(
             f"{where} lacks {', '.join(missing)}: it must hold {' and '.join(WHOLE_KEYS)}, or x_train and y_train "
             f"and, if there are such parts, {', '.join(PART_KEYS[2:])}; it holds {listed(arrays) or 'nothing'}"
         )
-    return Samples(arrays[f"x{part}"], arrays[f"y{part}"] if options.labelled else None, arrays.get(client))
+    y, client, group = (arrays.get(f"{role}{part}") for role in ("y", "client", "group"))
+    return Samples(arrays[f"x{part}"], y if options.labelled else None, client, group=group)
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:

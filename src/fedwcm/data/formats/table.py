@@ -12,7 +12,7 @@ from fedwcm.data.dataset import listed
 from fedwcm.data.draw import draw_rows
 from fedwcm.data.fingerprint import table_digest
 from fedwcm.data.formats.columns import choose_features, find_column, find_label, match_columns
-from fedwcm.data.formats.encode import category_values, encode_columns, fit_columns
+from fedwcm.data.formats.encode import category_values, encode_columns, fit_columns, labelled_rows
 from fedwcm.data.formats.images import open_image, stack_images
 from fedwcm.data.formats.table_file import open_table
 from fedwcm.data.part_names import part_rows
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Roles = dict[str, str]
 
+ADVICE = "; pass --unlabelled skip (unlabelled='skip') to leave such rows out"
+
 
 def read_table(path: Path, options: ReadOptions) -> Parts:
     """Read a table whose named columns hold the label, who holds the row, and `train`, `val` or `test`.
@@ -32,8 +34,9 @@ def read_table(path: Path, options: ReadOptions) -> Parts:
     All other columns are features, or those that the options choose; a column of images is the only one. Rows are
     counted from 1 in errors, without the header.
     """
-    names = (options.label_column if options.known is None else None, options.client)
-    return table_parts(str(path), open_table(path, options.encoding, options.text_columns, names), options)
+    names = (options.label_column if options.known is None else None, options.client, options.group)
+    table = open_table(path, options.encoding, options.text_columns, names, options.delimiter)
+    return table_parts(str(path), table, options)
 
 
 def table_parts(where: str, table: Any, options: ReadOptions) -> Parts:
@@ -41,17 +44,25 @@ def table_parts(where: str, table: Any, options: ReadOptions) -> Parts:
     if not table.num_rows:
         raise ValueError(f"{where} holds no rows")
     roles = find_roles(where, table.column_names, options)
-    values = {role: category_values(where, table, name, dates=role == "client") for role, name in roles.items()}
+    if options.unlabelled is not None and "label" in roles:
+        table = labelled_rows(where, table, roles["label"])
+    values = {
+        role: category_values(
+            where, table, name, dates=role in ("client", "group"), advice=ADVICE if role == "label" else ""
+        )
+        for role, name in roles.items()
+    }
     rows = {"train": np.arange(table.num_rows)}
     if "split" in roles and not options.whole:
         rows = part_rows(where, roles["split"], values["split"])
     training = rows["train"]
     if "test" not in rows and options.schema is None:
         holders = values["client"][training] if "client" in values else None
-        training = training[draw_rows(where, values["label"][training], holders, options)[0]]
+        groups = values["group"][training] if "group" in values else None
+        training = training[draw_rows(where, values["label"][training], holders, groups, options)[0]]
     encoding = find_encoding(where, table, roles, training, options)
     x = read_features(where, table, encoding)
-    whole = Samples(x, values.get("label"), values.get("client"))
+    whole = Samples(x, values.get("label"), values.get("client"), group=values.get("group"))
     digest = table_digest(table)
     if len(rows) == 1 and len(rows["train"]) == len(x):
         return Parts(whole, encoding=encoding, owned=True, digest=digest)
@@ -63,11 +74,12 @@ def find_roles(where: str, columns: Sequence[str], options: ReadOptions) -> Role
     """Which columns hold the label, the client and the part."""
     label = options.label_column
     roles = {"label": find_label(where, label, columns)} if options.labelled else {}
-    given = {"client": options.client, "split": options.split}
+    given = {"client": options.client, "group": options.group, "split": options.split}
+    taken = (label, *given.values(), *options.drop)
     for role, name in given.items():
         if name is not None:
             roles[role] = find_column(where, name, columns)
-        elif role in columns and role not in (label, *given.values(), *options.drop) and options.known is None:
+        elif role != "group" and role in columns and role not in taken and options.known is None:
             text = f"{where}: column {role!r} is read as a feature; if it is not one, pass --{role} {role}"
             warnings.warn(text, stacklevel=4)
     if len(set(roles.values())) != len(roles):

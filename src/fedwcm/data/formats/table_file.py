@@ -1,6 +1,7 @@
 """Open a table as a file holds it: CSV, TSV, JSON lines (each plain or gzipped) or Parquet, with pyarrow."""
 
 import codecs
+import csv as csv_module
 import io
 import tempfile
 from collections import Counter
@@ -25,7 +26,10 @@ BATCH_ROWS = 1000
 """Rows of a large table that are unpacked at a time."""
 
 SEPARATORS = ";\t,|"
-HEADER_BYTES = 2**20
+HEADER_BYTES, HEADER_LINES = 2**16, 20
+"""What is looked at to recognise the separator."""
+
+DECIMAL_COMMA = r"^\s*[-+]?\d+(,\d+)?([eE][-+]?\d+)?\s*$"
 MAX_BLOCK = 2**30
 DECODED_AT_A_TIME = 2**20
 SMALL = 2**20
@@ -39,18 +43,23 @@ def table_suffix(path: Path) -> str | None:
 
 
 def open_table(
-    path: Path, encoding: str | None, text: Collection[str] = (), names: Collection[str | None] = ()
+    path: Path,
+    encoding: str | None,
+    text: Collection[str] = (),
+    names: Collection[str | None] = (),
+    delimiter: str | None = None,
 ) -> Any:
     """Return the file's rows as a pyarrow table with at least one row and no column twice.
 
     The columns in `text` are read as text, whatever their values in a text file look like, and those in `names`
-    unless numbers are written as their values are: 01 and 1 name different clients.
+    unless numbers are written as their values are: 01 and 1 name different clients. Without a `delimiter`, that of
+    a `.csv` or `.tsv` file is recognised.
     """
     suffix = table_suffix(path)
     if suffix == PARQUET:
-        table = _read_parquet(path, encoding)
+        table = _read_parquet(path, encoding, delimiter)
     else:
-        table = _read_text(path, str(suffix), encoding or "utf-8", text, names)
+        table = _read_text(path, str(suffix), encoding or "utf-8", text, names, delimiter)
     if table.num_rows == 0:
         raise ValueError(f"{path} holds no rows")
     for name, count in Counter(table.column_names).items():
@@ -60,7 +69,12 @@ def open_table(
 
 
 def _read_text(
-    path: Path, suffix: str, encoding: str, text: Collection[str], names: Collection[str | None]
+    path: Path,
+    suffix: str,
+    encoding: str,
+    text: Collection[str],
+    names: Collection[str | None],
+    delimiter: str | None,
 ) -> Any:
     import pyarrow as pa
 
@@ -73,8 +87,11 @@ def _read_text(
     block = min(max(len(content) + 1, 2**20), MAX_BLOCK)  # a row must fit into a block
     try:
         if plain in DELIMITERS:
-            _require_delimiter(path, content, encoding, DELIMITERS[plain])
-            return _read_csv(content, encoding, block, DELIMITERS[plain], text, names)
+            mark = delimiter or _find_delimiter(content, encoding, DELIMITERS[plain])
+            table = _read_csv(content, encoding, block, mark, text, names)
+            return table if mark == "," else _with_decimal_commas(table, (*text, *names))
+        if delimiter is not None:
+            raise ValueError(f"{path}: --delimiter {delimiter} is for .csv and .tsv files")
         if encoding.lower() not in ("utf-8", "utf8"):
             content = content.decode(encoding).encode()
         return _read_json(content, block, text)
@@ -98,7 +115,7 @@ def _read_csv(
         return csv.read_csv(
             pa.BufferReader(content),
             csv.ReadOptions(encoding=encoding, block_size=block, use_threads=len(content) > SMALL),
-            csv.ParseOptions(delimiter=delimiter),
+            csv.ParseOptions(delimiter="\t" if delimiter == "tab" else delimiter),
             csv.ConvertOptions(column_types=types, include_columns=list(columns) or None),
         )
 
@@ -124,14 +141,35 @@ def _as_written(numbers: Any, text: Any) -> Any:
     return numbers if len(numbers.unique()) == len(text.unique()) else text
 
 
-def _require_delimiter(path: Path, content: bytes, encoding: str, delimiter: str) -> None:
-    """Refuse a file whose header holds other separators and none of those that it should."""
-    header = content[:HEADER_BYTES].decode(encoding, "ignore").partition("\n")[0]
-    others = [other for other in SEPARATORS if other in header]
-    if delimiter not in header and others:
-        allowed = " and ".join(f"{each!r} in {suffix}" for suffix, each in DELIMITERS.items())
-        text = f"{path} seems to be separated by {others[0]!r}, not by {delimiter!r}"
-        raise ValueError(f"{text}: columns must be separated by {allowed}")
+def _find_delimiter(content: bytes, encoding: str, usual: str) -> str:
+    """Return the separator that cuts the first lines into equally many columns: the usual one, else the finest."""
+    text = content[:HEADER_BYTES].decode(encoding, "ignore")
+    lines = text.splitlines()[: -1 if len(content) > HEADER_BYTES else None][:HEADER_LINES]
+    widths: dict[str, int] = {}
+    for mark in SEPARATORS:
+        try:
+            counts = {len(row) for row in csv_module.reader(lines, delimiter=mark) if row}
+        except csv_module.Error:  # a field that is too long
+            continue
+        if len(counts) == 1:
+            widths[mark] = counts.pop()
+    best = max(widths, key=lambda mark: widths[mark], default=usual)
+    return usual if widths.get(usual, 1) > 1 or widths.get(best, 1) == 1 else best
+
+
+def _with_decimal_commas(table: Any, names: Collection[str | None]) -> Any:
+    """Return the table with columns of numbers that are written with a decimal comma (1,5) as numbers."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    for i, name in enumerate(table.column_names):
+        column = table.column(i)
+        if name in names or not pa.types.is_string(column.type) or column.null_count == len(column):
+            continue
+        if compute.all(compute.match_substring_regex(column, DECIMAL_COMMA)).as_py():
+            numbers = compute.replace_substring(compute.utf8_trim_whitespace(column), ",", ".").cast(pa.float64())
+            table = table.set_column(i, name, numbers)
+    return table
 
 
 def _read_json(content: bytes, block: int, text: Collection[str]) -> Any:
@@ -164,11 +202,13 @@ def _require_text(path: Path, content: bytes, encoding: str) -> None:
             ) from error
 
 
-def _read_parquet(path: Path, encoding: str | None) -> Any:
+def _read_parquet(path: Path, encoding: str | None, delimiter: str | None) -> Any:
     from pyarrow import parquet
 
     if encoding is not None:
         raise ValueError(f"{path}: --encoding {encoding} is for text files; a parquet file knows its own")
+    if delimiter is not None:
+        raise ValueError(f"{path}: --delimiter {delimiter} is for .csv and .tsv files")
     with parquet.ParquetFile(path, memory_map=True) as file:  # else all that was read is kept until the end
         facts = file.metadata
         unpacked = sum(facts.row_group(i).total_byte_size for i in range(facts.num_row_groups))
