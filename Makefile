@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-slow lint format docs tutorials site dist bench clean
+.PHONY: demo test test-slow lint format docs tutorials site dist bench mutations clean
 
 demo: $(VENV)/ready
 	$(BIN)/fedwcm compare --config configs/demo.toml --methods fedavg,fedcm,fedwcm,fedwcm+ --seeds 0,1,2 --jobs 2 --out runs/demo
@@ -46,6 +46,10 @@ dist: $(VENV)/ready-to-test
 # Installs the peers from the package index into environments of their own; takes about an hour on two idle cores.
 bench: $(VENV)/ready
 	$(BIN)/python -m benchmarks.run
+
+# Changes the source a little, thousands of times, and counts the changes that a test notices: hours. Resumable.
+mutations: $(VENV)/ready-to-test
+	$(BIN)/python -m tools.mutate
 
 # torch comes first and alone: its exact version selects the build, and nothing later may replace it.
 $(VENV)/ready: pyproject.toml constraints.txt
