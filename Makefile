@@ -17,21 +17,21 @@ test-slow: $(VENV)/ready-to-test
 	$(BIN)/python -m pytest -q -m slow
 
 lint: $(VENV)/ready-to-test
-	$(BIN)/ruff check src tests docs tools examples benchmarks tutorials
-	$(BIN)/ruff format --check src tests docs tools examples benchmarks tutorials
+	$(BIN)/ruff check src tests tools examples benchmarks tutorials
+	$(BIN)/ruff format --check src tests tools examples benchmarks tutorials
 	$(BIN)/mypy
 
 format: $(VENV)/ready-to-test
-	$(BIN)/ruff check --fix src tests docs tools examples benchmarks tutorials
-	$(BIN)/ruff format src tests docs tools examples benchmarks tutorials
+	$(BIN)/ruff check --fix src tests tools examples benchmarks tutorials
+	$(BIN)/ruff format src tests tools examples benchmarks tutorials
 
 docs: $(VENV)/ready-to-test
-	$(BIN)/python -m docs.make_method_pages
-	$(BIN)/python -m docs.make_performance_page
+	$(BIN)/python -m tools.make_method_pages
+	$(BIN)/python -m tools.make_performance_page
 
 # Executes the tutorials and stores their outputs in them.
 tutorials: $(VENV)/ready-to-test
-	$(BIN)/python -m docs.execute_tutorials
+	$(BIN)/python -m tools.execute_tutorials
 
 # The documentation as a web site, in site/index.html. A broken link, or a docstring that cannot be parsed, is an error.
 site: $(VENV)/ready-to-test

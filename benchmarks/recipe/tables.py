@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from docs.generated import write_blocks
+from tools.generated import write_blocks
 
 from benchmarks.recipe import grid
 from benchmarks.recipe.run import PHASES, RESULTS

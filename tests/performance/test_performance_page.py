@@ -2,7 +2,7 @@
 
 import json
 
-from docs.make_performance_page import PAGE, RESULTS, page
+from tools.make_performance_page import PAGE, RESULTS, page
 
 
 def test_the_page_is_made_of_the_committed_results() -> None:

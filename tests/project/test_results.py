@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from docs import measure_gain, measure_readings, measure_theory
-from docs.generated import write_blocks
+from tools import measure_gain, measure_readings, measure_theory
+from tools.generated import write_blocks
 
 from fedwcm.methods.fedwcm import FedWCM
 from fedwcm.reproduce.cells import Scope

@@ -106,7 +106,7 @@ def test_a_broken_link_is_an_error(tmp_path: Path, broken: str, complaint: str) 
 
 def _copy(to: Path) -> Path:
     """Copy what the site is made of, and add a tutorial and a report as `fedwcm reproduce` leaves it."""
-    for name in ("docs", "configs", "examples", "src", "tutorials"):
+    for name in ("docs", "configs", "examples", "src", "tools", "tutorials"):
         shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
     for path in (*ROOT.glob("*.md"), ROOT / "mkdocs.yml", ROOT / "LICENSE", ROOT / "CITATION.cff"):
         shutil.copy(path, to)

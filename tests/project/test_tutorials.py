@@ -9,7 +9,7 @@ import pytest
 nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed: it comes with fedwcm[dev]")
 pytest.importorskip("nbclient", reason="nbclient is not installed: it comes with fedwcm[dev]")
 
-from docs.execute_tutorials import TUTORIALS, executed  # noqa: E402
+from tools.execute_tutorials import TUTORIALS, executed  # noqa: E402
 
 name_of = {"ids": lambda path: path.stem}
 

@@ -1,7 +1,7 @@
 """Write the tables of docs/results/readings.md from the runs in `results`: each reading against the default.
 
 fedwcm reproduce readings --dataset fashion-mnist --fraction 0.4 --pages docs/results
-python -m docs.measure_readings --dataset fashion-mnist --fraction 0.4
+python -m tools.measure_readings --dataset fashion-mnist --fraction 0.4
 """
 
 import argparse
@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from docs.generated import write_blocks
 
 from fedwcm.reports.statistics import paired_test
 from fedwcm.reproduce.cells import Scope, expand
 from fedwcm.reproduce.presets import load_preset
 from fedwcm.reproduce.store import ResultStore
+from tools.generated import write_blocks
 
-PAGE = Path(__file__).parent / "results" / "readings.md"
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "readings.md"
 DEFAULT = "default"
 Place = tuple[str, str]
 """Imbalance and β."""

@@ -2,22 +2,22 @@
 
 fedwcm reproduce table4 --only beta=0.1,0.6 --only imbalance=0.1,0.01 --methods "fedavg,fedcm-nominal,fedcm,fedwcm,
     fedwcm+,balancefl,fedgrab" --fraction 0.3 --set model.name=cnn --jobs 2 --backend sequential
-python -m docs.measure_cifar10
+python -m tools.measure_cifar10
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from docs.generated import write_blocks
 
 from fedwcm.reports.statistics import paired_test, spread
 from fedwcm.reproduce.cells import Scope, expand
 from fedwcm.reproduce.presets import load_preset
 from fedwcm.reproduce.store import ResultStore
 from fedwcm.runs.records import Summary
+from tools.generated import write_blocks
 
-ROOT = Path(__file__).parent
+ROOT = Path(__file__).parents[1]
 METHODS = {
     "fedwcm+": "`fedwcm+`",
     "FedWCM": "FedWCM",
@@ -39,10 +39,10 @@ Runs = Mapping[tuple[str, str, str], Mapping[int, Summary]]
 
 def main() -> None:
     """Write both tables, and what they say of FedWCM and FedAvg."""
-    found = runs(ROOT.parent / "results")
+    found = runs(ROOT / "results")
     lines = ["Final accuracy:", "", *_table(found, "final_accuracy")]
     lines += ["", "Accuracy on the rare classes:", "", *_table(found, "few"), "", *_differences(found)]
-    write_blocks(ROOT / "results" / "README.md", {"cifar10-cnn": lines})
+    write_blocks(ROOT / "docs" / "results" / "README.md", {"cifar10-cnn": lines})
 
 
 def runs(results: Path) -> Runs:

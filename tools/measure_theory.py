@@ -1,6 +1,6 @@
 """Write the tables of docs/results/theory.md: FedWCM on quadratics, where the minimum is known.
 
-    python -m docs.measure_theory
+    python -m tools.measure_theory
 
 Each client's objective is f_k(x) = ½‖x − c_k‖², c_k the client's class distribution, so L = 1, the minimum of the
 mean is the overall class distribution, and that of Σ w_k f_k is the distribution that the weights make of it. The
@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from docs.generated import write_blocks
 from scipy.stats import spearmanr
 from torch import Tensor
 
@@ -23,8 +22,9 @@ from fedwcm.core.types import Clients, Cohort, Context, Floats, Ints, Population
 from fedwcm.data.longtail import class_counts
 from fedwcm.data.partition import counts_of, make_partition
 from fedwcm.methods.fedwcm import FedWCM
+from tools.generated import write_blocks
 
-PAGE = Path(__file__).parent / "results" / "theory.md"
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "theory.md"
 CLIENTS, SAMPLES, CLASSES, BATCH, LR = 20, 5000, 10, 50, 0.01
 FACTORS = (1.0, 0.5, 0.1, 0.05, 0.01)
 

@@ -1,6 +1,6 @@
 """Write the tables of docs/results/momentum-gain.md: the predicted gain beside the paper's FedCM.
 
-    python -m docs.measure_gain
+    python -m tools.measure_gain
 
 Class sizes, partitions and the gain come from the package, the paper's numbers from its data files. No data set is
 needed: the sizes of the classes are enough.
@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from docs.generated import write_blocks
 
 from fedwcm.balance import momentum_gain
 from fedwcm.data.longtail import class_counts
 from fedwcm.data.partition import make_partition
 from fedwcm.reproduce.paper_numbers import PaperTable
+from tools.generated import write_blocks
 
-PAGE = Path(__file__).parent / "results" / "momentum-gain.md"
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "momentum-gain.md"
 CLASSES = {
     "fashion-mnist": np.full(10, 6000),
     "cifar10": np.full(10, 5000),

@@ -1,6 +1,6 @@
 """Execute the tutorials and store their outputs in them.
 
-python -m docs.execute_tutorials
+python -m tools.execute_tutorials
 """
 
 import os

@@ -1,7 +1,7 @@
 """Write the alpha map of docs/results/README.md from the runs in `results`: which α is best where.
 
 fedwcm reproduce alpha-map --dataset fashion-mnist --fraction 0.4 --pages docs/results
-python -m docs.measure_alpha --dataset fashion-mnist --fraction 0.4
+python -m tools.measure_alpha --dataset fashion-mnist --fraction 0.4
 """
 
 import argparse
@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from docs.generated import write_blocks
 
 from fedwcm.balance import adaptive_alpha, discrepancy, local_deviations
 from fedwcm.core.rng import Purpose, generator
@@ -18,8 +17,9 @@ from fedwcm.data.partition import counts_of, make_partition
 from fedwcm.reproduce.cells import Scope, expand
 from fedwcm.reproduce.presets import class_samples, load_preset
 from fedwcm.reproduce.store import ResultStore
+from tools.generated import write_blocks
 
-PAGE = Path(__file__).parent / "results" / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "README.md"
 CLIENTS = 100
 RULES = ("D", "local deviation", "both", "0.5")
 
