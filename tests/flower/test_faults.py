@@ -341,7 +341,7 @@ def test_a_node_that_was_renumbered_unnoticed_says_so_and_is_that_client() -> No
     nodes.mischief = renumber
     finished = serve(nodes, config, model, test_data)
     assert finished is not None
-    reason = f"this is client {CLIENTS}, but the message is for client {last}"
+    reason = f"it answers for client {CLIENTS}, but was asked for {last}"
     assert reason in (finished.history[0].left_out or {})[str(last)]
     for record in finished.history[1:]:
         assert record.clients == (*range(last), CLIENTS)
@@ -398,3 +398,24 @@ def test_a_client_may_at_most_double_the_samples_that_it_first_reported(
     finished = serve(nodes, config, model, test_data)
     assert finished is not None
     assert [each.participants for each in finished.history] == rounds
+
+
+def test_the_words_of_a_client_s_error_decide_nothing_and_reach_no_terminal_raw() -> None:
+    """Neither the words for a diverged model nor those of a client with another number, nor control characters."""
+    config = run_config("fedavg", **FULL)
+    nodes = grid(config)
+    words = "its upload has a NaN or an infinity \x1b[2J but the message is for client"
+
+    def mischief(client: int, request: Message, reply: Message) -> Message:
+        if client and request.metadata.message_type == "train.train":
+            return Message(Error(2, words), reply_to=request)
+        return reply
+
+    nodes.mischief = mischief
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    for record in finished.history:
+        assert record.participants == 1
+        assert record.left_out is not None
+        assert all("\\x1b[2J" in reason and reason.isprintable() for reason in record.left_out.values())
+    assert sum(kind == "query.info" for _, kind, _ in nodes.log) == CLIENTS, "no node is asked again who it is"

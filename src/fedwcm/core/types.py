@@ -7,6 +7,7 @@ reads as if written for one client and handles any number of them; an engine may
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cached_property
 from typing import Protocol, Self
 
@@ -18,6 +19,7 @@ from torch import Tensor
 from fedwcm.balance import checked_distribution
 from fedwcm.core.layout import Layout
 from fedwcm.core.rng import Purpose, generator
+from fedwcm.utils.text import printable
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -30,6 +32,35 @@ State = dict[str, Tensor]
 
 Report = dict[str, NDArray[np.float64]]
 """Plain numbers that clients report to the server, one entry per client."""
+
+
+class Fault(StrEnum):
+    """Kinds of reasons for which a round goes on without a client."""
+
+    ABSENT = "absent"
+    """It is not connected, or still busy with an earlier round."""
+    LATE = "late"
+    FAILED = "failed"
+    """It reported an error of its own."""
+    REFUSED = "refused"
+    """Its answer cannot be used."""
+    MISADDRESSED = "misaddressed"
+    """It is another client than the server believed."""
+    NOT_FINITE = "not finite"
+    """Its upload has a NaN or an infinity."""
+    LOST = "lost"
+    """Its upload was lost before it was summed."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Why a round goes on without a client: decisions follow the fault, and people read the details."""
+
+    fault: Fault
+    details: str
+
+    def __str__(self) -> str:
+        return printable(self.details)
 
 
 class GradientOracle(Protocol):

@@ -16,7 +16,7 @@ from fedwcm.core.mixins import ClientStatistics, LocalRates, TwoPhase
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.sampler import Sampler
 from fedwcm.core.torch_rng import own_torch_generator
-from fedwcm.core.types import Clients, Context, Floats, Ints, Population, Report, State, Vec
+from fedwcm.core.types import Clients, Context, Floats, Ints, LeftOut, Population, Report, State, Vec
 from fedwcm.engine.batches import Augmentation, Schedule, visits
 from fedwcm.engine.forward import Forward
 from fedwcm.engine.hook_checks import check_rows, check_tuple
@@ -56,7 +56,7 @@ class ClientUpdates:
     learning_rates: Floats
     loss: Floats
     accuracy: Floats
-    left_out: Mapping[int, str] = field(default_factory=dict)
+    left_out: Mapping[int, LeftOut] = field(default_factory=dict)
     """Clients whose answer is missing or unusable, with the reason."""
 
     def select(self, rows: Ints) -> "ClientUpdates":

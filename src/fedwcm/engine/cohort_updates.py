@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedwcm.core.types import Floats, Ints, Report
+from fedwcm.core.types import Floats, Ints, LeftOut, Report
 from fedwcm.engine.client import ClientUpdates
 from fedwcm.engine.uploads import ClientUploads, UploadRows, UploadsLostError
 
@@ -20,7 +20,7 @@ class CohortUpdates:
     learning_rates: Floats
     loss: Floats
     accuracy: Floats
-    left_out: Mapping[int, str]
+    left_out: Mapping[int, LeftOut]
 
     @classmethod
     def of(cls, updates: ClientUpdates, uploads: ClientUploads | None = None) -> "CohortUpdates":

@@ -9,9 +9,9 @@ import torch
 
 from fedwcm.core.mixins import ClientStatistics, TwoPhase
 from fedwcm.core.rng import Purpose, generator
-from fedwcm.core.types import Cohort, Floats, Ints, Report, State, Vec
+from fedwcm.core.types import Cohort, Fault, Floats, Ints, Report, State, Vec
 from fedwcm.engine.aggregation import Aggregation
-from fedwcm.engine.backends.in_process import NOT_FINITE, Backend
+from fedwcm.engine.backends.in_process import Backend
 from fedwcm.engine.client import Broadcast, ClientTrainer, Task
 from fedwcm.engine.clock import Clock
 from fedwcm.engine.cohort_updates import CohortUpdates
@@ -196,7 +196,7 @@ class Rounds:
         Half of the clients asked, not of those that answered: otherwise one faulty client among few answers would
         end the run.
         """
-        refused = sum(NOT_FINITE in reason for reason in result.left_out.values())
+        refused = sum(reason.fault is Fault.NOT_FINITE for reason in result.left_out.values())
         if refused > self.faulty and 2 * refused >= asked:
             raise DivergedError(f"{refused} of {asked} updates have a NaN or an infinity in round {r + 1}")
 

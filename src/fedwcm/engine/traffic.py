@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from fedwcm.core.types import bytes_of
+from fedwcm.core.types import LeftOut, bytes_of
 from fedwcm.engine.client import Broadcast
 from fedwcm.engine.cohort_updates import CohortUpdates
 
@@ -12,7 +12,7 @@ class Traffic:
 
     def __init__(self, sampled: int) -> None:
         self._sampled, self._down, self._up = sampled, 0, 0
-        self._left_out: dict[int, str] = {}
+        self._left_out: dict[int, LeftOut] = {}
 
     def sent(self, sent: Broadcast) -> None:
         """Count what every sampled client is sent."""
@@ -23,11 +23,11 @@ class Traffic:
         self._up += 8 * len(result.ids) * len(result.report)
         self._left_out |= result.left_out
 
-    def uploaded(self, size: int, lost: Mapping[int, str]) -> None:
+    def uploaded(self, size: int, lost: Mapping[int, LeftOut]) -> None:
         """Count the bytes that their sums took, and note the clients whose uploads were lost."""
         self._up += size
         self._left_out |= lost
 
     def record(self) -> dict[str, object]:
-        left_out = {"left_out": {str(client): why for client, why in self._left_out.items()}}
+        left_out = {"left_out": {str(client): str(why) for client, why in self._left_out.items()}}
         return {"bytes_down": self._down, "bytes_up": self._up, **(left_out if self._left_out else {})}

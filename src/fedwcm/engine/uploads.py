@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedwcm.core.method import Method
 from fedwcm.core.mixins import ClientStatistics, TwoPhase
-from fedwcm.core.types import Clients, Floats, Ints, State, Uploads, Vec, bytes_of
+from fedwcm.core.types import Clients, Floats, Ints, LeftOut, State, Uploads, Vec, bytes_of
 from fedwcm.engine.aggregation import Aggregation
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class UploadsLostError(RuntimeError):
         remaining: the uploads of the others.
     """
 
-    def __init__(self, clients: Mapping[int, str], remaining: ClientUploads) -> None:
+    def __init__(self, clients: Mapping[int, LeftOut], remaining: ClientUploads) -> None:
         super().__init__(f"the uploads of clients {sorted(clients)} are lost")
         self.clients, self.remaining = clients, remaining
 

@@ -18,8 +18,8 @@ RUN = "run"
 """Name of the record with the run's configuration."""
 REPORT = "report/"
 """Prefix of the method's report among the numbers of an answer."""
-MISADDRESSED = "but the message is for client"
-"""In the error of a client that has another number than the server believes."""
+FINITE = "finite"
+"""Entry of an answer, False if the upload has a NaN or an infinity and is not sent."""
 
 
 VARIANCE = "running_var"

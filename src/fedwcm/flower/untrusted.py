@@ -5,19 +5,25 @@ from collections.abc import Mapping
 
 from flwr.app import Message
 
+from fedwcm.core.types import Fault, LeftOut
+
 LONGEST = 80
 """Most characters of a wrong value that are quoted: a client decides how long it is."""
 
 
 class UnusableError(Exception):
-    """An answer that cannot be used; the text says why."""
+    """An answer that cannot be used; the text says why, and the fault what follows from it."""
+
+    def __init__(self, details: str, fault: Fault = Fault.REFUSED) -> None:
+        super().__init__(details)
+        self.reason = LeftOut(fault, details)
 
 
 def refuse_error(reply: Message) -> None:
     """Raise an UnusableError with what went wrong at the client, or on the way."""
     if reply.has_error():
         lines = (reply.error.reason or "").strip().splitlines() or ["no reason given"]
-        raise UnusableError(f"error {reply.error.code}: {lines[-1][:300]}")
+        raise UnusableError(f"error {reply.error.code}: {lines[-1][:300]}", Fault.FAILED)
     if not reply.has_content():
         raise UnusableError("its answer is empty")
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwcm.core.batch import Shard
-from fedwcm.core.types import Floats, Ints, State
+from fedwcm.core.types import Fault, Floats, Ints, LeftOut, State
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.cohort_updates import CohortUpdates
 from fedwcm.engine.federation import Federation
@@ -106,7 +106,7 @@ class BlockCollector:
         self._answered = np.zeros(len(ids), dtype=np.bool_)
         self._upload: State = {}
         self._numbers: dict[str, Floats] = {}
-        self._left_out: dict[int, str] = {}
+        self._left_out: dict[int, LeftOut] = {}
 
     def put(self, result: ClientUpdates) -> None:
         """Store a block's rows."""
@@ -147,7 +147,7 @@ class BlockCollector:
         return everybody if self._answered.all() else everybody.select(np.flatnonzero(self._answered))
 
 
-def no_updates(left_out: Mapping[int, str]) -> ClientUpdates:
+def no_updates(left_out: Mapping[int, LeftOut]) -> ClientUpdates:
     """Return the result of a phase in which no client gave a usable answer."""
     none = np.zeros(0)
     return ClientUpdates(np.zeros(0, dtype=np.int64), {}, {}, {}, none, none, none, left_out)
@@ -160,7 +160,8 @@ def without_nonfinite(result: ClientUpdates) -> ClientUpdates:
         sane &= _finite_rows(value)
     if sane.all():
         return result
-    left_out = {int(client): f"its update {NOT_FINITE}" for client in result.ids[~sane]}
+    reason = LeftOut(Fault.NOT_FINITE, f"its update {NOT_FINITE}")
+    left_out = dict.fromkeys(result.ids[~sane].tolist(), reason)
     return replace(result.select(np.flatnonzero(sane)), left_out={**result.left_out, **left_out})
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from flwr.app import Context, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedwcm import __version__
@@ -42,7 +42,6 @@ from fedwcm.flower.client.privacy import require_private_enough, stored_noisy_co
 from fedwcm.flower.client.state import state_after, state_keeper, with_next
 from fedwcm.flower.info import ClientInfo
 from fedwcm.flower.records import (
-    MISADDRESSED,
     answer,
     bounds_itself,
     from_bytes_record,
@@ -117,6 +116,9 @@ def _working(
     def handle(message: Message, context: Context) -> Message:
         client, secure = Client(model, data, context, message.content), is_secure(message.content)
         mods.require_as_asked(secure)
+        asked = dict(message.content.config_records["asked"])
+        if asked["client"] != client.id:  # the server learns whom it has reached, and asks again
+            return Message(RecordDict({"answers": ConfigRecord({"client": client.id})}), reply_to=message)
         around = mods.training if task == "train" else ()
         reply = through_mods(around, message, context, client.config, lambda content: client.work(task, content))
         if reply.has_error():
@@ -196,8 +198,6 @@ class Client:
     def work(self, task: Task, content: RecordDict) -> RecordDict:
         """Run this client's part of a phase of a round."""
         asked, sent, population, last_used = read_request(content, self._network.device)
-        if asked.client != self.id:
-            raise ValueError(f"this is client {self.id}, {MISADDRESSED} {asked.client}")
         if len(sent.x) != self._network.size:
             raise ValueError(f"the server's model has {len(sent.x)} parameters, this one {self._network.size}")
         trainer = self._trainer(population)

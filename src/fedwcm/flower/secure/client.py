@@ -13,6 +13,7 @@ from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFI
 from fedwcm.core.types import Floats
 from fedwcm.engine.backends.in_process import NOT_FINITE
 from fedwcm.flower.client.mods import TRAIN, Mod
+from fedwcm.flower.records import FINITE
 
 KEPT, KEPT_FOR = "fedwcm-upload", "fedwcm-upload-for"
 SUM = "sum"
@@ -24,12 +25,11 @@ REQUEST = ("run_id", "round", "task")
 def keep_upload(answer: RecordDict, context: Context) -> RecordDict:
     """Keep the upload in Flower's context until the next one; return the answer without it.
 
-    Raises ValueError if it is not finite: the server cannot see it, and must know when training has diverged.
+    If it is not finite, the answer says so: the server cannot see it, and must know when training has diverged.
     """
     upload = answer.array_records["upload"]
-    for key, array in upload.items():
-        if not np.isfinite(array.numpy()).all():
-            raise ValueError(f"its upload {key!r} {NOT_FINITE}")
+    if not all(np.isfinite(array.numpy()).all() for array in upload.values()):
+        return RecordDict({"answers": ConfigRecord({**answer.config_records["answers"], FINITE: False})})
     context.state[KEPT] = upload
     context.state[KEPT_FOR] = ConfigRecord({name: answer.config_records["answers"][name] for name in REQUEST})
     return RecordDict({**answer, "upload": ArrayRecord()})

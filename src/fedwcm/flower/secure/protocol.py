@@ -18,13 +18,13 @@ from flwr.common.secure_aggregation.crypto.symmetric_encryption import generate_
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
 from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
-from fedwcm.core.types import Floats, Ints
+from fedwcm.core.types import Floats, Ints, LeftOut
 from fedwcm.flower.secure.client import SUM
 from fedwcm.flower.server.answers import unpacked
 from fedwcm.flower.untrusted import UnusableError, read_list, require_names, short_repr
 
 Facts = dict[str, Any]
-Ask = Callable[[Mapping[int, RecordDict], Callable[[int, RecordDict], None]], dict[int, str]]
+Ask = Callable[[Mapping[int, RecordDict], Callable[[int, RecordDict], None]], dict[int, LeftOut]]
 """Sends clients their messages of a stage and hands on the answers; returns the clients without one, and why."""
 
 MODULUS = 2**32
@@ -62,7 +62,7 @@ class SecureSum:
         self._sharing: set[int] = set()
         self._masked: list[Ints] = []
         self.contributors: set[int] = set()
-        self.lost: dict[int, str] = {}
+        self.lost: dict[int, LeftOut] = {}
 
     def collect(self, questions: Mapping[int, Facts], shape: tuple[int, ...]) -> None:
         """Collect masked vectors of this shape, adding them up as they arrive."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwcm.core.types import Floats, Ints, State
+from fedwcm.core.types import Fault, Floats, Ints, LeftOut, State
 from fedwcm.engine.uploads import UploadsLostError, uploaded
 from fedwcm.flower.app.options import HIDING
 from fedwcm.flower.records import RequestId
@@ -161,13 +161,14 @@ class SecureUploads:
             raise self._all_lost(f"clients {sorted(lost)} were lost between two sums")
         raise UploadsLostError(lost, self._without(lost, Collected(key, weights, clients, masked)))
 
-    def _without(self, lost: dict[int, str], before: Collected | None) -> "SecureUploads":
+    def _without(self, lost: dict[int, LeftOut], before: Collected | None) -> "SecureUploads":
         kept = self.ids[~np.isin(self.ids, list(lost))]
         return SecureUploads(self.start, self.asked, self.like, kept, self.needed, self.ledger, before)
 
     def _all_lost(self, reason: str) -> UploadsLostError:
         LOG.warning("round %d: no sum by secure aggregation: %s", self.asked.round, reason)
-        lost = dict.fromkeys(self.ids.tolist(), f"no sum by secure aggregation: {reason}")
+        why = LeftOut(Fault.LOST, f"no sum by secure aggregation: {reason}")
+        lost = dict.fromkeys(self.ids.tolist(), why)
         return UploadsLostError(lost, self._without(lost, None))
 
 

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from fedwcm.core.layout import Layout
 from fedwcm.core.mixins import ClientStatistics
-from fedwcm.core.types import Clients, Ints, Report, State
+from fedwcm.core.types import Clients, Fault, Ints, Report, State
 from fedwcm.engine.backends.in_process import NOT_FINITE
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates
 from fedwcm.engine.rounds import CLIPPED
-from fedwcm.flower.records import REPORT, RequestId, is_variance
+from fedwcm.flower.records import FINITE, REPORT, RequestId, is_variance
 from fedwcm.flower.untrusted import UnusableError, read_float, read_int, require_names, short_repr
 
 GROWTH = 2
@@ -46,11 +46,11 @@ class AnswerReader:
         """Return the client's number of samples and its result, one row; `told` is how many it first reported."""
         try:
             facts = dict(content.config_records["answers"])
+            _require_answer_to(facts, asked)
             numbers = dict(content.metric_records["numbers"])
             arrays = dict(content.array_records["upload"])
         except KeyError as error:
             raise UnusableError(f"its answer cannot be read: the record {error} is missing") from None
-        _require_answer_to(facts, asked)
         samples = check_samples(facts, told)
         require_names("upload", arrays, self.like.upload)
         upload = {key: tensor_like(key, array, self.like.upload[key][0]) for key, array in arrays.items()}
@@ -109,7 +109,10 @@ def _require_answer_to(facts: Mapping[str, object], asked: RequestId) -> None:
     for name in ("client", "run_id", "round", "task"):
         got, wanted = facts.get(name), getattr(asked, name)
         if type(got) is not type(wanted) or got != wanted:
-            raise UnusableError(f"it answers for {name} {short_repr(got)}, but was asked for {wanted!r}")
+            fault = Fault.MISADDRESSED if name == "client" else Fault.REFUSED
+            raise UnusableError(f"it answers for {name} {short_repr(got)}, but was asked for {wanted!r}", fault)
+    if facts.get(FINITE) is False:
+        raise UnusableError(f"its upload {NOT_FINITE}", Fault.NOT_FINITE)
 
 
 def tensor_like(name: str, array: Array, like: Tensor) -> Tensor:
@@ -122,7 +125,7 @@ def tensor_like(name: str, array: Array, like: Tensor) -> Tensor:
     values = unpacked(name, array.data, np.dtype(dtype), shape)
     tensor = torch.from_numpy(values)
     if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-        raise UnusableError(f"its upload {name!r} {NOT_FINITE}")
+        raise UnusableError(f"its upload {name!r} {NOT_FINITE}", Fault.NOT_FINITE)
     return tensor
 
 

@@ -12,7 +12,7 @@ from flwr.app import RecordDict
 from torch import Tensor
 
 from fedwcm.core.batch import Shard
-from fedwcm.core.types import Floats, Ints, State
+from fedwcm.core.types import Fault, Floats, Ints, LeftOut, State
 from fedwcm.engine.backends.in_process import no_updates
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.cohort_updates import CohortUpdates
@@ -85,7 +85,9 @@ class FlowerBackend:
     def _kept_uploads(self, asked: RequestId, like: State, ids: Ints) -> SecureUploads:
         """The uploads of clients that keep them for secure aggregation."""
 
-        def ask(contents: Mapping[int, RecordDict], receive: Callable[[int, RecordDict], None]) -> dict[int, str]:
+        def ask(
+            contents: Mapping[int, RecordDict], receive: Callable[[int, RecordDict], None]
+        ) -> dict[int, LeftOut]:
             return self._directory.ask("train.secure", contents, receive, asked.round, all_needed=True)
 
         limit = self._options.secure_range
@@ -179,23 +181,23 @@ class UploadTable:
             self._norms[key][row] = float(torch.linalg.vector_norm(value.double()))
         self._results[row] = replace(result, upload={})
 
-    def drop_outliers(self, scale: float) -> dict[int, str]:
+    def drop_outliers(self, scale: float) -> dict[int, LeftOut]:
         """Drop the answers that only a faulty client would give; return the clients with the reason.
 
         An upload is too long if it is out of all proportion to the model, whose norm is `scale`, and to what the
         others sent. Where a whole federation diverges, all uploads are long, and none is dropped.
         """
-        rows, faults = sorted(self._results), {}
+        rows = np.array(sorted(self._results), dtype=np.int64)
+        left_out: dict[int, LeftOut] = {}
         for key, norms in self._norms.items():
-            for row in rows:
-                others = np.sort(norms[[other for other in rows if other != row]])
-                usual = float(others[(len(others) - 1) // 2]) if len(others) else 0.0
-                if norms[row] > TOO_LONG * (scale + usual):
-                    reason = f"its upload {key!r} has norm {norms[row]:.3g}, that of others is {usual:.3g}"
-                    faults[row] = reason
-        for row in faults:
+            usual = _usual_of_others(norms[rows])
+            for place in np.flatnonzero(norms[rows] > TOO_LONG * (scale + usual)):
+                norm, other = norms[rows[place]], usual[place]
+                reason = f"its upload {key!r} has norm {norm:.3g}, that of others is {other:.3g}"
+                left_out[int(rows[place])] = LeftOut(Fault.REFUSED, reason)
+        for row in left_out:
             del self._results[row]
-        return {int(self._ids[row]): reason for row, reason in faults.items()}
+        return {int(self._ids[row]): reason for row, reason in left_out.items()}
 
     def result(self) -> ClientUpdates:
         """The rows of those that answered, by ascending number. The table cannot be used afterwards."""
@@ -217,6 +219,15 @@ class UploadTable:
             loss=np.concatenate([r.loss for r in results]),
             accuracy=np.concatenate([r.accuracy for r in results]),
         )
+
+
+def _usual_of_others(norms: Floats) -> Floats:
+    """Return, for each entry, the lower median of all others; 0 for a single one."""
+    if len(norms) < 2:
+        return np.zeros(len(norms))
+    order, middle = np.argsort(norms, kind="stable"), (len(norms) - 2) // 2
+    ranks = np.argsort(order, kind="stable")
+    return norms[order[np.where(ranks > middle, middle, middle + 1)]]
 
 
 def _rows(count: int, row: Tensor, folder: Path | None) -> Tensor:

@@ -15,10 +15,10 @@ import numpy as np
 from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
-from fedwcm.core.types import Ints
+from fedwcm.core.types import Fault, Ints, LeftOut
 from fedwcm.flower.app.options import AppOptions
 from fedwcm.flower.info import Admission, ClientInfo
-from fedwcm.flower.records import MISADDRESSED, RUN, config_record
+from fedwcm.flower.records import RUN, config_record
 from fedwcm.flower.server.answers import check_samples
 from fedwcm.flower.server.exchange import NodeExchange, Wait
 from fedwcm.flower.untrusted import UnusableError
@@ -95,7 +95,7 @@ class ClientDirectory:
         self._nodes: dict[int, int] = {}
         self._misses: Counter[int] = Counter()
         self._retry_at: dict[int, float] = {}
-        self._refused: dict[int, str] = {}
+        self._refused: dict[int, LeftOut] = {}
         """The nodes that are connected and not used, and why."""
         self.info: ClientInfo | None = None
         self.samples: Ints = np.zeros(self._options.clients, dtype=np.int64)
@@ -164,7 +164,7 @@ class ClientDirectory:
         round_: int = 0,
         *,
         all_needed: bool = False,
-    ) -> dict[int, str]:
+    ) -> dict[int, LeftOut]:
         """Send each client its question and hand on the answers as they arrive; return who is left out, and why.
 
         Args:
@@ -178,7 +178,7 @@ class ClientDirectory:
         self._identify(online, min(self._options.timeout, INFO_TIMEOUT))
         busy = self._exchange.busy(online)
         nodes = {node: client for client in contents if (node := self._nodes.get(client)) in online}
-        absent = f"it is not connected{self._refusals}"
+        absent = LeftOut(Fault.ABSENT, f"it is not connected{self._refusals}")
         left_out = {client: absent for client in contents if client not in nodes.values()}
         left_out |= {client: busy[node] for node, client in nodes.items() if node in busy}
         asked = {n: RecordDict({**contents[c], **self._run}) for n, c in nodes.items() if n not in busy}
@@ -186,7 +186,7 @@ class ClientDirectory:
         wait = Wait(self._options.timeout, enough, self._options.grace)
         missing = self._exchange.ask(kind, asked, lambda n, content: receive(nodes[n], content), wait, round_)
         left_out |= {nodes[node]: reason for node, reason in missing.items()}
-        for client in [nodes[node] for node, reason in missing.items() if MISADDRESSED in reason]:
+        for client in [nodes[node] for node, reason in missing.items() if reason.fault is Fault.MISADDRESSED]:
             del self._nodes[client]  # so that its node is asked again who it is
         for client, reason in left_out.items():
             where = f"round {round_}{', evaluation' * (kind == EVALUATE)}" if round_ else kind
@@ -208,7 +208,7 @@ class ClientDirectory:
             try:
                 self._register(node, content, online)
             except UnusableError as error:
-                refused[node] = str(error)
+                refused[node] = error.reason
         unused = online - set(self._nodes.values())
         self._refused = {node: why for node, why in {**self._refused, **refused}.items() if node in unused}
         for node, reason in refused.items():

@@ -9,6 +9,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from fedwcm.core.types import Fault, LeftOut
 from fedwcm.flower.untrusted import UnusableError, refuse_error
 
 Receive = Callable[[int, RecordDict], None]
@@ -59,7 +60,7 @@ class NodeExchange:
         """The nodes that are connected."""
         return set(self._grid.get_node_ids())
 
-    def busy(self, online: set[int]) -> dict[int, str]:
+    def busy(self, online: set[int]) -> dict[int, LeftOut]:
         """The nodes that still work on a message that has expired, with the reason not to ask them."""
         answered = {name for name, _ in self._pulled([late.message_id for late in self._late.values()])}
         now = time.monotonic()
@@ -68,11 +69,14 @@ class NodeExchange:
             for node, late in self._late.items()
             if node in online and late.message_id not in answered and now < late.until
         }
-        return {node: f"it is still busy with round {late.round}" for node, late in self._late.items()}
+        return {
+            node: LeftOut(Fault.ABSENT, f"it is still busy with round {late.round}")
+            for node, late in self._late.items()
+        }
 
     def ask(
         self, kind: str, contents: Mapping[int, RecordDict], receive: Receive, wait: Wait, round_: int = 0
-    ) -> dict[int, str]:
+    ) -> dict[int, LeftOut]:
         """Send each node its message and hand on the replies; return the nodes without a usable one, and why."""
         lasting = wait.timeout * STRAGGLER_LIMIT
         messages = [Message(c, node, kind, ttl=lasting, group_id=str(round_)) for node, c in contents.items()]
@@ -82,19 +86,20 @@ class NodeExchange:
         ids = {message.metadata.dst_node_id: message.metadata.message_id for message in messages}
         del messages
         waiting = {message_id: node for node, message_id in ids.items() if message_id in pushed}
-        reasons = {node: "its message could not be sent" for node, message in ids.items() if message not in pushed}
+        unsent = LeftOut(Fault.ABSENT, "its message could not be sent")
+        reasons = {node: unsent for node, message in ids.items() if message not in pushed}
         start = time.monotonic()
         reasons |= self._collect(waiting, receive, wait)
         seconds = time.monotonic() - start
         for message_id, node in waiting.items():
             self._late[node] = Late(message_id, round_, start + lasting)
             limit = wait.timeout if seconds >= wait.timeout else seconds
-            reasons[node] = f"no answer within {limit:.3g} s"
+            reasons[node] = LeftOut(Fault.LATE, f"no answer within {limit:.3g} s")
         return reasons
 
-    def _collect(self, waiting: dict[str, int], receive: Receive, wait: Wait) -> dict[int, str]:
+    def _collect(self, waiting: dict[str, int], receive: Receive, wait: Wait) -> dict[int, LeftOut]:
         """Hand on replies until all are there, enough are, or time is up; who replied leaves `waiting`."""
-        reasons: dict[int, str] = {}
+        reasons: dict[int, LeftOut] = {}
         usable, start = 0, time.monotonic()
         end = start + wait.timeout
         while waiting:
@@ -108,7 +113,7 @@ class NodeExchange:
                     receive(node, reply.content)
                     usable += 1
                 except UnusableError as error:
-                    reasons[node] = str(error)
+                    reasons[node] = error.reason
                 if wait.enough and usable == wait.enough:
                     end = min(end, time.monotonic() + wait.grace)
             now = time.monotonic()

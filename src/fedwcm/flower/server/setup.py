@@ -19,7 +19,7 @@ from fedwcm.config.population import population_of
 from fedwcm.config.schema import Config
 from fedwcm.core.gathering import contributions, decode_total
 from fedwcm.core.mixins import ClientStatistics
-from fedwcm.core.types import Floats, Ints, Population, Report
+from fedwcm.core.types import Fault, Floats, Ints, LeftOut, Population, Report
 from fedwcm.flower.app.options import AppOptions
 from fedwcm.flower.records import population_record, to_bytes_record
 from fedwcm.flower.server.answers import GROWTH, with_tolerance
@@ -118,7 +118,7 @@ def counted_setup(directory: ClientDirectory, options: AppOptions) -> Federation
         deviation=deviation,
         statistics={},
         first_samples=told,
-        not_counted={**counted.left_out, **unasked},
+        not_counted={**{c: str(why) for c, why in counted.left_out.items()}, **unasked},
         counted_with=_counted_with(options.config),
     )
 
@@ -173,7 +173,7 @@ class CountedClasses:
 
     clients: list[int]
     total: Ints
-    left_out: dict[int, str]
+    left_out: dict[int, LeftOut]
 
 
 def count_classes(directory: ClientDirectory, classes: int, config: Config) -> CountedClasses:
@@ -215,7 +215,7 @@ def _counts(content: RecordDict, classes: int, samples: int, epsilon: float | No
 
 def _encrypted_counting(directory: ClientDirectory, classes: int, privacy: PrivacyOptions) -> CountedClasses:
     """The server adds encrypted counts, and one of the clients decrypts the sum: see `fedwcm.privacy`."""
-    reasons: dict[str, str] = {}
+    reasons: dict[str, LeftOut] = {}
 
     def transport(requests: Mapping[str, bytes], receive: Receive) -> None:
         contents = {int(name): to_bytes_record(data) for name, data in requests.items()}
@@ -234,9 +234,10 @@ def _encrypted_counting(directory: ClientDirectory, classes: int, privacy: Priva
     server = Server(names, classes + 1, key_holders=holders, min_contributors=least, check_totals=check)
     result = server.run(transport)
     for refused in result.refused:
-        LOG.warning("query.encrypted: a reply of client %s is not used: %s", refused.sender, refused.reason)
-        reasons[refused.sender] = refused.reason
-    left_out = {int(name): reasons.get(name, "its counts are not in any sum") for name in result.left_out}
+        reasons[refused.sender] = why = LeftOut(Fault.REFUSED, refused.reason)
+        LOG.warning("query.encrypted: a reply of client %s is not used: %s", refused.sender, why)
+    nowhere = LeftOut(Fault.REFUSED, "its counts are not in any sum")
+    left_out = {int(name): reasons.get(name, nowhere) for name in result.left_out}
     return CountedClasses([int(name) for name in result.contributors], result.totals, left_out)
 
 
