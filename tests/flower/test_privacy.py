@@ -256,8 +256,9 @@ def test_noise_is_drawn_once_and_covers_counts_and_scores(mode: str, tmp_path: P
         finished = serve(nodes, config, model, test_data)
         assert finished is not None
         totals.append(list(finished.summary.train_counts))
-    for path in tmp_path.glob("client-*-claimed-counts-*.json"):
-        claims[int(path.name.split("-")[1])] = json.loads(path.read_text())
+    for path in tmp_path.glob("client-*-noisy-counts.json"):
+        (draw,) = json.loads(path.read_text())
+        claims[int(path.name.split("-")[1])] = draw["noisy"]
     assert totals[0] == totals[1] == np.maximum(np.sum(list(claims.values()), axis=0), 0).tolist()
     assert totals[0] != np.add(counts_without(0), np.bincount(data({"partition-id": 0})[1], minlength=10)).tolist()
 

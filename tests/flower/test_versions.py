@@ -18,7 +18,7 @@ from .processes import Program, free_port, wait_until
 pytestmark = pytest.mark.slow
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-(LOWEST,) = re.findall(r"flwr\[simulation\]>=(\S+)", " ".join(PROJECT["optional-dependencies"]["flower"]))
+(LOWEST,) = re.findall(r"flwr\[simulation\]>=([\d.]+)", " ".join(PROJECT["optional-dependencies"]["flower"]))
 CLIENTS, ROUNDS = 3, 2
 """No Flower simulates so many clients unless it is asked to: its defaults are 2, and before 1.32 10."""
 

@@ -12,6 +12,7 @@ import pytest
 import fedwcm
 from fedwcm.cli import main
 from fedwcm.runs import lock
+from fedwcm.runs.files import StorageError
 from fedwcm.runs.lock import FolderInUseError, locked
 
 from .support import DIGITS, command, end, forked, lines, needs_fork, wait_until
@@ -114,3 +115,13 @@ def test_a_file_system_without_locks_is_a_warning(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(fcntl, "lockf", refuse)
     with pytest.warns(UserWarning, match="has no locks"), locked(tmp_path / "run"):
         pass
+
+
+def test_a_link_in_place_of_the_lock_overwrites_nothing(tmp_path: Path) -> None:
+    target, folder = tmp_path / "precious.txt", tmp_path / "run"
+    target.write_text("precious")
+    folder.mkdir()
+    (folder / ".lock").symlink_to(target)
+    with pytest.raises(StorageError, match="cannot be written"), locked(folder):
+        pass
+    assert target.read_text() == "precious"

@@ -24,6 +24,9 @@ NAME = ".lock"
 FAR = 2**30
 """Position of the locked byte: beyond the text, which others must be able to read where locks are mandatory."""
 
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+"""A link in place of the lock is refused: writing would overwrite what it points to."""
+
 UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 """Errors of file systems without locks."""
 
@@ -97,7 +100,7 @@ def _acquire(folder: Path) -> int:
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            file = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o644)
         except FileNotFoundError:  # whoever held the lock has just removed the empty folder
             continue
         try:

@@ -38,7 +38,7 @@ from fedwcm.flower.client.mods import (
     through_mods,
 )
 from fedwcm.flower.client.privacy import reply as encrypted_reply
-from fedwcm.flower.client.privacy import require_private_enough, stored_noisy_counts
+from fedwcm.flower.client.privacy import require_allowed_code, require_private_enough, stored_noisy_counts
 from fedwcm.flower.client.state import state_after, state_keeper, with_next
 from fedwcm.flower.info import ClientInfo
 from fedwcm.flower.records import (
@@ -151,6 +151,7 @@ class Client:
         self.id = client_id(context.node_config)
         self.config = read_config(content)
         require_private_enough(self.config.privacy, context.node_config)
+        require_allowed_code(self.config, context.node_config)
         model, data = with_run_config(model, context.run_config), with_run_config(data, context.run_config)
         self._components = Components.of(self.config)
         device = context.node_config.get("device")

@@ -1,20 +1,19 @@
 """The privacy that a node demands before it reveals anything: the run's own options come from the server."""
 
-import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from flwr.app import ConfigRecord, Context
 
+from fedwcm.config.schema import Config
 from fedwcm.core.checks import require
 from fedwcm.core.types import Ints
 from fedwcm.privacy.noise import noisy_counts
 from fedwcm.privacy.options import PrivacyOptions
-from fedwcm.runs.files import write_json
+from fedwcm.runs.files import replacing
 from fedwcm.utils.json_record import is_number
 
 
@@ -52,55 +51,45 @@ def _demand(met: bool, demand: str, option: str, value: object, mode: str | None
         raise ValueError(f"this node demands {demand}: the run has privacy.{option} = {value!r}{where}")
 
 
-CLAIM = "claimed-counts"
+STORED = "noisy-counts"
 
 
 def stored_noisy_counts(counts: Ints, epsilon: float, client: int, context: Context) -> Ints:
-    """Return the counts that this client claims, with noise that nobody can predict."""
-    kept = _place(counts, epsilon, client, context)
-    if (claimed := kept.read()) is None:
-        claimed = noisy_counts(counts, epsilon, np.random.default_rng()).tolist()
-        kept.write(claimed)
-    return np.array(claimed, dtype=np.int64)
+    """Return this client's noisy counts, drawn once for the same counts and ε: the mean of many draws is exact.
 
-
-@dataclass(frozen=True)
-class _InFolder:
-    """A file of the node, for all runs."""
-
-    path: Path
-
-    def read(self) -> list[int] | None:
-        return json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else None
-
-    def write(self, claimed: list[int]) -> None:
-        write_json(self.path, claimed, indent=None)
-
-
-@dataclass(frozen=True)
-class _InContext:
-    """A record in Flower's context, for one run."""
-
-    context: Context
-    name: str
-
-    def read(self) -> list[int] | None:
-        if self.name not in self.context.state:
-            return None
-        return cast(list[int], self.context.state.config_records[self.name]["claimed"])
-
-    def write(self, claimed: list[int]) -> None:
-        self.context.state[self.name] = ConfigRecord({"claimed": claimed})
-
-
-def _place(counts: Ints, epsilon: float, client: int, context: Context) -> _InFolder | _InContext:
-    """Where the claim for these counts and this ε is: runs that share a folder must not replace each other's."""
-    what = json.dumps([counts.tolist(), epsilon]).encode()
-    name = f"{CLAIM}-{hashlib.sha256(what).hexdigest()[:16]}"
+    They are stored in the node's `state-dir` for all runs, readable by its owner only, else in Flower's context
+    for one run.
+    """
     folder = context.node_config.get("state-dir")
-    if not folder:
-        return _InContext(context, name)
-    return _InFolder(Path(str(folder)) / f"client-{client}-{name}.json")
+    path = Path(str(folder)) / f"client-{client}-{STORED}.json" if folder else None
+    draws = _read_draws(path, context)
+    for draw in draws:
+        if (draw["counts"], draw["epsilon"]) == (counts.tolist(), epsilon):
+            return np.array(draw["noisy"], dtype=np.int64)
+    noisy = noisy_counts(counts, epsilon, np.random.default_rng())
+    draws.append({"counts": counts.tolist(), "epsilon": epsilon, "noisy": noisy.tolist()})
+    if path is None:
+        context.state[STORED] = ConfigRecord({"draws": json.dumps(draws)})
+    else:
+        with replacing(path, 0o600) as draft:
+            draft.write_text(json.dumps(draws), encoding="utf-8")
+    return noisy
+
+
+def _read_draws(path: Path | None, context: Context) -> list[dict[str, Any]]:
+    if path is None:
+        kept = context.state.config_records.get(STORED)
+        return [] if kept is None else list(json.loads(str(kept["draws"])))
+    return list(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else []
+
+
+def require_allowed_code(config: Config, node_config: Mapping[str, Any]) -> None:
+    """Raise ValueError if the run names code to import that the node's config does not list as `allow-code`."""
+    allowed = [name.strip() for name in str(node_config.get("allow-code", "")).split(",")]
+    for kind in ("method", "loss", "sampler"):
+        name = getattr(config, kind).name
+        if ":" in name and name not in allowed:
+            raise ValueError(f"{kind}.name = {name!r} is code that this node does not allow: see allow-code")
 
 
 KEY = "fedwcm-key-holder"

@@ -7,6 +7,7 @@ and a round that is repeated after a crash starts from the same state as the fir
 """
 
 import logging
+import re
 from pathlib import Path
 from typing import Protocol
 
@@ -14,11 +15,15 @@ import torch
 from flwr.app import Context
 from safetensors.torch import load_file, save_file
 
+from fedwcm.core.checks import require
 from fedwcm.core.types import State
 from fedwcm.flower.records import RequestId, to_arrays, to_tensors
 from fedwcm.runs.files import replacing
 
 LOG = logging.getLogger("flwr.fedwcm")
+
+RUN_ID = re.compile(r"[0-9A-Za-z]{1,64}")
+"""A run's name is part of the name of a file, and comes from the server."""
 
 StatesByRound = dict[int, State]
 """States by the round after which the client had them."""
@@ -64,7 +69,8 @@ class ContextState:
 
 
 def state_keeper(context: Context, asked: RequestId) -> StateKeeper:
-    """The folder that the node's config names as `state-dir`, else Flower's context."""
+    """Return the folder that the node's config names as `state-dir`, else Flower's context."""
+    require(RUN_ID.fullmatch(asked.run_id) is not None, "run_id", asked.run_id, "1 to 64 letters and digits")
     folder = context.node_config.get("state-dir")
     return FolderState(Path(str(folder)), asked) if folder else ContextState(context, asked)
 
