@@ -22,6 +22,8 @@ from fedwcm.engine.store import ClientStore
 from fedwcm.privacy.messages import Contribution, DecryptRequest, PublicKey
 from fedwcm.privacy.wire import MAGIC, Message, ProtocolError
 from fedwcm.runs import checkpoint
+from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.history import History
 from fedwcm.runs.records import RoundRecord
 
 from .mutations import damaged
@@ -76,7 +78,9 @@ def good_checkpoint(folder: Path) -> tuple[bytes, ClientStore, ServerState]:
     store.write(np.array([1, 3]), {"c": torch.ones(2, 3)})
     state = ServerState(4, torch.arange(20.0), torch.zeros(2), {"alpha": torch.tensor(0.5), "m": torch.ones(20)})
     record = RoundRecord(round=4, seconds=0.5, participants=2, bytes_down=8, bytes_up=8)
-    checkpoint.save(folder, checkpoint.Checkpoint(state, [record], 1.5, {}), store)
+    history = History(RunFolder(folder))
+    history.append(record)
+    checkpoint.save(folder, checkpoint.Checkpoint(state, history.mark(), 1.5, {}), store)
     return (folder / "round-000004.safetensors").read_bytes(), store, state
 
 
@@ -88,7 +92,7 @@ def test_a_damaged_checkpoint_is_noticed_and_never_half_used(count: int, tmp_pat
         if content == good:
             continue
         path.write_bytes(content)
-        saved, complaints = checkpoint.load(tmp_path, store, state)
+        saved, complaints = checkpoint.load(tmp_path, store, state, History(RunFolder(tmp_path)))
         assert saved is None
         assert len(complaints) == 1
         assert complaints[0].startswith("checkpoint round-000004.safetensors is damaged (")
@@ -112,11 +116,11 @@ def test_a_whole_checkpoint_of_something_else_is_refused(
     change: dict[str, torch.Tensor], reason: str, tmp_path: Path
 ) -> None:
     _, store, state = good_checkpoint(tmp_path)
-    tensors = {**checkpoint._tensors(checkpoint.Checkpoint(state, [], 1.0, {}), store), **change}
+    tensors = {**checkpoint._tensors(checkpoint.Checkpoint(state, History().mark(), 1.0, {}), store), **change}
     facts = '{"round": 4, "seconds": 1.0, "selected_round": null, "history": []}'
     metadata = {"fedwcm": facts, "digest": checkpoint._digest(tensors, facts)}
     (tmp_path / "round-000004.safetensors").write_bytes(save(tensors, metadata=metadata))
-    saved, [complaint] = checkpoint.load(tmp_path, store, state)
+    saved, [complaint] = checkpoint.load(tmp_path, store, state, History(RunFolder(tmp_path)))
     assert saved is None
     assert reason in complaint
 

@@ -61,7 +61,8 @@ def killed_again_and_again(
 
 def options(method: str, backend: str, rounds: int) -> list[str]:
     given = ["run", "--method", method, *DIGITS, "--backend", backend, "--rounds", str(rounds), "--quiet"]
-    given += ["--val-fraction", "0.2", "--set", "run.workers=2", "--set", "run.checkpoint_every=2"]
+    given += ["--val-fraction", "0.2", "--set", "run.checkpoint_every=2"]
+    given += ["--set", "run.workers=2"] if backend == "parallel" else []
     return [*given, "--no-report", "--resume", "--out"]
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import fedwcm
+from fedwcm.cli import main
 from fedwcm.engine.evaluate import evaluate
 from fedwcm.runs import checkpoint, evaluator, interrupts, runner
 from fedwcm.runs.interrupts import StoppedError
@@ -151,3 +152,15 @@ def test_what_was_ignored_stays_ignored() -> None:
     finally:
         signal.signal(signal.SIGHUP, before)
     assert signal.getsignal(signal.SIGTERM) is terminated
+
+
+@needs_fork
+def test_what_was_not_saved_is_not_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner.Runner, "_round", stop)
+    assert main(["run", *DIGITS, "--rounds", "2", "--quiet", "--out", str(tmp_path / "run")]) == 130
+    assert "stopped; no round was completed" in capsys.readouterr().err

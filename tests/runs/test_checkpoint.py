@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import fedwcm
 from fedwcm.core.method import Method
@@ -14,6 +15,8 @@ from fedwcm.engine.store import ClientStore
 from fedwcm.methods import METHODS
 from fedwcm.runs import checkpoint
 from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.history import History
+from fedwcm.runs.progress import Silent
 from fedwcm.runs.records import RoundRecord
 from tests.records import round_record, timeless
 
@@ -89,20 +92,68 @@ def test_truncated_checkpoint_is_noticed(keep: int, tmp_path: Path) -> None:
     store = ClientStore(1, {})
     for number in (1, 2):
         state = ServerState(number, torch.arange(100.0), torch.zeros(0), {"alpha": torch.tensor(0.5)})
-        checkpoint.save(tmp_path, checkpoint.Checkpoint(state, [], 0.0, {}), store)
+        checkpoint.save(tmp_path, checkpoint.Checkpoint(state, History().mark(), 0.0, {}), store)
     newest = tmp_path / "round-000002.safetensors"
     newest.write_bytes(newest.read_bytes()[:keep])
-    saved, complaints = checkpoint.load(tmp_path, store, state)
+    saved, complaints = checkpoint.load(tmp_path, store, state, History(RunFolder(tmp_path)))
     assert saved is not None
     assert saved.server.round == 1
     assert len(complaints) == 1
 
 
-def test_resuming_needs_the_checkpoint_and_not_the_metrics(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["", "damaged\n"])
+def test_metrics_that_changed_after_the_checkpoint_are_refused_and_kept(damage: str, tmp_path: Path) -> None:
+    fedwcm.run("fedavg", out=tmp_path, **SMALL)
+    metrics = RunFolder(tmp_path).metrics_file
+    metrics.write_text(damage)
+    with pytest.raises(ValueError, match=r"metrics\.jsonl is missing, was cut short or was edited"):
+        fedwcm.run("fedavg", out=tmp_path, resume=True, **{**SMALL, "rounds": SMALL["rounds"] + 1})
+    assert metrics.read_text() == damage
+
+
+def test_metrics_that_were_cut_short_resume_from_the_checkpoint_before(tmp_path: Path) -> None:
     whole = fedwcm.run("fedavg", out=tmp_path, **SMALL)
-    RunFolder(tmp_path).metrics_file.write_text("damaged\n")
-    longer = fedwcm.run("fedavg", out=tmp_path, resume=True, **{**SMALL, "rounds": SMALL["rounds"] + 1})
-    assert timeless(longer.history[: len(whole.history)]) == timeless(whole.history)
+    metrics = RunFolder(tmp_path).metrics_file
+    metrics.write_bytes(metrics.read_bytes()[:-1])
+    longer = {**SMALL, "rounds": SMALL["rounds"] + 1}
+    with pytest.warns(UserWarning, match="resuming from the checkpoint of round 10"):
+        resumed = fedwcm.run("fedavg", out=tmp_path, resume=True, **longer)
+    assert timeless(resumed.history[: len(whole.history)]) == timeless(whole.history)
+
+
+def test_a_checkpoint_that_holds_its_history_itself_can_be_resumed(tmp_path: Path) -> None:
+    """As version 0.1 wrote them."""
+    whole = fedwcm.run("scaffold", out=tmp_path, **SMALL)
+    newest = max(RunFolder(tmp_path).checkpoints.iterdir())
+    facts, tensors = checkpoint._read(newest)
+    text = json.dumps({**facts, "history": [record.to_json() for record in whole.history]})
+    save_file(tensors, newest, metadata={"fedwcm": text, "digest": checkpoint._digest(tensors, text)})
+    RunFolder(tmp_path).metrics_file.write_text("damaged")
+    longer = {**SMALL, "rounds": SMALL["rounds"] + 1}
+    resumed = fedwcm.run("scaffold", out=tmp_path, resume=True, **longer)
+    assert timeless(resumed.history) == timeless(fedwcm.run("scaffold", **longer).history)
+    assert RunFolder(tmp_path).metrics() == resumed.history
+
+
+class Written(Silent):
+    """Notes down the bytes that this process has written after each round."""
+
+    def __init__(self) -> None:
+        self.bytes: list[int] = []
+
+    def round(self, number: int, record: RoundRecord) -> None:
+        facts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+        self.bytes.append(int(facts["wchar"]))
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs /proc")
+def test_a_late_round_writes_no_more_than_an_early_one(tmp_path: Path) -> None:
+    written = Written()
+    settings = {"run.checkpoint_every": 1, "run.workers": 1, "model.hidden": [2]}
+    options = {"dataset": "digits", "clients": 4, "epochs": 1, "batch_size": 400, "model": "mlp", "rounds": 90}
+    fedwcm.run("fedavg", out=tmp_path, settings=settings, progress=written, report=False, **options)
+    early, late = (written.bytes[n + 10] - written.bytes[n] for n in (10, 75))
+    assert late < 1.05 * early
 
 
 def test_starting_again_for_want_of_a_checkpoint_is_said(tmp_path: Path) -> None:
@@ -130,11 +181,14 @@ def test_client_state_is_saved_for_those_that_took_part(tmp_path: Path) -> None:
     store = ClientStore(5, template)
     store.write(np.array([1, 3]), {"c": torch.tensor([[1.0, 2, 3], [4, 5, 6]]), "n": torch.tensor([7, 8])})
     state = ServerState(4, torch.ones(2), torch.zeros(0), {})
-    checkpoint.save(tmp_path, checkpoint.Checkpoint(state, [round_record(4, few=0.5, alpha=0.1)], 1.5, {}), store)
+    history = History(RunFolder(tmp_path))
+    history.append(round_record(4, few=0.5, alpha=0.1))
+    checkpoint.save(tmp_path, checkpoint.Checkpoint(state, history.mark(), 1.5, {}), store)
+    restored = History(RunFolder(tmp_path))
     other = ClientStore(5, template)
-    saved, complaints = checkpoint.load(tmp_path, other, state)
+    saved, complaints = checkpoint.load(tmp_path, other, state, restored)
     assert saved is not None
-    assert (saved.history, saved.seconds, complaints) == ([round_record(4, few=0.5, alpha=0.1)], 1.5, [])
+    assert (restored.records, saved.seconds, complaints) == ([round_record(4, few=0.5, alpha=0.1)], 1.5, [])
     assert other.visited().tolist() == [1, 3]
     rows = other.read(np.array([3, 1]), torch.device("cpu"))
     assert rows["c"].tolist() == [[4, 5, 6], [1, 2, 3]]

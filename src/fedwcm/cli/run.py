@@ -98,8 +98,8 @@ def do(arguments: argparse.Namespace) -> int:
     except DivergedError as error:
         print(f"diverged: {error}; the history up to there is in {out}", file=sys.stderr)
         return 1
-    except StoppedError:
-        print(f"stopped; progress is saved. To resume, repeat with: --out {out} --resume", file=sys.stderr)
+    except StoppedError as stop:
+        print(f"stopped; {stop}. To resume, repeat with: --out {out} --resume", file=sys.stderr)
         return exit_status()
     if before == result.summary.rounds:
         print(f"{out} is finished already: nothing to resume", file=sys.stderr)

@@ -1,6 +1,5 @@
 """How much time and memory a comparison will take, from a short trial of each of its methods."""
 
-import resource
 import sys
 import time
 from collections.abc import Sequence
@@ -105,7 +104,11 @@ def _evaluations(options: RunOptions) -> int:
 
 
 def _peak_bytes(workers: int) -> int:
-    """The peak memory of this process and of its workers, each counted as the largest of them."""
+    """Return the peak memory of this process and its workers, each counted as the largest; 0 if not measured."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
     unit = 1 if sys.platform == "darwin" else 1024
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     worker = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss if workers > 1 else 0

@@ -208,16 +208,22 @@ def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
 def _contents(folder: Path, names: Sequence[str] | None = None) -> Files:
     """The files of a folder, without those that disappear meanwhile."""
     files: Files = {}
-    for name in _stamps(folder) if names is None else names:
+    for name in sorted(_stamps(folder) if names is None else names):  # checkpoints before the metrics they need
         with suppress(FileNotFoundError):
             files[name] = (folder / name).read_bytes()
     return files
 
 
 def _write(folder: Path, files: Mapping[str, bytes | None]) -> None:
-    """Replace these files; the summary, which says that a run is finished, last."""
-    last = RunFolder(folder).summary_file.name
-    for name, content in sorted(files.items(), key=lambda item: item[0] == last):
+    """Replace these files: metrics before the checkpoints that need them, the summary last: it ends a run."""
+    run = RunFolder(folder)
+    order = [run.metrics_file.name, run.checkpoints.name, run.summary_file.name]
+
+    def place(item: tuple[str, object]) -> int:
+        first = item[0].partition("/")[0]
+        return order.index(first) if first in order else 0
+
+    for name, content in sorted(files.items(), key=place):
         if content is None:
             (folder / name).unlink(missing_ok=True)
         else:

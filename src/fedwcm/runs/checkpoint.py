@@ -1,15 +1,16 @@
 """Checkpoints: everything that a run needs to resume as if it had never stopped, written atomically, no pickle.
 
 A checkpoint is one safetensors file with the model, its buffers, its moving average, the method's state, the state
-of the clients that took part, the model of the selected round, and in the metadata the round, the history so far
-and the options. Generators need no saving: random numbers are addressed by seed, purpose, round and client.
+of the clients that took part, the model of the selected round, and in the metadata the round, the options, and how
+much of `metrics.jsonl` belongs to it: its size does not grow with the rounds. Generators need no saving: random
+numbers are addressed by seed, purpose, round and client.
 """
 
 import hashlib
 import json
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from fedwcm.core.types import State
 from fedwcm.engine.rounds import ServerState
 from fedwcm.engine.store import ClientStore
 from fedwcm.runs.files import replacing, require_readable
+from fedwcm.runs.history import History, HistoryMark, MetricsChangedError
 from fedwcm.runs.records import RoundRecord
 from fedwcm.runs.selection import EvaluatedModel
 
@@ -37,7 +39,7 @@ class Checkpoint:
     """The contents of a checkpoint, but for the state of the clients."""
 
     server: ServerState
-    history: list[RoundRecord]
+    history: HistoryMark
     seconds: float
     settings: Settings
     """The run's options: its `config.toml` may be edited."""
@@ -53,7 +55,7 @@ def save(folder: Path, saved: Checkpoint, store: ClientStore) -> None:
             "seconds": saved.seconds,
             "max_norm": saved.server.max_norm,
             "selected_round": None if saved.selected is None else saved.selected.round,
-            "history": [record.to_json() for record in saved.history],
+            "history": asdict(saved.history),
             "settings": saved.settings,
         }
     )
@@ -64,26 +66,35 @@ def save(folder: Path, saved: Checkpoint, store: ClientStore) -> None:
         old.unlink()
 
 
-def load(folder: Path, store: ClientStore, like: ServerState) -> tuple[Checkpoint | None, list[str]]:
-    """Load the newest intact checkpoint and put its client state into the store.
+def load(
+    folder: Path, store: ClientStore, like: ServerState, history: History
+) -> tuple[Checkpoint | None, list[str]]:
+    """Load the newest intact checkpoint, and put its client state into the store and its rounds into the history.
 
     Args:
         folder: the run's checkpoints.
         store: where the clients' state is put.
         like: a state of the run: a checkpoint of another model is refused.
+        history: where the rounds before the checkpoint are put.
 
     Returns:
         The checkpoint, None if there is none, and a complaint for each newer one that is damaged.
+
+    Raises:
+        ValueError: there are intact checkpoints, but the metrics before them have changed.
     """
     complaints: list[str] = []
+    changed: MetricsChangedError | None = None
     for path in _newest_first(folder):
         require_readable(path)
         try:
             facts, tensors = _read(path)
             _require_like(like, tensors, store)
-            history = [
-                RoundRecord.from_json(record, f"record {n}") for n, record in enumerate(facts["history"], 1)
-            ]
+            _restore(history, facts["history"])
+        except MetricsChangedError as error:
+            changed = error
+            complaints.append(f"checkpoint {path.name} cannot be used: {error}")
+            continue
         except (SafetensorError, OSError, ValueError, RecursionError) as error:
             complaints.append(f"checkpoint {path.name} is damaged ({error})")
             continue
@@ -99,8 +110,20 @@ def load(folder: Path, store: ClientStore, like: ServerState) -> tuple[Checkpoin
         if facts["selected_round"] is not None:
             x, buffers = (tensors[SELECTED + key].to(device) for key in ("x", "buffers"))
             selected = EvaluatedModel(facts["selected_round"], x, buffers)
-        return Checkpoint(server, history, facts["seconds"], facts["settings"], selected), complaints
+        return Checkpoint(server, history.mark(), facts["seconds"], facts["settings"], selected), complaints
+    if changed is not None:
+        raise ValueError(f"the run cannot go on: {changed}. Put it back, or remove {folder} to start with round 1")
     return None, complaints
+
+
+def _restore(history: History, saved: object) -> None:
+    """Put the rounds before a checkpoint into the history."""
+    if isinstance(saved, list):  # of version 0.1
+        history.restore_records([RoundRecord.from_json(one, f"record {n}") for n, one in enumerate(saved, 1)])
+    elif isinstance(saved, dict):
+        history.restore(HistoryMark(**saved))
+    else:
+        raise ValueError("it has no history")
 
 
 def settings_of(folder: Path) -> Settings | None:

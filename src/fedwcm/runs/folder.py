@@ -10,7 +10,6 @@ from fedwcm.config.schema import COMPONENTS, Config
 from fedwcm.config.settings import Settings, from_settings, read_toml, write_toml
 from fedwcm.runs.files import parse_json, read_json, replace_file, replacing, write_json, writing
 from fedwcm.runs.records import PersonalizationRecord, RoundRecord, SplitRecord, Summary
-from fedwcm.utils.json_record import JsonRecord
 
 REPORT = "report.html"
 """The page about a run or a comparison, in its folder."""
@@ -89,12 +88,12 @@ class RunFolder:
         return self.metrics_file.exists() and self.metrics_file.stat().st_size > 0
 
     def write_metrics(self, records: Iterable[RoundRecord]) -> None:
-        """Replace the metrics: a new run starts with none, a resumed one with those of its checkpoint."""
-        replace_file(self.metrics_file, "".join(map(_line, records)))
+        """Replace the metrics."""
+        replace_file(self.metrics_file, "".join(map(metrics_line, records)))
 
     def append_metrics(self, record: RoundRecord) -> None:
         with writing(self.metrics_file), self.metrics_file.open("a", encoding="utf-8") as file:
-            file.write(_line(record))
+            file.write(metrics_line(record))
 
     def split(self) -> SplitRecord | None:
         """Who holds how many samples of which class; None if the run did not know."""
@@ -131,5 +130,6 @@ def read_round(line: str | bytes, where: str) -> RoundRecord:
     return RoundRecord.from_json(parse_json(line, where), where)
 
 
-def _line(record: JsonRecord) -> str:
+def metrics_line(record: RoundRecord) -> str:
+    """Return the line of a record in `metrics.jsonl`."""
     return json.dumps(record.to_json(), allow_nan=False) + "\n"

@@ -16,7 +16,14 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 
 
 class StoppedError(KeyboardInterrupt):
-    """A run was stopped by a signal; what was done is saved."""
+    """A run was stopped by a signal.
+
+    Args:
+        saved: the round from which it goes on when it is resumed; 0 if there is none.
+    """
+
+    def __init__(self, saved: int = 0) -> None:
+        super().__init__(f"the progress up to round {saved} is saved" if saved else "no round was completed")
 
 
 @dataclass

@@ -14,6 +14,7 @@ from fedwcm.runs import checkpoint, interrupts
 from fedwcm.runs.evaluator import Evaluator, Measure
 from fedwcm.runs.files import StorageError
 from fedwcm.runs.folder import RunFolder
+from fedwcm.runs.history import History
 from fedwcm.runs.interrupts import StoppedError
 from fedwcm.runs.model_file import write_model
 from fedwcm.runs.progress import Progress
@@ -46,13 +47,19 @@ class Runner:
         self.experiment, self.folder, self.progress = experiment, folder, progress
         self.evaluator = Evaluator(experiment, measure)
         self.clock = experiment.rounds.clock
-        self.history: list[RoundRecord] = []
+        self._history = History(folder)
+        self._mark = self._history.mark()
         self.seconds = 0.0
         self._saved = 0
         self.selected: EvaluatedModel | None = None
         self._best: list[RoundRecord] = []
         self.stopped: str | None = None
         self.tracking = Tracking(experiment.config.run.track)
+
+    @property
+    def history(self) -> list[RoundRecord]:
+        """The evaluated rounds."""
+        return self._history.records
 
     def run(self) -> RunResult:
         """Run the remaining rounds; on divergence, write the summary and raise the error."""
@@ -80,7 +87,7 @@ class Runner:
             raise
         except KeyboardInterrupt:
             self._save_last_round()
-            raise StoppedError from None
+            raise StoppedError(self._saved) from None
         except Exception:
             with suppress(StorageError):
                 self._save_last_round()
@@ -95,7 +102,8 @@ class Runner:
         fresh = experiment.rounds.start(experiment.x, experiment.buffers)
         if self.folder is None:
             return fresh
-        saved, complaints = checkpoint.load(self.folder.checkpoints, experiment.rounds.store, fresh)
+        store = experiment.rounds.store
+        saved, complaints = checkpoint.load(self.folder.checkpoints, store, fresh, self._history)
         if saved is not None and complaints:
             complaints.append(f"resuming from the checkpoint of round {saved.server.round}")
         elif saved is None and (complaints or self.folder.has_metrics):
@@ -103,13 +111,14 @@ class Runner:
         for complaint in complaints:
             warnings.warn(complaint, stacklevel=2)
         if saved is not None:
-            self.history, self.seconds, self.selected = list(saved.history), saved.seconds, saved.selected
+            self.seconds, self.selected, self._saved = saved.seconds, saved.selected, saved.server.round
             kept_round = None if self.selected is None else self.selected.round
             self._best = [record for record in self.history if record.round == kept_round]
             self.stopped = out_of_patience(self.history, experiment.config.run)
         self.folder.discard_results()
         self.folder.write_config(experiment.config)
-        self.folder.write_metrics(self.history)
+        self._history.begin()
+        self._mark = self._history.mark()
         return saved.server if saved is not None else fresh
 
     def _round(self) -> None:
@@ -130,7 +139,7 @@ class Runner:
         with interrupts.deferred():  # otherwise a state could be saved without its record
             if evaluated:
                 self._record(record)
-            self.state = state
+            self.state, self._mark = state, self._history.mark()
             if evaluated and selected_record([*self._best, record], options.select_by) is record:
                 self._best, self.selected = [record], model.copy()
             if state.round % options.checkpoint_every == 0 and state.round < options.rounds:
@@ -139,16 +148,14 @@ class Runner:
         self.progress.round(state.round, record)
 
     def _record(self, record: RoundRecord) -> None:
-        self.history.append(record)
-        if self.folder is not None:
-            self.folder.append_metrics(record)
+        self._history.append(record)
         self.tracking.log(record)
 
     def _save(self) -> None:
         if self.folder is not None and self.state.round:
-            history = [record for record in self.history if record.round <= self.state.round]
+            self._history.sync()
             settings = to_settings(self.experiment.config)
-            saved = checkpoint.Checkpoint(self.state, history, self.seconds, settings, self.selected)
+            saved = checkpoint.Checkpoint(self.state, self._mark, self.seconds, settings, self.selected)
             checkpoint.save(self.folder.checkpoints, saved, self.experiment.rounds.store)
             self._saved = self.state.round
 
