@@ -122,7 +122,7 @@ def test_a_class_that_nobody_has_is_finite_and_pushed_down() -> None:
 
 def test_normalizing_needs_features() -> None:
     logits = numbers(2, 4, 3)
-    with pytest.raises(ValueError, match="prior_ce with normalize = true needs a model with a final linear layer"):
+    with pytest.raises(ValueError, match="normalize = true needs a model with a final linear layer"):
         PriorCE(normalize=True).with_gradient(
             outputs_of(logits, torch.zeros(0)), batch_of(LABELS), context_of(COUNTS)
         )

@@ -16,9 +16,14 @@ from fedwcm.runs.folder import RunFolder
 RNG = np.random.default_rng(0)
 TRUE, PREDICTED = RNG.integers(0, 3, 200), RNG.integers(0, 3, 200)
 OWNERS = np.array([f"p{who}" for who in RNG.integers(0, 7, 200)])
-TESTED = Evaluation(
-    np.bincount(3 * TRUE + PREDICTED, minlength=9).reshape(3, 3), 1.0, np.asarray(TRUE == PREDICTED)
-)
+
+
+def evaluation(rows: np.ndarray) -> Evaluation:
+    ones = np.ones(rows.sum(), dtype=np.float32)
+    return Evaluation(TRUE[rows], PREDICTED[rows], ones, ones, 1.0, 3)
+
+
+TESTED = evaluation(TRUE >= 0)
 
 
 def test_own_samples_are_counted_for_their_owner() -> None:
@@ -35,7 +40,7 @@ def test_by_classes_a_client_like_the_test_data_has_its_accuracy_and_one_of_a_cl
     assert measured[0] == pytest.approx((TRUE == PREDICTED).mean())
     assert measured[1] == pytest.approx(per_class[1])
     assert np.isnan(measured[2])
-    untested = Evaluation(TESTED.confusion * np.array([[1], [1], [0]]), 1.0, TESTED.correct)
+    untested = evaluation(TRUE != 2)
     assert ByOwnClasses(np.array([[0, 5, 20]]))(untested) == pytest.approx(per_class[1:2])
 
 

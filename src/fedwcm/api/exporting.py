@@ -19,6 +19,7 @@ from fedwcm.api.trained import read_model_facts, schema_of, trained
 from fedwcm.config.arguments import ModelLike
 from fedwcm.core.checks import require, unknown
 from fedwcm.models.facts import ModelFacts
+from fedwcm.models.predictor import Predictor
 from fedwcm.models.raw_input import OUTPUTS, RawInputModel, raw_shape
 from fedwcm.runs.files import replacing
 from fedwcm.runs.folder import RunFolder
@@ -141,7 +142,8 @@ def _write_torchscript(raw: RawInputModel, inputs: Tensor, metadata: dict[str, s
 
 
 def _write_state_dict(raw: RawInputModel, inputs: Tensor, metadata: dict[str, str], path: Path) -> None:
-    tensors = {name: value.clone().contiguous() for name, value in raw.model.state_dict().items()}
+    module = raw.model.model if isinstance(raw.model, Predictor) else raw.model
+    tensors = {name: value.clone().contiguous() for name, value in module.state_dict().items()}
     save_file({**tensors, "normalizer.mean": raw.mean, "normalizer.std": raw.std}, path, metadata=metadata)
 
 

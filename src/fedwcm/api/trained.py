@@ -17,8 +17,8 @@ from fedwcm.data.inputs import are_small, model_inputs
 from fedwcm.data.normalize import Normalizer
 from fedwcm.data.objects import as_array
 from fedwcm.data.schema import DatasetSchema
-from fedwcm.models.adjusted import adjusted
 from fedwcm.models.facts import ModelFacts
+from fedwcm.models.predictor import predictor
 from fedwcm.runs.discovery import runs_below
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.model_file import read_facts, read_model
@@ -69,7 +69,7 @@ def trained(folder: Path, model: ModelLike | None, trust: bool, adjust: float = 
         module.load_state_dict(read_model(run_folder))
     except RuntimeError as error:
         raise ValueError(f"this model does not fit the weights in {folder}: {error}") from error
-    return Trained(adjusted(module.eval(), facts, adjust), input_normalizer(facts), schema, facts.fingerprint)
+    return Trained(predictor(module, facts, adjust), input_normalizer(facts), schema, facts.fingerprint)
 
 
 def folder_model(folder: RunFolder, model: ModelLike | None, trust: bool) -> Component:

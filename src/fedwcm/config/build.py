@@ -21,6 +21,7 @@ from fedwcm.config.run_data import RunData, run_data
 from fedwcm.config.schema import Config
 from fedwcm.config.without_effect import refuse_selection, refuse_without_effect
 from fedwcm.core.gathering import as_counts
+from fedwcm.core.logit_scale import LogitScale
 from fedwcm.core.rng import model_seed
 from fedwcm.core.types import Ints, Vec
 from fedwcm.engine.backends.plan import ExecutionPlan, choose
@@ -32,6 +33,7 @@ from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.smallest_batch import require_trainable, smallest_batch
 from fedwcm.models.facts import ModelFacts
+from fedwcm.models.predictor import predictor
 
 LOG = logging.getLogger("fedwcm")
 
@@ -65,6 +67,11 @@ class Experiment:
     def __post_init__(self) -> None:
         refuse_selection(self.config, self.val is not None)
 
+    @property
+    def predictor(self) -> nn.Module:
+        """The module as it stands, with logits on the scale of the loss."""
+        return predictor(self.network.module, self.facts)
+
 
 def build(config: Config) -> Experiment:
     """Return everything that a run of this configuration needs. Options are checked before data is loaded."""
@@ -81,7 +88,7 @@ def assemble(config: Config, components: Components, source: RunData) -> Experim
     make_model = partial(chosen_model, config.model, shape, classes, seed)
     module, model = make_model()
     config = _on_device(replace(components.resolved(config), model=model), str(device))
-    network = _network(module, config, classes)
+    network = _network(module, config, classes, scale := components.loss.logit_scale)
     x, buffers = network.initial()
     network.point_parameters(x)  # otherwise the module would hold a second copy of the model
     federation = source.federation
@@ -95,7 +102,7 @@ def assemble(config: Config, components: Components, source: RunData) -> Experim
         LOG.info(note)
     keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
     workers = WorkerSources(
-        lambda place: _network(make_model()[0], _on_device(config, place), classes),
+        lambda place: _network(make_model()[0], _on_device(config, place), classes, scale),
         lambda place: run_data(_on_device(asked, place)).federation,
         asked.run.device,
     )
@@ -134,11 +141,11 @@ def _trainer(
     return components.trainer(config, execution.forward(network), population, noisy), execution, gathered
 
 
-def _network(module: nn.Module, config: Config, classes: int) -> Network:
+def _network(module: nn.Module, config: Config, classes: int, scale: LogitScale) -> Network:
     """Return the module on the device that the configuration names, ready to compute there."""
     device = torch.device(config.run.device)
     choose_kernels(device)
-    return Network(module, device, chosen_precision(config.run.precision, device), classes)
+    return Network(module, device, chosen_precision(config.run.precision, device), classes, scale)
 
 
 def _on_device(config: Config, device: str) -> Config:

@@ -98,7 +98,7 @@ class Components:
 
     def refuse_head(self, head: nn.Module | None) -> None:
         """Refuse a final layer that the method or the loss does not go with."""
-        if isinstance(head, CosineLinear) and self.loss.normalizes_logits:
+        if isinstance(head, CosineLinear) and self.loss.logit_scale.normalize:
             raise ValueError(
                 f"loss.normalize = True of the loss {self.loss.name} is not allowed with model.head = 'cosine', "
                 "whose logits are normalised already: it must be False"

@@ -33,4 +33,6 @@ def model_facts(
         class_counts=tuple(class_counts.tolist()),
         target=config.run.target,
         balanced_by=components.balanced_by,
+        logit_factor=components.loss.logit_scale.factor,
+        normalizes_logits=components.loss.logit_scale.normalize,
     )

@@ -15,6 +15,7 @@ from torch import Tensor
 from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.checks import Needs, require_choices
 from fedwcm.core.local_data import LocalData
+from fedwcm.core.logit_scale import LogitScale
 from fedwcm.core.types import Clients, Context, Population, State
 
 
@@ -39,9 +40,9 @@ class Loss(ABC):
         return False
 
     @property
-    def normalizes_logits(self) -> bool:
-        """Whether it divides the logits by the norm of the features, as a head of cosines has done already."""
-        return False
+    def logit_scale(self) -> LogitScale:
+        """What it multiplies the logits by: the trained model is tested and used with the same scale."""
+        return LogitScale()
 
     @property
     def depends_on_rounds(self) -> bool:

@@ -1,6 +1,7 @@
-"""Evaluation of a model: the confusion matrix and the mean loss, from which all metrics are derived."""
+"""Evaluation of a model: what it made of each sample, from which all metrics are derived."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -26,14 +27,34 @@ class LabelledTensors:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """`confusion[i, j]` samples of class i were predicted as class j; `loss` is the mean cross-entropy.
+    """A model on labelled samples.
 
-    `correct` tells of each sample whether its class was predicted.
+    Args:
+        labels, predicted: the class of each sample, and the most probable one.
+        confidence: probability of the most probable class.
+        losses: cross-entropy of each sample: minus the log of the probability of its class.
+        loss: their mean.
+        classes: number of classes.
     """
 
-    confusion: Ints
+    labels: Ints
+    predicted: Ints
+    confidence: NDArray[np.float32]
+    losses: NDArray[np.float32]
     loss: float
-    correct: NDArray[np.bool_]
+    classes: int
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """Whether the class of each sample was predicted."""
+        hits: NDArray[np.bool_] = self.predicted == self.labels
+        return hits
+
+    @cached_property
+    def confusion(self) -> Ints:
+        """`confusion[i, j]` samples of class i were predicted as class j."""
+        cells = np.bincount(self.labels * self.classes + self.predicted, minlength=self.classes**2)
+        return cells.reshape(self.classes, self.classes)
 
 
 def evaluate(network: Network, x: Vec, buffers: Vec, inputs: Inputs, labels: Tensor, classes: int) -> Evaluation:
@@ -41,15 +62,16 @@ def evaluate(network: Network, x: Vec, buffers: Vec, inputs: Inputs, labels: Ten
     network.point_parameters(x.clone())  # a copy: nn.Embedding(max_norm=…) writes to its weights when it is run
     network.point_buffers(buffers.clone())
     network.module.eval()
-    predicted = torch.zeros_like(labels)
-    losses = []
+    chunks: list[tuple[Tensor, ...]] = []
     with torch.no_grad():
         for start in range(0, len(labels), CHUNK):
             chunk = slice(start, start + CHUNK)
-            logits, _ = network(inputs[chunk])
-            predicted[chunk] = logits.argmax(dim=-1)
-            losses.append(cross_entropy(logits, labels[chunk], reduction="sum"))
+            logits = network.predict(inputs[chunk])
+            confidence = logits.softmax(dim=-1).amax(dim=-1)
+            losses = cross_entropy(logits, labels[chunk], reduction="none")
+            total = cross_entropy(logits, labels[chunk], reduction="sum")
+            chunks.append((logits.argmax(dim=-1), confidence, losses, total[None]))
     # All is read at the end: after every chunk, the device would have to finish its work first.
-    confusion = torch.bincount(labels * classes + predicted, minlength=classes * classes).reshape(classes, classes)
-    total: float = sum(torch.stack(losses).tolist())
-    return Evaluation(confusion.cpu().numpy(), total / len(labels), (predicted == labels).cpu().numpy())
+    predicted, confidence, losses, totals = (torch.cat(parts).cpu() for parts in zip(*chunks, strict=True))
+    columns = (labels.cpu().numpy(), predicted.numpy(), confidence.float().numpy(), losses.float().numpy())
+    return Evaluation(*columns, sum(totals.tolist()) / len(labels), classes)

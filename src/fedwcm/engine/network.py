@@ -15,9 +15,11 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.hooks import RemovableHandle
 
 from fedwcm.core.layout import Layout
+from fedwcm.core.logit_scale import LogitScale
 from fedwcm.core.types import State, Vec
 from fedwcm.engine.precision import Precision
 from fedwcm.models.pointwise import subsample_strided_pointwise
+from fedwcm.models.predictor import find_head
 
 T = TypeVar("T")
 
@@ -27,7 +29,7 @@ class Network:
 
     `head` is the module's final linear layer: its attribute `head`, or else the last `nn.Linear` with as many
     outputs as there are classes; if their number is not given, the last of all. Losses that work on features, and
-    methods that treat the classifier separately, need it.
+    methods that treat the classifier separately, need it. `logit_scale` is that of the loss.
     """
 
     def __init__(
@@ -36,8 +38,10 @@ class Network:
         device: torch.device | str = "cpu",
         precision: Precision | None = None,
         classes: int | None = None,
+        logit_scale: LogitScale | None = None,
     ) -> None:
         self.module = module.to(device)
+        self.logit_scale = logit_scale or LogitScale()
         self.precision = precision or Precision()
         if torch.device(device).type == "cpu":
             subsample_strided_pointwise(module)
@@ -61,7 +65,7 @@ class Network:
         """Find the final linear layer, given the number of classes or, if it is not known yet, without it."""
         if self._hook is not None:
             self._hook.remove()
-        name, self.head = _find_head(self.module, classes)
+        name, self.head = find_head(self.module, classes)
         self.layout = Layout.of(self.parameters, name)
         self._hook = None if self.head is None else self.head.register_forward_pre_hook(self._capture)
 
@@ -113,6 +117,10 @@ class Network:
                 "let its forward begin with a copy (x = x.clone())"
             )
         return result
+
+    def predict(self, inputs: Tensor) -> Tensor:
+        """Return the logits on the scale of the loss, whose softmax are the probabilities of the classes."""
+        return self.logit_scale(*self(inputs))
 
     def train_outputs(self, inputs: Tensor, parameters: State | None = None) -> tuple[Tensor, Tensor]:
         """Return the same, computed in the precision of local training."""
@@ -167,13 +175,6 @@ class Network:
         self.point_parameters(x)
         self.point_buffers(buffers)
         return {name: value.detach().clone() for name, value in self.module.state_dict().items()}
-
-
-def _find_head(module: nn.Module, classes: int | None) -> tuple[str | None, nn.Linear | None]:
-    linears = [(name, m) for name, m in module.named_modules() if isinstance(m, nn.Linear)]
-    named = [(name, m) for name, m in linears if name == "head"]
-    found = named or [(name, m) for name, m in linears if classes in (None, m.out_features)]
-    return found[-1] if found else (None, None)
 
 
 def _does_more_than_its_class(module: nn.Module) -> bool:

@@ -80,7 +80,7 @@ def _start(config: Config, folder: RunFolder | None, resume: bool, report: bool,
         if _already_finished(held, experiment):
             return _ended_before(held)
     finished = _run(experiment, folder, progress, report)
-    module = experiment.network.module.eval()
+    module = experiment.predictor
     return EndedRun(experiment.config, finished.history, finished.summary, module)
 
 

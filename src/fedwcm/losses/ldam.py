@@ -11,12 +11,12 @@ n_c are the client's own counts or those of the whole federation (`prior`). max_
 and normalize = false is cross-entropy.
 
 Departure: the paper's classifier is a cosine, W_c·f / (‖W_c‖ ‖f‖), and `scale` makes sense only for logits of
-about that size. Here a model is evaluated and exported with its ordinary linear head. Dividing each logit by its
-own ‖W_c‖ in the loss alone would change the predicted class, that is, train a different classifier from the one
-that is used. So `normalize` divides by what all classes share, ‖(f, 1)‖, the 1 being the input of the bias: the
-predicted class and the norms of the rows stay the same. Plain logits times 30 do not train at the usual learning
-rates. The paper's own classifier is the model's option `head = "cosine"`, with `normalize = false` here: then that
-cosine is trained, evaluated and exported.
+about that size. Here a model has its ordinary linear head. Dividing each logit by its own ‖W_c‖ in the
+loss alone would change the predicted class, that is, train a different classifier from the one that is used. So
+`normalize` divides by what all classes share, ‖(f, 1)‖, the 1 being the input of the bias: the predicted
+class and the norms of the rows stay the same. Plain logits times 30 do not train at the usual learning rates. The
+paper's own classifier is the model's option `head = "cosine"`, with `normalize = false` here: then
+that cosine is trained, evaluated and exported.
 """
 
 from collections.abc import Mapping
@@ -29,10 +29,10 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.checks import Needs, require
+from fedwcm.core.logit_scale import LogitScale, inverse_feature_norm
 from fedwcm.core.loss import Loss
 from fedwcm.core.types import Context, Floats, State
 from fedwcm.losses.class_weights import CountsOf, class_counts, class_weights, of_labels
-from fedwcm.losses.feature_norm import inverse_feature_norm
 
 ROUNDING = 1e-9
 """Taken off a product of a share and a number of rounds, so that 0.55 of 100 is not above 55."""
@@ -76,8 +76,8 @@ class LDAM(Loss):
         return self.drw < 1
 
     @property
-    def normalizes_logits(self) -> bool:
-        return self.normalize
+    def logit_scale(self) -> LogitScale:
+        return LogitScale(self.scale, self.normalize)
 
     @property
     def corrects_prior(self) -> bool:
@@ -86,7 +86,7 @@ class LDAM(Loss):
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         logits = outputs.logits
         if self.normalize:
-            logits = logits * inverse_feature_norm(outputs.features, self.name)
+            logits = logits * inverse_feature_norm(outputs.features)
         table = ctx.constant(
             ("margins", self.prior, self.max_margin),
             lambda: margins(class_counts(self.prior, ctx), self.max_margin),

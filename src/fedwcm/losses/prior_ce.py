@@ -11,7 +11,7 @@ sxontheway/BalanceFL.
 
 p is the class distribution: the client's own (`prior="client"`, the "Balance Loss" of FedWCM's tables) or the one
 gathered over all clients (`prior="global"`); p̂ is the distribution that the model will meet (`run.target`, uniform
-by default). The model is evaluated on z alone, that is, as if the classes were distributed as p̂. A class that a
+by default). The model is tested and used on u, that is, as if the classes were distributed as p̂. A class that a
 client does not have drops out of its softmax (its logit is shifted by −20.7), so that the client does not push it
 down; a class that no client has counts as half a sample in the gathered distribution. tau = 0, or p = p̂, is
 cross-entropy.
@@ -30,11 +30,11 @@ from torch import Tensor
 from fedwcm.balance import ABSENT, prior_shift
 from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.checks import Needs, require
+from fedwcm.core.logit_scale import LogitScale, inverse_feature_norm
 from fedwcm.core.loss import ExplicitLoss, LossGradient
 from fedwcm.core.types import Context
 from fedwcm.losses.class_weights import CountsOf, class_counts
 from fedwcm.losses.cross_entropy import cross_entropy_with_gradient
-from fedwcm.losses.feature_norm import inverse_feature_norm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +63,8 @@ class PriorCE(ExplicitLoss):
         require(self.scale > 0, "scale", self.scale, "positive")
 
     @property
-    def normalizes_logits(self) -> bool:
-        return self.normalize
+    def logit_scale(self) -> LogitScale:
+        return LogitScale(self.scale, self.normalize)
 
     @property
     def corrects_prior(self) -> bool:
@@ -72,7 +72,7 @@ class PriorCE(ExplicitLoss):
 
     def with_gradient(self, outputs: Outputs, batch: Batch, ctx: Context) -> LossGradient:
         z, f = outputs.logits.detach(), outputs.features.detach()
-        factor = self.scale * inverse_feature_norm(f, self.name) if self.normalize else self.scale
+        factor = self.scale * inverse_feature_norm(f) if self.normalize else self.scale
         loss, by_u = cross_entropy_with_gradient(z * factor + self._shift(ctx), batch)
         if not isinstance(factor, Tensor):
             return LossGradient(loss, by_u.mul_(factor))

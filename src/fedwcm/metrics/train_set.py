@@ -11,7 +11,8 @@ from fedwcm.engine.network import Network
 def train_set_metrics(network: Network, federation: Federation, x: Vec, buffers: Vec) -> dict[str, object]:
     """Return f(x), the accuracy, and ‖∇f(x)‖², for f the mean cross-entropy over the samples of all clients.
 
-    The model is in evaluation mode: without dropout, augmentation and weight decay.
+    The model is in evaluation mode: without dropout, augmentation and weight decay. Its logits are on the scale
+    of the loss.
     """
     network.point_parameters(x.clone())
     network.point_buffers(buffers.clone())
@@ -22,7 +23,7 @@ def train_set_metrics(network: Network, federation: Federation, x: Vec, buffers:
         shard = federation.shard(client)
         rows = torch.from_numpy(shard.rows).to(network.device)
         labels = shard.store.labels[rows]
-        logits, _ = network(shard.store.inputs[rows])
+        logits = network.predict(shard.store.inputs[rows])
         total = cross_entropy(logits, labels, reduction="sum")
         slopes = torch.autograd.grad(total, parameters, allow_unused=True, materialize_grads=True)
         gradient += network.layout.flatten(list(slopes))

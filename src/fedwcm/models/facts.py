@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fedwcm.core.logit_scale import LogitScale
 from fedwcm.utils.json_record import JsonRecord, optional
 
 
@@ -17,6 +18,8 @@ class ModelFacts(JsonRecord):
         fingerprint: fingerprint of the training data and its division.
         class_counts: training samples of each class over all clients, as they were gathered.
         target: the class distribution that the model is meant for (`run.target`); None for the uniform one.
+        logit_factor, normalizes_logits: the scale of the logits in training (`LogitScale`).
+        temperature: divides the logits beside that, as fitted on validation data (`fedwcm.calibrate`).
         balanced_by: the loss or sampler that made training account for the class distribution; None if none did.
     """
 
@@ -30,3 +33,11 @@ class ModelFacts(JsonRecord):
     class_counts: tuple[int, ...] | None = optional()
     target: tuple[float, ...] | None = optional()
     balanced_by: str | None = optional()
+    logit_factor: float = 1.0
+    normalizes_logits: bool = False
+    temperature: float = 1.0
+
+    @property
+    def scale(self) -> LogitScale:
+        """The scale on which the model's logits give probabilities."""
+        return LogitScale(self.logit_factor / self.temperature, self.normalizes_logits)

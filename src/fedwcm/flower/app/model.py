@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fedwcm.config.device import choose_kernels, chosen_device
 from fedwcm.config.schema import Config
 from fedwcm.core.batch import SampleStore, Shard
+from fedwcm.core.logit_scale import LogitScale
 from fedwcm.core.rng import model_seed
 from fedwcm.core.torch_rng import own_torch_generator
 from fedwcm.engine.evaluate import LabelledTensors
@@ -23,7 +24,9 @@ ModelFactory = Callable[..., nn.Module]
 """Makes the model, the same layers every time; it may take the run's config as `run_config`."""
 
 
-def network(model: ModelFactory, config: Config, device: str | None = None) -> Network:
+def network(
+    model: ModelFactory, config: Config, device: str | None = None, logit_scale: LogitScale | None = None
+) -> Network:
     """The model with the initial weights that the run's seed gives, as the simulator would draw them."""
     with own_torch_generator():
         torch.default_generator.manual_seed(model_seed(config.run.seed))
@@ -33,7 +36,7 @@ def network(model: ModelFactory, config: Config, device: str | None = None) -> N
     place = chosen_device(device or config.run.device)
     choose_kernels(place)
     # The precision is not checked: the server, which trains nothing, may have a device that could not train in it.
-    return Network(module, place, Precision(config.run.precision))
+    return Network(module, place, Precision(config.run.precision), logit_scale=logit_scale)
 
 
 def architecture(network: Network) -> list[str]:

@@ -154,8 +154,8 @@ class Client:
         require_allowed_code(self.config, context.node_config)
         model, data = with_run_config(model, context.run_config), with_run_config(data, context.run_config)
         self._components = Components.of(self.config)
-        device = context.node_config.get("device")
-        self._network = network(model, self.config, None if device is None else str(device))
+        device, scale = context.node_config.get("device"), self._components.loss.logit_scale
+        self._network = network(model, self.config, None if device is None else str(device), scale)
         inputs, labels, *numbers = data(context.node_config)
         samples = tensors((inputs, labels), self._network.device)
         self._like = samples.inputs[:1]

@@ -94,7 +94,8 @@ class Deployment:
             if folder.finished:
                 LOG.info("%s holds a finished run: there is nothing to do", folder.path)
                 return None
-        federation, made = self.options.federation, network(self.model, config)
+        federation, scale = self.options.federation, components.loss.logit_scale
+        made = network(self.model, config, logit_scale=scale)
         if self.initial is not None:
             made.module.load_state_dict(self.initial)
         _require_compatible(config, components.method, made, federation.secure_aggregation)
