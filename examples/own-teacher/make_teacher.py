@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 import torch
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression  # pip install scikit-learn
 from torch.nn.functional import normalize
 
 from fedwcm.data import load_dataset

@@ -145,7 +145,7 @@ _read_cifar100_python = partial(
 
 DATASETS: dict[str, NamedDataset] = {
     "digits": NamedDataset(
-        "handwritten digits, 8x8 grey, 1797 images; comes with scikit-learn",
+        "handwritten digits, 8x8 grey, 1797 images; comes with the package",
         10,
         (1, 8, 8),
         class_names.DIGITS,

@@ -1,6 +1,6 @@
 """The model and the data: this is what to replace with your own.
 
-As it stands, the clients share out handwritten digits that come with scikit-learn: long-tailed, and each client
+As it stands, the clients share out handwritten digits that come with fedwcm: long-tailed, and each client
 with a class mixture of its own, by its `partition-id`.
 """
 
