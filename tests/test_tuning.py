@@ -74,7 +74,9 @@ def test_every_method_gets_the_same_budget_and_only_its_own_options(
     run = next(line for line in said.splitlines() if line.startswith("    fedwcm run ") and "fedcm" in line)
     arguments = shlex.split(run)[2:]
     config = config_from(arguments[3], arguments[1])
-    best = max((row for row in rows if row["method"] == "fedcm"), key=lambda row: float(row["val_accuracy"]))
+    best = max(
+        (row for row in rows if row["method"] == "fedcm"), key=lambda row: float(row["val_balanced_accuracy"])
+    )
     assert config.local.lr == float(best["local.lr"])
     assert config.method.options["alpha"] == float(best["method.alpha"])
     assert config.run.rounds == 2
@@ -195,6 +197,18 @@ def test_a_trial_that_is_cut_short_is_left_to_the_next(tmp_path: Path) -> None:
     again = study.next_trial(1)
     assert again is not None
     assert again.params == trial.params
+
+
+def test_candidates_after_a_kill_are_those_of_a_search_that_was_not_stopped(tmp_path: Path) -> None:
+    candidates = []
+    for kills in (0, 2):
+        study, params = study_in(tmp_path / str(kills)), []
+        for number in range(4):
+            for _ in range(kills if number == 1 else 0):
+                study.give_back(study.next_trial(4))  # type: ignore[arg-type]
+            params.append(study.next_trial(4).params)  # type: ignore[union-attr]
+        candidates.append(params)
+    assert candidates[0] == candidates[1]
 
 
 def test_a_setting_that_lags_behind_is_pruned_on_the_validation_data(tmp_path: Path) -> None:

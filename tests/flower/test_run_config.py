@@ -98,7 +98,7 @@ def test_keys_of_the_app_s_own_are_left_alone() -> None:
         ),
         ("run.workers", 2, r"run.workers = 2 is not allowed"),
         ("run.patience", 3, r"run.patience = 3 is not allowed: it must be 0 on Flower: the server holds no valid"),
-        ("run.select_by", "balanced_accuracy", r"run.select_by = 'balanced_accuracy' is not allowed"),
+        ("run.select_by", "accuracy", r"run.select_by = 'accuracy' is not allowed"),
         ("run.reject_nonfinite", False, r"run.reject_nonfinite = False is not allowed: it must be True on Flower"),
         ("run.diagnostics", "train_set", r"run.diagnostics = 'train_set' is not allowed"),
         ("run.diagnostics", "concentration,clients", r"run.diagnostics = 'clients' is not allowed"),

@@ -89,7 +89,7 @@ def test_what_json_cannot_hold_becomes_null() -> None:
 
 def test_the_outcome_is_that_of_the_round_selected_on_validation_data() -> None:
     def evaluated(number: int, test: float, val: float) -> RoundRecord:
-        return round_record(number, test_accuracy=test, val_accuracy=val, few=test / 2)
+        return round_record(number, test_accuracy=test, val_accuracy=val, val_balanced_accuracy=val, few=test / 2)
 
     history = [evaluated(1, 0.2, 0.3), evaluated(2, 0.6, 0.9), evaluated(3, 0.4, 0.9)]
     reached = outcome_of(history)

@@ -78,11 +78,9 @@ def test_a_run_without_validation_data_keeps_the_last_model_alone(tmp_path: Path
         fedwcm.run("fedavg", patience=3, **options)
 
 
-def evaluated(*scores: float | None, balanced: float = 0.5) -> list[RoundRecord]:
+def evaluated(*scores: float | None) -> list[RoundRecord]:
     return [
-        round_record(
-            i, **({} if score is None else {"val_accuracy": score, "val_balanced_accuracy": balanced - i})
-        )
+        round_record(i, **({} if score is None else {"val_accuracy": score, "val_balanced_accuracy": score}))
         for i, score in enumerate(scores, 1)
     ]
 
@@ -104,13 +102,17 @@ def test_patience_counts_evaluations_without_a_better_one(
     reason = out_of_patience(evaluated(*scores), RunOptions(patience=patience, rounds=50))
     assert (reason is not None) == stops
     if reason:
-        assert "after round 4 of 50: no better validation accuracy than that of round 2" in reason
+        assert "after round 4 of 50: no better validation balanced accuracy than that of round 2" in reason
 
 
 def test_balanced_accuracy_selects_another_round() -> None:
-    history = evaluated(0.1, 0.6, 0.4)
-    assert selected_record(history).round == 2
-    assert selected_record(history, "balanced_accuracy").round == 1
+    pairs = [(0.1, 0.5), (0.6, 0.4), (0.4, 0.3)]
+    history = [
+        round_record(i, val_accuracy=plain, val_balanced_accuracy=balanced)
+        for i, (plain, balanced) in enumerate(pairs, 1)
+    ]
+    assert selected_record(history, "accuracy").round == 2
+    assert selected_record(history).round == 1
 
 
 def test_a_run_out_of_patience_stops_there_and_says_so(

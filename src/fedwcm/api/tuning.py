@@ -1,4 +1,4 @@
-"""`fedwcm.tune`: search for the options with the best validation accuracy, each method with as many trials."""
+"""`fedwcm.tune`: search for the options with the best balanced accuracy on validation data, each method with as many trials."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +76,7 @@ def tune(
     track: Sequence[str] | None = None,
     backend: Literal["auto", "sequential", "vectorized", "parallel", "ray"] | None = None,
 ) -> "Tuning":
-    """Search for the options with the best validation accuracy, each method with as many trials.
+    """Search for the options with the best balanced accuracy on validation data, each method with as many trials.
 
     The same call goes on with a search that was stopped; in another process it joins one that is going on. Needs
     Optuna: `pip install 'fedwcm[tune]'`.
@@ -87,7 +87,7 @@ def tune(
         search: options to search, by keyword or dotted name, with their ranges: `"log:0.003:0.3"`, `"0.05:0.5"`,
             `"int:1:10"`, or a list of values. An option of a method is searched where the method has it.
         out: folder of the search.
-        seeds: of the runs of each trial, whose mean validation accuracy is its value.
+        seeds: of the runs of each trial, whose mean balanced accuracy on validation data is its value.
         trials: settings to try of each method.
         space: a TOML file with more options to search.
         config: a TOML file or a `Config` to start from.

@@ -19,7 +19,7 @@ from fedwcm.config.population import population_of
 from fedwcm.config.rounds import WorkerSources, make_rounds
 from fedwcm.config.run_data import RunData, run_data
 from fedwcm.config.schema import Config
-from fedwcm.config.without_effect import refuse_selection, refuse_without_effect
+from fedwcm.config.without_effect import refuse_patience, refuse_without_effect
 from fedwcm.core.gathering import as_counts
 from fedwcm.core.logit_scale import LogitScale
 from fedwcm.core.rng import model_seed
@@ -65,7 +65,7 @@ class Experiment:
     data_digest: str = ""
 
     def __post_init__(self) -> None:
-        refuse_selection(self.config, self.val is not None)
+        refuse_patience(self.config, self.val is not None)
 
     @property
     def predictor(self) -> nn.Module:

@@ -69,7 +69,7 @@ class RunOptions(ClusterOptions):
         seed: seed of all randomness of the run.
         eval_every: rounds between evaluations; the last round is always evaluated.
         select_by: metric on the validation data, if there are any, that selects the round whose model is kept:
-            `accuracy` or `balanced_accuracy`.
+            `balanced_accuracy`, in which rare classes count as much as frequent ones, or `accuracy`.
         patience: evaluations in a row without a better one on the validation data after which the run stops; 0
             for never.
         checkpoint_every: rounds between checkpoints.
@@ -93,7 +93,7 @@ class RunOptions(ClusterOptions):
     rounds: int = 100
     seed: int = 0
     eval_every: int = 1
-    select_by: SelectBy = "accuracy"
+    select_by: SelectBy = "balanced_accuracy"
     patience: int = 0
     checkpoint_every: int = 10
     device: str = "auto"

@@ -40,6 +40,17 @@ INCIDENTAL = (
 """Options that do not change a run's result (beyond rounding), and may therefore change when it is resumed."""
 
 
+def decisive(settings: Mapping[str, object]) -> Settings:
+    """Return the options on which a run's result depends.
+
+    Without a share for validation, `run.select_by` is as older versions recorded it: their runs are the same.
+    """
+    kept = {key: value for key, value in settings.items() if key not in INCIDENTAL}
+    if "run.select_by" in kept and not kept.get("data.val_fraction"):
+        kept["run.select_by"] = "accuracy"
+    return kept
+
+
 def from_settings(settings: Mapping[str, object]) -> Config:
     """Return a configuration from dotted options, with defaults for the rest."""
     sections: dict[str, dict[str, object]] = {}
@@ -155,8 +166,8 @@ def overlay(below: Mapping[str, object], above: Mapping[str, object]) -> Setting
 
 def differences(config: Config, other: Config) -> list[str]:
     """Return the differences between two configurations that affect the result, one line per option."""
-    ours, theirs = to_settings(config), to_settings(other)
-    keys: Iterable[str] = sorted({*ours, *theirs} - set(INCIDENTAL))
+    ours, theirs = decisive(to_settings(config)), decisive(to_settings(other))
+    keys: Iterable[str] = sorted({*ours, *theirs})
     return [
         f"{key}: {ours.get(key, 'none')} is now {theirs.get(key, 'none')}"
         for key in keys

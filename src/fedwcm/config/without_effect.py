@@ -56,10 +56,11 @@ def component_needs(cls: type) -> Mapping[str, Needs]:
     return {name: needs for each in declared for name, needs in each.items() if is_dataclass(cls)}
 
 
-def refuse_selection(config: Config, validates: bool) -> None:
-    """Refuse options about validation data in a run that has none."""
-    for option in ("patience", "select_by") if not validates else ():
-        require_default("run", config.run, option, "without validation data: hold some out with --val-fraction")
+def refuse_patience(config: Config, validates: bool) -> None:
+    """Refuse patience in a run without validation data."""
+    if not validates:
+        because = "without validation data: hold some out with --val-fraction"
+        require_default("run", config.run, "patience", because)
 
 
 def require_default(section: str, options: object, option: str, because: str) -> None:

@@ -13,7 +13,7 @@ from fedwcm.config.flags import option_key
 from fedwcm.config.recipes import RECIPES
 from fedwcm.config.run_data import RunData, run_data
 from fedwcm.config.schema import Config
-from fedwcm.config.settings import INCIDENTAL, Settings, from_settings, overlay, to_settings
+from fedwcm.config.settings import Settings, decisive, from_settings, overlay, to_settings
 from fedwcm.config.without_effect import refuse_without_effect
 from fedwcm.jobs.continuation import require_resumable, require_same_split, split_of
 from fedwcm.jobs.run_lists import grid_lists, seed_list
@@ -156,9 +156,6 @@ def done(planned: PlannedRun) -> bool:
 
 def _stale(planned: PlannedRun) -> bool:
     """Whether what was asked for differs from what the folder holds; the folder's options are all resolved."""
-    held, asked = _settings_of(RunFolder(planned.folder).config()), _settings_of(planned.config)
+    held = decisive(to_settings(RunFolder(planned.folder).config()))
+    asked = decisive(to_settings(planned.config))
     return any(key in held and held[key] != value for key, value in asked.items() if value != "auto")
-
-
-def _settings_of(config: Config) -> Settings:
-    return {key: value for key, value in to_settings(config).items() if key not in INCIDENTAL}

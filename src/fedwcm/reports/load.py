@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedwcm.config.recipes import RECIPES
 from fedwcm.config.schema import COMPONENTS, SECTIONS, Config, SelectBy
-from fedwcm.config.settings import INCIDENTAL, Settings, to_settings
+from fedwcm.config.settings import Settings, decisive, to_settings
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.discovery import find_runs
 from fedwcm.runs.folder import RunFolder
@@ -23,7 +23,7 @@ from fedwcm.runs.records import (
 )
 
 DEFAULTS = {key: value for key, value in to_settings(Config()).items() if key.partition(".")[0] in SECTIONS}
-IGNORED = {"run.seed", "run.diagnostics", *INCIDENTAL}
+IGNORED = ("run.seed", "run.diagnostics")
 """Options in which runs of one group may differ."""
 
 
@@ -70,7 +70,8 @@ class LoadedRun:
     @property
     def select_by(self) -> SelectBy:
         """The metric on the validation data that selects a round."""
-        return "balanced_accuracy" if self.settings.get("run.select_by") == "balanced_accuracy" else "accuracy"
+        named = self.settings.get("run.select_by", "accuracy")  # older versions had no other
+        return "balanced_accuracy" if named == "balanced_accuracy" else "accuracy"
 
     @property
     def finished(self) -> bool:
@@ -84,7 +85,7 @@ class LoadedRun:
     @property
     def identity(self) -> tuple[tuple[str, str], ...]:
         """The options that affect the result, but for the seed; defaults for those an older version lacked."""
-        options = {**DEFAULTS, **self.settings}
+        options = decisive({**DEFAULTS, **self.settings})
         return tuple(sorted((key, str(value)) for key, value in options.items() if key not in IGNORED))
 
 

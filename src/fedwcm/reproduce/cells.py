@@ -11,7 +11,7 @@ from fedwcm.config.component_text import method_settings
 from fedwcm.config.components import Components
 from fedwcm.config.flags import settings_from
 from fedwcm.config.partitioning import run_dataset
-from fedwcm.config.settings import INCIDENTAL, Settings, from_settings, overlay, to_settings
+from fedwcm.config.settings import Settings, decisive, from_settings, overlay, to_settings
 from fedwcm.core.checks import require, unknown
 from fedwcm.data import DATASETS, synthetic
 from fedwcm.reproduce.presets import Preset, chosen_methods, point_settings
@@ -80,8 +80,7 @@ class Cell:
     def resolved(self) -> Settings:
         """All options that affect the result, with the present defaults of the components."""
         config = from_settings(self.settings)
-        options = to_settings(Components.of(config).resolved(config))
-        return {key: value for key, value in options.items() if key not in INCIDENTAL}
+        return decisive(to_settings(Components.of(config).resolved(config)))
 
     def _hash(self, options: Settings) -> str:
         text = json.dumps(options, default=list, sort_keys=True) + self.data_digest

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedwcm.config.partitioning import NAMED_IMBALANCE
-from fedwcm.config.settings import INCIDENTAL, Settings
+from fedwcm.config.settings import Settings, decisive
 from fedwcm.data.named import DATASETS
 from fedwcm.models import default_model
 from fedwcm.reproduce.cells import Cell
@@ -108,7 +108,7 @@ def _settings_in(path: Path) -> Settings:
     with zipfile.ZipFile(path) as archive:
         sections = tomllib.loads(archive.read("config.toml").decode())
     options = {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}
-    return {key: value for key, value in options.items() if key not in INCIDENTAL}
+    return decisive(options)
 
 
 def _file_name(cell: Cell) -> str:

@@ -116,14 +116,16 @@ class Outcome(JsonRecord):
         return self.final_accuracy if self.selected_accuracy is None else self.selected_accuracy
 
 
-def selected_record(history: Sequence[RoundRecord], select_by: SelectBy = "accuracy") -> RoundRecord | None:
+def selected_record(
+    history: Sequence[RoundRecord], select_by: SelectBy = "balanced_accuracy"
+) -> RoundRecord | None:
     """The round that was best on the validation data, the first of equals; None without such data."""
     key = VALIDATION_METRICS[select_by]
     validated = [record for record in history if record.number(key) is not None]
     return max(validated, key=lambda record: record.number(key) or 0.0, default=None)
 
 
-def outcome_of(history: Sequence[RoundRecord], select_by: SelectBy = "accuracy") -> Outcome:
+def outcome_of(history: Sequence[RoundRecord], select_by: SelectBy = "balanced_accuracy") -> Outcome:
     """The headline numbers of a history; a round is selected on the validation data if there is any."""
     rounds = history[-1].round if history else 0
     tested = [record.test_accuracy for record in history if record.test_accuracy is not None]

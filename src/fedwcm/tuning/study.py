@@ -59,7 +59,8 @@ class MethodStudy:
                 return None
             # Each trial has its own sampler: processes would otherwise draw the same numbers. The first draws of
             # seeds 0, 1, 2, … are alike, those of their seed sequences are not.
-            number = len(self.study.get_trials(deepcopy=False))
+            # A trial that was given back is in the list twice and counts once: methods keep equal candidates.
+            number = sum(trial.state != TrialState.FAIL for trial in self.study.get_trials(deepcopy=False))
             seed = int(np.random.SeedSequence(number).generate_state(1)[0])
             self.study.sampler = TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
             trial = self.study.ask(self.space)

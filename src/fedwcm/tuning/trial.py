@@ -68,7 +68,7 @@ class TrialResult:
     """
 
     accuracies: tuple[list[float], list[float]] | None
-    select_by: SelectBy = "accuracy"
+    select_by: SelectBy = "balanced_accuracy"
 
     def tell(self, study: MethodStudy, trial: Trial) -> str:
         """Tell the study, and return the result in words."""

@@ -1,4 +1,4 @@
-"""The search of `fedwcm tune`: the best options of each method by validation accuracy, all with one budget."""
+"""The search of `fedwcm tune`: the best options of each method by balanced accuracy on validation data, all with one budget."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ def search_options(
     Args:
         methods: methods or recipes.
         space: the options to search; `method.x` is searched only for methods that have x.
-        seeds: of the runs of each trial, whose mean validation accuracy is its value.
+        seeds: of the runs of each trial, whose mean balanced accuracy on validation data is its value.
         trials: settings to try of each method.
         out: folder of the search.
         common: all other options.
