@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from itertools import combinations, product
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+import numpy as np
 import pytest
 import torch
 
 import fedwcm
+from fedwcm.cli import main
 from fedwcm.config.without_effect import component_needs
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
@@ -17,8 +20,10 @@ from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.losses.grab import GraB
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
+from fedwcm.reports.warnings import still_rising
 from fedwcm.testing import _engine, _run_rounds
 from fedwcm.utils.field_types import field_types
+from tests.records import round_record
 from tests.test_contract import CHEAP
 
 RUN: dict[str, Any] = {"dataset": "digits", "clients": 6, "rounds": 1, "epochs": 1}
@@ -111,9 +116,72 @@ def test_every_other_option_changes_the_run(name: str) -> None:
     ],
 )
 def test_an_option_without_effect_is_refused_by_name(
-    method: str, options: dict[str, Any], message: str, tmp_path: Any
+    method: str, options: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=message):
         fedwcm.run(method, **options, **RUN)
     with pytest.raises(ValueError, match=message):
         fedwcm.compare([method], [0], tmp_path, **options, **RUN)
+
+
+CLASSES = {"ok": 0.85, "warn": 0.12, "alarm": 0.03}
+
+
+@pytest.fixture
+def states(tmp_path: Path) -> dict[str, Any]:
+    """A run on a table with the classes alarm, ok and warn, which is their order."""
+    rng = np.random.default_rng(0)
+    rows = [f"{rng.normal() + 2 * i},{name}" for i, name in enumerate(CLASSES) for _ in range(20 * (4 - i))]
+    (tmp_path / "states.csv").write_text("\n".join(["x,state", *rows]) + "\n")
+    return {"dataset": tmp_path / "states.csv", "label": "state", "clients": 3, "participation": 1.0, "rounds": 2}
+
+
+@pytest.mark.parametrize("target", [CLASSES, "ok=0.85, warn=0.12,alarm=0.03", "alarm=0.03,ok=0.85,warn=0.12"])
+def test_a_target_by_class_names_is_the_list_in_the_order_of_the_classes(
+    target: Any, states: dict[str, Any]
+) -> None:
+    named = fedwcm.run("fedwcm", settings={"run.target": target}, **states)
+    with pytest.warns(UserWarning, match=r"a list, stands for alarm=0\.03,ok=0\.85,warn=0\.12: give it by name"):
+        listed = fedwcm.run("fedwcm", settings={"run.target": [0.03, 0.85, 0.12]}, **states)
+    other = fedwcm.run("fedwcm", **states)
+    assert named.summary.test_loss == listed.summary.test_loss != other.summary.test_loss
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("ok=0.9,warn=0.1", "run.target = .* given for every class: alarm is missing"),
+        ("ok=0.9,warn=0.1,alert=0", "unknown class in run.target: 'alert'. Did you mean 'alarm'"),
+        ("ok=0.9,warn=0.2,alarm=-0.1", "run.target, class 'alarm', = -0.1 is not allowed"),
+        ("ok=0.9,warn=0.2,alarm=0.1", "run.target must sum to 1"),
+        ("ok=much", "run.target = 'ok=much' is not allowed: it must be a list, each a number or NAME=VALUE"),
+    ],
+)
+def test_an_error_in_a_target_names_the_class(target: str, message: str, states: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=message):
+        fedwcm.run("fedwcm", settings={"run.target": target}, **states)
+
+
+def test_a_target_that_only_the_adjustment_follows_is_said_so(states: dict[str, Any]) -> None:
+    with pytest.warns(UserWarning, match="changes nothing in training with fedavg and cross_entropy"):
+        fedwcm.run("fedavg", settings={"run.target": CLASSES}, **states)
+
+
+def test_a_comparison_warns_of_two_labels_with_the_same_models(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"fedprox\[mu=0\.0\] and fedavg gave the same models, bit by bit"):
+        fedwcm.compare(["fedprox[mu=0.0]", "fedavg", "fedwcm"], [0, 1], tmp_path, report=False, **RUN)
+
+
+def test_a_run_says_what_still_rises_at_its_end(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rising = [round_record(i, test_accuracy=0.1, balanced_accuracy=i / 10) for i in range(1, 9)]
+    flat = [round_record(i, test_accuracy=0.1, balanced_accuracy=0.8) for i in range(1, 9)]
+    assert (still_rising(rising) or "").startswith(
+        "the balanced accuracy still rises, by 0.20 over the last 2 of 8"
+    )
+    assert still_rising(flat) is None
+    assert still_rising([]) is None
+    options = ["--dataset", "digits", "--clients", "5", "--participation", "1", "--no-report", "--out"]
+    main(["run", "--method", "fedwcm+", "--rounds", "8", *options, str(tmp_path / "one")])
+    main(["compare", "--methods", "fedwcm+", "--rounds", "8", *options, str(tmp_path / "two")])
+    assert "the balanced accuracy still rises" in (printed := capsys.readouterr().out)
+    assert "fedwcm+ still rises clearly at the end: more rounds (--rounds) would give more" in printed

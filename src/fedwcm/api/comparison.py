@@ -25,6 +25,7 @@ from fedwcm.jobs.execution import run_all, uses_cluster
 from fedwcm.jobs.plan import check, plan
 from fedwcm.reports.table_files import csv_table, latex_table
 from fedwcm.reports.verdicts import verdict_records
+from fedwcm.reports.warnings import equal_labels
 from fedwcm.reports.write import report_or_warn
 from fedwcm.runs.comparison_folder import ComparisonFolder
 from fedwcm.runs.folder import RunFolder
@@ -176,6 +177,8 @@ def _warn_of_others(folder: ComparisonFolder, index: ComparisonIndex) -> None:
 def collect(index: ComparisonIndex, out: Path, report: bool) -> Comparison:
     """Tabulate the finished runs, judge them, and write the report."""
     comparison = Comparison(out)
+    for text in equal_labels(comparison.groups):
+        warnings.warn(text, stacklevel=3)
     folder, verdicts = ComparisonFolder(out), verdict_records(comparison.groups)
     folder.write_index(replace(index, outcomes=folder.outcomes(index.labels), verdicts=tuple(verdicts)))
     joined = "\n\n".join(comparison.headline)

@@ -1,4 +1,4 @@
-"""`fedwcm.tune`: search for the options with the best balanced accuracy on validation data, each method with as many trials."""
+"""`fedwcm.tune`: search for the best options on validation data, each method with as many trials."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +76,7 @@ def tune(
     track: Sequence[str] | None = None,
     backend: Literal["auto", "sequential", "vectorized", "parallel", "ray"] | None = None,
 ) -> "Tuning":
-    """Search for the options with the best balanced accuracy on validation data, each method with as many trials.
+    """Search for the options with the best balanced validation accuracy, each method with as many trials.
 
     The same call goes on with a search that was stopped; in another process it joins one that is going on. Needs
     Optuna: `pip install 'fedwcm[tune]'`.

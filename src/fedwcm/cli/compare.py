@@ -102,9 +102,10 @@ def _print_result(comparison: "Comparison", *, as_json: bool) -> None:
         return
     from fedwcm.cli.console import console
     from fedwcm.cli.results_table import print_results
+    from fedwcm.reports.warnings import rising_labels
 
     print_results(comparison.rows, console(), f"{comparison.folder}/table.csv")
-    print("\n" + "\n".join(comparison.headline))
+    print("\n" + "\n".join([*comparison.headline, *rising_labels(comparison.groups)]))
     if comparison.report is not None:
         print(f"\nreport: {comparison.report}")
     tracked = {name: None for runs in comparison.runs.values() for run in runs for name in run.config.run.track}

@@ -24,7 +24,6 @@ from fedwcm.config.flags import config_from
 if TYPE_CHECKING:
     from fedwcm.api import Result
     from fedwcm.runs.folder import RunFolder
-    from fedwcm.runs.records import Summary
 
 
 def add(commands: SubParsers) -> None:
@@ -135,13 +134,16 @@ def _print_result(arguments: argparse.Namespace, result: "Result", folder: "RunF
         more = {} if fine_tuned is None else {"personalized": fine_tuned.to_json()}
         print(json.dumps({"folder": str(folder.path), **result.summary.to_json(), **more}))
     elif not arguments.quiet:
-        _print_summary(result.summary, folder.report_file)
+        _print_summary(result, folder.report_file)
         print_views(result.config.run.track, folder.path)
     if fine_tuned is not None and not arguments.json:
         print_personalized(fine_tuned)
 
 
-def _print_summary(summary: "Summary", page: Path) -> None:
+def _print_summary(result: "Result", page: Path) -> None:
+    from fedwcm.reports.warnings import still_rising
+
+    summary = result.summary
     numbers = {name: summary.number(key) for name, key in _HEADLINES.items()}
     parts = [f"{name} {value:.4f}" for name, value in numbers.items() if value is not None]
     print(f"{summary.title} on {summary.dataset}: " + ", ".join(parts))
@@ -149,6 +151,8 @@ def _print_summary(summary: "Summary", page: Path) -> None:
         print(f"kept is the model of round {summary.selected_round}, the best on the validation data")
     if summary.stopped:
         print(f"stopped {summary.stopped}")
+    if (rising := still_rising(result.history)) is not None:
+        print(rising)
     if (cost := summary.encryption) is not None:
         sent = (cost["bytes_up"] + cost["bytes_down"]) / 1e6
         print(f"class counts added up under homomorphic encryption: {sent:.3g} MB, {cost['seconds']:.2g} s")

@@ -15,7 +15,7 @@ def add(commands: SubParsers) -> None:
     parser = commands.add_parser(
         "tune",
         help="search for the best options",
-        description="Search for the options with the best balanced accuracy on validation data, each method with as many trials.\n"
+        description="Search for the options with the best balanced validation accuracy, as many trials each.\n"
         "The same command resumes a search that was stopped, and joins one that is running.",
         examples=[
             "fedwcm tune --methods fedavg,fedcm --search lr=log:0.003:0.3 --seeds 0,1 --out runs/tuned",

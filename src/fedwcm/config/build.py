@@ -1,7 +1,8 @@
 """Build everything that a run needs from its configuration: data, clients, model, method, engine."""
 
 import logging
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -92,10 +93,12 @@ def assemble(config: Config, components: Components, source: RunData) -> Experim
     x, buffers = network.initial()
     network.point_parameters(x)  # otherwise the module would hold a second copy of the model
     federation = source.federation
-    trainer, execution, gathered = _trainer(config, components, network, federation)
+    by_number = replace(config, run=config.run.with_target_of(source.classes))
+    trainer, execution, gathered = _trainer(by_number, components, network, federation)
     facts = model_facts(
-        shape, source.classes, source.normalizer, gathered.totals, config, components, source.dataset
+        shape, source.classes, source.normalizer, gathered.totals, by_number, components, source.dataset
     )
+    _warn_of_listed_target(config.run.target, source.classes)
     if facts.fingerprint is not None:
         components.loss.check_data(facts.fingerprint)
     for note in filter(None, (source.normalization, execution.note, network.precision.note)):
@@ -122,6 +125,13 @@ def assemble(config: Config, components: Components, source: RunData) -> Experim
         encryption=gathered.encryption,
         data_digest="" if source.dataset is None else source.dataset.digest,
     )
+
+
+def _warn_of_listed_target(target: object, classes: Sequence[str]) -> None:
+    """Say what a list of shares means where the order of the classes is not that of numbers."""
+    if isinstance(target, tuple) and list(classes) != [str(number) for number in range(len(classes))]:
+        text = ",".join(f"{name}={share:g}" for name, share in zip(classes, target, strict=True))
+        warnings.warn(f"run.target, a list, stands for {text}: give it by name", stacklevel=3)
 
 
 def _trainer(

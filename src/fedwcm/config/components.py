@@ -1,7 +1,7 @@
 """The chosen method, loss and sampler, and the client trainer built from them."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from fedwcm.core.disclosure import Disclosure
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.sampler import Sampler
-from fedwcm.core.types import Floats, Ints, Population
+from fedwcm.core.types import Ints, Population
 from fedwcm.data.augment import FlipCrop
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.forward import Forward
@@ -50,7 +50,7 @@ class Components:
             _chosen("sampler", config.sampler, SAMPLERS, Sampler),
         )
         chosen.refuse_full_gradient_of_another_loss()
-        chosen.refuse_unfollowed_target(config.run.target_shares)
+        chosen.refuse_unfollowed_target(config.run.target)
         return chosen
 
     def resolved(self, config: Config) -> Config:
@@ -83,16 +83,17 @@ class Components:
             text = f"loss.name = {self.loss.name!r} is not allowed with the method {self.method.name}"
             raise ValueError(f"{text}: the loss of a batch does not estimate {reason}")
 
-    def refuse_unfollowed_target(self, target: Floats | None) -> None:
+    def refuse_unfollowed_target(self, target: Sequence[float] | Mapping[str, float] | None) -> None:
         """Refuse a target distribution if the model is trained for equally frequent classes in spite of it."""
         by = self.balanced_by
         if self.loss.corrects_prior and self.loss.follows_target and not self.method.replaces_head:
             by = f"sampler {self.sampler.name}" if self.sampler.balances_classes else None
-        if by is None or target is None or np.allclose(target, target.mean()):
+        shares = list(target.values()) if isinstance(target, Mapping) else target and list(target)
+        if by is None or shares is None or np.allclose(shares, np.mean(shares)):
             return
         raise ValueError(
-            f"run.target = {target.tolist()} is not allowed with the {by}, which trains for equally frequent "
-            "classes whatever the target: leave it out, or use the loss prior_ce, which follows it, with the "
+            f"run.target = {target if isinstance(target, Mapping) else shares} is not allowed with the {by}, which trains "
+            "for equally frequent classes whatever the target: leave it out, or use the loss prior_ce, which follows it, with the "
             "sampler uniform (of a recipe: NAME[sampler.name=uniform])"
         )
 

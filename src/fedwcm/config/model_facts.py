@@ -31,7 +31,7 @@ def model_facts(
         schema=None if dataset is None else dataset.schema.to_json(),
         fingerprint=None if dataset is None else fingerprint(dataset),
         class_counts=tuple(class_counts.tolist()),
-        target=config.run.target,
+        target=None if config.run.target_shares is None else tuple(config.run.target_shares.tolist()),
         balanced_by=components.balanced_by,
         logit_factor=components.loss.logit_scale.factor,
         normalizes_logits=components.loss.logit_scale.normalize,

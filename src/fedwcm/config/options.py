@@ -72,6 +72,11 @@ def convert(value: object, kind: Any, where: str) -> Any:
         value = items if arguments[0] is str else [parse_value(item) for item in items]
     if origin is tuple and isinstance(value, (list, tuple)):
         return tuple(convert(item, arguments[0], f"{where}[{i}]") for i, item in enumerate(value))
+    if origin is dict and isinstance(value, str) and "=" in value:
+        pairs = (item.rpartition("=") for item in value.split(","))
+        value = {name.strip(): parse_value(share.strip()) for name, _, share in pairs}
+    if origin is dict and isinstance(value, Mapping):
+        return {str(name): convert(item, arguments[1], f"{where}[{name!r}]") for name, item in value.items()}
     if kind is float and is_number(value):
         with suppress(OverflowError):  # a whole number beyond the largest float
             return float(value)
@@ -105,6 +110,8 @@ def describe(kind: Any) -> str:
         return _either(get_args(kind))
     if get_origin(kind) is tuple:
         return "a list, each " + describe(get_args(kind)[0])
+    if get_origin(kind) is dict:
+        return f"NAME=VALUE, …, each {describe(get_args(kind)[1])}"
     if get_origin(kind) is Literal:
         return " or ".join(map(repr, get_args(kind)))
     return names.get(kind, str(kind))

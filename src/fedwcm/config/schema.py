@@ -4,14 +4,15 @@ Sections with a `name` choose a component (`method`, `loss`, `sampler`, `model`,
 the others are dataclasses. Nothing here imports torch.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.config.data_options import DataOptions
-from fedwcm.core.checks import require
+from fedwcm.core.checks import require, shortened, unknown
 from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.cluster_options import ClusterOptions
 from fedwcm.engine.learning_rate import LearningRate
@@ -85,8 +86,9 @@ class RunOptions(ClusterOptions):
         track: experiment trackers to log to: `tensorboard`, `mlflow`, `wandb`.
         reject_nonfinite: ignore a client whose update contains a NaN or an infinity; `false` lets it end the run.
         profile: record the seconds spent in each phase since the last evaluated round.
-        target: the class distribution that the model will meet, one share per class in the order of the classes:
-            FedWCM's scores, the loss `prior_ce` and `evaluate --adjust` follow it; by default uniform.
+        target: the class distribution that the model will meet, by the names of the classes (`ok=0.85,warn=0.15`),
+            or one share per class in their order: FedWCM's scores, the loss `prior_ce` and `evaluate --adjust`
+            follow it; by default uniform.
     """
 
     name: str | None = None
@@ -105,12 +107,28 @@ class RunOptions(ClusterOptions):
     track: tuple[str, ...] = ()
     reject_nonfinite: bool = True
     profile: bool = False
-    target: tuple[float, ...] | None = None
+    target: tuple[float, ...] | dict[str, float] | None = None
 
     @property
     def target_shares(self) -> NDArray[np.float64] | None:
-        """The target as an array."""
+        """The target as an array, in the order of the classes."""
+        if isinstance(self.target, dict):
+            raise ValueError(
+                f"run.target = {self.target} is not allowed here, where classes have no names: give a list"
+            )
         return None if self.target is None else np.array(self.target, dtype=np.float64)
+
+    def with_target_of(self, classes: Sequence[str]) -> "RunOptions":
+        """Return the options with the target in the order of these classes."""
+        if not isinstance(self.target, dict):
+            return self
+        for name, share in self.target.items():
+            if name not in classes:
+                raise unknown("class in run.target:", name, classes)
+            require(share >= 0, f"run.target, class {name!r},", share, "a share from 0")
+        missing = [name for name in classes if name not in self.target]
+        require(not missing, "run.target", self.target, f"given for every class: {shortened(missing)} is missing")
+        return replace(self, target=tuple(self.target[name] for name in classes))
 
     def __post_init__(self) -> None:
         ClusterOptions.__post_init__(self)

@@ -1,13 +1,20 @@
 """What a reader should know before believing the numbers, once for all seeds of a method, and what helps."""
 
 from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
 
 from fedwcm.reports.axes import OUT_OF_CONTROL
 from fedwcm.reports.load import LoadedRun, MethodRuns
 from fedwcm.reports.series import metric
 from fedwcm.reports.text import listed, plain_number
+from fedwcm.runs.records import RoundRecord
 
 MOST_WARNINGS = 8
+
+RISING = 0.02
+"""Rise of the balanced accuracy over the last quarter of a run from which it is said to go on rising."""
 
 SMALLER_STEPS = "A smaller learning rate helps: --lr."
 EXACT_NORM = "To avoid it: --set method.momentum_norm=exact."
@@ -19,6 +26,50 @@ def warnings(groups: Sequence[MethodRuns]) -> list[str]:
     said = [text for group in groups for kind in kinds for text in kind(group)]
     more = len(said) - MOST_WARNINGS
     return said if more <= 0 else [*said[:MOST_WARNINGS], f"And {more} more of this kind."]
+
+
+def equal_labels(groups: Sequence[MethodRuns]) -> list[str]:
+    """Return a sentence for every two labels whose models were the same in every round with every seed."""
+    traces = {group.label: {str(run.seed): _trace(run) for run in group.runs} for group in groups}
+    return [
+        f"{one} and {other} gave the same models, bit by bit: what tells them apart has no effect here"
+        for one, other in combinations(traces, 2)
+        if traces[one] == traces[other] and any(map(len, traces[one].values()))
+    ]
+
+
+def _trace(run: LoadedRun) -> list[tuple[object, ...]]:
+    return [
+        (record.round, record.train_loss, record.test_loss, record.per_class_accuracy) for record in run.history
+    ]
+
+
+def still_rising(history: Sequence[RoundRecord]) -> str | None:
+    """Return a sentence if the last evaluations still rise clearly: more rounds would give more.
+
+    The last quarter of the evaluations is compared with the quarter before; one outlier does not count.
+    """
+    values = [record.balanced_accuracy for record in history if record.balanced_accuracy is not None]
+    quarter = len(values) // 4
+    if not quarter:
+        return None
+    before, last = np.mean(values[-2 * quarter : -quarter]), np.mean(values[-quarter:])
+    if last - before < RISING:
+        return None
+    rounds = history[-1].round
+    return (
+        f"the balanced accuracy still rises, by {last - before:.2f} over the last {rounds // 4} of {rounds} "
+        "rounds: more rounds (--rounds) would give more"
+    )
+
+
+def rising_labels(groups: Sequence[MethodRuns]) -> list[str]:
+    """Return a sentence with the methods of which every run still rises at its end; none if there is none."""
+    rising = [group.label for group in groups if all(still_rising(run.history) for run in group.runs)]
+    if not rising:
+        return []
+    verb = "rises" if len(rising) == 1 else "rise"
+    return [f"{listed(rising)} still {verb} clearly at the end: more rounds (--rounds) would give more"]
 
 
 def _diverged(group: MethodRuns) -> list[str]:

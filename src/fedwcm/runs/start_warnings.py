@@ -5,7 +5,7 @@ import warnings
 from fedwcm.config.build import Experiment
 from fedwcm.config.recipes import RECIPES
 from fedwcm.config.settings import to_settings
-from fedwcm.core.mixins import Momentum
+from fedwcm.core.mixins import ClientStatistics, Momentum
 from fedwcm.runs.records import title_of
 
 
@@ -14,10 +14,11 @@ class MomentumGainWarning(UserWarning):
 
 
 def warn_at_start(experiment: Experiment) -> None:
-    """Warn of growing momentum, of rounds of one client, and of classes that are corrected for twice."""
+    """Warn of growing momentum, rounds of one client, classes corrected for twice, and an idle target."""
     _warn_of_gain(experiment)
     _warn_of_single_clients(experiment)
     _warn_of_double_correction(experiment)
+    _warn_of_idle_target(experiment)
 
 
 def _warn_of_gain(experiment: Experiment) -> None:
@@ -50,6 +51,14 @@ def _warn_of_double_correction(experiment: Experiment) -> None:
             "distribution: together they favour rare classes; use one of them",
             stacklevel=3,
         )
+
+
+def _warn_of_idle_target(experiment: Experiment) -> None:
+    trainer = experiment.rounds.trainer
+    followed = isinstance(trainer.method, ClientStatistics) or trainer.loss.follows_target
+    if experiment.config.run.target is not None and not followed:
+        text = f"run.target changes nothing in training with {trainer.method.name} and {trainer.loss.name}"
+        warnings.warn(f"{text}: only evaluate --adjust follows it", stacklevel=3)
 
 
 def _by_recipe(experiment: Experiment) -> bool:

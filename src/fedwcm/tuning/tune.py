@@ -1,4 +1,4 @@
-"""The search of `fedwcm tune`: the best options of each method by balanced accuracy on validation data, all with one budget."""
+"""The search of `fedwcm tune`: the best options of each method on validation data, all with one budget."""
 
 import hashlib
 from collections.abc import Callable, Sequence
