@@ -83,6 +83,15 @@ def test_an_option_that_another_turns_off_is_refused(
         fedwcm.compare(["fedavg"], [0], tmp_path, settings={option: value}, **RUN)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["local.steps", "local.epochs", "local.batch_size", "data.n_max", "run.rounds"])
+def test_an_absurd_number_is_refused_by_name_with_its_bound(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"{name} = 10{{21}} is not allowed: .*(1,000,000,000|below 2\*\*63)"):
+        fedwcm.run("fedavg", **{**RUN, "epochs": None, "rounds": None}, settings={name: 10**21})  # type: ignore
+    if name != "run.rounds":
+        with pytest.raises(ValueError, match=rf"{name} = 10{{18}} is not allowed: .*at most 1,000,000,000"):
+            from_settings({name: 10**18})
+
+
 def test_the_same_options_are_accepted_where_they_have_an_effect() -> None:
     for settings in (
         {"aggregation.trim": 0.2, "aggregation.rule": "trimmed"},

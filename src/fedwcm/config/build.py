@@ -93,12 +93,10 @@ def assemble(config: Config, components: Components, source: RunData) -> Experim
     x, buffers = network.initial()
     network.point_parameters(x)  # otherwise the module would hold a second copy of the model
     federation = source.federation
-    by_number = replace(config, run=config.run.with_target_of(source.classes))
-    trainer, execution, gathered = _trainer(by_number, components, network, federation)
-    facts = model_facts(
-        shape, source.classes, source.normalizer, gathered.totals, by_number, components, source.dataset
-    )
-    _warn_of_listed_target(config.run.target, source.classes)
+    listed = _with_listed_target(config, source.classes)
+    trainer, execution, gathered = _trainer(listed, components, network, federation)
+    totals, classes_of = gathered.totals, source.classes
+    facts = model_facts(shape, classes_of, source.normalizer, totals, listed, components, source.dataset)
     if facts.fingerprint is not None:
         components.loss.check_data(facts.fingerprint)
     for note in filter(None, (source.normalization, execution.note, network.precision.note)):
@@ -127,11 +125,13 @@ def assemble(config: Config, components: Components, source: RunData) -> Experim
     )
 
 
-def _warn_of_listed_target(target: object, classes: Sequence[str]) -> None:
-    """Say what a list of shares means where the order of the classes is not that of numbers."""
+def _with_listed_target(config: Config, classes: Sequence[str]) -> Config:
+    """Return the configuration with its target as a list; warn of a list whose order cannot be seen."""
+    target = config.run.target
     if isinstance(target, tuple) and list(classes) != [str(number) for number in range(len(classes))]:
-        text = ",".join(f"{name}={share:g}" for name, share in zip(classes, target, strict=True))
+        text = ",".join(f"{name}={share:g}" for name, share in zip(classes, target, strict=False))
         warnings.warn(f"run.target, a list, stands for {text}: give it by name", stacklevel=3)
+    return replace(config, run=config.run.with_target_of(classes))
 
 
 def _trainer(

@@ -92,9 +92,9 @@ class Components:
         if by is None or shares is None or np.allclose(shares, np.mean(shares)):
             return
         raise ValueError(
-            f"run.target = {target if isinstance(target, Mapping) else shares} is not allowed with the {by}, which trains "
-            "for equally frequent classes whatever the target: leave it out, or use the loss prior_ce, which follows it, with the "
-            "sampler uniform (of a recipe: NAME[sampler.name=uniform])"
+            f"run.target = {target if isinstance(target, Mapping) else shares} is not allowed with the {by}, "
+            "which trains for equally frequent classes whatever the target: leave it out, or use the loss "
+            "prior_ce, which follows it, with the sampler uniform (of a recipe: NAME[sampler.name=uniform])"
         )
 
     def refuse_head(self, head: nn.Module | None) -> None:

@@ -69,6 +69,8 @@ class DataOptions:
 
     def __post_init__(self) -> None:
         require(0 <= self.val_fraction < 1, "val_fraction", self.val_fraction, "in [0, 1)")
+        largest = self.n_max
+        require(largest is None or largest <= 10**9, "n_max", largest, "at most 1,000,000,000")
         require(self.crop_padding >= 0, "crop_padding", self.crop_padding, "non-negative")
         require(
             isinstance(self.imbalance, str) or 0 < self.imbalance <= 1,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from fedwcm.core.checks import unknown
+from fedwcm.core.checks import require, unknown
 from fedwcm.utils.field_types import field_types
 from fedwcm.utils.json_record import is_number
 
@@ -61,6 +61,8 @@ def not_an_option(where: str, key: str, known: Iterable[str], owner: object) -> 
 def convert(value: object, kind: Any, where: str) -> Any:
     """Return the value as this type, or raise a ValueError that names the option and what is allowed."""
     origin, arguments = get_origin(kind), get_args(kind)
+    if int in (kind, *arguments) and isinstance(value, int):
+        require(abs(value) < 2**63, where, value, "a whole number below 2**63")
     if origin in (types.UnionType, typing.Union):
         return _convert_union(value, arguments, where)
     if origin is Literal:

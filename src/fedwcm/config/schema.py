@@ -27,6 +27,9 @@ SelectBy = Literal["accuracy", "balanced_accuracy"]
 
 DEFAULT_EPOCHS = 5
 
+MOST = 10**9
+"""Epochs, steps and samples of a batch beyond which memory, or 64 bits, would not do."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LocalOptions(LearningRate, OptimizerOptions):
@@ -51,13 +54,13 @@ class LocalOptions(LearningRate, OptimizerOptions):
         OptimizerOptions.__post_init__(self)
         if self.epochs is None and self.steps is None:
             object.__setattr__(self, "epochs", DEFAULT_EPOCHS)
-        require(self.epochs is None or self.epochs >= 1, "epochs", self.epochs, "at least 1")
-        require(self.steps is None or self.steps >= 1, "steps", self.steps, "at least 1")
+        for name in ("epochs", "steps", "batch_size"):
+            value = getattr(self, name)
+            require(value is None or 1 <= value <= MOST, name, value, f"at least 1 and at most {MOST:,}")
         both = self.steps is not None and self.epochs is not None
         require(
             not both, "steps", self.steps, f"none with epochs = {self.epochs}: a client takes one or the other"
         )
-        require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
