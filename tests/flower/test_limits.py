@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Array, Context, Error, Message, RecordDict
 
 from fedwcm.config.schema import Component, Config
 from fedwcm.flower.client.privacy import require_allowed_code, stored_noisy_counts
@@ -101,3 +101,42 @@ def test_the_words_of_a_client_s_error_decide_nothing_and_reach_no_terminal_raw(
         assert record.left_out is not None
         assert all("\\x1b[2J" in reason and reason.isprintable() for reason in record.left_out.values())
     assert sum(kind == "query.info" for _, kind, _ in nodes.log) == CLIENTS, "no node is asked again who it is"
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_run_whose_answers_are_all_refused_ends_as_failed(silent: bool) -> None:
+    """And one whose clients are only away for as many rounds goes on."""
+    config = run_config("fedavg", **FULL, **{"run.rounds": 7})
+    nodes = grid(config)
+
+    def mischief(client: int, request: Message, reply: Message) -> Message | None:
+        if request.metadata.message_type == "train.train" and 1 < int(request.metadata.group_id) < 7:
+            return None if silent else Message(Error(2, "no"), reply_to=request)
+        return reply
+
+    nodes.mischief = mischief
+    if not silent:
+        with pytest.raises(
+            RuntimeError, match="every answer was refused, 5 rounds in a row; the last: error 2: no"
+        ):
+            serve(nodes, config, model, test_data)
+        return
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    assert [record.participants for record in finished.history[1:6]] == [0] * 5
+
+
+def test_two_of_four_clients_that_send_nan_do_not_end_a_run() -> None:
+    config = run_config("fedavg", **FULL, **{"flower.clients": 4, "run.rounds": 2})
+    nodes = grid(config)
+
+    def mischief(client: int, request: Message, reply: Message) -> Message:
+        if client < 2 and request.metadata.message_type == "train.train":
+            upload = reply.content.array_records["upload"]
+            upload["delta"] = Array(np.full_like(upload["delta"].numpy(), np.nan))
+        return reply
+
+    nodes.mischief = mischief
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    assert [record.clients for record in finished.history] == [(2, 3)] * 2

@@ -32,6 +32,9 @@ from fedwcm.utils.temporary_pages import temporary_pages
 
 LOG = logging.getLogger("flwr.fedwcm")
 
+MOST_REFUSED = 5
+"""Requests in a row without a usable answer, though clients answered, after which a run ends as failed."""
+
 
 class FlowerBackend:
     """Clients on the other side of Flower's grid.
@@ -53,6 +56,7 @@ class FlowerBackend:
         self._folder = Path(self._options.out) if self._options.out else None
         self._ledger = SumLedger(self._folder)
         self._like: dict[Task, ClientUpdates] = {}
+        self._refused_rounds = 0
         self.store = ClientStore(trainer.population.clients, {"last_used": torch.zeros(1, dtype=torch.int64)})
 
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> CohortUpdates:
@@ -74,10 +78,20 @@ class FlowerBackend:
         outliers = table.drop_outliers(_scale(sent))
         for client, reason in outliers.items():
             LOG.warning("round %d: client %d is left out: %s", round_, client, reason)
-        result = table.result()
-        kept = replace(self._kept(task, round_, result), left_out={**left_out, **outliers})
+        result, left_out = table.result(), {**left_out, **outliers}
+        self._require_usable(len(result.ids), left_out)
+        kept = replace(self._kept(task, round_, result), left_out=left_out)
         uploads = self._kept_uploads(RequestId(task, round_, 0, self._run_id), example.upload, kept.ids)
         return CohortUpdates.of(kept, uploads if secure else None)
+
+    def _require_usable(self, usable: int, left_out: Mapping[int, LeftOut]) -> None:
+        """Raise if all answers of several rounds were refused: the model that was sent may be what is wrong."""
+        answered = [why for why in left_out.values() if why.fault not in (Fault.ABSENT, Fault.LATE)]
+        self._refused_rounds = 0 if usable else self._refused_rounds + bool(answered)
+        if self._refused_rounds >= MOST_REFUSED:
+            raise RuntimeError(
+                f"every answer was refused, {MOST_REFUSED} rounds in a row; the last: {answered[-1]}"
+            )
 
     def close(self) -> None:
         pass

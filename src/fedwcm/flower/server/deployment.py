@@ -163,7 +163,7 @@ class Deployment:
             aggregation=config.aggregation,
             server=config.server,
             statistics=setup.statistics,
-            faulty=1,
+            faulty=max(1, config.participation.cohort_size(len(directory.samples)) // 2),
         )
 
 
