@@ -350,3 +350,12 @@ def test_what_tells_two_grids_apart_is_a_column_of_their_table(tmp_path: Path) -
     sweep = sweep_of(groups)
     assert sweep is not None
     assert sum(cell is not None for _, cells in sweep.pivot.rows for cell in cells) == 4
+
+
+def test_a_method_of_one_seed_does_not_take_the_verdict_from_the_others() -> None:
+    judged = {"a": {0: 0.8, 1: 0.82, 2: 0.81}, "b": {0: 0.7, 1: 0.71, 2: 0.72}}
+    alone = differences(judged)[0]
+    pair = differences({"lucky": {0: 0.99}, **judged})[0]
+    assert (
+        (pair.method, pair.other, pair.test) == (alone.method, alone.other, alone.test) == ("a", "b", alone.test)
+    )

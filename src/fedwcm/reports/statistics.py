@@ -92,14 +92,17 @@ def _t_test(mean: float, std: float, number: int) -> PairedTest:
 def differences(
     values: Mapping[str, Mapping[Hashable, float]], *, lower_is_better: bool = False
 ) -> list[Difference]:
-    """Every pair of methods, the better first; pairs of the best method come first.
+    """Return every pair of methods, the better first; pairs of the best method come first.
+
+    Methods of a single seed, which cannot be judged, rank behind all others.
 
     Args:
         values: for each method a number per seed.
         lower_is_better: whether a method with a lower mean ranks higher.
     """
     sign = -1.0 if lower_is_better else 1.0
-    ranked = sorted(values, key=lambda name: -sign * float(np.mean(list(values[name].values()))))
+    means = {name: float(np.mean(list(values[name].values()))) for name in values}
+    ranked = sorted(values, key=lambda name: (len(values[name]) == 1, -sign * means[name]))
     found: list[Difference] = []
     for place, method in enumerate(ranked):
         others = [other for other in ranked if other != method]
