@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedwcm.config.component_text import parse_assignment, split_list
 from fedwcm.config.fine_tuning import FineTuning
-from fedwcm.config.flags import FLAGS, Flag, one_value
+from fedwcm.config.flags import FLAGS, Option, one_value
 from fedwcm.config.option_docs import default_of, kind_of
 from fedwcm.config.options import parse_value
 from fedwcm.config.settings import Settings
@@ -56,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -
     )
 
 
-def _help(flag: Flag) -> str:
+def _help(flag: Option) -> str:
     default = default_of(flag.key)
     shown = f"; default {default}" if default not in ("", "none") else ""
     return f"{flag.help} ({flag.key}{shown})".replace("%", "%%")

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedwcm.core.checks import require
+from fedwcm.utils.field_types import Flagged
+
+Normalize = Literal["auto", "standard", "none"] | tuple[float, ...] | tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,28 +46,28 @@ class DataOptions:
         crop_padding: pixels that `augment` adds on every side before it crops.
     """
 
-    dataset: str = "digits"
-    data_dir: str | None = None
+    dataset: Flagged[str] = "digits"
+    data_dir: Flagged[str | None] = None
     shared: bool = False
-    label: str | None = None
-    client: str | None = None
-    group: str | None = None
-    split: str | None = None
-    features: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
-    impute: Literal["median"] | None = None
-    encoding: str | None = None
-    delimiter: str | None = None
-    unlabelled: Literal["skip"] | None = None
-    image_size: int | None = None
-    normalize: Literal["auto", "standard", "none"] | tuple[float, ...] | tuple[tuple[float, ...], ...] = "auto"
-    test_fraction: float = 0.2
-    test_clients: float | tuple[str, ...] | tuple[int, ...] | None = None
-    val_fraction: float = 0.0
-    imbalance: float | Literal["auto", "none"] = "auto"
+    label: Flagged[str | None] = None
+    client: Flagged[str | None] = None
+    group: Flagged[str | None] = None
+    split: Flagged[str | None] = None
+    features: Flagged[tuple[str, ...]] = ()
+    drop: Flagged[tuple[str, ...]] = ()
+    impute: Flagged[Literal["median"] | None] = None
+    encoding: Flagged[str | None] = None
+    delimiter: Flagged[str | None] = None
+    unlabelled: Flagged[Literal["skip"] | None] = None
+    image_size: Flagged[int | None] = None
+    normalize: Flagged[Normalize] = "auto"
+    test_fraction: Flagged[float] = 0.2
+    test_clients: Flagged[float | tuple[str, ...] | tuple[int, ...] | None] = None
+    val_fraction: Flagged[float] = 0.0
+    imbalance: Flagged[float | Literal["auto", "none"]] = "auto"
     profile: Literal["exponential", "step"] = "exponential"
     n_max: int | None = None
-    augment: bool = False
+    augment: Flagged[bool] = False
     crop_padding: int = 4
 
     def __post_init__(self) -> None:

@@ -1,67 +1,46 @@
 """Short names of the common options: flags on the command line, keywords of the Python functions."""
 
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from fedwcm.config.component_text import component_settings, dotted, method_settings, named_options
-from fedwcm.config.schema import Component, Config
+from fedwcm.config.option_docs import NAMES_OF_COMPONENTS, PARTITION_OPTIONS, about
+from fedwcm.config.schema import COMPONENTS, PARTITION_DEFAULTS, SECTIONS, Component, Config
 from fedwcm.config.settings import Settings, from_settings, overlay, read_toml, spoken
 from fedwcm.core.checks import unknown
+from fedwcm.utils.field_types import flag_names
 
 
 @dataclass(frozen=True)
-class Flag:
-    """A short name for a dotted option."""
+class Option:
+    """An option that has a flag and a keyword: its dotted name, and what it means in one clause."""
 
     key: str
     help: str
 
 
-FLAGS: dict[str, Flag] = {
-    "dataset": Flag("data.dataset", "a named data set, a table, a .npz file, an image folder, or hub:ID"),
-    "data_dir": Flag("data.data_dir", "folder to search first for named data sets"),
-    "label": Flag("data.label", "label column of a table"),
-    "client": Flag("data.client", "client column of a table; of an image folder: folder, or a table file,client"),
-    "group": Flag("data.group", "column of what stays on one side of every split, such as the patient"),
-    "split": Flag("data.split", "column that says train, val or test"),
-    "features": Flag("data.features", "columns to use, by name or pattern: age,pixel_*"),
-    "drop": Flag("data.drop", "columns to leave out, by name or pattern"),
-    "impute": Flag("data.impute", "median: fill in missing values"),
-    "encoding": Flag("data.encoding", "encoding of a text file, such as latin-1"),
-    "delimiter": Flag("data.delimiter", "separator of a text file's columns, or tab; by default recognised"),
-    "unlabelled": Flag("data.unlabelled", "skip: leave out rows without a label"),
-    "image_size": Flag("data.image_size", "side of the square that images are scaled and cut to"),
-    "normalize": Flag("data.normalize", "auto, standard, none, or mean,std"),
-    "test_fraction": Flag("data.test_fraction", "share held out for testing where the data has no test part"),
-    "test_clients": Flag("data.test_clients", "whole clients to hold out for testing: their share, or names a,b"),
-    "val_fraction": Flag("data.val_fraction", "share of the training data held out for validation"),
-    "augment": Flag("data.augment", "flip and crop images at random: true or false"),
-    "imbalance": Flag("data.imbalance", "rarest over most frequent class, in (0, 1]; none for the data as it is"),
-    "partition": Flag("partition.name", "how samples are divided among clients; options in brackets"),
-    "clients": Flag("partition.clients", "number of clients"),
-    "beta": Flag("partition.beta", "Dirichlet concentration: smaller is more heterogeneous"),
-    "model": Flag("model.name", "a model's name, or package.module:factory; options in brackets"),
-    "loss": Flag("loss.name", "the clients' loss, or package.module:Name; options in brackets"),
-    "sampler": Flag("sampler.name", "how clients draw their batches, or package.module:Name; options in brackets"),
-    "epochs": Flag("local.epochs", "local epochs per round"),
-    "steps": Flag("local.steps", "local steps per round, instead of epochs"),
-    "batch_size": Flag("local.batch_size", "samples in a mini-batch"),
-    "lr": Flag("local.lr", "local learning rate"),
-    "participation": Flag("participation.fraction", "share of the clients sampled each round"),
-    "rounds": Flag("run.rounds", "communication rounds"),
-    "seed": Flag("run.seed", "seed of all randomness"),
-    "eval_every": Flag("run.eval_every", "rounds between evaluations"),
-    "patience": Flag("run.patience", "evaluations without a better one on the validation data before it stops"),
-    "device": Flag("run.device", "auto, cpu, cuda, mps, …"),
-    "privacy": Flag("privacy.mode", "none, or he: gather the class distribution under homomorphic encryption"),
-    "diagnostics": Flag(
-        "run.diagnostics", "more measurements at every evaluation: concentration, train_set, clients"
-    ),
-    "track": Flag("run.track", "experiment trackers to log to: tensorboard, mlflow, wandb"),
-    "backend": Flag("run.backend", "auto, sequential, vectorized, parallel, or ray: the workers of a cluster"),
-}
+def declared_flags() -> dict[str, Option]:
+    """Return the options that are marked with `Flag` where they are declared, and the names of components."""
+    flags: dict[str, Option] = {}
+    for section in (field.name for field in fields(Config)):
+        if section in SECTIONS:
+            for name, field in flag_names(SECTIONS[section]).items():
+                flags[name] = Option(f"{section}.{field}", _clause(about(SECTIONS[section], field)))
+        elif section in COMPONENTS and section != "method":
+            flags[section] = Option(f"{section}.name", NAMES_OF_COMPONENTS[section] + "; options in brackets")
+        for name in PARTITION_DEFAULTS if section == "partition" else ():
+            flags[name] = Option(f"partition.{name}", _clause(PARTITION_OPTIONS[name][1]))
+    return flags
 
+
+def _clause(text: str) -> str:
+    """Return what comes before the first semicolon or full stop."""
+    return re.split(r"[;.](?:\s|$)", text, maxsplit=1)[0].replace("`", "")
+
+
+FLAGS = declared_flags()
 
 PARTITION_FLAGS = tuple(
     name

@@ -20,6 +20,7 @@ from fedwcm.engine.optimizer import OptimizerOptions
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.server_options import ServerOptions
 from fedwcm.privacy.options import PrivacyOptions
+from fedwcm.utils.field_types import Flagged
 
 Diagnostic = Literal["concentration", "train_set", "clients"]
 SelectBy = Literal["accuracy", "balanced_accuracy"]
@@ -44,9 +45,9 @@ class LocalOptions(LearningRate, OptimizerOptions):
             (`false`), or only if it has one sample and the model's BatchNorm could not train on it (`auto`).
     """
 
-    epochs: int | None = None
-    steps: int | None = None
-    batch_size: int = 50
+    epochs: Flagged[int | None] = None
+    steps: Flagged[int | None] = None
+    batch_size: Flagged[int] = 50
     drop_last: Literal["auto"] | bool = "auto"
 
     def __post_init__(self) -> None:
@@ -95,19 +96,19 @@ class RunOptions(ClusterOptions):
     """
 
     name: str | None = None
-    rounds: int = 100
-    seed: int = 0
-    eval_every: int = 1
+    rounds: Flagged[int] = 100
+    seed: Flagged[int] = 0
+    eval_every: Flagged[int] = 1
     select_by: SelectBy = "balanced_accuracy"
-    patience: int = 0
+    patience: Flagged[int] = 0
     checkpoint_every: int = 10
-    device: str = "auto"
+    device: Flagged[str] = "auto"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    backend: Literal["auto", "sequential", "vectorized", "parallel", "ray"] = "auto"
+    backend: Flagged[Literal["auto", "sequential", "vectorized", "parallel", "ray"]] = "auto"
     workers: int = 0
     shot_groups: Literal["range", "share"] = "range"
-    diagnostics: tuple[Diagnostic, ...] = ()
-    track: tuple[str, ...] = ()
+    diagnostics: Flagged[tuple[Diagnostic, ...]] = ()
+    track: Flagged[tuple[str, ...]] = ()
     reject_nonfinite: bool = True
     profile: bool = False
     target: tuple[float, ...] | dict[str, float] | None = None

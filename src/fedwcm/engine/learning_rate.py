@@ -5,6 +5,7 @@ from math import cos, inf, pi
 from typing import Literal
 
 from fedwcm.core.checks import require, require_choices
+from fedwcm.utils.field_types import Flagged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,7 @@ class LearningRate:
         warmup: rounds before the schedule starts, in which the learning rate rises linearly to `lr`.
     """
 
-    lr: float = 0.1
+    lr: Flagged[float] = 0.1
     schedule: Literal["constant", "exponential", "step", "cosine"] = "constant"
     lr_decay: float | None = None
     lr_decay_every: int | None = None

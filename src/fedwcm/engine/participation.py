@@ -1,13 +1,14 @@
 """Client sampling and dropout in a round."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.core.checks import require, require_choices
 from fedwcm.core.rng import Purpose, generator
+from fedwcm.utils.field_types import Flag
 
 Ints = NDArray[np.int64]
 
@@ -31,7 +32,7 @@ class Participation:
         dropout: probability that a sampled client never answers.
     """
 
-    fraction: float = 0.1
+    fraction: Annotated[float, Flag("participation")] = 0.1
     sampling: Literal["fixed", "bernoulli"] = "fixed"
     dropout: float = 0.0
 

@@ -1,12 +1,13 @@
 """The privacy options. Nothing here imports torch or TenSEAL."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from fedwcm.core.checks import require, require_choices
 from fedwcm.privacy.client import MIN_CONTRIBUTORS
 from fedwcm.privacy.encoding import MAX_CONTRIBUTORS
 from fedwcm.privacy.noise import MIN_EPSILON
+from fedwcm.utils.field_types import Flag
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,8 +15,9 @@ class PrivacyOptions:
     """What clients reveal of their class counts.
 
     Args:
-        mode: `none` shows the server each client's counts; `he` only their sum, added up under homomorphic
-            encryption, and what is computed from them (FedWCM's score, the distance from the target) in levels.
+        mode: `none`, or `he`: gather the class distribution under homomorphic encryption; `none` shows the server
+            each client's counts, `he` only their sum, and what is computed from them (FedWCM's score, the distance
+            from the target) in levels.
         key_holders: number of keys among which the clients are divided; only for `he`.
         min_contributors: smallest number of clients whose sum is decrypted; only for `he`.
         score_levels: number of values that a client's score, and its distance from the target, can take; 0 for the
@@ -24,7 +26,7 @@ class PrivacyOptions:
             sample that changes its class 2ε; `none` for no noise.
     """
 
-    mode: Literal["none", "he"] = "none"
+    mode: Annotated[Literal["none", "he"], Flag("privacy")] = "none"
     key_holders: int = 1
     min_contributors: int = MIN_CONTRIBUTORS
     score_levels: int = 8

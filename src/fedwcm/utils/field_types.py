@@ -1,9 +1,11 @@
-"""The types of a class's fields."""
+"""The types of a class's fields, and the mark of an option that has a flag."""
 
 import inspect
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+T = TypeVar("T")
 
 
 def field_types(cls: type) -> dict[str, Any]:
@@ -12,6 +14,27 @@ def field_types(cls: type) -> dict[str, Any]:
 
 
 _field_types = cache(get_type_hints)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """Marks an option that has a flag and a Python keyword; they have the name of the field, or this one."""
+
+    name: str = ""
+
+
+Flagged = Annotated[T, Flag()]
+
+
+def flag_names(cls: type) -> dict[str, str]:
+    """Return the fields of a class that are marked with `Flag`, by the name of the flag."""
+    hints = get_type_hints(cls, include_extras=True)
+    marks = {name: flag for name in hints for flag in _marks(hints[name])}
+    return {marks[field.name].name or field.name: field.name for field in fields(cls) if field.name in marks}
+
+
+def _marks(kind: Any) -> list[Flag]:
+    return [mark for mark in getattr(kind, "__metadata__", ()) if isinstance(mark, Flag)]
 
 
 def lost_fields(cls: type) -> str | None:
