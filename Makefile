@@ -27,6 +27,7 @@ format: $(VENV)/ready-to-test
 
 docs: $(VENV)/ready-to-test
 	$(BIN)/python -m tools.make_method_pages
+	$(BIN)/python -m tools.make_options
 	$(BIN)/python -m tools.make_performance_page
 
 # Executes the tutorials and stores their outputs in them.

@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "models": {"utils", "core", "balance"},
     "metrics": {"core", "engine"},
     "engine": {"utils", "core", "models"},
-    "privacy": {"core"},
+    "privacy": {"core", "utils"},
     "config": {"utils", "core", "engine", "data", "models", "privacy", "teacher", *ZOO},
     "runs": {"utils", "core", "engine", "config", "metrics", "models"},
     "watch": {"utils", "runs"},

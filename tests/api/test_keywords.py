@@ -1,91 +1,84 @@
-"""Keywords of the Python functions are the flags: the same names, the types of their options, all documented."""
+"""An option is declared once: flags, keywords, settings, the list and the page of all options derive from it."""
 
+import ast
 import inspect
 import re
-import types
 import typing
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import pytest
+from tools.make_options import KEYWORDS, PAGE, keyword_module, options_page
 
 import fedwcm
-from fedwcm.config import arguments
-from fedwcm.config.flags import COMPARE_FLAGS, FLAGS, PARTITION_FLAGS
-from fedwcm.config.schema import COMPONENTS, SECTIONS
-
-FUNCTIONS: dict[str, tuple[Callable[..., object], tuple[str, ...]]] = {
-    "run": (fedwcm.run, tuple(FLAGS)),
-    "compare": (fedwcm.compare, COMPARE_FLAGS),
-    "partition": (fedwcm.partition, PARTITION_FLAGS),
-    "tune": (fedwcm.tune, COMPARE_FLAGS),
-    "partitions": (fedwcm.partitions, tuple(name for name in PARTITION_FLAGS if name != "partition")),
-}
-OBJECTS = {
-    "dataset": arguments.DataLike,
-    "model": arguments.ModelLike,
-    "loss": arguments.LossLike,
-    "sampler": arguments.SamplerLike,
-    "partition": arguments.PartitionLike,
-    "clients": arguments.ClientsLike,
-}
-"""Options that take objects beside the text, or the number, of their flag."""
-
-OTHERS = {"method", "methods", "seeds", "out", "grid", "jobs", "resume", "trust", "report", "config", "settings"}
-OTHERS |= {"search", "space", "trials"}
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_keywords_are_the_flags_in_their_order(name: str) -> None:
-    function, flags = FUNCTIONS[name]
-    keywords = [key for key in inspect.signature(function).parameters if key not in {*OTHERS, "progress", "ways"}]
-    assert keywords == list(flags)
-    kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
-    assert inspect.Parameter.VAR_KEYWORD not in kinds
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_the_type_of_a_keyword_is_that_of_its_option(name: str) -> None:
-    function, flags = FUNCTIONS[name]
-    hints = typing.get_type_hints(function, localns={"Tuning": object})  # its module needs Optuna
-    for flag in flags:
-        assert members(hints[flag]) == members(expected(flag)) | {type(None)}, flag
+from fedwcm.cli import main
+from fedwcm.config import option_docs
+from fedwcm.config.flags import COMPARE_FLAGS, FLAGS, PARTITION_FLAGS, declared_flags
+from fedwcm.config.keywords import CompareKeywords, PartitionKeywords, RunKeywords
+from fedwcm.config.schema import SECTIONS, RunOptions
+from fedwcm.config.settings import from_settings, to_settings
+from fedwcm.utils.field_types import Flag
 
 
 @pytest.mark.parametrize(
-    "function", [*(f for f, _ in FUNCTIONS.values()), fedwcm.evaluate, fedwcm.predict, fedwcm.load]
+    ("keywords", "flags"),
+    [(RunKeywords, FLAGS), (CompareKeywords, COMPARE_FLAGS), (PartitionKeywords, PARTITION_FLAGS)],
+)
+def test_keywords_are_the_flags(keywords: Any, flags: typing.Iterable[str]) -> None:
+    assert set(keywords.__annotations__) == set(flags)
+
+
+def test_what_is_derived_from_the_options_is_up_to_date() -> None:
+    """If not: python -m tools.make_options."""
+    assert ast.dump(ast.parse(KEYWORDS.read_text())) == ast.dump(ast.parse(keyword_module()))
+    assert PAGE.read_text() == options_page()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoreOptions(RunOptions):
+    """The options of a run, and one more.
+
+    Args:
+        whistles: tunes to whistle; or none.
+    """
+
+    whistles: Annotated[int | None, Flag("tunes")] = None
+
+
+def test_a_new_option_is_everywhere_by_one_declaration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SECTIONS, "run", MoreOptions)
+    option_docs.all_options.cache_clear()
+    try:
+        assert declared_flags()["tunes"].key == "run.whistles"
+        assert declared_flags()["tunes"].help == "tunes to whistle"
+        assert "    tunes: int | None\n" in keyword_module()
+        row = "| `run.whistles` | `--tunes` | a whole number or none | `none` | tunes to whistle; or none. |"
+        assert row in options_page()
+        assert to_settings(from_settings({"run.whistles": 3}))["run.whistles"] == 3
+    finally:
+        option_docs.all_options.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(fedwcm.run, fedwcm.compare, fedwcm.tune, fedwcm.partition, fedwcm.partitions),
+        *(fedwcm.evaluate, fedwcm.predict, fedwcm.load),
+    ],
 )
 def test_every_keyword_is_documented(function: Callable[..., object]) -> None:
     described = re.findall(r"^        (\w+): \S", str(function.__doc__), flags=re.MULTILINE)
     assert described == list(inspect.signature(function).parameters)
 
 
-def expected(flag: str) -> Any:
-    """The type that the flag's option says; a list may be any sequence, and `none` is said in words."""
-    section, _, option = FLAGS[flag].key.partition(".")
-    if flag in OBJECTS:
-        return OBJECTS[flag]
-    if section in COMPONENTS:
-        return {"beta": float}[option]
-    kind = typing.get_type_hints(SECTIONS[section])[option]
-    if flag == "imbalance":  # what is not given is `auto`
-        return float | Literal["none"]
-    return kind | Path if flag == "data_dir" else kind
+def test_a_misspelt_keyword_gets_a_suggestion() -> None:
+    with pytest.raises(ValueError, match=r"unknown option 'roundz'\. Did you mean 'rounds'"):
+        fedwcm.run("fedavg", roundz=3)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="unknown option of a partition: 'rounds'"):
+        fedwcm.partition(rounds=3)  # type: ignore[call-arg]
 
 
-def members(kind: Any) -> set[Any]:
-    """The members of a union, lists as sequences."""
-    kinds = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
-    return {as_sequence(each) for each in kinds}
-
-
-def as_sequence(kind: Any) -> Any:
-    if typing.get_origin(kind) is tuple and typing.get_args(kind)[1:] == (...,):
-        return Sequence[as_sequence(typing.get_args(kind)[0])]  # type: ignore[misc]
-    return kind
-
-
-def test_objects_are_taken_beside_text() -> None:
-    for flag, kind in OBJECTS.items():
-        assert (int if flag == "clients" else str) in members(kind)
+def test_a_name_that_looks_like_a_number_stays_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["partition", "--dataset", "digits", "--group", "1"]) == 2
+    assert "data.group = 1 " not in capsys.readouterr().err

@@ -19,7 +19,7 @@ from torch import nn
 
 from fedwcm.config.arguments import ConfigLike, MethodLike
 from fedwcm.config.components import options_of
-from fedwcm.config.flags import FLAGS, settings_from
+from fedwcm.config.flags import settings_from
 from fedwcm.config.options import make
 from fedwcm.config.recipes import expanded
 from fedwcm.config.resolve import import_path, object_name
@@ -46,11 +46,6 @@ REGISTRIES: dict[str, tuple[Mapping[str, Any], Any]] = {
     "loss": (LOSSES, Loss),
     "sampler": (SAMPLERS, Sampler),
 }
-
-
-def flags_in(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of a function's arguments that are common options."""
-    return {name: value for name, value in arguments.items() if name in FLAGS}
 
 
 def describe_settings(

@@ -20,9 +20,11 @@ SubParsers = Any
 
 
 TEXTS = frozenset(
-    {"dataset", "data_dir", "label", "client", "split", "features", "drop", "encoding"}
-    | {"partition", "model", "loss", "sampler", "device"}
+    name
+    for name, option in FLAGS.items()
+    if kind_of(option.key) in ("text", "text or none", "a list, each text") and option.key != "run.diagnostics"
 )
+"""Flags whose values stay text, even if they look like numbers."""
 
 
 GROUPS = {

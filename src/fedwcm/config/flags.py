@@ -42,11 +42,14 @@ def _clause(text: str) -> str:
 
 FLAGS = declared_flags()
 
-PARTITION_FLAGS = tuple(
-    name
-    for name, flag in FLAGS.items()
-    if (flag.key.split(".")[0] in ("data", "partition") and name not in ("augment", "normalize")) or name == "seed"
-)
+
+def is_partition_flag(name: str, option: Option) -> bool:
+    """Return whether an option affects how the data are divided."""
+    divides = option.key.split(".")[0] in ("data", "partition") and name not in ("augment", "normalize")
+    return divides or name == "seed"
+
+
+PARTITION_FLAGS = tuple(name for name, option in FLAGS.items() if is_partition_flag(name, option))
 """Flags that affect how the data are divided."""
 
 COMPARE_FLAGS = tuple(name for name in FLAGS if name != "seed")
