@@ -22,6 +22,7 @@ from fedwcm.data.samples import Rows
 from fedwcm.data.split import stratified_split
 from fedwcm.engine.evaluate import evaluate as evaluate_network
 from fedwcm.engine.network import Network
+from fedwcm.metrics.calibration import expected_calibration_error
 from fedwcm.metrics.classification import summarise
 from fedwcm.metrics.clients import OnOwnSamples, named, spread_over_clients
 from fedwcm.runs.folder import RunFolder
@@ -187,6 +188,7 @@ def _measured(found: Trained, rows: Rows, which: str, folder: RunFolder) -> Eval
         rows=which,
         classes=found.schema.classes,
         test_loss=tested.loss,
+        test_ece=expected_calibration_error(tested),
         **vars(metrics),
         **clients,
     )

@@ -42,10 +42,13 @@ def balanced_accuracy(confusion: Ints) -> float:
 
 
 def macro_f1(confusion: Ints) -> float:
-    """Mean F1 over the classes in the test data; a class that is never predicted counts as 0."""
+    """Mean F1 over the classes that are in the test data or predicted, as scikit-learn averages.
+
+    A class that is never predicted counts as 0, and so does one that is predicted but not in the test data.
+    """
     hits, actual, predicted = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
     f1 = _ratio(2 * hits, actual + predicted)
-    return float(f1[actual > 0].mean())
+    return float(np.nanmean(f1))
 
 
 def shot_groups(train_counts: Ints, rule: ShotRule = "range") -> dict[str, Ints]:

@@ -9,6 +9,7 @@ import numpy as np
 from fedwcm.config.build import Experiment
 from fedwcm.engine.evaluate import Evaluation, LabelledTensors, evaluate
 from fedwcm.engine.rounds import DivergedError, ServerState
+from fedwcm.metrics.calibration import expected_calibration_error
 from fedwcm.metrics.classification import balanced_accuracy, summarise
 from fedwcm.metrics.clients import ByOwnClasses, ClientAccuracy, OnOwnSamples, named, spread_over_clients
 from fedwcm.metrics.diagnostics import diagnosing
@@ -71,7 +72,8 @@ class Evaluator:
             raise DivergedError(f"the test loss is not finite after round {model.round}")
         self._tested = tested
         metrics = summarise(tested.confusion, counts, options.shot_groups)
-        measures = {"test_loss": tested.loss, **vars(metrics), **diagnosed}
+        ece = expected_calibration_error(tested)
+        measures = {"test_loss": tested.loss, "test_ece": ece, **vars(metrics), **diagnosed}
         if "train_set" in options.diagnostics:
             federation = experiment.rounds.federation
             measures |= train_set_metrics(experiment.network, federation, model.x, model.buffers)

@@ -36,6 +36,7 @@ class RoundRecord(JsonRecord):
 
     Args:
         seconds: time spent since the run started, in rounds and evaluations.
+        test_ece: expected calibration error on the test data, over 15 bins of the confidence.
         many, medium, few: mean accuracy of the classes with that many training samples; None if there are none, as
             on nearly balanced data (`fedwcm.metrics.classification.shot_groups`).
         per_class_accuracy: None for a class without test samples.
@@ -49,6 +50,7 @@ class RoundRecord(JsonRecord):
     round: int
     seconds: float
     test_loss: float | None = optional(given="test_accuracy")
+    test_ece: float | None = optional()
     test_accuracy: float | None = optional()
     balanced_accuracy: float | None = optional(given="test_accuracy")
     macro_f1: float | None = optional(given="test_accuracy")
@@ -275,6 +277,7 @@ class EvaluationRecord(JsonRecord):
     rows: str
     classes: tuple[str, ...]
     test_loss: float
+    test_ece: float
     test_accuracy: float
     balanced_accuracy: float
     macro_f1: float
