@@ -17,7 +17,7 @@ HOOKS = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="ut
 
 SCHEMAS = {
     "CITATION.cff": "citation-file-format",
-    ".github/workflows/test.yml": "github-workflows",
+    **{f".github/workflows/{name}.yml": "github-workflows" for name in ("test", "nightly", "release")},
     ".github/ISSUE_TEMPLATE/config.yml": "github-issue-config",
     **{f".github/ISSUE_TEMPLATE/{name}.yml": "github-issue-forms" for name in ("bug", "proposal", "result")},
 }
@@ -34,6 +34,13 @@ def test_file_follows_its_schema(path: str) -> None:
 def test_every_github_file_is_checked() -> None:
     found = {path.relative_to(ROOT).as_posix() for path in (ROOT / ".github").rglob("*.y*ml")}
     assert found == {path for path in SCHEMAS if path.startswith(".github/")}
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    workflows = [path.read_text(encoding="utf-8") for path in (ROOT / ".github/workflows").glob("*.yml")]
+    actions = [name for text in workflows for name in re.findall(r"uses: (\S+)", text)]
+    assert actions
+    assert [name for name in actions if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", name)] == []
 
 
 def test_workflow_runs_make_test_on_both_systems_and_every_python() -> None:

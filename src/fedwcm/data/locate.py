@@ -5,8 +5,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 ENVIRONMENT = "FEDWCM_DATA"
 DEBIAN_FOLDER = Path("/usr/share/datasets")  # where Debian's packages dataset-* put their files
 
@@ -22,6 +20,8 @@ class RemoteFile:
 
 def user_cache() -> Path:
     """Return the per-user cache folder, which may not exist yet."""
+    from platformdirs import user_cache_path  # here: the benchmark's other environments do not have it
+
     return user_cache_path("fedwcm")
 
 
