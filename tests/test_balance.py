@@ -20,6 +20,7 @@ from fedwcm.balance import (
     discrepancy,
     local_deviations,
     momentum_gain,
+    prior_shift,
     temperature,
 )
 
@@ -361,6 +362,17 @@ def test_a_million_clients_take_under_two_seconds() -> None:
     weights = whole_chain(table)
     assert time.process_time() - began < 2
     assert len(weights) == 10**6
+
+
+def test_the_prior_shift_is_the_scaled_log_ratio_of_shares_and_target_with_half_a_sample_for_none() -> None:
+    shares = np.array([[8, 1.5, 0.5], [3, 3, 4]]) / 10
+    counts = [[16, 3, 0], [3, 3, 4]]
+    np.testing.assert_allclose(prior_shift(counts, absent=1), np.log(shares * 3), rtol=1e-6)
+    target = np.array([0.5, 0.3, 0.2])
+    np.testing.assert_allclose(prior_shift(counts, target, 2.0, 1), 2 * np.log(shares / target), rtol=1e-6)
+    np.testing.assert_allclose(prior_shift([[4, 0]]), np.log([[16 / 9, 2 / 9]]), rtol=1e-6)
+    with pytest.raises(ValueError, match="client 1, class 1: -2"):
+        client_scores([[0, 3], [1, -2]])
 
 
 def test_importing_it_does_not_import_torch() -> None:

@@ -67,6 +67,8 @@ def test_groups_by_share_go_by_the_samples_of_more_frequent_classes_and_keep_equ
         "medium": [5, 6],  # 90 %
         "few": [0, 7],  # 96 %
     }
+    limits = shot_groups(np.array([75, 20, 5]), "share")  # of the samples, 75 % and 95 % are in larger classes
+    assert {name: members.tolist() for name, members in limits.items()} == {"many": [0], "medium": [1], "few": [2]}
     tail = shot_groups(exponential(10, 0.01, 5000), "share")
     assert [len(tail[name]) for name in ("many", "medium", "few")] == [3, 3, 4]
 
@@ -75,6 +77,7 @@ def test_a_class_without_training_samples_is_few_and_does_not_move_the_cuts() ->
     assert groups(np.array([1000, 100, 10, 1])) == ([0, 1], [2], [3])
     assert groups(np.array([1000, 100, 10, 1, 0])) == ([0, 1], [2], [3, 4])
     assert groups(np.array([30, 30, 0])) == ([0, 1], [], [2])
+    assert groups(np.array([3, 0])) == ([0], [], [1])  # as if the rarest had one sample
     assert groups(np.array([1000, 500, 0])) == ([0], [], [1, 2])
 
 

@@ -17,7 +17,7 @@ from fedwcm.reports.content import report_content
 from fedwcm.reports.figures import Bars, Curves
 from fedwcm.reports.load import MethodRuns, load_runs
 from fedwcm.reports.page import page
-from fedwcm.reports.statistics import differences, holm, paired_test
+from fedwcm.reports.statistics import Spread, differences, holm, paired_test, spread
 from fedwcm.reports.sweep import ON_TEST, ON_VALIDATION, sweep_figures, sweep_of
 from fedwcm.reports.table import rows_of, tasks_of
 from fedwcm.reports.table_files import csv_table, latex_table, markdown_table
@@ -77,6 +77,11 @@ def test_equal_differences_prove_no_more_than_their_number() -> None:
     nothing = paired_test([0.0, 0.0, 0.0])
     assert nothing is not None
     assert nothing.p == 1.0
+
+
+def test_the_spread_is_that_of_a_sample_and_none_of_one_number() -> None:
+    assert spread([0.4]) == Spread(0.4, 0.0, 1)
+    assert spread([1.0, 3.0]) == Spread(2.0, pytest.approx(2**0.5), 2)
 
 
 def test_holm_multiplies_the_smallest_by_their_number_and_keeps_the_order() -> None:
