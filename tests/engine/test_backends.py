@@ -54,7 +54,7 @@ def run_digits(method: str, backend: str) -> RunResult:
         "run.rounds": ROUNDS,
         "run.device": "cpu",
         "run.backend": backend,
-        "run.workers": 2,
+        "run.workers": 2 if backend in ("auto", "parallel") else 0,
     }
     return Runner(build(from_settings(settings)), None, Silent()).run()
 

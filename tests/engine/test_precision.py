@@ -65,7 +65,7 @@ def settings(**changed: object) -> dict[str, object]:
         "participation.fraction": 1.0,
         "run.rounds": 2,
         "run.device": "cpu",
-        "run.workers": 2,
+        "run.workers": 2 if changed.get("run__backend", "auto") in ("auto", "parallel") else 0,
         **{key.replace("__", "."): value for key, value in changed.items()},
     }
 

@@ -36,7 +36,8 @@ def trained(module: nn.Module, sizes: tuple[int, ...] = SIZES, method: str = "fe
     rng = np.random.default_rng(1)
     y = rng.integers(2, size=sum(sizes) + 40)
     x = rng.normal(size=(len(y), 4)).astype(np.float32) + y[:, None]
-    settings = {"run.workers": 2, **options.pop("settings", {})}
+    several = options.get("backend", "auto") in ("auto", "parallel")
+    settings = {"run.workers": 2 if several else 0, **options.pop("settings", {})}
     return fedwcm.run(
         method,
         dataset=(x[40:], y[40:], x[:40], y[:40]),

@@ -83,7 +83,7 @@ def trained(module: nn.Module, backend: str, method: str = "fedcm") -> fedwcm.Re
         epochs=1,
         batch_size=8,
         backend=backend,
-        settings={"run.workers": 1 if backend == "auto" else 2},
+        settings={"run.workers": {"auto": 1, "parallel": 2}.get(backend, 0)},
     )
 
 
@@ -190,7 +190,12 @@ def test_gradient_hooks_are_called_for_every_client_whatever_the_backend() -> No
 
         small = {"clients": 3, "participation": 1.0, "rounds": 1, "steps": 2, "beta": 1.0}
         fedwcm.run(
-            "fedavg", dataset="digits", model=watched, backend=backend, settings={"run.workers": 1}, **small
+            "fedavg",
+            dataset="digits",
+            model=watched,
+            backend=backend,
+            settings={"run.workers": int(backend == "auto")},
+            **small,
         )
     assert calls["auto"] == calls["sequential"] == 6
 
