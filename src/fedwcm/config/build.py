@@ -3,8 +3,9 @@
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pkgutil import resolve_name
 
 import numpy as np
 import torch
@@ -35,6 +36,7 @@ from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.smallest_batch import require_trainable, smallest_batch
 from fedwcm.models.facts import ModelFacts
 from fedwcm.models.predictor import predictor
+from fedwcm.utils.source_digest import digest_sources
 
 LOG = logging.getLogger("fedwcm")
 
@@ -47,7 +49,7 @@ class Experiment:
     are those of the data's own clients, in the order of the federation; there are none if a partition made the
     clients. `test_clients` names who each test sample belongs to, where the data tells. `encryption` is what the
     encrypted sum of the class counts cost, if there was one. `data_digest` is that of the data's source, empty
-    for data that cannot change.
+    for data that cannot change. `sources` are digests of the code that is not the package's.
     """
 
     config: Config
@@ -64,6 +66,7 @@ class Experiment:
     test_clients: NDArray[np.str_] | None = None
     encryption: Mapping[str, float] | None = None
     data_digest: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         refuse_patience(self.config, self.val is not None)
@@ -122,6 +125,7 @@ def assemble(config: Config, components: Components, source: RunData) -> Experim
         test_clients=None if source.dataset is None else source.dataset.test_clients,
         encryption=gathered.encryption,
         data_digest="" if source.dataset is None else source.dataset.digest,
+        sources=digest_sources(_code(asked, components, module)),
     )
 
 
@@ -149,6 +153,14 @@ def _trainer(
     execution = choose(config.run.backend, config.run.workers, network, cohort, few)
     noisy = None if config.privacy.epsilon is None else dict(enumerate(as_counts(reported)))
     return components.trainer(config, execution.forward(network), population, noisy), execution, gathered
+
+
+def _code(config: Config, components: Components, module: nn.Module) -> list[object]:
+    """Return what the run's results depend on that may be the user's own code."""
+    chosen = (config.model, config.partition)
+    named = [resolve_name(part.name) for part in chosen if part.value is None and ":" in part.name]
+    given = [part.value for part in chosen]
+    return [components.method, components.loss, components.sampler, *given, *named, *module.modules()]
 
 
 def _network(module: nn.Module, config: Config, classes: int, scale: LogitScale) -> Network:

@@ -1,6 +1,7 @@
 """Whether a folder's run can go on: with the same configuration, or with more rounds or patience."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from fedwcm.config.build import Experiment
@@ -13,7 +14,7 @@ from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.records import SplitRecord
 
 
-def require_resumable(folder: RunFolder, wanted: Config, loss: Loss, data_digest: str) -> None:
+def require_resumable(folder: RunFolder, wanted: Config, experiment: Experiment) -> None:
     """Raise unless the folder's run is the wanted one on the same data, or becomes it by going on."""
     held = _held(folder)
     before, after = held.run.rounds, wanted.run.rounds
@@ -21,15 +22,27 @@ def require_resumable(folder: RunFolder, wanted: Config, loss: Loss, data_digest
     if changed:
         raise ValueError(f"{folder.path} cannot be resumed with another configuration: " + "; ".join(changed))
     split = folder.split()
-    if split is not None and split.digest not in (None, data_digest):
+    if split is not None and split.digest not in (None, experiment.data_digest):
         data = wanted.data.dataset
         raise ValueError(f"{folder.path} cannot be resumed: {data} has changed since; choose another folder")
+    edited = [name for name, digest in _sources(folder).items() if experiment.sources.get(name, digest) != digest]
+    if edited:
+        raise ValueError(
+            f"{folder.path} cannot be resumed: the code of {', '.join(edited)} has changed since; "
+            "choose another folder"
+        )
+    loss = experiment.rounds.trainer.loss
     reason = extension_problem(wanted, loss, before) if after > before else None
     if reason:
         raise ValueError(
             f"{folder.path} cannot go on from {before} to {after} rounds: {reason}, so a run of {after} rounds "
             "would have begun differently; choose another folder"
         )
+
+
+def _sources(folder: RunFolder) -> Mapping[str, str]:
+    """The digests of the code that the folder's run began with."""
+    return next((record.sources for record in folder.environments()), {})
 
 
 def require_same_split(folder: RunFolder, split: SplitRecord) -> None:

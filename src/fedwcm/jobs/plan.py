@@ -136,7 +136,7 @@ def _check_on(data: RunData, planned_runs: Sequence[PlannedRun], components: Com
         if not folder.holds_run:
             continue
         config = replace(experiment.config, run=replace(experiment.config.run, seed=planned.seed))
-        require_resumable(folder, config, components.loss, experiment.data_digest)
+        require_resumable(folder, config, experiment)
         if planned is planned_runs[0]:  # whose seed the experiment has
             require_same_split(folder, split)
     cohort = experiment.config.participation.cohort_size(experiment.rounds.trainer.population.clients)

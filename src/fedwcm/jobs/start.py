@@ -1,5 +1,6 @@
 """Start or resume one run, in memory or in its folder."""
 
+import warnings
 from dataclasses import dataclass, replace
 
 from torch import nn
@@ -17,6 +18,7 @@ from fedwcm.jobs.continuation import (
 )
 from fedwcm.reports.write import report_or_warn
 from fedwcm.runs.comparison_folder import ComparisonFolder
+from fedwcm.runs.environment import describe_environment, now
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.lock import locked
 from fedwcm.runs.progress import Progress, Silent
@@ -90,7 +92,7 @@ def _already_finished(folder: RunFolder, experiment: Experiment) -> bool:
     Unless it goes on, the experiment's backend is closed.
     """
     try:
-        require_resumable(folder, experiment.config, experiment.rounds.trainer.loss, experiment.data_digest)
+        require_resumable(folder, experiment.config, experiment)
         require_same_split(folder, split_of(experiment))
     except ValueError:
         experiment.rounds.backend.close()
@@ -105,11 +107,24 @@ def _run(experiment: Experiment, folder: RunFolder | None, progress: Progress, r
     """Run to the end, in memory or in a folder; a run in a folder gets its report even if it diverged."""
     if folder is not None:
         folder.write_split(split_of(experiment))
+        _note_environment(folder, experiment)
     try:
         return Runner(experiment, folder, progress).run()
     finally:
+        if folder is not None and folder.finished:
+            *before, last = folder.environments()
+            folder.write_environments([*before, replace(last, ended=now())])
         if folder is not None and folder.finished and report:
             report_or_warn(folder.path)
+
+
+def _note_environment(folder: RunFolder, experiment: Experiment) -> None:
+    """Add this process to those that worked on the run; one that may round differently is a warning."""
+    before = folder.environments()
+    here = describe_environment(experiment.data_digest, experiment.sources)
+    for difference in here.differences(before[-1]) if before and folder.has_metrics else ():
+        warnings.warn(f"{folder.path} goes on with {difference}: its digits may differ from then on", stacklevel=2)
+    folder.write_environments([*before, here])
 
 
 def _ended_before(folder: RunFolder) -> EndedRun:

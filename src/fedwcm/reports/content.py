@@ -81,7 +81,8 @@ def report_content(groups: Sequence[MethodRuns], limit: int, target: float | Non
         styles=_styles(groups, best),
         table=None if alone else _table(groups, target),
         figures=[figure for figure in figures if not is_constant(figure)],
-        options={
+        options=({} if runs[0].environment is None else runs[0].environment.describe())
+        | {
             key: str(value)
             for key, value in sorted(settings.items())
             if key not in keys and (alone or key not in ("run.seed", "run.name"))

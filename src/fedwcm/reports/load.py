@@ -13,6 +13,7 @@ from fedwcm.runs.discovery import find_runs
 from fedwcm.runs.folder import RunFolder
 from fedwcm.runs.model_file import read_facts
 from fedwcm.runs.records import (
+    EnvironmentRecord,
     Outcome,
     PersonalizationRecord,
     RoundRecord,
@@ -43,6 +44,8 @@ class LoadedRun:
     """Its clients before and after they have fine-tuned the model, if they have."""
     swept: tuple[str, ...] = ()
     """The options that its comparison's grid varied."""
+    environment: EnvironmentRecord | None = None
+    """What made it, where that is known; of a resumed run, the last process."""
     shared_machine: bool = False
     """Whether other runs of its comparison ran at the same time."""
 
@@ -137,6 +140,7 @@ def load_run(path: Path) -> LoadedRun:
         split=split,
         personalized=folder.personalized(),
         swept=index.grid or () if member else (),
+        environment=next(reversed(folder.environments()), None),
         shared_machine=member and (index.jobs or 1) > 1,
     )
 

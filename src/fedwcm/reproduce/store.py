@@ -1,6 +1,6 @@
 """The results folder: one small archive per finished run, found again by its options, given or default.
 
-An archive holds what `fedwcm report` reads of a run's folder: configuration, metrics, summary and split.
+An archive holds what `fedwcm report` reads of a run's folder: configuration, metrics, summary, split, environment.
 """
 
 import json
@@ -22,7 +22,7 @@ from fedwcm.runs.folder import RunFolder, slug
 from fedwcm.runs.records import RoundRecord, Summary
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The date of every file in an archive, so that the same run gives the same bytes."""
+"""The date of every file in an archive: when the run was made is in its environment."""
 INDEXED = ("data.dataset", "method.name", "run.rounds", "run.seed")
 """Options that every cell gives, by which archives are looked up; only where there are some, all are compared."""
 Key = tuple[str, ...]
@@ -74,9 +74,10 @@ class ResultStore:
     def add(self, cell: Cell, folder: RunFolder) -> Path:
         """Store a finished run."""
         path = self.root / cell.dataset / _file_name(cell)
-        files = (folder.config_file, folder.metrics_file, folder.summary_file, folder.split_file)
+        results = (folder.config_file, folder.metrics_file, folder.summary_file, folder.split_file)
+        made_by = [file for file in (folder.environment_file,) if file.exists()]
         with replacing(path) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
-            for file in files:
+            for file in (*results, *made_by):
                 archive.writestr(zipfile.ZipInfo(file.name, EPOCH), file.read_bytes(), zipfile.ZIP_DEFLATED)
         self._keep(path)
         return path

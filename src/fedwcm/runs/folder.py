@@ -9,7 +9,7 @@ from pathlib import Path
 from fedwcm.config.schema import COMPONENTS, Config
 from fedwcm.config.settings import Settings, from_settings, read_toml, write_toml
 from fedwcm.runs.files import parse_json, read_json, replace_file, replacing, write_json, writing
-from fedwcm.runs.records import PersonalizationRecord, RoundRecord, SplitRecord, Summary
+from fedwcm.runs.records import EnvironmentRecord, PersonalizationRecord, RoundRecord, SplitRecord, Summary
 
 REPORT = "report.html"
 """The page about a run or a comparison, in its folder."""
@@ -32,6 +32,7 @@ class RunFolder:
         self.metrics_file = path / "metrics.jsonl"
         self.summary_file = path / "summary.json"
         self.split_file = path / "split.json"
+        self.environment_file = path / "environment.json"
         self.model_file = path / "model.safetensors"
         self.last_model_file = path / "model-last.safetensors"
         self.personalized_file = path / "personalized.json"
@@ -103,6 +104,17 @@ class RunFolder:
 
     def write_split(self, split: SplitRecord) -> None:
         write_json(self.split_file, split.to_json(), indent=None)
+
+    def environments(self) -> list[EnvironmentRecord]:
+        """What worked on the run, first to last; none of a run of an older version."""
+        if not self.environment_file.exists():
+            return []
+        held = read_json(self.environment_file)
+        entries = held if isinstance(held, list) else [held]
+        return [EnvironmentRecord.from_json(entry, str(self.environment_file)) for entry in entries]
+
+    def write_environments(self, records: Iterable[EnvironmentRecord]) -> None:
+        write_json(self.environment_file, [record.to_json() for record in records])
 
     def personalized(self) -> PersonalizationRecord | None:
         """The clients before and after they have fine-tuned the model; None if they have not."""

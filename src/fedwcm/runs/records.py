@@ -316,6 +316,53 @@ class PersonalizationRecord(JsonRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EnvironmentRecord(JsonRecord):
+    """Who worked on a run: a line of `environment.json` for its start, and one each time it was resumed.
+
+    Args:
+        versions: of this package, Python and the libraries that are installed.
+        commit: of this package's checkout, if it is one; `-dirty` if files were changed.
+        system, cpu, instruction_set: the machine, and what torch uses of it.
+        cores, threads: those that the process may use, and those of torch.
+        command: as it was typed, or the name of the program.
+        started, ended: in UTC; `ended` is missing while the run goes on, and where it was killed.
+        data: digest of the data's source, where it may change.
+        sources: digest of each module with a method, loss, sampler, partition or model of the user's own.
+    """
+
+    versions: Mapping[str, str]
+    commit: str | None = optional()
+    system: str
+    cpu: str
+    instruction_set: str
+    cores: int
+    threads: int
+    command: str
+    started: str
+    ended: str | None = optional()
+    data: str | None = optional()
+    sources: Mapping[str, str]
+
+    def differences(self, other: "EnvironmentRecord") -> list[str]:
+        """Return what may make the same run round differently here than there."""
+        pairs = {
+            name: (self.versions.get(name), other.versions.get(name)) for name in ("fedwcm", "torch", "numpy")
+        }
+        pairs["instruction set"] = self.instruction_set, other.instruction_set
+        return [f"{name} {here}, not {there}" for name, (here, there) in pairs.items() if here != there]
+
+    def describe(self) -> dict[str, str]:
+        """Return lines for a reader."""
+        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        return {
+            "made by": versions + (f"; commit {self.commit}" if self.commit else ""),
+            "made on": f"{self.cpu}, {self.instruction_set}, {self.cores} cores, {self.threads} threads of torch",
+            "made with": self.command,
+            "made when": f"{self.started} to {self.ended or 'an end that is not known'}",
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
 class ComparisonIndex(JsonRecord):
     """The runs of a comparison: `comparison.json`.
 
