@@ -98,10 +98,7 @@ def assemble(config: Config, components: Components, source: RunData) -> Experim
     federation = source.federation
     listed = _with_listed_target(config, source.classes)
     trainer, execution, gathered = _trainer(listed, components, network, federation)
-    totals, classes_of = gathered.totals, source.classes
-    facts = model_facts(shape, classes_of, source.normalizer, totals, listed, components, source.dataset)
-    if facts.fingerprint is not None:
-        components.loss.check_data(facts.fingerprint)
+    facts = _facts(source, gathered, listed, components)
     for note in filter(None, (source.normalization, execution.note, network.precision.note)):
         LOG.info(note)
     keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
@@ -127,6 +124,15 @@ def assemble(config: Config, components: Components, source: RunData) -> Experim
         data_digest="" if source.dataset is None else source.dataset.digest,
         sources=digest_sources(_code(asked, components, module)),
     )
+
+
+def _facts(source: RunData, gathered: ClassDistribution, config: Config, components: Components) -> ModelFacts:
+    """Return the metadata of the model, on data that the loss accepts."""
+    shape, classes, dataset = source.input_shape, source.classes, source.dataset
+    facts = model_facts(shape, classes, source.normalizer, gathered.totals, config, components, dataset)
+    if facts.fingerprint is not None:
+        components.loss.check_data(facts.fingerprint)
+    return facts
 
 
 def _with_listed_target(config: Config, classes: Sequence[str]) -> Config:
