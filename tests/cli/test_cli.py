@@ -31,6 +31,7 @@ def test_run_writes_its_folder_and_says_where(tmp_path: Path, capsys: pytest.Cap
         "metrics.jsonl",
         "summary.json",
         "model.safetensors",
+        "environment.json",
         "split.json",
         "report.html",
         "checkpoints",

@@ -33,7 +33,7 @@ def observe(rounds: int, backend: str, tmp_path: Path) -> Observed:
     observed = Observed()
     settings = {
         "run.backend": backend,
-        "run.workers": 2,
+        "run.workers": 2 if backend == "parallel" else 0,
         "run.eval_every": 100,
         "run.checkpoint_every": 100,
         "model.hidden": [4],

@@ -21,7 +21,7 @@ def digest_sources(parts: Iterable[object]) -> dict[str, str]:
     for part in parts:
         kind = part if isinstance(part, type | FunctionType) else type(part)
         for each in inspect.getmro(kind) if isinstance(kind, type) else (kind,):
-            module = each.__module__
+            module = each.__module__ or ""  # none of what `exec` defines
             if module.partition(".")[0] in LIBRARIES:
                 continue
             of_script = module == "__main__"
