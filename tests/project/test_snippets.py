@@ -113,7 +113,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     outcomes = [f"{i},{i % 7},{i % 5},{'sick' if i % 3 else 'well'}" for i in range(60)]
     for name in ("patients", "new"):
         (tmp_path / f"{name}.csv").write_text("\n".join(["id,age,dose,outcome", *outcomes]) + "\n")
-    lesions = [f"{row % 7},{row % 5},{row // 2},{('nevus', 'melanoma')[row % 9 == 0]},h{row % 3}" for row in range(120)]
+    lesions = [f"{row % 7},{row % 5},{row // 2},{'abc'[row % 3]},h{row % 2}" for row in range(120)]
     (tmp_path / "lesions.csv").write_text("\n".join(["size,colour,patient,diagnosis,hospital", *lesions]) + "\n")
     (tmp_path / "unlabelled.csv").write_text("dose,age\n3,4\n1,2\n")
     for i in range(120):
