@@ -1,4 +1,4 @@
-"""Small copies of three image sets, two files each: one to choose on, one to judge on.
+"""Small copies of three image sets: one to choose on, one to judge on, one for the last judgement.
 
     python -m benchmarks.recipe.data --data-dir DIR --cifar100 FILE
 
@@ -6,6 +6,8 @@ DIR is where the named data sets `fashion-mnist` and `cifar10` are looked for fi
 .npz with `x_train, y_train, x_test, y_test` of CIFAR-100 or a part of it. `NAME-choose.npz` holds no test image:
 what it calls its test part are training images, 200 of each class, taken out before the long tail is made.
 `NAME-judge.npz` has 1,000 training images and 300 test images of each class, or all if there are fewer.
+`NAME-final.npz` has none of the images of the other two: 1,000 other training images and the other 700 test
+images of each class. CIFAR-100's file is too small for that, and has no `final`.
 
 Fashion-MNIST is halved in size by averaging 2x2 pixels. Of CIFAR, `NAME-choose` and `NAME-judge` hold fixed
 features instead of images: the responses to 128 random whitened patches of training images, rectified and averaged
@@ -14,6 +16,7 @@ over the quadrants (Coates, Lee, Ng, AISTATS 2011), on which a small network is 
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,8 @@ from fedwcm.data import load_dataset
 
 FOLDER = CACHE / "recipe"
 HELD_OUT, TRAINED, TESTED = 200, 1000, 300
+UNSEEN = HELD_OUT + TRAINED
+"""The first training image of a class that neither choosing nor judging has."""
 PATCH, FILTERS, THRESHOLD = 6, 128, 0.5
 Images = NDArray[Any]
 
@@ -87,17 +92,24 @@ def save(name: str, train: tuple[Images, Ints], test: tuple[Images, Ints]) -> No
     np.savez(FOLDER / f"{name}.npz", x_train=train[0], y_train=train[1], x_test=test[0], y_test=test[1])
 
 
-def write(name: str, train: tuple[Images, Ints], test: tuple[Images, Ints], features: bool, choose: bool) -> None:
-    """Write the files of a data set."""
+def write(
+    name: str, train: tuple[Images, Ints], test: tuple[Images, Ints], features: bool, phases: Sequence[str]
+) -> None:
+    """Write the files of a data set for these phases."""
     made = PatchFeatures(train[0]) if features else halved
+    rows = {
+        "choose": (train, HELD_OUT, UNSEEN, train, 0, HELD_OUT),
+        "judge": (train, 0, TRAINED, test, 0, TESTED),
+        "final": (train, UNSEEN, UNSEEN + TRAINED, test, TESTED, len(test[1])),
+    }
 
     def part(of: tuple[Images, Ints], start: int, stop: int) -> tuple[Images, Ints]:
         rows = first_of_each_class(of[1], start, stop)
         return made(of[0][rows]), of[1][rows]
 
-    if choose:
-        save(f"{name}-choose", part(train, HELD_OUT, HELD_OUT + TRAINED), part(train, 0, HELD_OUT))
-    save(f"{name}-judge", part(train, 0, TRAINED), part(test, 0, TESTED))
+    for phase in phases:
+        trained, first, last, tested, start, stop = rows[phase]
+        save(f"{name}-{phase}", part(trained, first, last), part(tested, start, stop))
 
 
 def main() -> None:
@@ -111,13 +123,13 @@ def main() -> None:
     for name in ("fashion-mnist", "cifar10"):
         found = load_dataset(name, data_dir=chosen.data_dir)
         train, test = (found.x_train, found.y_train), (found.x_test, found.y_test)
-        write(name, train, test, features=name == "cifar10", choose=True)
+        write(name, train, test, features=name == "cifar10", phases=("choose", "judge", "final"))
         if name == "cifar10":
-            write("cifar10-image", train, test, features=False, choose=False)
+            write("cifar10-image", train, test, features=False, phases=("judge", "final"))
     if chosen.cifar100:
         with np.load(chosen.cifar100) as arrays:
             train, test = ((arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test"))
-        write("cifar100", train, test, features=True, choose=False)
+        write("cifar100", train, test, features=True, phases=("judge",))
 
 
 if __name__ == "__main__":

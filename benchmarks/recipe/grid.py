@@ -43,6 +43,9 @@ DIGITS: Settings = {
 TAILS = ((0.1, 0.1), (0.01, 0.1), (0.1, 0.6), (0.01, 0.6))
 """Size of the rarest class over the most frequent, and Dirichlet concentration of the clients."""
 
+IMAGES = "cifar10-cnn 0.1 0.1"
+"""The cell with a convolutional network."""
+
 
 def cell(base: Settings, dataset: str, imbalance: float, beta: float) -> Settings:
     """Return the options of a cell."""
@@ -52,7 +55,7 @@ def cell(base: Settings, dataset: str, imbalance: float, beta: float) -> Setting
 
 
 def cells(phase: str) -> dict[str, Settings]:
-    """Return the cells of a phase, `choose` or `judge`."""
+    """Return the cells of a phase, `choose`, `judge` or `final`."""
     names = ("fashion-mnist", "cifar10")
     found = {f"{n} {i} {b}": cell(MLP, f"{n}-{phase}", i, b) for n in names for i, b in TAILS}
     if phase == "choose":
@@ -60,9 +63,9 @@ def cells(phase: str) -> dict[str, Settings]:
     return {
         **found,
         "digits 0.1 0.1": cell(DIGITS, "digits", 0.1, 0.1),
-        "fashion-mnist 0.05 0.1": cell(MLP, "fashion-mnist-judge", 0.05, 0.1),
+        "fashion-mnist 0.05 0.1": cell(MLP, f"fashion-mnist-{phase}", 0.05, 0.1),
         "cifar100 0.1 0.1": cell({**MLP, "data.n_max": 50}, "cifar100-judge", 0.1, 0.1),
-        "cifar10-cnn 0.1 0.1": cell(CNN, "cifar10-image-judge", 0.1, 0.1),
+        IMAGES: cell(CNN, f"cifar10-image-{phase}", 0.1, 0.1),
     }
 
 
@@ -206,7 +209,7 @@ PARTS = (
 )
 """What each part earns: two arms of `choose` that differ in it, averaged over rounds or the last model."""
 
-ARMS = {"choose": CHOOSE, "judge": JUDGE}
+ARMS = {"choose": CHOOSE, "judge": JUDGE, "final": JUDGE}
 
 
 def blocks(phase: str) -> list[Block]:
@@ -215,6 +218,8 @@ def blocks(phase: str) -> list[Block]:
     mixed = tuple(f"{name} {i} 0.6" for i in (0.01, 0.1) for name in ("cifar10", "fashion-mnist"))
     if phase == "judge":
         return _judged(tails, mixed)
+    if phase == "final":
+        return _final()
     rivals = ("ldam", "ldam global", "ldam scale 10", "balancefl", "sampler", "sampler fedcm")
     bases = ("fedcm", "fedwcm", "fedavg", "feddyn")
     plus = (*(f"{base}+N" for base in bases), *(f"{base}+N balanced sampler" for base in bases))
@@ -241,6 +246,14 @@ def _judged(tails: tuple[str, ...], mixed: tuple[str, ...]) -> list[Block]:
         ((digits,), ("creff",), seeds),
         (cells, twins, seeds),
         *(((cell,), (*arms, *twins), seeds) for cell in mixed),
-        (("cifar10-cnn 0.1 0.1",), (*arms, *twins), seeds),
+        ((IMAGES,), (*arms, *twins), seeds),
         *(((cell,), ("creff",), seeds) for cell in cells),
     ]
+
+
+def _final() -> list[Block]:
+    """Return the last judgement: seeds that no phase before had; CReFF, which is slow, is left out."""
+    seeds, arms = tuple(range(100, 110)), tuple(arm for arm in JUDGE if arm != "creff")
+    vectors = tuple(name for name in cells("final") if name != IMAGES)
+    few = ("fedavg", "fedwcm", "fedwcm+", "fedcm+", "fedavg+")
+    return [(vectors, arms, seeds), ((IMAGES,), few, seeds)]

@@ -25,7 +25,8 @@ Results = dict[Key, dict[str, Any]]
 
 def results(phase: str) -> Results:
     """Return the runs of a phase by cell, arm and seed; those that diverged are left out."""
-    lines = gzip.decompress((RESULTS / f"{phase}.jsonl.gz").read_bytes()).decode().splitlines()
+    path = RESULTS / f"{phase}.jsonl.gz"
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines() if path.exists() else []
     records = [json.loads(line) for line in lines]
     found = {(r["cell"], r["arm"], r["seed"]): r for r in records if r["history"]}
     return found if phase == "choose" else _completed(found)
