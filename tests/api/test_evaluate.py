@@ -255,3 +255,21 @@ def test_the_normalizer_returns_what_went_in(tmp_path: Path) -> None:
         normalizer(np.zeros((3, 5, 5, 1)))
     with torch.no_grad():
         assert fedwcm.load(tmp_path)(last).shape == (3, 10)
+
+
+def test_rows_without_a_label_separators_and_other_units_of_new_data(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = table(tmp_path / "new.csv", 60, 3).read_text().replace(",", "!").splitlines()
+    lines[1] = lines[1].replace("sit", "").replace("walk", "").replace("fall", "")
+    (tmp_path / "new.csv").write_text("\n".join(lines))
+    words = ["evaluate", str(trained / "run"), "--dataset", str(tmp_path / "new.csv"), "--delimiter", "!"]
+    assert main(words) == 2
+    assert main([*words, "--unlabelled", "skip"]) == 0
+    shown = capsys.readouterr()
+    assert "row 1: the value is missing; pass --unlabelled skip" in shown.err
+    assert "1 of 60 rows have no label" in shown.err
+    assert "tested on all 59 rows" in shown.out
+    inputs = np.loadtxt(tmp_path / "new.csv", delimiter="!", skiprows=1, usecols=range(4)) * [1, 1e5, 1, 1]
+    with pytest.warns(UserWarning, match="column 'b' has a value"):
+        fedwcm.predict(trained / "run", inputs)

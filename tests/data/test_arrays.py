@@ -10,7 +10,7 @@ import fedwcm
 from fedwcm.config.flags import config_from
 from fedwcm.config.partitioning import divide
 from fedwcm.data import load_dataset
-from fedwcm.data.normalize import Normalizer, choose_normalizer
+from fedwcm.data.normalize import Normalizer, choose_normalizer, warn_of_other_scale
 
 RNG = np.random.default_rng(0)
 Y = np.arange(20) % 2
@@ -248,3 +248,18 @@ def test_a_client_that_is_left_without_training_samples_is_told(options: dict[st
     with pytest.warns(UserWarning, match="leave no training sample of client '.*dropped as client"):
         division = fedwcm.partition(dataset=(x, y, *test), clients=np.arange(60), **options)
     assert len(division.counts) < 60
+
+
+def test_inputs_in_other_units_than_in_training_are_warned_of_once(recwarn: pytest.WarningsRecorder) -> None:
+    rng = np.random.default_rng(0)
+    trained = np.concatenate([rng.normal(50, 9, size=(300, 3)), rng.integers(2, size=(300, 2))], axis=1)
+    normalizer, new = Normalizer.fit(trained), trained[:40]
+    for harmless in (new, new[:1], new[:, :5] + [30, 0, 0, 0, 0], np.zeros((0, 5)), new[:5] / 16):
+        warn_of_other_scale(harmless, normalizer)
+    warn_of_other_scale(new / 16, Normalizer(np.zeros(1, np.float32), np.ones(1, np.float32)))
+    assert not recwarn.list
+    warn_of_other_scale(new * [1, 1000, 1, 1, 1], normalizer, ("age", "height", "weight", "a", "b"))
+    warn_of_other_scale(new / 16, normalizer)
+    warn_of_other_scale(new * 16, normalizer)
+    words = ["column 'height' has a value", "they spread 0.06", "they spread 16 times"]
+    assert [word in str(warning.message) for word, warning in zip(words, recwarn.list, strict=True)] == [True] * 3

@@ -136,6 +136,17 @@ def test_clients_called_1_and_1_are_not_merged() -> None:
         load_dataset(pairs)
     with pytest.raises(ValueError, match="'int', 'str' together"):
         load_dataset((X, Y), client_ids=[1, "1"] * 60)
+    parts = {"x_train": X, "y_train": Y, "client_train": Y, "x_test": X + 1, "y_test": Y}
+    with pytest.raises(ValueError, match="train clients are int64, test clients are <U"):
+        load_dataset(parts | {"client_test": Y.astype(np.str_)})
+
+
+def test_clients_that_are_one_number_or_differ_by_spaces_are_named() -> None:
+    clients = np.array(["1", "01", "a", "a ", "b", "B"] * 20)
+    assert messages((X, Y), client_ids=clients) == [
+        "arrays: the clients 'a', 'a ' differ by spaces alone: each is a client of its own",
+        "arrays: the clients '01', '1' are the same number, written in several ways: each is a client of its own",
+    ]
 
 
 def test_images_of_truth_values_are_no_bytes() -> None:

@@ -18,6 +18,7 @@ from fedwcm.config.settings import CLIENT_IDS
 from fedwcm.core.checks import require
 from fedwcm.data import Dataset, load_rows
 from fedwcm.data.fingerprint import fingerprint
+from fedwcm.data.read_options import Unlabelled
 from fedwcm.data.samples import Rows
 from fedwcm.data.split import stratified_split
 from fedwcm.engine.evaluate import evaluate as evaluate_network
@@ -42,6 +43,8 @@ def evaluate(
     split: str | None = None,
     drop: Sequence[str] = (),
     encoding: str | None = None,
+    delimiter: str | None = None,
+    unlabelled: Unlabelled | None = None,
     test_fraction: float | None = None,
     clients: ClientsLike | None = None,
 ) -> EvaluationRecord:
@@ -63,6 +66,8 @@ def evaluate(
         split: column of a table that says `train`, `val` or `test`.
         drop: columns to leave out, by name or pattern.
         encoding: encoding of a text file.
+        delimiter: what separates the columns of a text file, or `tab`; by default recognised.
+        unlabelled: `skip` leaves out rows of a table without a label, with a warning.
         test_fraction: test only this share of each class, drawn from data without a test part.
         clients: the client of every sample, if the run was given it and held out some of them (`test_clients`).
 
@@ -77,6 +82,8 @@ def evaluate(
         "split": split,
         "drop": tuple(drop),
         "encoding": encoding,
+        "delimiter": delimiter,
+        "unlabelled": unlabelled,
     }
     config = run_folder.config()
     moved = config if data_dir is None else replace(config, data=replace(config.data, data_dir=str(data_dir)))

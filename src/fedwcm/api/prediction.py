@@ -67,6 +67,7 @@ def predict(
     client: str | None = None,
     drop: Sequence[str] = (),
     encoding: str | None = None,
+    delimiter: str | None = None,
 ) -> Predictions:
     """Predict the class of every sample. Labels are not needed, and not looked at where there are any.
 
@@ -83,6 +84,7 @@ def predict(
         client: client column, if its name differs from that in the training data.
         drop: columns to leave out, by name or pattern.
         encoding: encoding of a text file.
+        delimiter: what separates the columns of a text file, or `tab`; by default recognised.
     """
     if out is not None:
         require_csv(out)
@@ -96,6 +98,7 @@ def predict(
         data_dir=data_dir,
         drop=(*drop, *others),
         encoding=encoding,
+        delimiter=delimiter,
     )
     probabilities = _probabilities(found.module, found.inputs(rows.x))
     predictions = Predictions(found.schema.classes, probabilities, _ids(rows))

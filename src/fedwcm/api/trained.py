@@ -14,7 +14,7 @@ from fedwcm.config.models import chosen_model
 from fedwcm.config.schema import Component
 from fedwcm.core.batch import Inputs
 from fedwcm.data.inputs import are_small, model_inputs
-from fedwcm.data.normalize import Normalizer
+from fedwcm.data.normalize import Normalizer, warn_of_other_scale
 from fedwcm.data.objects import as_array
 from fedwcm.data.schema import DatasetSchema
 from fedwcm.models.facts import ModelFacts
@@ -53,7 +53,8 @@ class Trained:
     fingerprint: str | None
 
     def inputs(self, x: NDArray[Any]) -> Inputs:
-        """Samples as the model takes them; many of them are prepared only when they are read."""
+        """Return samples as the model takes them; many of them are prepared only when they are read."""
+        warn_of_other_scale(x, self.normalizer.normalizer, self.schema.encoding.feature_names)
         small = are_small(x, len(x))
         return model_inputs(x, self.normalizer.normalizer, torch.device("cpu"), prepared=small)
 

@@ -15,7 +15,7 @@ from fedwcm.cli.common import (
 from fedwcm.config.flags import FLAGS, column_names
 from fedwcm.utils.json_record import finite
 
-NAMES = ("data_dir", "label", "client", "split", "drop", "encoding", "test_fraction")
+NAMES = ("data_dir", "label", "client", "split", "drop", "encoding", "delimiter", "unlabelled", "test_fraction")
 TESTED = {
     "run": "the {} rows that the run held out",
     "test": "the {} rows of the test part",

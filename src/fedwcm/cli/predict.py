@@ -5,7 +5,7 @@ import argparse
 from fedwcm.cli.common import SubParsers, add_trained_model, chosen_flags
 from fedwcm.config.flags import FLAGS, column_names
 
-NAMES = ("data_dir", "label", "client", "drop", "encoding")
+NAMES = ("data_dir", "label", "client", "drop", "encoding", "delimiter")
 
 
 def add(commands: SubParsers) -> None:

@@ -31,16 +31,21 @@ def encode_labels(
     name: str, parts: dict[str, Samples], classes: tuple[str, ...] | None, schema: DatasetSchema | None = None
 ) -> tuple[tuple[str, ...], dict[str, Codes]]:
     """The classes, and the labels of each part as positions in them."""
-    kinds = {part: held.labels.dtype for part, held in parts.items() if len(held.labels)}
-    if len({kind.kind == "U" for kind in kinds.values()}) > 1:
-        text = ", ".join(f"{part} labels are {kind}" for part, kind in kinds.items())
-        raise ValueError(f"{name}: {text}: they must all be integers, or all text")
+    _require_alike(name, "labels", {part: samples.labels for part, samples in parts.items()})
     labels = np.concatenate([held.labels for held in parts.values()])
     classes, codes = _class_codes(name, labels, classes)
     if schema is not None:
         classes, codes = schema.classes, _renumbered(name, codes, classes, schema.classes)
     cuts = np.cumsum([len(held.x) for held in parts.values()])[:-1]
     return classes, dict(zip(parts, np.split(codes, cuts), strict=True))
+
+
+def _require_alike(name: str, role: str, values: dict[str, NDArray[Any]]) -> None:
+    """Refuse labels or clients that are text in one part and numbers in another."""
+    kinds = {part: array.dtype for part, array in values.items() if len(array)}
+    if len({kind.kind == "U" for kind in kinds.values()}) > 1:
+        text = ", ".join(f"{part} {role} are {kind}" for part, kind in kinds.items())
+        raise ValueError(f"{name}: {text}: they must all be integers, or all text")
 
 
 def _class_codes(
@@ -80,6 +85,8 @@ def encode_clients(
     if train is None:
         return (), None
     names, ids = encode(train)
+    if test is not None:
+        _require_alike(name, "clients", {"train": train, "test": test})
     lost = [] if test is None else list(np.setdiff1d(test, train))
     if lost:
         text = f"{name}: no training sample, only test samples, of client {listed(lost)}; dropped as client"

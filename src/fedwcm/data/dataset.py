@@ -84,7 +84,7 @@ class Dataset:
             raise ValueError(f"{self.name}: {len(names)} feature names for samples of {self.x_train.shape[1:]}")
         _check_clients(self)
         _check_class_cover(self)
-        _check_class_names(self)
+        _warn_of_names(self)
 
     def _parts(self) -> list[tuple[str, NDArray[Any], NDArray[np.int64]]]:
         if (self.x_val is None) != (self.y_val is None):
@@ -199,8 +199,8 @@ def _check_class_cover(data: Dataset) -> None:
         warnings.warn(text, stacklevel=4)
 
 
-def _check_class_names(data: Dataset) -> None:
-    """Point out labels that are probably not meant as classes."""
+def _warn_of_names(data: Dataset) -> None:
+    """Point out labels and clients that are probably not meant as they are written."""
     if data.num_classes == 1:
         text = f"{data.name} has one class only, {data.classes[0]!r}: every model is right about it"
         warnings.warn(text, stacklevel=4)
@@ -211,17 +211,20 @@ def _check_class_names(data: Dataset) -> None:
             "its own, since a sample has one class here",
             stacklevel=4,
         )
-    _warn_of_alike(data, lambda name: name.strip().casefold(), "differ by capitals or spaces alone")
-    _warn_of_alike(data, _number_in, "are the same number, written in several ways")
+    _warn_of_alike(data, "class", lambda name: name.strip().casefold(), "differ by capitals or spaces alone")
+    _warn_of_alike(data, "class", _number_in, "are the same number, written in several ways")
+    _warn_of_alike(data, "client", str.strip, "differ by spaces alone")
+    _warn_of_alike(data, "client", _number_in, "are the same number, written in several ways")
 
 
-def _warn_of_alike(data: Dataset, key: Callable[[str], object], how: str) -> None:
+def _warn_of_alike(data: Dataset, kind: str, key: Callable[[str], object], how: str) -> None:
+    names, plural = (data.classes, "classes") if kind == "class" else (data.client_names, "clients")
     alike: dict[object, list[str]] = {}
-    for name in data.classes:
+    for name in names:
         alike.setdefault(key(name), []).append(name)
-    doubtful = [name for names in alike.values() if len(names) > 1 for name in names]
+    doubtful = [name for group in alike.values() if len(group) > 1 for name in group]
     if doubtful:
-        text = f"{data.name}: the classes {listed(doubtful)} {how}: each is a class of its own"
+        text = f"{data.name}: the {plural} {listed(doubtful)} {how}: each is a {kind} of its own"
         warnings.warn(text, stacklevel=5)
 
 

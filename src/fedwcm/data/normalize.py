@@ -57,6 +57,35 @@ class Normalizer:
         return scaled
 
 
+FAR = 1000
+"""Standard deviations from the training mean above which a value is warned of."""
+
+OTHER_SCALE, FEW_ROWS = 8, 20
+"""How many times wider or narrower than in training inputs may spread, if there are enough of them to tell."""
+
+
+def warn_of_other_scale(inputs: Array, normalizer: Normalizer, names: Sequence[str] = ()) -> None:
+    """Warn of inputs of a trained model that are far from those of its training, such as other units."""
+    is_unknown = normalizer.keeps_integers or ((normalizer.mean == 0) & (normalizer.std == 1)).all()
+    if is_unknown or not len(inputs):
+        return
+    rows = inputs[:: -(-inputs.size // CHUNK_VALUES)].reshape(-1, inputs.shape[-1]).astype(np.float64)
+    scaled = (rows - normalizer.mean) / normalizer.std
+    farthest = np.abs(scaled).max(axis=0)
+    # Columns that are constant in training are divided by 1; those of 0 and 1 are categories, without a unit.
+    varies = (normalizer.std != 1) & ((rows != 0) & (rows != 1)).any(axis=0)
+    spread = np.sqrt(scaled.var(axis=0).mean(where=varies)) if varies.any() else 1.0
+    text = ""
+    if farthest.max() > FAR:
+        column = int(farthest.argmax())
+        name = repr(names[column]) if names else f"{column} (the first is 0)"
+        text = f"column {name} has a value {farthest[column]:.0f} standard deviations from the training mean"
+    elif len(inputs) >= FEW_ROWS and not 1 / OTHER_SCALE <= spread <= OTHER_SCALE:
+        text = f"they spread {spread:.2g} times as much as the training inputs"
+    if text:
+        warnings.warn(f"inputs: {text}: are they in the units of the training data?", stacklevel=4)
+
+
 def _warn_of_coarse(mean: NDArray[np.float64], std: NDArray[np.float64]) -> None:
     """Warn of inputs far from 0 and close to each other, such as Unix times: float32 makes many of them equal."""
     steps = np.spacing(np.abs(mean).astype(np.float32))

@@ -121,7 +121,8 @@ def _arrow_table(where: str, frame: Any) -> Any:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
         reasons = "; ".join(map(str, error.args))
-        raise ValueError(f"{where}: {reasons:.300}: a column must hold numbers, or text, in every row") from error
+        cure = "a column must hold numbers, or text, in every row, and be dense (frame.sparse.to_dense())"
+        raise ValueError(f"{where}: {reasons:.300}: {cure}") from error
 
 
 def _in_memory(source: Any, options: ReadOptions) -> Parts:

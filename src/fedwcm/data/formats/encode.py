@@ -22,6 +22,11 @@ are warned of."""
 MAX_VECTOR = 100_000
 PIECE_ROWS = 1000
 
+ADVICE = "; pass --impute median (impute='median') to fill it in, or leave the column out with --drop {name}"
+TRAINED_ADVICE = (
+    "; the model was trained without --impute (impute=) and has no value for it: fill it in, or leave the row out"
+)
+
 RowIndices = NDArray[np.int64]
 
 
@@ -32,9 +37,13 @@ def fit_columns(
     return tuple(_fit(where, name, table.column(name), rows, impute) for name in names)
 
 
-def encode_columns(where: str, table: Any, columns: Sequence[Column]) -> NDArray[Any]:
-    """The inputs of all rows: integers if every column holds whole numbers without gaps, else float32."""
-    blocks = [_encode(where, column, table.column(column.name)) for column in columns]
+def encode_columns(where: str, table: Any, columns: Sequence[Column], *, trained: bool) -> NDArray[Any]:
+    """Return the inputs of all rows: integers if every column holds whole numbers without gaps, else float32.
+
+    `trained` says that the columns are those of a trained model, which nobody can impute or drop any more.
+    """
+    advice = TRAINED_ADVICE if trained else ADVICE
+    blocks = [_encode(where, column, table.column(column.name), advice) for column in columns]
     dtype: type = np.float32
     if all(block.dtype.kind in "iu" for block in blocks):
         largest = max(int(np.abs(block).max(initial=0)) for block in blocks)
@@ -170,9 +179,9 @@ def _refuse_numbers(where: str, name: str, texts: NDArray[Any]) -> None:
         )
 
 
-def _encode(where: str, column: Column, values: Any) -> NDArray[Any]:
+def _encode(where: str, column: Column, values: Any, advice: str) -> NDArray[Any]:
     if column.kind == "category":
-        return _one_hot(where, column, values)
+        return _one_hot(where, column, values, advice)
     values = _plain(values)
     if column.kind == "vector":
         vectors = _vectors(where, column.name, values)
@@ -182,10 +191,10 @@ def _encode(where: str, column: Column, values: Any) -> NDArray[Any]:
                 f"{column.length}"
             )
         return vectors
-    return _encode_number(where, column, values)
+    return _encode_number(where, column, values, advice)
 
 
-def _encode_number(where: str, column: Column, values: Any) -> NDArray[Any]:
+def _encode_number(where: str, column: Column, values: Any, advice: str) -> NDArray[Any]:
     import pyarrow as pa
 
     name = column.name
@@ -204,7 +213,7 @@ def _encode_number(where: str, column: Column, values: Any) -> NDArray[Any]:
     missing = np.isnan(numbers)
     if missing.any():
         if column.fill is None:
-            raise _gap(where, name, missing, ADVICE.format(name=quote(name)))
+            raise _gap(where, name, missing, advice.format(name=quote(name)))
         numbers = np.where(missing, float(column.fill), numbers)
     with np.errstate(over="ignore"):
         narrow = numbers.astype(np.float32)
@@ -216,15 +225,12 @@ def _encode_number(where: str, column: Column, values: Any) -> NDArray[Any]:
     return narrow[:, np.newaxis]
 
 
-ADVICE = "; pass --impute median (impute='median') to fill it in, or leave the column out with --drop {name}"
-
-
-def _one_hot(where: str, column: Column, values: Any) -> NDArray[Any]:
+def _one_hot(where: str, column: Column, values: Any, advice: str) -> NDArray[Any]:
     name = column.name
     texts = _category_texts(where, column, values)
     if (missing := texts == "").any():
         if column.fill is None:
-            raise _gap(where, name, missing, ADVICE.format(name=quote(name)))
+            raise _gap(where, name, missing, advice.format(name=quote(name)))
         texts = np.where(missing, str(column.fill), texts)
     categories = np.array(column.categories, dtype=np.str_)
     order = np.argsort(categories)

@@ -135,7 +135,7 @@ def _read_split(where: str, rows: Any, roles: _Roles, encoding: Encoding, option
     if roles.image is not None:
         x = stack_images(_images(where, rows, roles.image), len(rows), size=encoding.image_size)
     else:
-        x = encode_columns(where, table, encoding.columns)
+        x = encode_columns(where, table, encoding.columns, trained=options.schema is not None)
     label, client, group = _row_values(where, table, roles)
     return Samples(x, label, client, group=group)
 

@@ -61,7 +61,7 @@ def table_parts(where: str, table: Any, options: ReadOptions) -> Parts:
         groups = values["group"][training] if "group" in values else None
         training = training[draw_rows(where, values["label"][training], holders, groups, options)[0]]
     encoding = find_encoding(where, table, roles, training, options)
-    x = read_features(where, table, encoding)
+    x = read_features(where, table, encoding, trained=options.schema is not None)
     whole = Samples(x, values.get("label"), values.get("client"), group=values.get("group"))
     digest = table_digest(table)
     if len(rows) == 1 and len(rows["train"]) == len(x):
@@ -114,10 +114,10 @@ def find_encoding(
     return Encoding(fitted, None, label, ignored)
 
 
-def read_features(where: str, table: Any, encoding: Encoding) -> NDArray[Any]:
-    """The inputs of all rows."""
+def read_features(where: str, table: Any, encoding: Encoding, *, trained: bool) -> NDArray[Any]:
+    """Return the inputs of all rows."""
     if encoding.image is None:
-        return encode_columns(where, table, encoding.columns)
+        return encode_columns(where, table, encoding.columns, trained=trained)
     column = table.column(encoding.image)
     if not _holds_images(column.type):
         raise ValueError(
