@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.jobs import CLASSES, JOBS, SEED, Job
-from fedwcm.config.partitioning import divide
 from fedwcm.config.settings import from_settings
 from fedwcm.core.rng import model_seed
 from fedwcm.data import load_dataset
+from fedwcm.experiment.partitioning import divide
 from fedwcm.models import build_model
 
 TEST_SAMPLES = 10_000

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from fedwcm.runs.records import RoundRecord, Summary
+from fedwcm.experiment.records import RoundRecord, Summary
 
 
 def round_record(number: int, **more: Any) -> RoundRecord:

@@ -1,6 +1,8 @@
 """The import rules of docs/architecture.md: layers import downwards only."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,17 +25,27 @@ ALLOWED: dict[str, set[str]] = {
     "metrics": {"core", "engine"},
     "engine": {"utils", "core", "models"},
     "privacy": {"core", "utils"},
-    "config": {"utils", "core", "engine", "data", "models", "privacy", "teacher", *ZOO},
-    "runs": {"utils", "core", "engine", "config", "metrics", "models"},
-    "watch": {"utils", "runs"},
-    "reports": {"utils", "core", "config", "data", "metrics", "runs"},
-    "flower": {"utils", "core", "engine", "config", "losses", "privacy", "runs"},
-    "jobs": {"utils", "core", "engine", "config", "reports", "runs"},
-    "tuning": {"utils", "core", "engine", "config", "data", "jobs", "reports", "runs"},
-    "reproduce": {"utils", "core", "config", "data", "jobs", "methods", "models", "privacy", "reports", "runs"},
+    "config": {"utils", "core", "engine", "privacy"},
+    "experiment": {"utils", "core", "engine", "config", "data", "metrics", "models", "privacy", "teacher", *ZOO},
+    "watch": {"utils", "experiment"},
+    "reports": {"utils", "core", "config", "data", "metrics", "experiment"},
+    "flower": {"utils", "core", "engine", "config", "experiment", "losses", "privacy"},
+    "sweeps": {"utils", "core", "engine", "config", "data", "experiment", "reports"},
+    "reproduce": {
+        "utils",
+        "core",
+        "config",
+        "data",
+        "experiment",
+        "methods",
+        "models",
+        "privacy",
+        "reports",
+        "sweeps",
+    },
     "api": {
         *("utils", "core", "engine", "config", "data", "models", "metrics", "privacy"),
-        *("jobs", "reports", "runs", "tuning", *ZOO),
+        *("experiment", "reports", "sweeps", *ZOO),
     },
     "testing": {"utils", "core", "engine", "config", "losses", "samplers"},
 }
@@ -82,3 +94,9 @@ def test_the_rules_permit_no_more_than_is_used() -> None:
 def test_nothing_outside_the_engine_imports_its_fast_paths() -> None:
     outside = [p for p in FILES if room(p) != "engine"]
     assert not [p for p in outside if any(name.startswith("fedwcm.engine.fast") for name in imports(p))]
+
+
+def test_words_need_no_torch() -> None:
+    modules = ", ".join(f"fedwcm.config.{path.stem}" for path in sorted((ROOT / "config").glob("[a-z]*.py")))
+    code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

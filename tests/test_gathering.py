@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from fedwcm.balance import local_deviations
-from fedwcm.config.build import build
-from fedwcm.config.class_distribution import gather_distribution
 from fedwcm.config.settings import from_settings
 from fedwcm.core.disclosure import SAMPLES_PER_LEVEL
 from fedwcm.core.gathering import FARTHEST, UNIT, contributions, decode_total
 from fedwcm.core.types import Ints
+from fedwcm.experiment.build import build
+from fedwcm.experiment.class_distribution import gather_distribution
 from fedwcm.privacy.options import PrivacyOptions
 
 COUNTS: Ints = np.array([[17, 3, 1], [9, 8, 4], [21, 1, 0], [6, 2, 3]])

@@ -17,10 +17,10 @@ from torch.nn.functional import cross_entropy, kl_div, log_softmax, softmax
 import fedwcm
 from fedwcm.data import Dataset, load_dataset
 from fedwcm.engine.federation import InMemoryFederation
+from fedwcm.experiment.records import RoundRecord
 from fedwcm.losses.distillation import Distillation
 from fedwcm.methods.clip2fl import CLIP2FL
 from fedwcm.methods.fedavg import FedAvg
-from fedwcm.runs.records import RoundRecord
 from fedwcm.teacher import Teacher, zero_shot
 from fedwcm.teacher.__main__ import main
 

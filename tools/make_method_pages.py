@@ -20,6 +20,7 @@ from fedwcm.config.recipes import RECIPES
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.engine.oracle import MiniBatchOracle
+from fedwcm.experiment.records import Summary
 from fedwcm.losses.balancefl import BalanceFL
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.methods import METHODS
@@ -27,7 +28,6 @@ from fedwcm.methods.fedavg import FedAvg
 from fedwcm.reproduce.cells import Scope, expand
 from fedwcm.reproduce.presets import load_preset
 from fedwcm.reproduce.store import ResultStore
-from fedwcm.runs.records import Summary
 from fedwcm.testing import SIZES, _engine, _run_rounds
 from tools.generated import write_blocks
 

@@ -14,7 +14,7 @@ from fedwcm.config.schema import SECTIONS
 from fedwcm.utils.field_types import field_types
 
 ROOT = Path(__file__).resolve().parents[1]
-KEYWORDS, PAGE = ROOT / "src/fedwcm/config/keywords.py", ROOT / "docs/options.md"
+KEYWORDS, PAGE = ROOT / "src/fedwcm/api/keywords.py", ROOT / "docs/options.md"
 
 OBJECTS = {
     "dataset": "DataLike",
@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from fedwcm.config.arguments import (
+    from fedwcm.api.arguments import (
         ClientsLike,
         DataLike,
         LossLike,

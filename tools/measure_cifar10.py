@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
+from fedwcm.experiment.records import Summary
 from fedwcm.reports.statistics import paired_test, spread
 from fedwcm.reproduce.cells import Scope, expand
 from fedwcm.reproduce.presets import load_preset
 from fedwcm.reproduce.store import ResultStore
-from fedwcm.runs.records import Summary
 from tools.generated import write_blocks
 
 ROOT = Path(__file__).parents[1]

@@ -16,7 +16,13 @@ ROOT = Path(__file__).parent.parent
 REFERENCE = {
     "functions": (
         *("fedwcm.run", "fedwcm.compare", "fedwcm.open", "fedwcm.evaluate", "fedwcm.personalize"),
-        *("fedwcm.predict", "fedwcm.Predictions", "fedwcm.export", "fedwcm.tune", "fedwcm.tuning.result.Tuning"),
+        *(
+            "fedwcm.predict",
+            "fedwcm.Predictions",
+            "fedwcm.export",
+            "fedwcm.tune",
+            "fedwcm.sweeps.tuning.result.Tuning",
+        ),
         *("fedwcm.partition", "fedwcm.partitions", "fedwcm.Division"),
         *("fedwcm.report", "fedwcm.load", "fedwcm.normalizer", "fedwcm.Result", "fedwcm.Comparison"),
     ),

@@ -13,7 +13,7 @@ import fedwcm
 from benchmarks.gate import Gate
 from benchmarks.jobs import JOBS
 from benchmarks.training import load, quality
-from fedwcm.runs.records import RoundRecord
+from fedwcm.experiment.records import RoundRecord
 
 
 class Gated:

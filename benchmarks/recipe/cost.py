@@ -13,8 +13,8 @@ import time
 
 import torch
 
-from fedwcm.config.build import build
 from fedwcm.config.settings import from_settings
+from fedwcm.experiment.build import build
 
 J1: dict[str, object] = {
     "data.dataset": "fashion-mnist",

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import fedwcm
 from fedwcm.api import exporting
 from fedwcm.cli import main
-from fedwcm.runs.folder import RunFolder
+from fedwcm.experiment.folder import RunFolder
 
 RNG = np.random.default_rng(0)
 NAMES = np.array(["cat", "dog", "owl"])

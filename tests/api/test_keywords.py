@@ -12,10 +12,10 @@ import pytest
 from tools.make_options import KEYWORDS, PAGE, keyword_module, options_page
 
 import fedwcm
+from fedwcm.api.keywords import CompareKeywords, PartitionKeywords, RunKeywords
 from fedwcm.cli import main
 from fedwcm.config import option_docs
 from fedwcm.config.flags import COMPARE_FLAGS, FLAGS, PARTITION_FLAGS, declared_flags
-from fedwcm.config.keywords import CompareKeywords, PartitionKeywords, RunKeywords
 from fedwcm.config.schema import SECTIONS, RunOptions
 from fedwcm.config.settings import from_settings, to_settings
 from fedwcm.utils.field_types import Flag

@@ -8,8 +8,8 @@ import pytest
 import fedwcm
 from fedwcm.cli import main
 from fedwcm.config.settings import read_toml
+from fedwcm.experiment.records import RoundRecord, outcome_of
 from fedwcm.reports.load import load_run
-from fedwcm.runs.records import RoundRecord, outcome_of
 
 SMALL = ["--dataset", "digits", "--clients", "5", "--rounds", "1", "--epochs", "1"]
 

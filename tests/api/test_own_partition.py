@@ -10,9 +10,9 @@ import pytest
 
 import fedwcm
 from fedwcm.cli import main
-from fedwcm.config.components import Components
 from fedwcm.config.flags import config_from
-from fedwcm.runs.folder import RunFolder
+from fedwcm.experiment.components import Components
+from fedwcm.experiment.folder import RunFolder
 
 from .objects import digits
 

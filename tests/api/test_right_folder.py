@@ -10,7 +10,7 @@ from torch import nn
 
 import fedwcm
 from fedwcm.config.flags import config_from
-from fedwcm.runs.folder import RunFolder
+from fedwcm.experiment.folder import RunFolder
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
 Y = np.arange(60) % 3

@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 import pytest
 
 import fedwcm
-from fedwcm.runs.comparison_folder import ComparisonFolder
-from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.records import ComparisonIndex
+from fedwcm.experiment.comparison_folder import ComparisonFolder
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.records import ComparisonIndex
 from tests.api.objects import SMALL
 from tests.reports.folders import write_comparison, write_run
 

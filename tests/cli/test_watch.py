@@ -19,9 +19,9 @@ from rich.console import Console
 
 import fedwcm
 from fedwcm.cli import main
-from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.live import MetricsFollower
-from fedwcm.runs.records import RoundRecord, SplitRecord, Summary
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.live import MetricsFollower
+from fedwcm.experiment.records import RoundRecord, SplitRecord, Summary
 from fedwcm.watch.follow import SILENCE, Snapshot, Watch, WatchedRun
 from fedwcm.watch.formatting import bar, sparkline
 from fedwcm.watch.frame import frame, status

@@ -8,9 +8,9 @@ import pytest
 
 import fedwcm
 from fedwcm.config.flags import config_from
-from fedwcm.config.partitioning import divide
 from fedwcm.data import load_dataset
 from fedwcm.data.normalize import Normalizer, choose_normalizer, warn_of_other_scale
+from fedwcm.experiment.partitioning import divide
 
 RNG = np.random.default_rng(0)
 Y = np.arange(20) % 2

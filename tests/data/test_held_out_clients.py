@@ -12,7 +12,7 @@ from PIL import Image
 import fedwcm
 from fedwcm.cli import main
 from fedwcm.data import load_dataset
-from fedwcm.runs.folder import RunFolder
+from fedwcm.experiment.folder import RunFolder
 
 PEOPLE, ROWS = 10, 12
 WHO = np.repeat(np.arange(PEOPLE), ROWS)

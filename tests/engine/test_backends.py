@@ -14,16 +14,16 @@ import pytest
 import torch
 from torch import nn
 
-from fedwcm.config.build import build
 from fedwcm.config.settings import from_settings
 from fedwcm.engine.backends.plan import BLOCK_FLOATS, STACK_BELOW, choose
 from fedwcm.engine.network import Network
 from fedwcm.engine.participation import Participation
+from fedwcm.experiment.build import build
+from fedwcm.experiment.progress import Silent
+from fedwcm.experiment.runner import Runner, RunResult
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.models import build_model
-from fedwcm.runs.progress import Silent
-from fedwcm.runs.runner import Runner, RunResult
 
 from ..factories import ENGINES, clusters, conv_batchnorm, linear, make_rounds, make_trainer, mlp, run_rounds
 from ..records import timeless

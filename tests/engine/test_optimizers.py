@@ -8,12 +8,12 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedwcm.config.build import build
 from fedwcm.config.settings import from_settings
 from fedwcm.core.method import Method
 from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.optimizer import OptimizerOptions
 from fedwcm.engine.update_rules import SGD, MomentumSGD
+from fedwcm.experiment.build import build
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.fedcm import FedCM

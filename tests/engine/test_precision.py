@@ -11,8 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedwcm.config.build import build
-from fedwcm.config.device import choose_kernels
 from fedwcm.config.settings import from_settings
 from fedwcm.core.batch import Outputs
 from fedwcm.engine.evaluate import evaluate
@@ -21,9 +19,11 @@ from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import Forward, SequentialForward, VmapForward
 from fedwcm.engine.network import Network
 from fedwcm.engine.precision import Precision
+from fedwcm.experiment.build import build
+from fedwcm.experiment.device import choose_kernels
+from fedwcm.experiment.progress import Silent
+from fedwcm.experiment.runner import Runner, RunResult
 from fedwcm.methods.fedavg import FedAvg
-from fedwcm.runs.progress import Silent
-from fedwcm.runs.runner import Runner, RunResult
 
 from ..factories import (
     CLASSES,

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedwcm.config.build import Experiment, build
 from fedwcm.config.component_text import method_settings
 from fedwcm.config.settings import from_settings, overlay
 from fedwcm.data import load_dataset
+from fedwcm.experiment.build import Experiment, build
+from fedwcm.experiment.progress import Silent
+from fedwcm.experiment.runner import Runner, RunResult
 from fedwcm.flower import client_app
 from fedwcm.models.mlp import MLP
-from fedwcm.runs.progress import Silent
-from fedwcm.runs.runner import Runner, RunResult
 from fedwcm.teacher import Teacher
 
 from .wire import WireGrid

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from fedwcm.config.build import build
 from fedwcm.config.flags import config_from
 from fedwcm.config.schema import Config
-from fedwcm.runs.progress import Silent
-from fedwcm.runs.records import RoundRecord
-from fedwcm.runs.runner import Runner, RunResult
+from fedwcm.experiment.build import build
+from fedwcm.experiment.progress import Silent
+from fedwcm.experiment.records import RoundRecord
+from fedwcm.experiment.runner import Runner, RunResult
 
 from ..factories import Scripted
 

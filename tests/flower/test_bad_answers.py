@@ -16,9 +16,9 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedwcm.engine.rounds import DivergedError
+from fedwcm.experiment.progress import Silent
+from fedwcm.experiment.runner import Runner, RunResult
 from fedwcm.flower.server.deployment import serve
-from fedwcm.runs.progress import Silent
-from fedwcm.runs.runner import Runner, RunResult
 
 from ..factories import Scripted
 from .federation import CLIENTS, data, grid, model, run_config, simulated, test_data

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fedwcm.experiment.folder import RunFolder
 from fedwcm.flower.app.init import write_app
-from fedwcm.runs.folder import RunFolder
 
 from .processes import Program, Site, running_site, wait_until
 from .template import assert_model_of, cohorts_of, in_simulator

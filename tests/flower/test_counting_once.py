@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from flwr.app import Error, Message
 
+from fedwcm.experiment.folder import RunFolder
 from fedwcm.flower.app.options import read
 from fedwcm.flower.server.deployment import serve
 from fedwcm.flower.server.setup import FederationSetup
-from fedwcm.runs.folder import RunFolder
 
 from .federation import CLIENTS, grid, model, run_config, test_data
 from .test_resume import FULL, Killed, assert_same, finish, in_simulator, killed_in

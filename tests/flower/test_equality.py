@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from fedwcm.config.recipes import RECIPES
+from fedwcm.experiment.runner import RunResult
 from fedwcm.flower import client_app
 from fedwcm.flower.server.deployment import serve
 from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
-from fedwcm.runs.runner import RunResult
 from fedwcm.samplers import SAMPLERS
 from fedwcm.teacher import TEACHER_FILE
 from tests.records import timeless

@@ -13,11 +13,11 @@ from flwr.app.message import make_message
 from flwr.common.serde import context_from_proto, context_to_proto
 from flwr.proto.message_pb2 import Context as ProtoContext
 
+from fedwcm.experiment.progress import Silent
+from fedwcm.experiment.runner import Runner, RunResult
 from fedwcm.flower.server.deployment import serve
 from fedwcm.flower.server.directory import NodeBinding
 from fedwcm.flower.untrusted import UnusableError
-from fedwcm.runs.progress import Silent
-from fedwcm.runs.runner import Runner, RunResult
 
 from ..factories import Scripted
 from .federation import CLIENTS, data, grid, model, run_config, simulated, test_data

@@ -7,9 +7,9 @@ from flwr.app import Array, ConfigRecord, Message
 from flwr.supercore.inflatable.inflatable_object import get_object_id
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
+from fedwcm.experiment.runner import RunResult
 from fedwcm.flower import client_app
 from fedwcm.flower.server.deployment import serve
-from fedwcm.runs.runner import RunResult
 
 from .federation import CLIENTS, data, model, run_config, test_data
 from .wire import WireGrid

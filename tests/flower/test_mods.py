@@ -12,9 +12,9 @@ from flwr.client.mod import secaggplus_mod
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
 
+from fedwcm.experiment.runner import RunResult
 from fedwcm.flower import add_training, client_app
 from fedwcm.flower.server.deployment import serve
-from fedwcm.runs.runner import RunResult
 
 from .federation import CLIENTS, data, in_simulator, model, run_config, test_data
 from .wire import WireGrid

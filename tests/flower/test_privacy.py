@@ -14,6 +14,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from torch import nn
 
 from fedwcm.core.disclosure import SAMPLES_PER_LEVEL, Disclosure
+from fedwcm.experiment.folder import RunFolder
 from fedwcm.flower import client_app
 from fedwcm.flower.client.privacy import stored_noisy_counts
 from fedwcm.flower.records import from_bytes_record, to_bytes_record
@@ -23,7 +24,6 @@ from fedwcm.privacy.groups import Group
 from fedwcm.privacy.messages import Contribution, Decrypted, Reply, size_limit
 from fedwcm.privacy.options import PrivacyOptions
 from fedwcm.privacy.wire import ProtocolError
-from fedwcm.runs.folder import RunFolder
 from tests.privacy.score_attack import fitting_counts, population_of
 
 from .federation import CLIENTS, data, grid, in_simulator, model, run_config, test_data

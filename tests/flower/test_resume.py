@@ -9,14 +9,14 @@ import pytest
 import torch
 from flwr.app import Error, Message
 
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.lock import FolderInUseError, locked
+from fedwcm.experiment.model_file import read_model
+from fedwcm.experiment.progress import Silent
+from fedwcm.experiment.runner import Runner, RunResult
 from fedwcm.flower.client.state import state_after, with_next
 from fedwcm.flower.server.deployment import serve
 from fedwcm.flower.server.setup import FederationSetup
-from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.lock import FolderInUseError, locked
-from fedwcm.runs.model_file import read_model
-from fedwcm.runs.progress import Silent
-from fedwcm.runs.runner import Runner, RunResult
 from tests.records import timeless
 
 from ..factories import Scripted

@@ -13,10 +13,10 @@ from flwr.clientapp.mod import fixedclipping_mod
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
 
 from fedwcm.engine.rounds import DivergedError
+from fedwcm.experiment.progress import Silent
+from fedwcm.experiment.runner import Runner, RunResult
 from fedwcm.flower import add_training, client_app
 from fedwcm.flower.server.deployment import serve
-from fedwcm.runs.progress import Silent
-from fedwcm.runs.runner import Runner, RunResult
 
 from ..factories import Scripted
 from .federation import CLIENTS, data, in_simulator, model, run_config, simulated, test_data

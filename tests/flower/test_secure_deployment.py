@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from fedwcm.experiment.folder import RunFolder
 from fedwcm.flower.app.init import write_app
-from fedwcm.runs.folder import RunFolder
 
 from .processes import running_site, wait_until
 from .template import assert_model_of, cohorts_of, in_simulator

@@ -9,13 +9,13 @@ import pytest
 from flwr.client.mod import secaggplus_mod
 
 from fedwcm.core.types import Floats
+from fedwcm.experiment import evaluator
+from fedwcm.experiment.runner import RunResult
 from fedwcm.flower import client_app
 from fedwcm.flower.records import RequestId
 from fedwcm.flower.secure.protocol import SecureSum, SecureSumError
 from fedwcm.flower.secure.uploads import SumLedger
 from fedwcm.flower.server.deployment import serve
-from fedwcm.runs import evaluator
-from fedwcm.runs.runner import RunResult
 
 from .federation import CLIENTS, data, model, run_config, test_data
 from .wire import WireGrid

@@ -10,12 +10,12 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import Result
 
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.progress import Silent
+from fedwcm.experiment.records import RoundRecord
+from fedwcm.experiment.runner import Runner
 from fedwcm.flower import Strategy
 from fedwcm.flower.server.strategy import _note
-from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.progress import Silent
-from fedwcm.runs.records import RoundRecord
-from fedwcm.runs.runner import Runner
 
 from . import existing_app
 from .federation import CLIENTS, model, simulated

@@ -9,9 +9,9 @@ from flwr.client.mod import secaggplus_mod
 from flwr.clientapp.mod import LocalDpMod
 from torch import nn
 
+from fedwcm.experiment.runner import RunResult
 from fedwcm.flower import client_app
 from fedwcm.flower.server.deployment import serve
-from fedwcm.runs.runner import RunResult
 
 from .federation import CLIENTS, data, run_config, test_data
 from .wire import Mischief, WireGrid, honest

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fedwcm.experiment.folder import RunFolder
 from fedwcm.flower.app.init import write_app
-from fedwcm.runs.folder import RunFolder
 
 from .processes import Program, free_port, wait_until
 

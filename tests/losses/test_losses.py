@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from fedwcm.config.build import build
 from fedwcm.config.component_text import method_settings
 from fedwcm.config.recipes import RECIPES
 from fedwcm.config.settings import from_settings
 from fedwcm.core.loss import Loss
 from fedwcm.engine.evaluate import evaluate
+from fedwcm.experiment.build import build
 from fedwcm.losses import LOSSES
 from fedwcm.losses.balancefl import BalanceFL
 from fedwcm.losses.class_weights import ClassWeights, balancing_weights

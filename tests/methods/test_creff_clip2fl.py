@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 import fedwcm
-from fedwcm.config.components import Components
 from fedwcm.core.layout import Layout
 from fedwcm.core.types import Cohort, State
 from fedwcm.engine.network import Network
 from fedwcm.engine.uploads import UploadRows
+from fedwcm.experiment.components import Components
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.losses.distillation import Distillation
 from fedwcm.methods.clip2fl import CLIP2FL, rotated

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from fedwcm.balance import adaptive_alpha, client_weights, local_deviations, temperature
-from fedwcm.config.build import build
 from fedwcm.config.settings import from_settings
 from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.loss import Loss
@@ -21,6 +20,9 @@ from fedwcm.core.types import Clients, Cohort, Context, GradientOracle, Ints, Re
 from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.network import Network
 from fedwcm.engine.uploads import UploadRows
+from fedwcm.experiment.build import build
+from fedwcm.experiment.progress import Silent
+from fedwcm.experiment.runner import Runner
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedcm import FedCM
 from fedwcm.methods.fedlesam import FedLESAM
@@ -30,8 +32,6 @@ from fedwcm.methods.fedwcm import WCM, FedWCM
 from fedwcm.methods.fedwmsam import FedWMSAM
 from fedwcm.methods.mofedsam import MoFedSAM
 from fedwcm.methods.scaffold import SCAFFOLD
-from fedwcm.runs.progress import Silent
-from fedwcm.runs.runner import Runner
 
 from ..factories import (
     SIZES,

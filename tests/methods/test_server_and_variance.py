@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedwcm.config.build import build
 from fedwcm.config.settings import from_settings
 from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.loss import Loss
@@ -27,6 +26,7 @@ from fedwcm.engine.forward import VmapForward
 from fedwcm.engine.network import Network
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.rounds import Rounds, ServerState
+from fedwcm.experiment.build import build
 from fedwcm.methods import METHODS
 
 from ..factories import Scripted, make_rounds, make_trainer

@@ -7,11 +7,11 @@ import pytest
 
 import fedwcm
 from fedwcm.engine.evaluate import Evaluation
+from fedwcm.experiment.folder import RunFolder
 from fedwcm.metrics.clients import ByOwnClasses, OnOwnSamples, named, spread_over_clients
 from fedwcm.reports.content import report_content
 from fedwcm.reports.load import load_runs
 from fedwcm.reports.table import rows_of
-from fedwcm.runs.folder import RunFolder
 
 RNG = np.random.default_rng(0)
 TRUE, PREDICTED = RNG.integers(0, 3, 200), RNG.integers(0, 3, 200)

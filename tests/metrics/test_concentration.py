@@ -12,10 +12,10 @@ import fedwcm
 from fedwcm.core.types import Floats
 from fedwcm.engine import evaluate as evaluation
 from fedwcm.engine.network import Network
+from fedwcm.experiment.records import RoundRecord
 from fedwcm.metrics.concentration import PER_CLASS, ActivationRecorder, layer_concentration, mean_concentration
 from fedwcm.metrics.diagnostics import diagnosing
 from fedwcm.models import build_model
-from fedwcm.runs.records import RoundRecord
 from tests.records import timeless
 
 SMALL = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 1, "batch_size": 10, "rounds": 6}

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedwcm.config.models import chosen_model
 from fedwcm.config.schema import Component
+from fedwcm.experiment.models import chosen_model
 from fedwcm.models import build_model
 
 from .test_models import equal_weights

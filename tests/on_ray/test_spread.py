@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedwcm
-from fedwcm.config.arguments import MethodLike
+from fedwcm.api.arguments import MethodLike
 from fedwcm.config.schema import RunOptions
 from fedwcm.core.types import Context, Report, State, Vec
 from fedwcm.methods import METHODS
@@ -23,8 +23,8 @@ pytest.importorskip("ray", reason="needs fedwcm[ray]")
 
 import ray
 
-from fedwcm.jobs import runs_on_cluster
-from fedwcm.jobs.runs_on_cluster import _contents, _Sending, _write, spreads_runs
+from fedwcm.sweeps import runs_on_cluster
+from fedwcm.sweeps.runs_on_cluster import _contents, _Sending, _write, spreads_runs
 
 ROUNDS = 8
 LARGE = 2**30
@@ -243,7 +243,7 @@ def test_a_search_that_is_stopped_gives_its_trials_back(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("optuna", reason="needs fedwcm[tune]")
-    from fedwcm.tuning import on_cluster
+    from fedwcm.sweeps.tuning import on_cluster
 
     step = on_cluster._Trials.step
 

@@ -5,8 +5,8 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from fedwcm.config.class_distribution import gather_distribution
 from fedwcm.core.gathering import as_counts
+from fedwcm.experiment.class_distribution import gather_distribution
 from fedwcm.privacy import noisy_counts
 from fedwcm.privacy.noise import noise_bound
 from fedwcm.privacy.options import PrivacyOptions

@@ -23,7 +23,7 @@ PYTHON = re.compile(r"(import|from|class|def|@|fedwcm\.|# \w+\.py)\b")
 
 NOT_RUN = {
     "fedwcm run --dataset hub:": "downloads from the Hugging Face hub",
-    "--track tensorboard": "needs the trackers' servers and settings; tests/runs/trackers runs them",
+    "--track tensorboard": "needs the trackers' servers and settings; tests/experiment/trackers runs them",
     "fedwcm run --dataset synthetic --clients 1000000": "a million clients take a gigabyte; tests/data has fewer",
     "--method clip2fl": "needs the teacher that the line before it makes; tests/test_teacher.py makes one",
     "class FedNova(Method):": "an excerpt of examples/adding-a-method, which tests/test_example_method.py runs",
@@ -41,7 +41,7 @@ NOT_RUN = {
     "fedwcm reproduce every-method": "74 runs; tests/test_reproduce.py runs tiny presets",
     "--model my_model:make": "stops in the debugger",
     "            breakpoint()": "stops in the debugger",
-    "class Printer(Tracker):": "an excerpt; tests/runs/trackers has the same tracker",
+    "class Printer(Tracker):": "an excerpt; tests/experiment/trackers has the same tracker",
 }
 """Snippets that are not run here, by a text that they contain, and why."""
 

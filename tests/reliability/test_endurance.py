@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import fedwcm
-from fedwcm.runs.progress import Silent
+from fedwcm.experiment.progress import Silent
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 

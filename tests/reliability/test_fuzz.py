@@ -13,18 +13,18 @@ import tomli_w
 import torch
 from safetensors.torch import save
 
-from fedwcm.config.components import Components
 from fedwcm.config.flags import config_from
 from fedwcm.config.schema import SECTIONS, Config
 from fedwcm.config.settings import from_settings, to_settings
 from fedwcm.engine.rounds import ServerState
 from fedwcm.engine.store import ClientStore
+from fedwcm.experiment import checkpoint
+from fedwcm.experiment.components import Components
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.history import History
+from fedwcm.experiment.records import RoundRecord
 from fedwcm.privacy.messages import Contribution, DecryptRequest, PublicKey
 from fedwcm.privacy.wire import MAGIC, Message, ProtocolError
-from fedwcm.runs import checkpoint
-from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.history import History
-from fedwcm.runs.records import RoundRecord
 
 from .mutations import damaged
 

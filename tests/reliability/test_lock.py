@@ -11,9 +11,9 @@ import pytest
 
 import fedwcm
 from fedwcm.cli import main
-from fedwcm.runs import lock
-from fedwcm.runs.files import StorageError
-from fedwcm.runs.lock import FolderInUseError, locked
+from fedwcm.experiment import lock
+from fedwcm.experiment.files import StorageError
+from fedwcm.experiment.lock import FolderInUseError, locked
 
 from .support import DIGITS, command, end, forked, lines, needs_fork, wait_until
 

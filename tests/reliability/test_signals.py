@@ -11,8 +11,8 @@ import torch
 import fedwcm
 from fedwcm.cli import main
 from fedwcm.engine.evaluate import evaluate
-from fedwcm.runs import checkpoint, evaluator, interrupts, runner
-from fedwcm.runs.interrupts import StoppedError
+from fedwcm.experiment import checkpoint, evaluator, interrupts, runner
+from fedwcm.experiment.interrupts import StoppedError
 
 from .support import DIGITS, assert_same_run, command, end, finish, lines, needs_fork, wait_until
 

@@ -10,9 +10,9 @@ import tomli_w
 import fedwcm
 from fedwcm.api.description import describe_run
 from fedwcm.cli import main
-from fedwcm.config.models import chosen_model
 from fedwcm.config.schema import Component
-from fedwcm.runs.folder import RunFolder
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.models import chosen_model
 
 SMALL = {"dataset": "digits", "clients": 4, "epochs": 1, "rounds": 1, "settings": {"run.workers": 1}}
 

@@ -9,10 +9,10 @@ import numpy as np
 from fedwcm.config.component_text import method_settings
 from fedwcm.config.schema import Config
 from fedwcm.config.settings import from_settings, overlay
+from fedwcm.experiment.comparison_folder import ComparisonFolder
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.records import ComparisonIndex, RoundRecord, SplitRecord, Summary, outcome_of
 from fedwcm.metrics.classification import summarise
-from fedwcm.runs.comparison_folder import ComparisonFolder
-from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.records import ComparisonIndex, RoundRecord, SplitRecord, Summary, outcome_of
 
 CLASSES = ("cat", "dog", "owl", "elk")
 LONG_NAME = "fedcm[alpha=0.1,momentum_norm=nominal,server_step=literal]"

@@ -14,11 +14,11 @@ import pytest
 
 import fedwcm
 from fedwcm.cli import main
+from fedwcm.experiment.folder import RunFolder
 from fedwcm.reports import paper, write
 from fedwcm.reports.content import report_content
 from fedwcm.reports.load import load_runs
 from fedwcm.reports.markup import breakable, sentence
-from fedwcm.runs.folder import RunFolder
 from tests.reports.folders import LONG_NAME, configured, write_comparison, write_diverging_losses, write_run
 
 EVIL = "</script><script>alert(1)"

@@ -7,7 +7,7 @@ import pytest
 
 import fedwcm
 from fedwcm.engine import rounds
-from fedwcm.runs.folder import RunFolder
+from fedwcm.experiment.folder import RunFolder
 
 SMALL = {"dataset": "digits", "clients": 8, "participation": 0.5, "epochs": 1, "batch_size": 20, "rounds": 3}
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.records import PersonalizationRecord, SplitRecord, Summary, outcome_of
 from fedwcm.reports.comparison_figures import class_bars
 from fedwcm.reports.content import ReportContent, report_content
 from fedwcm.reports.figures import Bars, Curves, Figure, Heatmap, Scatter, thinned
 from fedwcm.reports.load import load_runs
-from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.records import PersonalizationRecord, SplitRecord, Summary, outcome_of
 from tests.reports.folders import CLASSES, write_comparison, write_diverging_losses, write_run
 
 

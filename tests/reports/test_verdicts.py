@@ -13,6 +13,9 @@ from rich.console import Console
 from scipy import stats
 
 from fedwcm.cli.results_table import print_results
+from fedwcm.experiment.comparison_folder import ComparisonFolder
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.records import ComparisonIndex
 from fedwcm.reports.content import report_content
 from fedwcm.reports.figures import Bars, Curves
 from fedwcm.reports.load import MethodRuns, load_runs
@@ -23,9 +26,6 @@ from fedwcm.reports.table import rows_of, tasks_of
 from fedwcm.reports.table_files import csv_table, latex_table, markdown_table
 from fedwcm.reports.text import run_headline
 from fedwcm.reports.verdicts import comparison_headline, verdict_records
-from fedwcm.runs.comparison_folder import ComparisonFolder
-from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.records import ComparisonIndex
 from tests.reports.folders import write_run
 
 

@@ -6,26 +6,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-from fedwcm.api.comparison_result import Comparison
-from fedwcm.api.description import describe_methods, describe_settings
-from fedwcm.config.arguments import (
+from fedwcm.api.arguments import (
     ConfigLike,
     MethodLike,
 )
+from fedwcm.api.comparison_result import Comparison
+from fedwcm.api.description import describe_methods, describe_settings
+from fedwcm.api.keywords import CompareKeywords
 from fedwcm.config.flags import option_key, refuse_varied
-from fedwcm.config.keywords import CompareKeywords
 from fedwcm.core.checks import require
-from fedwcm.jobs.execution import run_all, uses_cluster
-from fedwcm.jobs.plan import check, plan
+from fedwcm.experiment.comparison_folder import ComparisonFolder
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.lock import locked
+from fedwcm.experiment.progress import Progress, progress_maker
+from fedwcm.experiment.records import ComparisonIndex
 from fedwcm.reports.table_files import csv_table, latex_table
 from fedwcm.reports.verdicts import verdict_records
 from fedwcm.reports.warnings import equal_labels
 from fedwcm.reports.write import report_or_warn
-from fedwcm.runs.comparison_folder import ComparisonFolder
-from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.lock import locked
-from fedwcm.runs.progress import Progress, progress_maker
-from fedwcm.runs.records import ComparisonIndex
+from fedwcm.sweeps.execution import run_all, uses_cluster
+from fedwcm.sweeps.plan import check, plan
 
 
 def compare(

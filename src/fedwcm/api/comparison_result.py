@@ -4,8 +4,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedwcm.api.arguments import ModelLike
 from fedwcm.api.result import SHOWN_METRICS, Result, read_result
-from fedwcm.config.arguments import ModelLike
+from fedwcm.experiment.comparison_folder import ComparisonFolder
+from fedwcm.experiment.folder import RunFolder
 from fedwcm.reports.figures import Curve
 from fedwcm.reports.frames import csv_frame, flat_metric, known_metric, plot_curves
 from fedwcm.reports.inline_view import facts_text, figure, table_html
@@ -15,8 +17,6 @@ from fedwcm.reports.table import FIRST, Row, columns_of, rows_of
 from fedwcm.reports.table_files import cell_text, csv_table, markdown_table, name_of, swept_columns
 from fedwcm.reports.text import dataset_name
 from fedwcm.reports.verdicts import comparison_headline
-from fedwcm.runs.comparison_folder import ComparisonFolder
-from fedwcm.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     import pandas as pd

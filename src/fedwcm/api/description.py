@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from fedwcm.config.arguments import ConfigLike, MethodLike
-from fedwcm.config.components import options_of
+from fedwcm.api.arguments import ConfigLike, MethodLike
 from fedwcm.config.flags import settings_from
 from fedwcm.config.options import make
 from fedwcm.config.recipes import expanded
@@ -30,13 +29,14 @@ from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.sampler import Sampler
 from fedwcm.data.partition import PARTITIONS
-from fedwcm.jobs.run_lists import method_list
+from fedwcm.experiment.components import options_of
+from fedwcm.experiment.folder import RunFolder
 from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
 from fedwcm.models import MODELS
 from fedwcm.models.checks import require_copyable
-from fedwcm.runs.folder import RunFolder
 from fedwcm.samplers import SAMPLERS
+from fedwcm.sweeps.run_lists import method_list
 
 CONNECTING = ("run.ray_address",)
 """Options by which a machine connects to another, which could run code on it."""

@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Unpack
 
+from fedwcm.api.arguments import ConfigLike
 from fedwcm.api.description import describe_run, describe_settings
-from fedwcm.config.arguments import ConfigLike
+from fedwcm.api.keywords import PartitionKeywords
 from fedwcm.config.component_text import named_options
 from fedwcm.config.flags import PARTITION_FLAGS
-from fedwcm.config.keywords import PartitionKeywords
-from fedwcm.config.partitioning import divide
 from fedwcm.config.resolve import resolve
 from fedwcm.config.schema import Component, Config
 from fedwcm.config.settings import CLIENT_IDS, Settings, from_settings, name_in
@@ -18,6 +17,7 @@ from fedwcm.core.types import Ints
 from fedwcm.data import Dataset
 from fedwcm.data.normalize import Normalizer
 from fedwcm.data.partition import PARTITIONS, PartitionStatistics, counts_of, describe
+from fedwcm.experiment.partitioning import divide
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedwcm.api.arguments import ClientsLike, DataLike, ModelLike
 from fedwcm.api.trained import Trained, trained
-from fedwcm.config.arguments import ClientsLike, DataLike, ModelLike
-from fedwcm.config.partitioning import run_dataset
 from fedwcm.config.schema import Component, Config
 from fedwcm.config.settings import CLIENT_IDS
 from fedwcm.core.checks import require
@@ -23,11 +22,12 @@ from fedwcm.data.samples import Rows
 from fedwcm.data.split import stratified_split
 from fedwcm.engine.evaluate import evaluate as evaluate_network
 from fedwcm.engine.network import Network
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.partitioning import run_dataset
+from fedwcm.experiment.records import EvaluationRecord
 from fedwcm.metrics.calibration import expected_calibration_error
 from fedwcm.metrics.classification import summarise
 from fedwcm.metrics.clients import OnOwnSamples, named, spread_over_clients
-from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.records import EvaluationRecord
 
 
 def evaluate(

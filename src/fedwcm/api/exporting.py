@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
+from fedwcm.api.arguments import ModelLike
 from fedwcm.api.trained import read_model_facts, schema_of, trained
-from fedwcm.config.arguments import ModelLike
 from fedwcm.core.checks import require, unknown
+from fedwcm.experiment.files import replacing
+from fedwcm.experiment.folder import RunFolder
 from fedwcm.models.facts import ModelFacts
 from fedwcm.models.predictor import Predictor
 from fedwcm.models.raw_input import OUTPUTS, RawInputModel, raw_shape
-from fedwcm.runs.files import replacing
-from fedwcm.runs.folder import RunFolder
 
 Format = Literal["onnx", "torchscript", "state-dict"]
 

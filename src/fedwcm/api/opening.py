@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
+from fedwcm.api.arguments import ModelLike
 from fedwcm.api.comparison_result import Comparison
 from fedwcm.api.result import Result, read_result
-from fedwcm.config.arguments import ModelLike
-from fedwcm.runs.comparison_folder import ComparisonFolder
-from fedwcm.runs.discovery import runs_below
-from fedwcm.runs.folder import RunFolder
+from fedwcm.experiment.comparison_folder import ComparisonFolder
+from fedwcm.experiment.discovery import runs_below
+from fedwcm.experiment.folder import RunFolder
 
 
 def open(folder: str | Path, *, model: ModelLike | None = None, trust: bool = False) -> Result | Comparison:

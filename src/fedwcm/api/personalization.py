@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedwcm.api.arguments import ClientsLike, DataLike, ModelLike
 from fedwcm.api.trained import folder_model, trained
-from fedwcm.config.arguments import ClientsLike, DataLike, ModelLike
-from fedwcm.config.build import Experiment, build
 from fedwcm.config.fine_tuning import FineTuning
 from fedwcm.config.schema import Component, Config
 from fedwcm.config.settings import CLIENT_IDS
@@ -19,10 +18,11 @@ from fedwcm.core.types import Floats, Vec
 from fedwcm.engine.client import Broadcast
 from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.fine_tuning import fine_tune, fine_tuner
+from fedwcm.experiment.build import Experiment, build
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.records import PersonalizationRecord
 from fedwcm.metrics.clients import OnOwnSamples, named, spread_over_clients
 from fedwcm.privacy.options import PrivacyOptions
-from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.records import PersonalizationRecord
 
 
 def personalize(

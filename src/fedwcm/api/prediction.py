@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from fedwcm.api.arguments import Array, DataLike, ModelLike
 from fedwcm.api.trained import trained
-from fedwcm.config.arguments import Array, DataLike, ModelLike
 from fedwcm.core.batch import Inputs
 from fedwcm.core.checks import require
 from fedwcm.data import load_rows

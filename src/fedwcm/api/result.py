@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from fedwcm.api.arguments import ModelLike
 from fedwcm.api.trained import load
-from fedwcm.config.arguments import ModelLike
 from fedwcm.config.schema import Config
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.records import Outcome, RoundRecord, Summary, outcome_of
 from fedwcm.reports.figures import Curve
 from fedwcm.reports.frames import history_curve, history_frame, known_metric, plot_curves
 from fedwcm.reports.inline_view import facts_html, facts_text, figure
-from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.records import Outcome, RoundRecord, Summary, outcome_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,19 +9,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedwcm.config.arguments import ModelLike
-from fedwcm.config.models import chosen_model
+from fedwcm.api.arguments import ModelLike
 from fedwcm.config.schema import Component
 from fedwcm.core.batch import Inputs
 from fedwcm.data.inputs import are_small, model_inputs
 from fedwcm.data.normalize import Normalizer, warn_of_other_scale
 from fedwcm.data.objects import as_array
 from fedwcm.data.schema import DatasetSchema
+from fedwcm.experiment.discovery import runs_below
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.model_file import read_facts, read_model
+from fedwcm.experiment.models import chosen_model
 from fedwcm.models.facts import ModelFacts
 from fedwcm.models.predictor import predictor
-from fedwcm.runs.discovery import runs_below
-from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.model_file import read_facts, read_model
 
 
 def load(

@@ -4,16 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Unpack
 
-from fedwcm.api.description import describe_run
-from fedwcm.api.result import Result, read_result
-from fedwcm.config.arguments import (
+from fedwcm.api.arguments import (
     ConfigLike,
     MethodLike,
 )
-from fedwcm.config.keywords import RunKeywords
-from fedwcm.jobs.start import start
-from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.progress import Progress, chosen_progress
+from fedwcm.api.description import describe_run
+from fedwcm.api.keywords import RunKeywords
+from fedwcm.api.result import Result, read_result
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.progress import Progress, chosen_progress
+from fedwcm.experiment.start import start
+from fedwcm.reports.write import report_or_warn
 
 
 def run(
@@ -54,7 +55,8 @@ def run(
     """
     folder = None if out is None else RunFolder(Path(out))
     described = describe_run(method, config, settings, options, trust=trust, resume=resume, folder=folder)
-    ended = start(described, folder, resume=resume, report=report, progress=chosen_progress(progress))
+    write = report_or_warn if report else None
+    ended = start(described, folder, resume=resume, report=write, progress=chosen_progress(progress))
     if ended.module is None:
         assert folder is not None  # where the run had ended before
         return read_result(folder, described.model.value, described.model.trusted)

@@ -5,19 +5,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from fedwcm.api.description import describe_settings, method_text
-from fedwcm.config.arguments import (
+from fedwcm.api.arguments import (
     ConfigLike,
     MethodLike,
 )
+from fedwcm.api.description import describe_settings, method_text
+from fedwcm.api.keywords import CompareKeywords
 from fedwcm.config.flags import refuse_varied
-from fedwcm.config.keywords import CompareKeywords
-from fedwcm.jobs.run_lists import method_list, seed_list
-from fedwcm.runs.progress import in_notebook
+from fedwcm.experiment.progress import in_notebook
+from fedwcm.sweeps.run_lists import method_list, seed_list
 from fedwcm.utils.extras import optional_module
 
 if TYPE_CHECKING:
-    from fedwcm.tuning.result import Tuning
+    from fedwcm.sweeps.tuning.result import Tuning
 
 
 def tune(
@@ -54,8 +54,8 @@ def tune(
         options: common options, as in `fedwcm.run`.
     """
     optional_module("optuna", "tune", "fedwcm.tune")
-    from fedwcm.tuning.space import space_from
-    from fedwcm.tuning.tune import search_options
+    from fedwcm.sweeps.tuning.space import space_from
+    from fedwcm.sweeps.tuning.tune import search_options
 
     refuse_varied(search, "the search", settings, options)
     common = describe_settings(None, config, settings, options)

@@ -32,7 +32,7 @@ from fedwcm.cli.output import is_reader_gone, until_reader_is_gone
 from fedwcm.cli.parser import Parser
 from fedwcm.cli.users_code import is_from_users_code
 from fedwcm.engine.backends.errors import WorkerError
-from fedwcm.runs import interrupts
+from fedwcm.experiment import interrupts
 
 COMMANDS = (
     *(run, compare, tune, reproduce, watch, report, partition, evaluate, predict, export),

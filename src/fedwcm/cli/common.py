@@ -13,7 +13,7 @@ from fedwcm.config.options import parse_value
 from fedwcm.config.settings import Settings
 
 if TYPE_CHECKING:
-    from fedwcm.runs.records import PersonalizationRecord
+    from fedwcm.experiment.records import PersonalizationRecord
 
 SubParsers = Any
 """The type of argparse's sub-parsers is private."""
@@ -120,7 +120,7 @@ def print_personalized(record: "PersonalizationRecord") -> None:
 
 def print_views(trackers: Sequence[str], folder: Path) -> None:
     """Print how to look at what the trackers of a run, or a comparison, have written."""
-    from fedwcm.runs.trackers.tracking import views
+    from fedwcm.experiment.trackers.tracking import views
 
     for name, text in views(trackers, folder).items():
         print(f"{name}: {text}")

@@ -66,14 +66,14 @@ def do(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         from fedwcm.api.description import describe_methods, describe_settings
         from fedwcm.cli.dry_run import dry_run
-        from fedwcm.jobs.plan import plan
+        from fedwcm.sweeps.plan import plan
 
         refuse_varied(grid, "the grid", settings, flags)
         common = describe_settings(None, arguments.config, settings, flags, trust=arguments.trust)
         dry_run(plan(describe_methods(methods), seeds, grid, common, out), arguments.jobs)
         return 0
     from fedwcm.api import compare
-    from fedwcm.runs.interrupts import exit_status
+    from fedwcm.experiment.interrupts import exit_status
 
     try:
         comparison = compare(

@@ -9,8 +9,8 @@ from rich.table import Table
 from fedwcm.cli.console import console
 from fedwcm.core.checks import require
 from fedwcm.engine.backends.plan import threads
-from fedwcm.jobs.estimate import MODEL, Cost, Estimate, estimates, total
-from fedwcm.jobs.plan import PlannedRun, check
+from fedwcm.sweeps.estimate import MODEL, Cost, Estimate, estimates, total
+from fedwcm.sweeps.plan import PlannedRun, check
 from fedwcm.utils.durations import duration
 
 

@@ -170,7 +170,7 @@ def _models() -> dict[str, str]:
 
 
 def _trackers() -> dict[str, str]:
-    from fedwcm.runs.trackers import TRACKERS
+    from fedwcm.experiment.trackers import TRACKERS
 
     return {name: _module_line(cls) for name, cls in TRACKERS.items()}
 

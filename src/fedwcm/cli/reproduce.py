@@ -49,9 +49,9 @@ def do(arguments: argparse.Namespace) -> int:
         return _print_list(scope, arguments.results)
     if arguments.name is None:
         raise ValueError("NAME is missing: `fedwcm reproduce --list` has the names")
+    from fedwcm.experiment.interrupts import exit_status
+    from fedwcm.experiment.progress import progress_maker
     from fedwcm.reproduce.command import reproduce
-    from fedwcm.runs.interrupts import exit_status
-    from fedwcm.runs.progress import progress_maker
 
     try:
         pages = reproduce(

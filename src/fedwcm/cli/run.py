@@ -23,7 +23,7 @@ from fedwcm.config.flags import config_from
 
 if TYPE_CHECKING:
     from fedwcm.api import Result
-    from fedwcm.runs.folder import RunFolder
+    from fedwcm.experiment.folder import RunFolder
 
 
 def add(commands: SubParsers) -> None:
@@ -74,8 +74,8 @@ def do(arguments: argparse.Namespace) -> int:
     # Imported late: torch takes seconds to import, and a mistyped option should fail at once.
     from fedwcm.api import run
     from fedwcm.engine.rounds import DivergedError
-    from fedwcm.runs.folder import RunFolder
-    from fedwcm.runs.interrupts import StoppedError, exit_status
+    from fedwcm.experiment.folder import RunFolder
+    from fedwcm.experiment.interrupts import StoppedError, exit_status
 
     if arguments.personalize is not None and not arguments.resume:
         _require_clients_to_tune(arguments)
@@ -110,8 +110,8 @@ def _require_clients_to_tune(arguments: argparse.Namespace) -> None:
     """Refuse data whose clients cannot fine-tune the model, before they have trained it."""
     from fedwcm.api.description import describe_run
     from fedwcm.api.personalization import clients_to_tune
-    from fedwcm.config.partitioning import divide
     from fedwcm.data import synthetic
+    from fedwcm.experiment.partitioning import divide
 
     flags, settings = chosen_flags(arguments), chosen_settings(arguments)
     config = describe_run(arguments.method, arguments.config, settings, flags, trust=arguments.trust)

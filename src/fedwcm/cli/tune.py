@@ -43,8 +43,8 @@ def do(arguments: argparse.Namespace) -> int:
     """Search, then print what was found and the command to run it."""
     optional_module("optuna", "tune", "fedwcm tune")
     from fedwcm.api import tune
-    from fedwcm.runs.interrupts import exit_status
-    from fedwcm.tuning.space import ranges_in
+    from fedwcm.experiment.interrupts import exit_status
+    from fedwcm.sweeps.tuning.space import ranges_in
 
     flags, out = chosen_flags(arguments, COMPARE_FLAGS), Path(arguments.out)
     try:

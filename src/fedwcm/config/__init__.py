@@ -1,1 +1,1 @@
-"""Configuration: options, TOML files and flags, and the objects built from them."""
+"""A run in words: options, TOML files, flags and recipes. Nothing here imports torch."""

@@ -9,7 +9,7 @@ import torch
 
 from fedwcm import __version__
 from fedwcm.engine.backends.plan import can_fork, usable_cores
-from fedwcm.runs.environment import PACKAGES, installed_versions, instruction_set
+from fedwcm.experiment.environment import PACKAGES, installed_versions, instruction_set
 
 DEVICES = ("cpu", "cuda", "mps")
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from fedwcm.core.checks import unknown
+from fedwcm.experiment.records import RoundRecord
+from fedwcm.experiment.scalars import scalars_of
 from fedwcm.reports.figures import Curve
 from fedwcm.reports.series import Reader
-from fedwcm.runs.records import RoundRecord
-from fedwcm.runs.scalars import scalars_of
 from fedwcm.utils.extras import optional_module
 
 if TYPE_CHECKING:

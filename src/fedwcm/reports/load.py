@@ -8,11 +8,11 @@ from pathlib import Path
 from fedwcm.config.recipes import RECIPES
 from fedwcm.config.schema import COMPONENTS, SECTIONS, Config, SelectBy
 from fedwcm.config.settings import Settings, decisive, to_settings
-from fedwcm.runs.comparison_folder import ComparisonFolder
-from fedwcm.runs.discovery import find_runs
-from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.model_file import read_facts
-from fedwcm.runs.records import (
+from fedwcm.experiment.comparison_folder import ComparisonFolder
+from fedwcm.experiment.discovery import find_runs
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.model_file import read_facts
+from fedwcm.experiment.records import (
     EnvironmentRecord,
     Outcome,
     PersonalizationRecord,

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedwcm.core.types import Ints
+from fedwcm.experiment.records import SplitRecord
 from fedwcm.reports.figures import Heatmap, Matrix, Number, thinned
 from fedwcm.reports.load import LoadedRun, MethodRuns
 from fedwcm.reports.series import head_to_tail
-from fedwcm.runs.records import SplitRecord
 
 MATRIX_CELLS = 20_000
 """Cells up to which a matrix is drawn whole."""

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from fedwcm.experiment.folder import slug
 from fedwcm.reports.axes import highest, off_scale, upper_limit, visible_top
 from fedwcm.reports.figures import Bar, Bars, Curve, Curves, Figure, Heatmap, Scatter
 from fedwcm.reports.styles import DASHES, HATCHES, LIGHT, MARKERS
 from fedwcm.reports.text import plain_number
-from fedwcm.runs.folder import slug
 from fedwcm.utils.extras import optional_module
 
 FORMATS: dict[str, dict[str, None]] = {

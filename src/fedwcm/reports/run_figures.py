@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedwcm.experiment.records import RoundRecord
 from fedwcm.metrics.classification import ShotRule, shot_groups
 from fedwcm.reports.client_figures import client_bars, fine_tuned_bars
 from fedwcm.reports.figures import Curve, Curves, Figure, Scatter, ScatterSeries
 from fedwcm.reports.load import LoadedRun, MethodRuns
 from fedwcm.reports.matrices import confusion, even_shares, split, weights
 from fedwcm.reports.series import Reader, class_share, curve, head_to_tail, layers, metric
-from fedwcm.runs.records import RoundRecord
 
 
 def run_figures(run: LoadedRun, limit: int) -> list[Figure]:

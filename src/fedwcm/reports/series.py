@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from fedwcm.experiment.records import RoundRecord
 from fedwcm.reports.figures import Bar, Curve, Number, thinned
 from fedwcm.reports.load import LoadedRun, MethodRuns
 from fedwcm.reports.statistics import spread
-from fedwcm.runs.records import RoundRecord
 
 Reader = Callable[[RoundRecord], float | None]
 """Reads a number from the record of an evaluated round; None where there is none."""

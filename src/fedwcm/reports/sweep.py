@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedwcm.config.schema import SelectBy
+from fedwcm.experiment.records import VALIDATION_METRICS
 from fedwcm.reports.figures import Bar, Bars, Curve, Curves
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.statistics import Spread
@@ -19,7 +20,6 @@ from fedwcm.reports.table import (
     tasks_of,
     values_of,
 )
-from fedwcm.runs.records import VALIDATION_METRICS
 from fedwcm.utils.json_record import is_number
 
 LOG_RATIO = 8.0

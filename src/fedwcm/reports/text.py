@@ -5,9 +5,9 @@ from pathlib import PurePath
 
 from fedwcm.config.recipes import RECIPES
 from fedwcm.config.settings import Settings
+from fedwcm.experiment.records import VALIDATION_METRICS
 from fedwcm.reports.load import LoadedRun, MethodRuns, differing
 from fedwcm.reports.series import megabytes
-from fedwcm.runs.records import VALIDATION_METRICS
 from fedwcm.utils.durations import rough_duration
 from fedwcm.utils.json_record import is_number
 

@@ -5,11 +5,11 @@ from itertools import combinations
 
 import numpy as np
 
+from fedwcm.experiment.records import RoundRecord
 from fedwcm.reports.axes import OUT_OF_CONTROL
 from fedwcm.reports.load import LoadedRun, MethodRuns
 from fedwcm.reports.series import metric
 from fedwcm.reports.text import listed, plain_number
-from fedwcm.runs.records import RoundRecord
 
 MOST_WARNINGS = 8
 

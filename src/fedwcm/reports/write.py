@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedwcm.core.checks import require
+from fedwcm.experiment.files import replace_file
+from fedwcm.experiment.folder import REPORT
 from fedwcm.reports.content import report_content
 from fedwcm.reports.load import load_runs
 from fedwcm.reports.page import page
-from fedwcm.runs.files import replace_file
-from fedwcm.runs.folder import REPORT
 
 MOST_BYTES = 2_000_000
 """Size limit of a page, so that it can be mailed and opened on a phone."""

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fedwcm.config.component_text import method_settings
-from fedwcm.config.components import Components
 from fedwcm.config.flags import settings_from
-from fedwcm.config.partitioning import run_dataset
 from fedwcm.config.settings import Settings, decisive, from_settings, overlay, to_settings
 from fedwcm.core.checks import require, unknown
 from fedwcm.data import DATASETS, synthetic
+from fedwcm.experiment.components import Components
+from fedwcm.experiment.partitioning import run_dataset
 from fedwcm.reproduce.presets import Preset, chosen_methods, point_settings
 
 EVALUATIONS = 100

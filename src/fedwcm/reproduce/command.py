@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedwcm.config.settings import from_settings
-from fedwcm.jobs.execution import run_all
-from fedwcm.jobs.plan import PlannedRun
+from fedwcm.experiment.lock import locked
+from fedwcm.experiment.progress import Progress
 from fedwcm.reproduce.cells import Cell, Scope, expand
 from fedwcm.reproduce.estimate import seconds_here, seconds_on_gpu
 from fedwcm.reproduce.pages import Pages, write_pages
@@ -14,8 +14,8 @@ from fedwcm.reproduce.presets import load_preset, preset_names
 from fedwcm.reproduce.store import ResultStore
 from fedwcm.reproduce.untrained import write_untrained
 from fedwcm.reproduce.working_folder import WorkingFolder
-from fedwcm.runs.lock import locked
-from fedwcm.runs.progress import Progress
+from fedwcm.sweeps.execution import run_all
+from fedwcm.sweeps.plan import PlannedRun
 from fedwcm.utils.durations import rough_duration
 
 BATCH = 4

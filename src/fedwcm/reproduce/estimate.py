@@ -9,10 +9,10 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedwcm.config.components import Components
 from fedwcm.config.schema import Component, Config
 from fedwcm.config.settings import from_settings
 from fedwcm.data import DATASETS
+from fedwcm.experiment.components import Components
 from fedwcm.methods.fedsmoo import FedSMOO
 from fedwcm.methods.mime import Mime
 from fedwcm.methods.sam import SharpnessAware

@@ -6,12 +6,12 @@ from functools import partial
 
 import numpy as np
 
+from fedwcm.experiment.folder import slug
+from fedwcm.experiment.records import RoundRecord
 from fedwcm.reports.figures import Bar, Bars, Curve, Curves, Figure
 from fedwcm.reproduce.presets import Preset
 from fedwcm.reproduce.store import StoredRun
 from fedwcm.reproduce.table import Entry
-from fedwcm.runs.folder import slug
-from fedwcm.runs.records import RoundRecord
 
 NAMES = {
     "test_accuracy": "test accuracy",

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fedwcm.experiment.files import replace_file
+from fedwcm.experiment.folder import slug
 from fedwcm.reports.content import report_content
 from fedwcm.reports.figures import Figure
 from fedwcm.reports.load import load_runs
@@ -15,8 +17,6 @@ from fedwcm.reproduce.figures import figures
 from fedwcm.reproduce.presets import Preset, house_settings
 from fedwcm.reproduce.store import read_run, unpacked
 from fedwcm.reproduce.table import Entry, csv_text, entries, markdown
-from fedwcm.runs.files import replace_file
-from fedwcm.runs.folder import slug
 
 CURVE_POINTS = 50
 OF_PAPER = ("table", "figure", "appendix")

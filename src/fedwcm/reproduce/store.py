@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwcm.config.partitioning import NAMED_IMBALANCE
 from fedwcm.config.settings import Settings, decisive
 from fedwcm.data.named import DATASETS
+from fedwcm.experiment.files import replacing
+from fedwcm.experiment.folder import RunFolder, slug
+from fedwcm.experiment.partitioning import NAMED_IMBALANCE
+from fedwcm.experiment.records import RoundRecord, Summary
 from fedwcm.models import default_model
 from fedwcm.reproduce.cells import Cell
-from fedwcm.runs.files import replacing
-from fedwcm.runs.folder import RunFolder, slug
-from fedwcm.runs.records import RoundRecord, Summary
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of every file in an archive: when the run was made is in its environment."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedwcm.experiment.records import Summary
 from fedwcm.reproduce.cells import Cell
 from fedwcm.reproduce.paper_numbers import PaperTable
 from fedwcm.reproduce.presets import Preset
 from fedwcm.reproduce.store import StoredRun
-from fedwcm.runs.records import Summary
 
 Point = tuple[tuple[str, str], ...]
 

@@ -3,16 +3,16 @@
 from pathlib import Path
 
 from fedwcm.config.flags import settings_from
-from fedwcm.config.partitioning import divide
 from fedwcm.config.settings import from_settings, overlay
 from fedwcm.core.types import Ints
 from fedwcm.data.partition import counts_of, describe
+from fedwcm.experiment.files import replace_file
+from fedwcm.experiment.partitioning import divide
 from fedwcm.reports.division import division_table, draw_divisions
 from fedwcm.reproduce.cells import Scope
 from fedwcm.reproduce.pages import Pages, command_line
 from fedwcm.reproduce.paper_numbers import rows_of_paper
 from fedwcm.reproduce.presets import Preset
-from fedwcm.runs.files import replace_file
 
 
 def write_untrained(preset: Preset, scope: Scope, folder: Path) -> Pages:

@@ -6,12 +6,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwcm.config.components import Components
 from fedwcm.config.settings import from_settings
-from fedwcm.jobs.continuation import extension_problem, has_finished
+from fedwcm.experiment.components import Components
+from fedwcm.experiment.continuation import extension_problem, has_finished
+from fedwcm.experiment.folder import RunFolder
 from fedwcm.reproduce.cells import Cell
 from fedwcm.reproduce.store import ResultStore
-from fedwcm.runs.folder import RunFolder
 
 
 @dataclass(frozen=True)

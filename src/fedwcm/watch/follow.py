@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fedwcm.runs.discovery import find_runs
-from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.live import MetricsFollower, split_so_far, summary_so_far
-from fedwcm.runs.records import RoundRecord, SplitRecord, Summary
+from fedwcm.experiment.discovery import find_runs
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.live import MetricsFollower, split_so_far, summary_so_far
+from fedwcm.experiment.records import RoundRecord, SplitRecord, Summary
 
 RunState = Literal["waiting", "running", "silent", "finished", "diverged"]
 

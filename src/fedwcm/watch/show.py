@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
-from fedwcm.runs.folder import RunFolder
+from fedwcm.experiment.folder import RunFolder
 from fedwcm.watch.follow import Watch
 from fedwcm.watch.frame import frame
 

@@ -9,9 +9,9 @@ from typing import Any
 from click import ClickException
 from flwr.common.config import parse_config_args
 
-from fedwcm.config.components import Components
-from fedwcm.config.without_effect import refuse_without_effect
 from fedwcm.core.checks import unknown
+from fedwcm.experiment.components import Components
+from fedwcm.experiment.without_effect import refuse_without_effect
 from fedwcm.flower.app.options import AppOptions, read
 
 PAIR = re.compile(r"(\S+?)=('[^']*'|\"[^\"]*\"|\S+)")

@@ -8,14 +8,14 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedwcm import __version__
-from fedwcm.config.components import Components
-from fedwcm.config.device import chosen_precision
 from fedwcm.core.gathering import as_counts, contributions
 from fedwcm.core.layout import Layout
 from fedwcm.core.types import Ints, Population
 from fedwcm.engine.client import ClientTrainer, Task
 from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.forward import SequentialForward
+from fedwcm.experiment.components import Components
+from fedwcm.experiment.device import chosen_precision
 from fedwcm.flower.app.model import (
     ModelFactory,
     Samples,

@@ -11,9 +11,9 @@ from flwr.app import ConfigRecord, Context
 from fedwcm.config.schema import Config
 from fedwcm.core.checks import require
 from fedwcm.core.types import Ints
+from fedwcm.experiment.files import replacing
 from fedwcm.privacy.noise import noisy_counts
 from fedwcm.privacy.options import PrivacyOptions
-from fedwcm.runs.files import replacing
 from fedwcm.utils.json_record import is_number
 
 

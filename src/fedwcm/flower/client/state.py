@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 
 from fedwcm.core.checks import require
 from fedwcm.core.types import State
+from fedwcm.experiment.files import replacing
 from fedwcm.flower.records import RequestId, to_arrays, to_tensors
-from fedwcm.runs.files import replacing
 
 LOG = logging.getLogger("flwr.fedwcm")
 

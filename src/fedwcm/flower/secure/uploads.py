@@ -14,10 +14,10 @@ from torch import Tensor
 
 from fedwcm.core.types import Fault, Floats, Ints, LeftOut, State
 from fedwcm.engine.uploads import UploadsLostError, uploaded
+from fedwcm.experiment.files import write_json
 from fedwcm.flower.app.options import HIDING
 from fedwcm.flower.records import RequestId
 from fedwcm.flower.secure.protocol import SecureSum, SecureSumError
-from fedwcm.runs.files import write_json
 
 LOG = logging.getLogger("flwr.fedwcm")
 

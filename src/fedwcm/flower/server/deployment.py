@@ -11,10 +11,7 @@ from flwr.app import ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedwcm import __version__
-from fedwcm.config.build import Experiment
-from fedwcm.config.components import Components
 from fedwcm.config.data_options import DataOptions
-from fedwcm.config.model_facts import model_facts
 from fedwcm.config.schema import Component, Config
 from fedwcm.config.settings import differences
 from fedwcm.core.method import Method
@@ -28,6 +25,17 @@ from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.smallest_batch import require_trainable, smallest_batch
 from fedwcm.engine.uploads import require_possible
+from fedwcm.experiment.build import Experiment
+from fedwcm.experiment.components import Components
+from fedwcm.experiment.evaluator import Measure
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.lock import locked
+from fedwcm.experiment.model_facts import model_facts
+from fedwcm.experiment.progress import Silent
+from fedwcm.experiment.records import RoundRecord
+from fedwcm.experiment.runner import Runner, RunResult
+from fedwcm.experiment.selection import EvaluatedModel
+from fedwcm.experiment.trackers.tracking import check_trackers
 from fedwcm.flower.app.model import ModelFactory, Samples, network, tensors
 from fedwcm.flower.app.options import AppOptions, read, with_run_config
 from fedwcm.flower.info import Admission
@@ -35,14 +43,6 @@ from fedwcm.flower.server.backend import FlowerBackend, RemoteFederation
 from fedwcm.flower.server.directory import ClientDirectory, NodeBinding
 from fedwcm.flower.server.evaluation import ClientEvaluation
 from fedwcm.flower.server.setup import FederationSetup, counted_setup, with_statistics
-from fedwcm.runs.evaluator import Measure
-from fedwcm.runs.folder import RunFolder
-from fedwcm.runs.lock import locked
-from fedwcm.runs.progress import Silent
-from fedwcm.runs.records import RoundRecord
-from fedwcm.runs.runner import Runner, RunResult
-from fedwcm.runs.selection import EvaluatedModel
-from fedwcm.runs.trackers.tracking import check_trackers
 
 LOG = logging.getLogger("flwr.fedwcm")
 

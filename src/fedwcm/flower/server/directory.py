@@ -16,13 +16,13 @@ from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
 from fedwcm.core.types import Fault, Ints, LeftOut
+from fedwcm.experiment.files import write_json
 from fedwcm.flower.app.options import AppOptions
 from fedwcm.flower.info import Admission, ClientInfo
 from fedwcm.flower.records import RUN, config_record
 from fedwcm.flower.server.answers import check_samples
 from fedwcm.flower.server.exchange import NodeExchange, Wait
 from fedwcm.flower.untrusted import UnusableError
-from fedwcm.runs.files import write_json
 
 LOG = logging.getLogger("flwr.fedwcm")
 

@@ -15,11 +15,13 @@ from pathlib import Path
 import numpy as np
 from flwr.app import RecordDict
 
-from fedwcm.config.population import population_of
 from fedwcm.config.schema import Config
 from fedwcm.core.gathering import contributions, decode_total
 from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Fault, Floats, Ints, LeftOut, Population, Report
+from fedwcm.experiment.files import write_json
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.population import population_of
 from fedwcm.flower.app.options import AppOptions
 from fedwcm.flower.records import population_record, to_bytes_record
 from fedwcm.flower.server.answers import GROWTH, with_tolerance
@@ -29,8 +31,6 @@ from fedwcm.privacy import Receive, Server
 from fedwcm.privacy.noise import noise_bound
 from fedwcm.privacy.options import PrivacyOptions
 from fedwcm.privacy.wire import ProtocolError
-from fedwcm.runs.files import write_json
-from fedwcm.runs.folder import RunFolder
 
 NOT_ASKED = "it was not connected when the counting of classes began"
 """Why a client that nobody asked was not counted."""

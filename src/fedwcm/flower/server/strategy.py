@@ -10,10 +10,10 @@ from flwr.serverapp.strategy import FedAvg, Result
 
 from fedwcm.core.checks import unknown
 from fedwcm.core.types import State
+from fedwcm.experiment.records import RoundRecord
 from fedwcm.flower.app.model import ModelFactory
 from fedwcm.flower.app.options import read
 from fedwcm.flower.server.deployment import Deployment, origin_of
-from fedwcm.runs.records import RoundRecord
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 

@@ -1,0 +1,186 @@
+"""Build everything that a run needs from its configuration: data, clients, model, method, engine."""
+
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pkgutil import resolve_name
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedwcm.config.schema import Config
+from fedwcm.core.gathering import as_counts
+from fedwcm.core.logit_scale import LogitScale
+from fedwcm.core.rng import model_seed
+from fedwcm.core.types import Ints, Vec
+from fedwcm.engine.backends.plan import ExecutionPlan, choose
+from fedwcm.engine.client import ClientTrainer
+from fedwcm.engine.evaluate import LabelledTensors
+from fedwcm.engine.federation import Federation
+from fedwcm.engine.memory import keep_freed_memory
+from fedwcm.engine.network import Network
+from fedwcm.engine.rounds import Rounds
+from fedwcm.engine.smallest_batch import require_trainable, smallest_batch
+from fedwcm.experiment.class_distribution import ClassDistribution, gather_distribution, reported_counts
+from fedwcm.experiment.components import Components
+from fedwcm.experiment.device import choose_kernels, chosen_device, chosen_precision
+from fedwcm.experiment.model_facts import model_facts
+from fedwcm.experiment.models import chosen_model
+from fedwcm.experiment.population import population_of
+from fedwcm.experiment.rounds import WorkerSources, make_rounds
+from fedwcm.experiment.run_data import RunData, run_data
+from fedwcm.experiment.without_effect import refuse_patience, refuse_without_effect
+from fedwcm.models.facts import ModelFacts
+from fedwcm.models.predictor import predictor
+from fedwcm.utils.source_digest import digest_sources
+
+LOG = logging.getLogger("fedwcm")
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A run that is ready to start, with its configuration resolved.
+
+    `test` is None if there are no test data; `facts` is what one needs to use the trained model. `client_names`
+    are those of the data's own clients, in the order of the federation; there are none if a partition made the
+    clients. `test_clients` names who each test sample belongs to, where the data tells. `encryption` is what the
+    encrypted sum of the class counts cost, if there was one. `data_digest` is that of the data's source, empty
+    for data that cannot change. `sources` are digests of the code that is not the package's.
+    """
+
+    config: Config
+    rounds: Rounds
+    network: Network
+    x: Vec
+    buffers: Vec
+    train_counts: Ints
+    test: LabelledTensors | None
+    val: LabelledTensors | None
+    execution: ExecutionPlan
+    facts: ModelFacts
+    client_names: tuple[str, ...] = ()
+    test_clients: NDArray[np.str_] | None = None
+    encryption: Mapping[str, float] | None = None
+    data_digest: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        refuse_patience(self.config, self.val is not None)
+
+    @property
+    def predictor(self) -> nn.Module:
+        """The module as it stands, with logits on the scale of the loss."""
+        return predictor(self.network.module, self.facts)
+
+
+def build(config: Config) -> Experiment:
+    """Return everything that a run of this configuration needs. Options are checked before data is loaded."""
+    components = Components.of(config)
+    refuse_without_effect(config, components)
+    return assemble(config, components, run_data(config))
+
+
+def assemble(config: Config, components: Components, source: RunData) -> Experiment:
+    """Return a run of this configuration on samples that are there already, divided as it says."""
+    asked, device = config, chosen_device(config.run.device)
+    config = replace(config, data=source.config.data, partition=source.config.partition)
+    shape, classes, seed = source.input_shape, len(source.classes), model_seed(config.run.seed)
+    make_model = partial(chosen_model, config.model, shape, classes, seed)
+    module, model = make_model()
+    config = _on_device(replace(components.resolved(config), model=model), str(device))
+    network = _network(module, config, classes, scale := components.loss.logit_scale)
+    x, buffers = network.initial()
+    network.point_parameters(x)  # otherwise the module would hold a second copy of the model
+    federation = source.federation
+    listed = _with_listed_target(config, source.classes)
+    trainer, execution, gathered = _trainer(listed, components, network, federation)
+    facts = _facts(source, gathered, listed, components)
+    for note in filter(None, (source.normalization, execution.note, network.precision.note)):
+        LOG.info(note)
+    keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
+    workers = WorkerSources(
+        lambda place: _network(make_model()[0], _on_device(config, place), classes, scale),
+        lambda place: run_data(_on_device(asked, place)).federation,
+        asked.run.device,
+    )
+    return Experiment(
+        config=config,
+        rounds=make_rounds(config, trainer, federation, execution, workers),
+        network=network,
+        x=x,
+        buffers=buffers,
+        train_counts=federation.counts.sum(axis=0),
+        test=source.test,
+        val=source.val,
+        execution=execution,
+        facts=facts,
+        client_names=source.client_names,
+        test_clients=None if source.dataset is None else source.dataset.test_clients,
+        encryption=gathered.encryption,
+        data_digest="" if source.dataset is None else source.dataset.digest,
+        sources=digest_sources(_code(asked, components, module)),
+    )
+
+
+def _facts(source: RunData, gathered: ClassDistribution, config: Config, components: Components) -> ModelFacts:
+    """Return the metadata of the model, on data that the loss accepts."""
+    shape, classes, dataset = source.input_shape, source.classes, source.dataset
+    facts = model_facts(shape, classes, source.normalizer, gathered.totals, config, components, dataset)
+    if facts.fingerprint is not None:
+        components.loss.check_data(facts.fingerprint)
+    return facts
+
+
+def _with_listed_target(config: Config, classes: Sequence[str]) -> Config:
+    """Return the configuration with its target as a list; warn of a list whose order cannot be seen."""
+    target = config.run.target
+    if isinstance(target, tuple) and list(classes) != [str(number) for number in range(len(classes))]:
+        text = ",".join(f"{name}={share:g}" for name, share in zip(classes, target, strict=False))
+        warnings.warn(f"run.target, a list, stands for {text}: give it by name", stacklevel=3)
+    return replace(config, run=config.run.with_target_of(classes))
+
+
+def _trainer(
+    config: Config, components: Components, network: Network, federation: Federation
+) -> tuple[ClientTrainer, ExecutionPlan, ClassDistribution]:
+    """Gather the classes of all clients; return their trainer, its backend, and what was gathered."""
+    few, samples = _few_samples(federation), federation.samples
+    smallest = smallest_batch(config.local.drop_last, config.local.batch_size, network, few)
+    reported = reported_counts(config, federation)
+    gathered = gather_distribution(reported, config.run.target_shares, config.privacy)
+    mean = float(samples.mean())
+    population = population_of(config, gathered.totals, gathered.deviation, len(samples), mean, smallest)
+    require_trainable(samples, population, network, few)
+    cohort = config.participation.cohort_size(len(samples))
+    execution = choose(config.run.backend, config.run.workers, network, cohort, few)
+    noisy = None if config.privacy.epsilon is None else dict(enumerate(as_counts(reported)))
+    return components.trainer(config, execution.forward(network), population, noisy), execution, gathered
+
+
+def _code(config: Config, components: Components, module: nn.Module) -> list[object]:
+    """Return what the run's results depend on that may be the user's own code."""
+    chosen = (config.model, config.partition)
+    named = [resolve_name(part.name) for part in chosen if part.value is None and ":" in part.name]
+    given = [part.value for part in chosen]
+    return [components.method, components.loss, components.sampler, *given, *named, *module.modules()]
+
+
+def _network(module: nn.Module, config: Config, classes: int, scale: LogitScale) -> Network:
+    """Return the module on the device that the configuration names, ready to compute there."""
+    device = torch.device(config.run.device)
+    choose_kernels(device)
+    return Network(module, device, chosen_precision(config.run.precision, device), classes, scale)
+
+
+def _on_device(config: Config, device: str) -> Config:
+    return replace(config, run=replace(config.run, device=device))
+
+
+def _few_samples(federation: Federation) -> Tensor:
+    """Return a tiny batch, on which to try the model."""
+    shard = federation.shard(0)
+    return shard.store.inputs[torch.from_numpy(shard.rows[:2])]

@@ -1,0 +1,195 @@
+"""Checkpoints: everything that a run needs to resume as if it had never stopped, written atomically, no pickle.
+
+A checkpoint is one safetensors file with the model, its buffers, its moving average, the method's state, the state
+of the clients that took part, the model of the selected round, and in the metadata the round, the options, and how
+much of `metrics.jsonl` belongs to it: its size does not grow with the rounds. Generators need no saving: random
+numbers are addressed by seed, purpose, round and client.
+"""
+
+import hashlib
+import json
+import re
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from fedwcm.config.settings import Settings
+from fedwcm.core.types import State
+from fedwcm.engine.rounds import ServerState
+from fedwcm.engine.store import ClientStore
+from fedwcm.experiment.files import replacing, require_readable
+from fedwcm.experiment.history import History, HistoryMark, MetricsChangedError
+from fedwcm.experiment.records import RoundRecord
+from fedwcm.experiment.selection import EvaluatedModel
+
+KEPT = 2
+"""Checkpoints kept in a folder: the newest, and the previous one in case the newest is damaged."""
+
+SERVER, CLIENT, AVERAGE, SELECTED = "server/", "client/", "average/", "selected/"
+"""Prefixes of what the method's server and clients keep, of the average model and that of the selected round."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The contents of a checkpoint, but for the state of the clients."""
+
+    server: ServerState
+    history: HistoryMark
+    seconds: float
+    settings: Settings
+    """The run's options: its `config.toml` may be edited."""
+    selected: EvaluatedModel | None = None
+
+
+def save(folder: Path, saved: Checkpoint, store: ClientStore) -> None:
+    """Write a checkpoint of this round; a crash at any moment leaves the earlier ones intact."""
+    tensors = _tensors(saved, store)
+    facts = json.dumps(
+        {
+            "round": saved.server.round,
+            "seconds": saved.seconds,
+            "max_norm": saved.server.max_norm,
+            "selected_round": None if saved.selected is None else saved.selected.round,
+            "history": asdict(saved.history),
+            "settings": saved.settings,
+        }
+    )
+    metadata = {"fedwcm": facts, "digest": _digest(tensors, facts)}
+    with replacing(folder / f"round-{saved.server.round:06d}.safetensors") as draft:
+        save_file(tensors, draft, metadata=metadata)
+    for old in (*_newest_first(folder)[KEPT:], *folder.glob("*.tmp")):  # drafts that a crash left
+        old.unlink()
+
+
+def load(
+    folder: Path, store: ClientStore, like: ServerState, history: History
+) -> tuple[Checkpoint | None, list[str]]:
+    """Load the newest intact checkpoint, and put its client state into the store and its rounds into the history.
+
+    Args:
+        folder: the run's checkpoints.
+        store: where the clients' state is put.
+        like: a state of the run: a checkpoint of another model is refused.
+        history: where the rounds before the checkpoint are put.
+
+    Returns:
+        The checkpoint, None if there is none, and a complaint for each newer one that is damaged.
+
+    Raises:
+        ValueError: there are intact checkpoints, but the metrics before them have changed.
+    """
+    complaints: list[str] = []
+    changed: MetricsChangedError | None = None
+    for path in _newest_first(folder):
+        require_readable(path)
+        try:
+            facts, tensors = _read(path)
+            _require_like(like, tensors, store)
+            _restore(history, facts["history"])
+        except MetricsChangedError as error:
+            changed = error
+            complaints.append(f"checkpoint {path.name} cannot be used: {error}")
+            continue
+        except (SafetensorError, OSError, ValueError, RecursionError) as error:
+            complaints.append(f"checkpoint {path.name} is damaged ({error})")
+            continue
+        clients = _part(tensors, CLIENT)
+        if clients:
+            store.write(tensors["clients"].numpy(), clients)
+        device = like.x.device
+        method = {key: value.to(device) if value.dim() else value for key, value in _part(tensors, SERVER).items()}
+        average = {key: value.to(device) for key, value in _part(tensors, AVERAGE).items()}
+        x, buffers = tensors["x"].to(device), tensors["buffers"].to(device)
+        server = ServerState(facts["round"], x, buffers, method, average, facts.get("max_norm", like.max_norm))
+        selected = None
+        if facts["selected_round"] is not None:
+            x, buffers = (tensors[SELECTED + key].to(device) for key in ("x", "buffers"))
+            selected = EvaluatedModel(facts["selected_round"], x, buffers)
+        return Checkpoint(server, history.mark(), facts["seconds"], facts["settings"], selected), complaints
+    if changed is not None:
+        raise ValueError(f"the run cannot go on: {changed}. Put it back, or remove {folder} to start with round 1")
+    return None, complaints
+
+
+def _restore(history: History, saved: object) -> None:
+    """Put the rounds before a checkpoint into the history."""
+    if isinstance(saved, list):  # of version 0.1
+        history.restore_records([RoundRecord.from_json(one, f"record {n}") for n, one in enumerate(saved, 1)])
+    elif isinstance(saved, dict):
+        history.restore(HistoryMark(**saved))
+    else:
+        raise ValueError("it has no history")
+
+
+def settings_of(folder: Path) -> Settings | None:
+    """The options of the run that wrote the newest readable checkpoint; None if there is none."""
+    for path in _newest_first(folder):
+        with suppress(SafetensorError, OSError, ValueError, LookupError), safe_open(path, framework="pt") as file:
+            settings: Settings = json.loads(file.metadata()["fedwcm"])["settings"]
+            return settings
+    return None
+
+
+def _read(path: Path) -> tuple[dict[str, Any], State]:
+    """The facts and tensors in a file, checked against its digest."""
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata() or {}
+        # Copies, which are aligned in memory as new tensors are: matrix products round by their alignment.
+        tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118 (not a mapping)
+    facts = metadata.get("fedwcm", "")
+    if metadata.get("digest") != _digest(tensors, facts):
+        raise ValueError("its contents do not match its digest")
+    return json.loads(facts), tensors
+
+
+def _require_like(like: ServerState, tensors: State, store: ClientStore) -> None:
+    model = {"x": like.x, "buffers": like.buffers}
+    others = {
+        prefix + key: value
+        for prefix in (AVERAGE, SELECTED)
+        for key, value in model.items()
+        if prefix + "x" in tensors
+    }
+    for key, expected in {**model, **others}.items():
+        if key not in tensors or (tensors[key].shape, tensors[key].dtype) != (expected.shape, expected.dtype):
+            raise ValueError(f"its {key} is that of another model")
+    clients = _part(tensors, CLIENT)
+    if clients and not ("clients" in tensors and store.accepts(tensors["clients"].numpy(), clients)):
+        raise ValueError("its clients are those of another run")
+
+
+def _tensors(saved: Checkpoint, store: ClientStore) -> State:
+    server, selected = saved.server, saved.selected
+    tensors = {"x": server.x, "buffers": server.buffers}
+    if selected is not None:
+        tensors |= {SELECTED + "x": selected.x, SELECTED + "buffers": selected.buffers}
+    tensors |= {SERVER + key: value for key, value in server.method.items()}
+    tensors |= {AVERAGE + key: value for key, value in server.average.items()}
+    visited = store.visited()
+    if len(visited):
+        tensors["clients"] = torch.from_numpy(visited)
+        rows = store.read(visited, torch.device("cpu"))
+        tensors |= {CLIENT + key: value for key, value in rows.items()}
+    return {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+
+
+def _part(tensors: State, prefix: str) -> State:
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+
+def _digest(tensors: State, facts: str) -> str:
+    total = hashlib.blake2b(facts.encode(), digest_size=16)
+    for key, tensor in sorted(tensors.items()):
+        total.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        total.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    found = [path for path in folder.glob("round-*.safetensors") if re.fullmatch(r"round-\d+", path.stem)]
+    return sorted(found, key=lambda path: int(path.stem.removeprefix("round-")), reverse=True)

@@ -1,0 +1,76 @@
+"""What made a run: versions, machine, command and dates, and the source of code that is not the package's."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from fedwcm import __version__
+from fedwcm.engine.backends.plan import usable_cores
+from fedwcm.experiment.records import EnvironmentRecord
+
+PACKAGES = ("torch", "numpy", "safetensors", "flwr", "ray", "tenseal")
+
+
+def describe_environment(data: str, sources: Mapping[str, str]) -> EnvironmentRecord:
+    """Return what this process is, for a run on this data with this code."""
+    return EnvironmentRecord(
+        versions={"fedwcm": __version__, "python": platform.python_version(), **installed_versions()},
+        commit=_commit(),
+        system=f"{platform.system()} {platform.machine()}",
+        cpu=_cpu(),
+        instruction_set=instruction_set(),
+        cores=usable_cores(),
+        threads=torch.get_num_threads(),
+        command=" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        started=now(),
+        data=data or None,
+        sources=sources,
+    )
+
+
+def now() -> str:
+    """Return the date and time in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def installed_versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
+    """Return the versions of those packages that are installed."""
+    versions = {}
+    for name in packages:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
+
+
+def instruction_set() -> str:
+    """Return the instruction set that torch computes with, and the limit that oneDNN was given, if any."""
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA")
+    return str(torch.backends.cpu.get_cpu_capability()) + (f", oneDNN up to {limit}" if limit else "")
+
+
+def _commit() -> str | None:
+    """Return the commit of the checkout that this package is in, if it is in one."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude", "*"]
+    with suppress(OSError, subprocess.SubprocessError):
+        found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=5).stdout
+        return found.strip()
+    return None
+
+
+def _cpu() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

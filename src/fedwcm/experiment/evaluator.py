@@ -1,0 +1,132 @@
+"""What is measured of the model after a round, and of the model that is kept."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fedwcm.engine.evaluate import Evaluation, LabelledTensors, evaluate
+from fedwcm.engine.rounds import DivergedError, ServerState
+from fedwcm.experiment.build import Experiment
+from fedwcm.experiment.records import LISTED_CLIENTS
+from fedwcm.experiment.selection import EvaluatedModel
+from fedwcm.metrics.calibration import expected_calibration_error
+from fedwcm.metrics.classification import balanced_accuracy, summarise
+from fedwcm.metrics.clients import ByOwnClasses, ClientAccuracy, OnOwnSamples, named, spread_over_clients
+from fedwcm.metrics.diagnostics import diagnosing
+from fedwcm.metrics.train_set import train_set_metrics
+
+Measure = Callable[[EvaluatedModel], Mapping[str, object]]
+"""Measures a model on other than this machine's test data; the values go into the round's record."""
+
+
+class Evaluator:
+    """Measures models of an experiment on its test and validation data.
+
+    Args:
+        experiment: whose data and network are used.
+        measure: measures every evaluated model elsewhere, too.
+    """
+
+    def __init__(self, experiment: Experiment, measure: Measure | None = None) -> None:
+        self._experiment, self._measure = experiment, measure
+        self._client_accuracy = _client_accuracy(experiment)
+        self._tested: Evaluation | None = None  # the last model's, on the test data
+
+    def model(self, state: ServerState) -> EvaluatedModel:
+        """Return the model that is evaluated after a round: also the one that is kept."""
+        return EvaluatedModel(state.round, *self._experiment.rounds.model(state))
+
+    def measures(self, model: EvaluatedModel, state: ServerState) -> dict[str, object]:
+        """Return all that is recorded of the model after a round."""
+        here = {**self._on_held_out_data(model), **self._plain(state)}
+        return here if self._measure is None else {**here, **self._measure(model)}
+
+    def kept_measures(self, selected: EvaluatedModel | None, last: EvaluatedModel | None) -> dict[str, Any]:
+        """Return what the summary has about the kept model in addition to its record.
+
+        Args:
+            selected: the model that validation data has chosen, if there is any.
+            last: the model of the last round, if it was evaluated.
+        """
+        tested, measure = self._kept(selected, last), self._client_accuracy
+        if tested is None:
+            return {"confusion": None}
+        listed = measure is not None and len(measure.names) <= LISTED_CLIENTS
+        return {
+            "confusion": tuple(map(tuple, tested.confusion.tolist())),
+            "client_accuracy": named(measure(tested), measure.names) if measure is not None and listed else None,
+        }
+
+    def _on_held_out_data(self, model: EvaluatedModel) -> dict[str, object]:
+        experiment = self._experiment
+        if experiment.test is None:
+            return {}
+        counts, options = experiment.train_counts, experiment.config.run
+        with diagnosing(
+            options.diagnostics, experiment.network, experiment.test.labels, counts, options.shot_groups
+        ) as diagnosed:
+            tested = self._on(experiment.test, model)
+        if not math.isfinite(tested.loss):
+            raise DivergedError(f"the test loss is not finite after round {model.round}")
+        self._tested = tested
+        metrics = summarise(tested.confusion, counts, options.shot_groups)
+        ece = expected_calibration_error(tested)
+        measures = {"test_loss": tested.loss, "test_ece": ece, **vars(metrics), **diagnosed}
+        if "train_set" in options.diagnostics:
+            federation = experiment.rounds.federation
+            measures |= train_set_metrics(experiment.network, federation, model.x, model.buffers)
+        if self._client_accuracy is not None:
+            measures |= spread_over_clients(self._client_accuracy(tested))
+        if experiment.val is not None:
+            measures |= _validation(self._on(experiment.val, model))
+        return measures
+
+    def _plain(self, state: ServerState) -> dict[str, object]:
+        """Measure the model of the last round too, if the evaluated model is an average over the rounds."""
+        experiment = self._experiment
+        if experiment.test is None or not state.average:
+            return {}
+        model = EvaluatedModel(state.round, *experiment.rounds.last_model(state))
+        confusion = self._on(experiment.test, model).confusion
+        metrics = summarise(confusion, experiment.train_counts, experiment.config.run.shot_groups)
+        return {"plain_accuracy": metrics.test_accuracy, "plain_few": metrics.few}
+
+    def _kept(self, selected: EvaluatedModel | None, last: EvaluatedModel | None) -> Evaluation | None:
+        """That of the selected round, else of the last evaluated one; None if this process does not have it."""
+        test = self._experiment.test
+        if test is not None and selected is not None:
+            return self._on(test, selected)
+        if test is not None and self._tested is None and last is not None:  # resumed after the last round
+            return self._on(test, last)
+        return self._tested
+
+    def _on(self, samples: LabelledTensors, model: EvaluatedModel) -> Evaluation:
+        network, classes = self._experiment.network, len(self._experiment.train_counts)
+        return evaluate(network, model.x, model.buffers, samples.inputs, samples.labels, classes)
+
+
+def _client_accuracy(experiment: Experiment) -> ClientAccuracy | None:
+    """How the accuracy of each client is measured: on its own test samples if they are known.
+
+    The owners of the test samples are the clients, unless a partition made other clients of the training samples.
+    """
+    owners_train = bool(experiment.client_names) or experiment.config.data.test_clients is not None
+    if experiment.test_clients is not None and owners_train:
+        return OnOwnSamples.of(experiment.test_clients)
+    counts = experiment.rounds.federation.counts
+    return (
+        ByOwnClasses(counts, experiment.client_names)
+        if "clients" in experiment.config.run.diagnostics and len(counts)
+        else None
+    )
+
+
+def _validation(tested: Evaluation) -> dict[str, object]:
+    correct = np.diag(tested.confusion).sum() / tested.confusion.sum()
+    return {
+        "val_accuracy": float(correct),
+        "val_balanced_accuracy": balanced_accuracy(tested.confusion),
+        "val_loss": tested.loss,
+    }

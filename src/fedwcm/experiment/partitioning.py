@@ -1,0 +1,225 @@
+"""The data set of a run, its long tail, and its division among the clients."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from fedwcm.config.data_options import DataOptions
+from fedwcm.config.options import make
+from fedwcm.config.resolve import object_needed, resolve
+from fedwcm.config.schema import PARTITION_DEFAULTS, Component, Config
+from fedwcm.config.settings import CLIENT_IDS, OBJECT
+from fedwcm.core.checks import require
+from fedwcm.core.rng import Purpose, generator
+from fedwcm.core.types import Ints
+from fedwcm.data import DATASETS, Dataset, load_dataset, synthetic
+from fedwcm.data.dataset import listed
+from fedwcm.data.fingerprint import array_digest, fingerprint
+from fedwcm.data.inputs import are_small
+from fedwcm.data.longtail import long_tail
+from fedwcm.data.normalize import Normalizer, choose_normalizer
+from fedwcm.data.objects import as_array
+from fedwcm.data.partition import PARTITIONS, Natural, Partition, make_partition
+from fedwcm.data.partition.checks import check_parts
+from fedwcm.data.split import stratified_split
+from fedwcm.experiment.components import options_of, with_options
+from fedwcm.experiment.models import chosen_model
+from fedwcm.experiment.without_effect import require_default
+from fedwcm.models import has_embedding
+
+NAMED_IMBALANCE = 0.1
+"""Default long tail of named data sets, as in the paper."""
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionedData:
+    """The data of a run: each client's samples, the held-out samples, and the resolved configuration."""
+
+    config: Config
+    dataset: Dataset
+    train_rows: Ints
+    val_rows: Ints
+    parts: list[Ints]
+    normalizer: Normalizer
+    normalization: str
+    """A one-sentence description of the normalizer."""
+
+    @property
+    def are_small(self) -> bool:
+        """Whether the samples are few enough to be prepared for the model in advance."""
+        return are_small(self.dataset.x_train, len(self.train_rows))
+
+    @property
+    def train_labels(self) -> Ints:
+        return self.dataset.y_train[self.train_rows]
+
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        """The names of the data's own clients, in the order of the parts; empty if a partition made them."""
+        ids = self.dataset.client_ids
+        if ids is None or self.config.partition.name.partition("#")[0] not in ("natural", CLIENT_IDS):
+            return ()
+        return tuple(self.dataset.client_names[i] for i in np.unique(ids[self.train_rows]))
+
+
+def divide(config: Config) -> PartitionedData:
+    """Load the data, create the long tail, hold out samples, and divide the rest among the clients."""
+    seed, options = config.run.seed, resolved_data(config.data)
+    _refuse_tail_options(options)
+    dataset = run_dataset(config)
+    images = f"false for inputs of shape {dataset.input_shape}: only images are flipped and cropped"
+    require(dataset.is_image or not options.augment, "data.augment", options.augment, images)
+    if config.source is not None:
+        options = replace(options, dataset=f"{OBJECT}{dataset.name}#{dataset.digest or fingerprint(dataset)}")
+    rows = np.arange(len(dataset.y_train))
+    if not isinstance(options.imbalance, str):
+        rng = generator(seed, Purpose.LONG_TAIL)
+        rows = long_tail(dataset.y_train, options.imbalance, rng, options.profile, options.n_max)
+    val_rows = rows[:0]
+    if dataset.y_val is not None:
+        require_default("data", options, "val_fraction", f"for {dataset.name}, which has a validation part")
+    if options.val_fraction:
+        rng = generator(seed, Purpose.VALIDATION)
+        groups = None if dataset.group_ids is None else dataset.group_ids[rows]
+        kept, held_out = stratified_split(dataset.y_train[rows], options.val_fraction, rng, groups)
+        rows, val_rows = rows[kept], rows[held_out]
+        _warn_of_unvalidated(dataset, rows, val_rows)
+    partition, component = _partition(config.partition, dataset, rows)
+    parts = partition(dataset.y_train[rows], generator(seed, Purpose.PARTITION))
+    if component.value is not None or ":" in component.name:
+        name = getattr(partition, "__qualname__", type(partition).__qualname__)
+        parts = check_parts(f"partition {name}", parts, len(rows), getattr(partition, "clients", None))
+    config = replace(config, data=options, partition=component)
+    embeds = dataset.is_integer and _embeds(config, dataset)
+    normalizer, normalization = choose_normalizer(dataset.x_train, options.normalize, rows, embeds=embeds)
+    return PartitionedData(config, dataset, rows, val_rows, parts, normalizer, normalization)
+
+
+def _warn_of_unvalidated(dataset: Dataset, rows: Ints, val_rows: Ints) -> None:
+    """Warn if the validation data has none of a class: its share of a rare class rounds to no sample."""
+    left, counts = np.unique(dataset.y_train[rows], return_counts=True)
+    missing = ~np.isin(left, dataset.y_train[val_rows])
+    if missing.any():
+        names = listed([dataset.classes[code] for code in left[missing]])
+        more = "; choose a larger val_fraction" if counts[missing].max() > 1 else ""
+        text = f"{dataset.name}: no validation sample of class {names}"
+        warnings.warn(f"{text}: metrics on validation data are those of the other classes{more}", stacklevel=2)
+
+
+def run_dataset(config: Config) -> Dataset:
+    """Return the data set of a run before the long tail, with the test set that the run's seed selects."""
+    options, source = config.data, config.source
+    if source is None and options.dataset.startswith(OBJECT):
+        raise object_needed("data", options.dataset)
+    if options.dataset == synthetic.NAME:
+        raise ValueError("data.dataset = 'synthetic' has nothing to load: its samples are drawn as clients train")
+    return load_dataset(
+        options.dataset if source is None else source,
+        data_dir=options.data_dir,
+        label=options.label,
+        client=options.client,
+        group=options.group,
+        split=options.split,
+        features=options.features,
+        drop=options.drop,
+        impute=options.impute,
+        encoding=options.encoding,
+        delimiter=options.delimiter,
+        unlabelled=options.unlabelled,
+        image_size=options.image_size,
+        client_ids=config.partition.value if _assigns_clients(config.partition) else None,
+        test_fraction=options.test_fraction,
+        test_clients=options.test_clients,
+        seed=config.run.seed,
+    )
+
+
+def resolved_data(options: DataOptions) -> DataOptions:
+    """Return the data options, with the default long tail for named data sets."""
+    if options.imbalance != "auto":
+        return options
+    named = options.dataset in (*DATASETS, synthetic.NAME)
+    return replace(options, imbalance=NAMED_IMBALANCE if named else "none")
+
+
+def _refuse_tail_options(options: DataOptions) -> None:
+    """Refuse options of a long tail where there is none to be made."""
+    if not isinstance(options.imbalance, str):
+        return
+    for option in ("profile", "n_max"):
+        require_default("data", options, option, "without a long tail: ask for one with data.imbalance")
+
+
+def _assigns_clients(chosen: Component) -> bool:
+    """Return whether the partition is the client of every sample, given as `clients=…`."""
+    return chosen.value is not None and chosen.name.startswith(CLIENT_IDS)
+
+
+def _partition(chosen: Component, dataset: Dataset, rows: Ints) -> tuple[Partition, Component]:
+    """Return the partition and its resolved options; by default the data's own clients if any, else `equal`."""
+    name = chosen.name
+    if _assigns_clients(chosen):
+        assert dataset.client_ids is not None
+        _refuse_options(chosen)
+        digest = array_digest(as_array(chosen.value))  # before a test part is drawn: the same for all seeds
+        return _natural(dataset, rows), replace(chosen, name=f"{CLIENT_IDS}#{digest}")
+    if chosen.value is not None and not isinstance(chosen.value, type):
+        return with_options(chosen.value, chosen.options, "partition"), chosen
+    if chosen.value is not None:
+        return _own_partition(chosen.value, chosen)
+    if name.startswith(OBJECT):
+        raise object_needed("partition", name)
+    if name == "auto":
+        name = "natural" if dataset.client_ids is not None else "equal"
+    if name == "natural":
+        if dataset.client_ids is None:
+            raise ValueError(
+                f"partition.name = 'natural' needs the clients of {dataset.name}: name their column with --client"
+            )
+        _refuse_options(chosen)
+        return _natural(dataset, rows), Component(name)
+    if ":" in name:
+        return _own_partition(resolve("partition", chosen), chosen)
+    known = {field.name for field in fields(PARTITIONS[name])} if name in PARTITIONS else set()
+    defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in known}
+    options = {**defaults, **chosen.options}
+    return make_partition(name, **options), Component(name, options)
+
+
+def _own_partition(found: Callable[..., Any], chosen: Component) -> tuple[Partition, Component]:
+    """Return a partition of the user's own: of a class, made with these options, or a function."""
+    if not isinstance(found, type):
+        _refuse_options(chosen, f"{chosen.name!r}, which is a function")
+        return cast(Partition, found), chosen
+    needed = {f.name for f in fields(found) if f.default is f.default_factory} if is_dataclass(found) else set()
+    defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in needed}
+    made: Partition = make(found, {**defaults, **chosen.options}, "partition")
+    require(
+        callable(made), "partition.name", chosen.name, "a class whose instances are called with labels and a rng"
+    )
+    return made, replace(chosen, options=options_of(made))
+
+
+def _natural(dataset: Dataset, rows: Ints) -> Natural:
+    """The data's own clients, without those of whom the long tail and the validation part leave no sample."""
+    assert dataset.client_ids is not None
+    ids = dataset.client_ids[rows]
+    if len(lost := np.setdiff1d(dataset.client_ids, ids)):
+        names = listed([dataset.client_names[i] for i in lost])
+        text = "the long tail and the validation part leave no training sample of client"
+        warnings.warn(f"{dataset.name}: {text} {names}; dropped as client", stacklevel=2)
+    return Natural(client_ids=ids)
+
+
+def _refuse_options(chosen: Component, of: str = "'natural': the data says who the clients are") -> None:
+    for option in chosen.options:
+        raise ValueError(f"partition.{option} is not an option of {of}")
+
+
+def _embeds(config: Config, dataset: Dataset) -> bool:
+    """Return whether the model has an embedding for integers; the model is built to find out."""
+    shape, classes = dataset.input_shape, dataset.num_classes
+    return has_embedding(chosen_model(config.model, shape, classes, 0)[0])

@@ -1,0 +1,66 @@
+"""The interface of a tracker. A tracker may fail or hang: see `fedwcm.experiment.trackers.worker`."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from fedwcm.config.settings import Settings
+from fedwcm.experiment.records import Summary
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """A run that starts, or resumes after `done` rounds: its folder and all its options."""
+
+    folder: Path
+    settings: Settings
+    done: int
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+
+class Tracker(ABC):
+    """An adapter to an experiment-tracking library.
+
+    It writes into the run's folder unless the library is configured otherwise, and continues the same entry when
+    the run is resumed. Libraries are imported in `start`, so that users need to install only those they use. All
+    methods but `view` are called on a thread of the tracker's own.
+    """
+
+    name: ClassVar[str]
+    package: ClassVar[str | None] = None
+    """The package that must be installed."""
+
+    @abstractmethod
+    def start(self, run: TrackedRun) -> None:
+        """Called once, before the first round."""
+
+    @abstractmethod
+    def log(self, number: int, scalars: Mapping[str, float]) -> None:
+        """Called after every evaluated round, with its number."""
+
+    @abstractmethod
+    def finish(self, summary: Summary) -> None:
+        """Called when the run has finished or diverged, not when it was stopped."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Called last, however the run ended."""
+
+    def view(self, folder: Path) -> str | None:
+        """How to look at the run in a folder: a command, or an address; None if there is nothing to say."""
+        return None
+
+
+def remembered(path: Path, make: Callable[[], str]) -> tuple[str, bool]:
+    """The name in a file, and whether it is new; if there is no such file, make a name and write it."""
+    if path.exists():
+        return path.read_text(encoding="utf-8").strip(), False
+    name = make()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{name}\n", encoding="utf-8")
+    return name, True

@@ -1,0 +1,120 @@
+"""TensorBoard: event files in `OUT/tensorboard`, for `tensorboard --logdir`."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from fedwcm.config.settings import INCIDENTAL, Settings
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.records import Summary
+from fedwcm.experiment.trackers.confusion_image import confusion_image
+from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+GROUPS = {
+    "accuracy": ("balanced_accuracy", "macro_f1", "many", "medium", "few", "plain_few"),
+    "momentum": ("alpha", "gain"),
+    "clients": ("client_mean", "client_worst_decile", "client_std", "participants", "weights_entropy"),
+    "costs": ("seconds", "bytes_down", "bytes_up"),
+}
+"""Groups of scalars, beside those that a name tells: `…_accuracy`, `…_loss`; what is in none is a diagnostic."""
+
+HEADLINES = ("test_accuracy", "few", "test_loss")
+"""The metrics beside the options in the tab of hyperparameters."""
+
+
+def tag_of(key: str) -> str:
+    """A scalar's name after the group in which TensorBoard shows it: `accuracy/few`."""
+    if "/" in key:
+        return key
+    for suffix in ("accuracy", "loss"):
+        if key.endswith(f"_{suffix}"):
+            return f"{suffix}/{key}"
+    return next((f"{group}/{key}" for group, keys in GROUPS.items() if key in keys), f"diagnostics/{key}")
+
+
+class TensorBoard(Tracker):
+    """Scalars in groups, the options as hyperparameters, options and summary as text, the confusion matrix."""
+
+    name = "tensorboard"
+    package = "tensorboard"
+
+    _writer: "SummaryWriter | None" = None
+    _folder = Path()
+    _last = 0
+
+    def start(self, run: TrackedRun) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        # Rounds after the checkpoint that the run resumes from will be logged again: hide the old entries.
+        purged = run.done + 1 if run.done else None
+        self._writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=purged)
+        self._folder, self._last = run.folder, run.done
+        if not run.done:
+            self._text("config", run.settings)
+            self._hyperparameters(run.settings)
+
+    def log(self, number: int, scalars: Mapping[str, float]) -> None:
+        assert self._writer is not None
+        for key, value in scalars.items():
+            self._writer.add_scalar(tag_of(key), value, number)
+        self._writer.flush()
+        self._last = number
+
+    def finish(self, summary: Summary) -> None:
+        assert self._writer is not None
+        self._text("summary", summary.to_json())
+        self._summary(_session_end(failed=summary.diverged is not None))
+        if summary.confusion is not None:
+            split = RunFolder(self._folder).split()
+            numbers = tuple(map(str, range(len(summary.confusion))))
+            image = confusion_image(summary.confusion, numbers if split is None else split.classes)
+            self._writer.add_image("confusion matrix", image, self._last, dataformats="HWC")
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def view(self, folder: Path) -> str:
+        return f"tensorboard --logdir {folder}"
+
+    def _hyperparameters(self, settings: Settings) -> None:
+        """Declare the options, and which scalars tell how well they did: shown as soon as these are logged."""
+        from torch.utils.tensorboard.summary import hparams
+
+        options = {key: _plain(value) for key, value in settings.items() if key not in INCIDENTAL}
+        measured = {tag_of(key): 0.0 for key in HEADLINES}
+        experiment, start, _ = hparams(options, measured)
+        for declared in (experiment, start):
+            self._summary(declared)
+
+    def _summary(self, summary: object) -> None:
+        """Write what the writer has no method for."""
+        cast(Any, self._writer).file_writer.add_summary(summary)
+
+    def _text(self, tag: str, values: Mapping[str, object]) -> None:
+        assert self._writer is not None
+        lines = [f"    {key} = {json.dumps(value)}" for key, value in values.items()]
+        self._writer.add_text(tag, "\n".join(lines), self._last)
+
+
+def _session_end(*, failed: bool) -> object:
+    """What tells the tab of hyperparameters that a run has ended; TensorBoard's own function needs TensorFlow."""
+    from tensorboard.compat.proto.summary_pb2 import Summary as Event
+    from tensorboard.compat.proto.summary_pb2 import SummaryMetadata
+    from tensorboard.plugins.hparams import metadata
+    from tensorboard.plugins.hparams.api_pb2 import Status
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo
+
+    status = Status.Value("STATUS_FAILURE" if failed else "STATUS_SUCCESS")
+    ended = HParamsPluginData(session_end_info=SessionEndInfo(status=status), version=metadata.PLUGIN_DATA_VERSION)
+    plugin = SummaryMetadata.PluginData(plugin_name=metadata.PLUGIN_NAME, content=ended.SerializeToString())
+    about = SummaryMetadata(plugin_data=plugin)
+    return Event(value=[Event.Value(tag=metadata.SESSION_END_INFO_TAG, metadata=about)])
+
+
+def _plain(value: object) -> bool | int | float | str:
+    return value if isinstance(value, bool | int | float | str) else json.dumps(value)

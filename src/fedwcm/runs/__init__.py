@@ -1,1 +1,0 @@
-"""A run: its folder and records, its loop, its checkpoints, progress and trackers."""

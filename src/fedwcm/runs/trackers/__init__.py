@@ -1,6 +1,0 @@
-"""Experiment trackers, one file each, registered like methods; entry point group `fedwcm.runs.trackers`."""
-
-from fedwcm.core.registry import Registry
-from fedwcm.runs.trackers.protocol import Tracker
-
-TRACKERS: Registry[Tracker] = Registry("tracker", Tracker, __name__)

@@ -1,0 +1,122 @@
+"""How much time and memory a comparison will take, from a short trial of each of its methods."""
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from fedwcm.config.schema import RunOptions
+from fedwcm.engine.rounds import DivergedError
+from fedwcm.experiment.build import Experiment, build
+from fedwcm.experiment.progress import Silent
+from fedwcm.experiment.runner import Runner
+from fedwcm.sweeps.execution import process_context
+from fedwcm.sweeps.plan import PlannedRun, done
+from fedwcm.utils.child_process import ChildDiedError, call_in_child
+
+TRIAL_ROUNDS = 2
+"""Rounds of a trial: the first warms up, the last is measured."""
+
+MODEL = (
+    "Estimated from a trial of two rounds of each row on this machine. Time: loading + rounds × the second round "
+    "+ evaluations × its evaluation. Memory: the trial's peak, workers counted in full, + the state of all "
+    "clients. Runs at the same time are taken not to slow each other down."
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one run is expected to take."""
+
+    seconds: float
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The runs that one label still needs, and what each takes; a text if the trial failed."""
+
+    label: str
+    rounds: int
+    runs: int
+    finished: int
+    cost: Cost | str | None
+
+
+def estimates(planned_runs: Sequence[PlannedRun], jobs: int) -> list[Estimate]:
+    """One estimate per label, in the order of the comparison; labels without runs to come have no cost."""
+    found = []
+    for label in dict.fromkeys(planned.label for planned in planned_runs):
+        members = [planned for planned in planned_runs if planned.label == label]
+        waiting = [planned for planned in members if not done(planned)]
+        cost = _cost(waiting[0], jobs) if waiting else None
+        rounds = members[0].config.run.rounds
+        found.append(Estimate(label, rounds, len(members), len(members) - len(waiting), cost))
+    return found
+
+
+def total(rows: Sequence[Estimate], jobs: int) -> Cost:
+    """The whole comparison: the work shared evenly by the jobs, and the largest runs in memory together."""
+    each = [row.cost for row in rows if isinstance(row.cost, Cost) for _ in range(row.runs - row.finished)]
+    longest = max((cost.seconds for cost in each), default=0.0)
+    together = sorted((cost.bytes for cost in each), reverse=True)[:jobs]
+    return Cost(max(longest, sum(cost.seconds for cost in each) / jobs), sum(together))
+
+
+def _cost(planned: PlannedRun, jobs: int) -> Cost | str:
+    """Measured in a process of its own, so that one trial's memory does not count for the next."""
+    try:
+        return call_in_child(process_context(), _trial, planned, jobs)
+    except ChildDiedError as error:
+        return f"the trial {error}"
+
+
+def _trial(planned: PlannedRun, jobs: int) -> Cost | str:
+    try:
+        return _measured(planned, jobs)
+    except DivergedError as error:
+        return f"diverges: {error}"
+    except (ValueError, OSError) as error:
+        return str(error)
+
+
+def _measured(planned: PlannedRun, jobs: int) -> Cost:
+    config, began = planned.config, time.perf_counter()
+    options = replace(config.run, rounds=TRIAL_ROUNDS, eval_every=1, profile=True, track=())
+    if options.backend == "ray":  # the trial runs on this machine
+        options = replace(options, backend="auto")
+    if jobs > 1:
+        torch.set_num_threads(1)
+        options = replace(options, workers=1)
+    experiment = build(replace(config, run=options))
+    loading = time.perf_counter() - began
+    first, last = Runner(experiment, None, Silent()).run().history
+    evaluation = last.number("phase_seconds", "evaluation") or 0.0
+    training = last.seconds - first.seconds - evaluation
+    seconds = loading + config.run.rounds * training + _evaluations(config.run) * evaluation
+    return Cost(seconds, _peak_bytes(experiment.execution.workers) + _client_bytes(experiment))
+
+
+def _evaluations(options: RunOptions) -> int:
+    return -(-options.rounds // options.eval_every)
+
+
+def _peak_bytes(workers: int) -> int:
+    """Return the peak memory of this process and its workers, each counted as the largest; 0 if not measured."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    worker = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss if workers > 1 else 0
+    return unit * (own + workers * worker)
+
+
+def _client_bytes(experiment: Experiment) -> int:
+    """The state of the clients that have not taken part in the trial."""
+    store = experiment.rounds.store
+    clients = experiment.rounds.trainer.population.clients
+    return store.bytes_per_client * (clients - len(store.visited()))

@@ -1,0 +1,209 @@
+"""The runs of a comparison: one after the other, several at a time in processes of their own, or on a cluster."""
+
+import math
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import TYPE_CHECKING
+
+import torch
+
+from fedwcm.engine.backends.errors import WorkerDiedError, WorkerError
+from fedwcm.engine.backends.plan import can_fork
+from fedwcm.engine.rounds import DivergedError
+from fedwcm.experiment import interrupts
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.lock import wait_until_free
+from fedwcm.experiment.progress import Progress
+from fedwcm.experiment.records import RoundRecord
+from fedwcm.experiment.start import start
+from fedwcm.sweeps.plan import PlannedRun, done
+from fedwcm.sweeps.progress import ComparisonProgress, FollowedRun
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkContext, SpawnContext
+
+FAILED = 2
+"""Exit status of a child run that has already reported its error."""
+
+REFRESH = 0.5
+"""Seconds between two checks on the running runs."""
+
+
+def run_all(
+    planned_runs: Sequence[PlannedRun],
+    jobs: int,
+    progress: Callable[[], Progress] | None,
+    round_size: float = math.inf,
+) -> None:
+    """Run what is not finished yet: one after the other here, each in a process of its own, or on a cluster.
+
+    Args:
+        planned_runs: all runs, finished ones included.
+        jobs: runs at a time.
+        progress: makes what shows the rounds of each run; None shows nothing.
+        round_size: clients times parameters of the largest round; one that is not known counts as large.
+    """
+    waiting = [planned for planned in planned_runs if not done(planned)]
+    if waiting and all(uses_cluster(planned) for planned in waiting):
+        _run_with_cluster(planned_runs, waiting, progress, round_size)
+    elif jobs == 1:
+        _run_in_turn(planned_runs, progress)
+    else:
+        run_apart(planned_runs, jobs, quiet=progress is None)
+
+
+def uses_cluster(planned: PlannedRun) -> bool:
+    """Whether the run is for a cluster."""
+    return planned.config.run.backend == "ray"
+
+
+def _run_with_cluster(
+    planned_runs: Sequence[PlannedRun],
+    waiting: Sequence[PlannedRun],
+    progress: Callable[[], Progress] | None,
+    round_size: float,
+) -> None:
+    """Spread whole runs, or the clients of each, over one cluster, which stays up until all runs are done."""
+    from fedwcm.engine.backends.on_ray.cluster import Cluster
+    from fedwcm.sweeps.runs_on_cluster import run_on_cluster, spreads_runs
+
+    options = waiting[0].config.run
+    with Cluster(options.ray_address, options.workers):
+        if spreads_runs(options, len(waiting), round_size):
+            run_on_cluster(planned_runs, quiet=progress is None)
+        else:
+            _run_in_turn(planned_runs, progress)
+
+
+def _run_in_turn(planned_runs: Sequence[PlannedRun], progress: Callable[[], Progress] | None) -> None:
+    for number, planned in enumerate(planned_runs, 1):
+        if not done(planned):
+            title = f"{planned.label} [{number}/{len(planned_runs)}]"
+            run_planned(planned, None if progress is None else _Titled(progress(), title))
+
+
+def run_apart(planned_runs: Sequence[PlannedRun], jobs: int, *, quiet: bool) -> None:
+    """Run each in its own single-threaded process, at most `jobs` at a time."""
+    context = process_context()
+    if context.get_start_method() != "fork" and any(planned.config.holds_objects for planned in planned_runs):
+        raise ValueError(
+            f"jobs = {jobs} is not allowed: objects cannot be handed to new processes here; use jobs=1"
+        )
+    waiting = [planned for planned in planned_runs if not done(planned)]
+    running: list[_ChildRun] = []
+    display = ComparisonProgress(len(planned_runs), len(planned_runs) - len(waiting), quiet)
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                running.append(_ChildRun(waiting.pop(0), context))
+            wait([run.process.sentinel for run in running], timeout=REFRESH)
+            for run in running:
+                run.pass_on_warnings(display)
+            display.show([run.followed for run in running])
+            for run in [run for run in running if not run.process.is_alive()]:
+                running.remove(run)
+                run.require_finished(display)
+                display.ended(run.followed)
+    finally:
+        display.close()
+        for run in running:
+            run.process.terminate()  # like Ctrl-C: the run saves its progress
+        for run in running:
+            run.process.join()
+
+
+class _ChildRun:
+    """A run in a process of its own, which sends its warnings here."""
+
+    def __init__(self, planned: PlannedRun, context: "ForkContext | SpawnContext") -> None:
+        self.planned = planned
+        rounds = planned.config.run.rounds
+        self.followed = FollowedRun(f"{planned.label}, seed {planned.seed}", planned.folder, rounds)
+        self._warnings, sender = context.Pipe(duplex=False)
+        self.process: BaseProcess = context.Process(target=_run_alone, args=(planned, sender))
+        self.process.start()
+        sender.close()  # or the end of the process would not show as the end of the pipe
+
+    def pass_on_warnings(self, display: ComparisonProgress) -> None:
+        with suppress(EOFError, OSError):
+            while self._warnings.poll():
+                display.warn(str(self._warnings.recv()))
+
+    def require_finished(self, display: ComparisonProgress) -> None:
+        self.pass_on_warnings(display)
+        if not RunFolder(self.planned.folder).finished:
+            raise WorkerError(f"{self.followed.title}: the run in {self.planned.folder} {_end(self.process)}")
+
+
+def process_context() -> "ForkContext | SpawnContext":
+    """Fork if possible: importing torch takes longer than many a small run.
+
+    A forked process cannot use CUDA if this process has used it before.
+    """
+    if can_fork() and not torch.cuda.is_initialized():
+        return multiprocessing.get_context("fork")
+    return multiprocessing.get_context("spawn")
+
+
+def _end(process: BaseProcess) -> str:
+    return str(WorkerDiedError(process.exitcode)) if process.exitcode != FAILED else "failed; see the error above"
+
+
+def _run_alone(planned: PlannedRun, parent: Connection) -> None:
+    """Run in this child process, which ends quietly when it is stopped, and stops when its parent is gone."""
+    torch.set_num_threads(1)
+    warnings.showwarning = lambda message, *_, **__: _send(parent, f"warning: {message}")
+    with interrupts.handled():
+        threading.Thread(target=_stop_with_parent, args=(os.getppid(),), daemon=True).start()
+        try:
+            wait_until_free(planned.folder)
+            alone = replace(planned.config, run=replace(planned.config.run, workers=1))
+            run_planned(replace(planned, config=alone))
+        except KeyboardInterrupt:
+            sys.exit(interrupts.exit_status())
+        except (ValueError, OSError) as error:
+            _send(parent, f"error: {planned.label}, seed {planned.seed}: {error}")
+            sys.exit(FAILED)
+
+
+def _send(parent: Connection, text: str) -> None:
+    with suppress(OSError):  # the parent is gone: nobody listens
+        parent.send(text)
+
+
+def _stop_with_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def run_planned(planned: PlannedRun, progress: Progress | None = None) -> None:
+    """Start the run, or resume it from its folder."""
+    with suppress(DivergedError):  # its summary says so, and the table shows it
+        start(planned.config, RunFolder(planned.folder), resume=True, progress=progress)
+
+
+class _Titled:
+    """Progress under the run's label in place of the method's name."""
+
+    def __init__(self, inner: Progress, title: str) -> None:
+        self._inner, self._title = inner, title
+
+    def start(self, title: str, rounds: int, done: int) -> None:
+        self._inner.start(self._title, rounds, done)
+
+    def round(self, number: int, record: RoundRecord) -> None:
+        self._inner.round(number, record)
+
+    def close(self) -> None:
+        self._inner.close()

@@ -1,0 +1,161 @@
+"""The runs of a comparison, resolved and checked before the first of them starts."""
+
+import itertools
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedwcm.config.component_text import named_options
+from fedwcm.config.flags import option_key
+from fedwcm.config.recipes import RECIPES
+from fedwcm.config.schema import Config
+from fedwcm.config.settings import Settings, decisive, from_settings, overlay, to_settings
+from fedwcm.experiment.build import assemble
+from fedwcm.experiment.comparison_folder import ComparisonFolder
+from fedwcm.experiment.components import Components
+from fedwcm.experiment.continuation import require_resumable, require_same_split, split_of
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.records import SplitRecord
+from fedwcm.experiment.run_data import RunData, run_data
+from fedwcm.experiment.trackers.tracking import check_trackers
+from fedwcm.experiment.without_effect import refuse_without_effect
+from fedwcm.sweeps.run_lists import grid_lists, seed_list
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a comparison."""
+
+    label: str
+    seed: int
+    config: Config
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What checking the runs of a label has shown, and their options, resolved.
+
+    `round_size` is the clients of a round times the parameters of their models; `fingerprint` that of the data,
+    None if it is generated; `split` says who has what with the first seed; `validates` tells whether there is
+    validation data.
+    """
+
+    config: Config
+    round_size: int
+    fingerprint: str | None
+    split: SplitRecord
+    validates: bool
+
+
+def plan(
+    methods: Sequence[tuple[str, Settings]],
+    seeds: Sequence[int],
+    grid: Mapping[str, Sequence[object]],
+    common: Settings,
+    out: Path,
+) -> list[PlannedRun]:
+    """The runs of a comparison: every method, by name and settings, at every grid point with every seed.
+
+    Raises:
+        ValueError: the grid varies an option that a method fixes in its brackets, or two runs are the same.
+    """
+    planned_runs = []
+    seeds = seed_list(seeds)
+    grid = {option_key(name): values for name, values in grid_lists(grid).items()}
+    points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    shared = [with_method(common, own, name) for name, own in methods]
+    for (i, (name, own)), point, seed in itertools.product(enumerate(methods), points, seeds):
+        for key in point.keys() & own.keys():
+            raise ValueError(f"{name} fixes {key}, which the grid varies: leave it out of one of them")
+        suffix = ", ".join(f"{key}={value}" for key, value in point.items())
+        label = f"{name} ({suffix})" if suffix else name
+        settings = overlay(overlay(shared[i], point), {"run.seed": seed, "run.name": name})
+        path = ComparisonFolder(out).run_path(label, seed)
+        planned_runs.append(PlannedRun(label, seed, from_settings(settings), path))
+    if len({planned.folder for planned in planned_runs}) < len(planned_runs):
+        raise ValueError("two of the methods have the same name and options: give one of them another class name")
+    return planned_runs
+
+
+def with_method(common: Settings, own: Settings, method: str) -> Settings:
+    """The settings of one of several methods: its own on top of those for all.
+
+    A recipe keeps its own settings; a warning names the common settings that it overrides.
+    """
+    recipe = RECIPES.get(named_options(method)[0])
+    for key, value in (recipe.settings if recipe else {}).items():
+        if key != "method.name" and common.get(key, value) != value:
+            warnings.warn(f"{method} keeps its own {key} = {value}, not {common[key]}", stacklevel=2)
+    return overlay(common, own)
+
+
+def check(planned_runs: Sequence[PlannedRun]) -> dict[str, Checked]:
+    """Raise for a run that could not start: options first, then what needs the data, loaded once per task.
+
+    Runs that differ by their seed only are built once. A folder with another run is refused, finished or not.
+
+    Returns:
+        What was found for each label.
+    """
+    alike: dict[str, list[PlannedRun]] = {}
+    for planned in planned_runs:
+        check_trackers(planned.config.run.track, planned.folder)
+        alike.setdefault(planned.label, []).append(planned)
+    components = {label: Components.of(members[0].config) for label, members in alike.items()}
+    for label, members in alike.items():
+        refuse_without_effect(members[0].config, components[label])
+    tasks: dict[str, list[str]] = {}
+    for label, members in alike.items():
+        tasks.setdefault(_task(members[0].config), []).append(label)
+    found: dict[str, Checked] = {}
+    for labels in tasks.values():
+        data = run_data(alike[labels[0]][0].config)
+        for label in labels:
+            found[label] = _check_on(data, alike[label], components[label])
+    return found
+
+
+def _task(config: Config) -> str:
+    """The options on which the samples, their division and their format depend."""
+    return repr((config.data, config.partition, config.model, config.run.device))
+
+
+def _check_on(data: RunData, planned_runs: Sequence[PlannedRun], components: Components) -> Checked:
+    """Raise if runs of one label cannot be built on the data, or a folder holds another."""
+    config = planned_runs[0].config
+    alone = replace(config, run=replace(config.run, workers=1))
+    if alone.run.backend == "ray":
+        alone = replace(alone, run=replace(alone.run, backend="sequential"))
+    experiment = assemble(alone, components, data)
+    experiment.rounds.backend.close()
+    split = split_of(experiment)
+    for planned in planned_runs:
+        folder = RunFolder(planned.folder)
+        if not folder.holds_run:
+            continue
+        config = replace(experiment.config, run=replace(experiment.config.run, seed=planned.seed))
+        require_resumable(folder, config, experiment)
+        if planned is planned_runs[0]:  # whose seed the experiment has
+            require_same_split(folder, split)
+    cohort = experiment.config.participation.cohort_size(experiment.rounds.trainer.population.clients)
+    return Checked(
+        experiment.config,
+        cohort * experiment.network.size,
+        experiment.facts.fingerprint,
+        split,
+        experiment.val is not None,
+    )
+
+
+def done(planned: PlannedRun) -> bool:
+    """Whether the run is in its folder, finished, as far as that can be told without the data: see `check`."""
+    return RunFolder(planned.folder).finished and not _stale(planned)
+
+
+def _stale(planned: PlannedRun) -> bool:
+    """Whether what was asked for differs from what the folder holds; the folder's options are all resolved."""
+    held = decisive(to_settings(RunFolder(planned.folder).config()))
+    asked = decisive(to_settings(planned.config))
+    return any(key in held and held[key] != value for key, value in asked.items() if value != "auto")

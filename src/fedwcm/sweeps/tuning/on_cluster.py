@@ -1,0 +1,110 @@
+"""The trials of a search on a Ray cluster, each on one worker, as many at a time as there are workers."""
+
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import ray
+from optuna.trial import Trial
+
+from fedwcm.config.schema import Config
+from fedwcm.engine.backends.errors import WorkerError
+from fedwcm.sweeps.cluster_calls import ClusterCalls, Ended, Send, Warned
+from fedwcm.sweeps.execution import REFRESH
+from fedwcm.sweeps.runs_on_cluster import ATTEMPTS, on_one_worker, worker_count
+from fedwcm.sweeps.tuning.trial import Plan, Search, TrialResult, line, pruned, run_trial
+
+Key = tuple[str, int]
+"""A method and the number of its trial."""
+
+
+def search_on_cluster(search: Search) -> None:
+    """Try the planned settings of every method. Trials that are stopped or lost are given back to their study."""
+    trials = _Trials(search)
+    try:
+        while trials.step():
+            pass
+    finally:
+        trials.close()
+
+
+class _Trials:
+    """The running trials."""
+
+    def __init__(self, search: Search) -> None:
+        first = search.plans[0].config
+        self._search, self._options = search, first.run
+        self._calls = ClusterCalls(self._options.worker_gpus)
+        self._data: Any = ray.put(first.source)  # once for all trials
+        self._going: dict[Key, tuple[Plan, Trial]] = {}
+        self._pruned: set[Key] = set()
+        self._losses: Counter[str] = Counter()
+
+    def step(self) -> bool:
+        """Start as many trials as there is room for, and check on the others; False when none is left."""
+        room = worker_count(self._options) - len(self._going)
+        while room > 0 and self._start_next():
+            room -= 1
+        ended = self._calls.wait(REFRESH) if self._going else []
+        for key, message in self._calls.messages():
+            self._on_message(key, message)
+        for call in ended:
+            self._end(call)
+        return bool(self._going)
+
+    def close(self) -> None:
+        """Stop the running trials, and return them to their studies."""
+        self._calls.close()
+        for plan, trial in self._going.values():
+            self._search.studies[plan.name].give_back(trial)
+
+    def _start_next(self) -> bool:
+        for plan in self._search.plans:
+            trial = self._search.studies[plan.name].next_trial(self._search.trials)
+            if trial is not None:
+                key = plan.name, trial.number
+                self._going[key] = plan, trial
+                runs = plan.configs(trial.params, self._search.seeds)
+                configs = [replace(on_one_worker(config), source=None) for config in runs]
+                self._calls.start(key, _run_on_worker, configs, self._data)
+                return True
+        return False
+
+    def _on_message(self, key: Key, message: object) -> None:
+        if isinstance(message, Warned):
+            warnings.warn(message.text.removeprefix("warning: "), stacklevel=2)
+        elif isinstance(message, tuple) and key in self._going and key not in self._pruned:
+            _, trial = self._going[key]
+            trial.report(*message)
+            if trial.should_prune():
+                self._pruned.add(key)
+                self._calls.stop(key)
+
+    def _end(self, call: Ended) -> None:
+        plan, trial = self._going[call.key]
+        study = self._search.studies[plan.name]
+        if isinstance(call.result, str):
+            raise ValueError(call.result)
+        if call.lost:
+            self._losses[repr(trial.params)] += 1
+            if self._losses[repr(trial.params)] == ATTEMPTS:
+                raise WorkerError(f"{line(plan, trial, call.lost)}, like {ATTEMPTS - 1} others before")
+            study.give_back(trial)
+            said = f"a worker was lost ({call.lost}); it is tried again"
+        elif isinstance(call.result, TrialResult):
+            said = call.result.tell(study, trial)
+        else:
+            said = pruned(study, trial)
+        del self._going[call.key]
+        self._search.say(line(plan, trial, said))
+
+
+def _run_on_worker(send: Send, configs: Sequence[Config], dataset: object) -> TrialResult | str:
+    """On the worker: run a trial; return its result or the error."""
+    try:
+        whole = [replace(config, source=dataset) for config in configs]
+        return run_trial(whole, lambda accuracy, rounds: send((accuracy, rounds)))
+    except (ValueError, OSError) as error:
+        return str(error)

@@ -1,0 +1,134 @@
+"""A trial: one setting of a method, run with every seed, and its result for the study."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from optuna.trial import Trial, TrialState
+
+from fedwcm.config.schema import Config, SelectBy
+from fedwcm.config.settings import Settings, from_settings, overlay
+from fedwcm.engine.rounds import DivergedError
+from fedwcm.experiment.components import Components
+from fedwcm.experiment.progress import Silent
+from fedwcm.experiment.records import VALIDATION_METRICS, RoundRecord
+from fedwcm.experiment.start import start
+from fedwcm.experiment.without_effect import unused_options
+from fedwcm.sweeps.tuning.space import Space
+from fedwcm.sweeps.tuning.study import MethodStudy
+
+Report = Callable[[float, int], object]
+"""Takes a trial's best validation metric so far, and how many rounds it took."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The search of one method: its settings, and the options to vary."""
+
+    name: str
+    settings: Settings
+    space: Space
+
+    @cached_property
+    def config(self) -> Config:
+        return from_settings(self.settings)
+
+    def configs(self, params: Settings, seeds: Sequence[int]) -> list[Config]:
+        """Return the runs of a trial, without searched options that the others turn off."""
+        whole = self._varied(params, 0)
+        unused = unused_options(whole, Components.of(whole))
+        live = {key: value for key, value in params.items() if key not in unused}
+        return [self._varied(live, seed) for seed in seeds]
+
+    def _varied(self, params: Settings, seed: int) -> Config:
+        named = {"run.seed": seed, "run.name": self.name}
+        return from_settings(overlay(overlay(self.settings, params), named))
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """The search of all methods: the seeds of each trial, and the number of trials of each method.
+
+    `say` is called with a sentence on how each trial ended.
+    """
+
+    plans: Sequence[Plan]
+    studies: Mapping[str, MethodStudy]
+    seeds: Sequence[int]
+    trials: int
+    say: Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """Accuracies of a trial's runs, on the validation and the test data; None if one of them diverged.
+
+    On the validation data it is that metric by which runs select a round (`run.select_by`).
+    """
+
+    accuracies: tuple[list[float], list[float]] | None
+    select_by: SelectBy = "balanced_accuracy"
+
+    def tell(self, study: MethodStudy, trial: Trial) -> str:
+        """Tell the study, and return the result in words."""
+        if self.accuracies is None:
+            trial.set_user_attr("diverged", True)
+            study.study.tell(trial, 0.0)
+            return "diverged"
+        validated, tested = self.accuracies
+        trial.set_user_attr(VALIDATION_METRICS[self.select_by], validated)
+        trial.set_user_attr("test_accuracy", tested)
+        study.study.tell(trial, float(np.mean(validated)))
+        return f"validation {self.select_by.replace('_', ' ')} {np.mean(validated):.4f}"
+
+
+def pruned(study: MethodStudy, trial: Trial) -> str:
+    """Tell the study that a trial was ended early, and return that in words."""
+    study.study.tell(trial, state=TrialState.PRUNED)
+    return "pruned"
+
+
+def line(plan: Plan, trial: Trial, said: str) -> str:
+    """The line about a trial that the user sees."""
+    shown = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in trial.params.items()}
+    options = ", ".join(f"{key}={value}" for key, value in shown.items())
+    return f"{plan.name}, trial {trial.number + 1}: {options}: {said}"
+
+
+def run_trial(configs: Sequence[Config], report: Report) -> TrialResult:
+    """Run a trial's seeds one after the other; an exception of `report` ends them."""
+    validated: list[float] = []
+    tested: list[float] = []
+    select_by = configs[0].run.select_by
+    key = VALIDATION_METRICS[select_by]
+    for config in configs:
+        watcher = _Watcher(report, key, len(validated) * config.run.rounds)
+        try:
+            summary = start(config, None, resume=False, progress=watcher).summary
+        except DivergedError:
+            return TrialResult(None)
+        validated.append(_validation(summary.number(key)))
+        tested.append(summary.accuracy or 0.0)
+    return TrialResult((validated, tested), select_by)
+
+
+def _validation(accuracy: float | None) -> float:
+    if accuracy is None:
+        raise ValueError("data.val_fraction = 0 is not allowed: options are chosen on validation data")
+    return accuracy
+
+
+@dataclass
+class _Watcher(Silent):
+    """Reports the best value of a run's validation metric after every evaluation."""
+
+    report: Report
+    key: str
+    before: int
+    best: float = field(default=0.0)
+
+    def round(self, number: int, record: RoundRecord) -> None:
+        if (value := record.number(self.key)) is not None:
+            self.best = max(self.best, value)
+            self.report(self.best, self.before + number)

@@ -1,0 +1,187 @@
+"""The law of options: each changes the run, or says what it needs to have an effect and is refused without it."""
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import numpy as np
+import pytest
+import torch
+
+import fedwcm
+from fedwcm.cli import main
+from fedwcm.core.loss import Loss
+from fedwcm.core.method import Method
+from fedwcm.experiment.without_effect import component_needs
+from fedwcm.losses import LOSSES
+from fedwcm.losses.cross_entropy import CrossEntropy
+from fedwcm.losses.grab import GraB
+from fedwcm.methods import METHODS
+from fedwcm.methods.fedavg import FedAvg
+from fedwcm.reports.warnings import still_rising
+from fedwcm.testing import _engine, _run_rounds
+from fedwcm.utils.field_types import field_types
+from tests.records import round_record
+from tests.test_contract import CHEAP
+
+RUN: dict[str, Any] = {"dataset": "digits", "clients": 6, "rounds": 1, "epochs": 1}
+SETTINGS = {**CHEAP, "fedwmsam": {"alpha": 0.3}}  # within the bounds that its alpha moves in
+COMPONENTS: dict[str, type[Any]] = {
+    **{name: METHODS[name] for name in [*METHODS, "mofedsam+wcm", "fedavg-m+wcm"] if name != "clip2fl"},
+    **{f"loss {name}": LOSSES[name] for name in LOSSES if name != "distillation"},
+}
+"""All but those that read a teacher's file."""
+
+
+def other_values(component: Any, option: str) -> list[Any]:
+    """Values of an option that differ from the one it has."""
+    kind, value = field_types(type(component))[option], getattr(component, option)
+    if get_origin(kind) is Literal:
+        return [each for each in get_args(kind) if each != value]
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value + 1]
+    return [0.5 if value is None else value * 0.5]
+
+
+def variants(component: Any) -> Iterator[Any]:
+    """The component with up to two options changed; numbers also to 0 and 1, which turn others off."""
+    names = [field.name for field in fields(component)]
+    values = {name: [*other_values(component, name), 0.0, 1.0] for name in names}
+    for chosen in (pair for size in range(3) for pair in combinations(names, size)):
+        for setting in product(*(values[name] for name in chosen)):
+            kept = dict(zip(chosen, setting, strict=True))
+            if all(type(getattr(component, name)) is type(value) for name, value in kept.items()):
+                try:
+                    yield replace(component, **kept)
+                except ValueError:
+                    continue
+
+
+def result(component: Method | Loss) -> torch.Tensor:
+    """The bits of the evaluated model after a few rounds with a method, or with a loss."""
+    loss: Loss = component if isinstance(component, Loss) else CrossEntropy()
+    if isinstance(component, Method) and component.name == "fedgrab":
+        loss = GraB()  # which reads what its server sends
+    method = component if isinstance(component, Method) else FedAvg()
+    engine = _engine(method, loss)
+    state = _run_rounds(engine, 18 if component.name == "ldam" else 3)  # its weights come late
+    return engine.model(state)[0]
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_declared_options_without_effect_leave_the_bits_of_a_run(name: str) -> None:
+    cls = COMPONENTS[name]
+    for option, needs in component_needs(cls).items():
+        off = next(each for each in variants(cls(**SETTINGS.get(name, {}))) if not needs.condition(each))
+        before = result(off)
+        for value in other_values(off, option):
+            assert torch.equal(result(replace(off, **{option: value})), before), (option, value, off)
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_every_other_option_changes_the_run(name: str) -> None:
+    cls = COMPONENTS[name]
+    component = cls(**SETTINGS.get(name, {}))
+    before, needs = result(component), component_needs(cls)
+    for field in fields(component):
+        if field.name in needs and not needs[field.name].condition(component):
+            continue
+        changed = [
+            result(replace(component, **{field.name: value})) for value in other_values(component, field.name)
+        ]
+        assert not all(torch.equal(model, before) for model in changed), field.name
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        (
+            "fedwcm+[alpha_rule=discrepancy]",
+            {},
+            r"method.alpha_rule = 'discrepancy' .* local without adaptive = true",
+        ),
+        ("fedwcm+[q=off]", {}, r"method.q = 'off' is not allowed: it must be ratio without adaptive = true"),
+        ("fedwcm[average=samples]", {}, r"method.average = 'samples' .* uniform without weighting = false"),
+        ("fedavg", {"loss": "class_weights[beta=0.5]"}, r"loss.beta = 0.5 .* 0.9999 without scheme = effective"),
+        (
+            "fedavg",
+            {"settings": {"run.workers": 2, "run.backend": "vectorized"}},
+            "run.workers = 2 .* 0 without run.backend = auto, par",
+        ),
+        ("fedavg", {"settings": {"local.warmup": 1}}, "local.warmup = 1 .* below run.rounds = 1"),
+    ],
+)
+def test_an_option_without_effect_is_refused_by_name(
+    method: str, options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        fedwcm.run(method, **options, **RUN)
+    with pytest.raises(ValueError, match=message):
+        fedwcm.compare([method], [0], tmp_path, **options, **RUN)
+
+
+CLASSES = {"ok": 0.85, "warn": 0.12, "alarm": 0.03}
+
+
+@pytest.fixture
+def states(tmp_path: Path) -> dict[str, Any]:
+    """A run on a table with the classes alarm, ok and warn, which is their order."""
+    rng = np.random.default_rng(0)
+    rows = [f"{rng.normal() + 2 * i},{name}" for i, name in enumerate(CLASSES) for _ in range(20 * (4 - i))]
+    (tmp_path / "states.csv").write_text("\n".join(["x,state", *rows]) + "\n")
+    return {"dataset": tmp_path / "states.csv", "label": "state", "clients": 3, "participation": 1.0, "rounds": 2}
+
+
+@pytest.mark.parametrize("target", [CLASSES, "ok=0.85, warn=0.12,alarm=0.03", "alarm=0.03,ok=0.85,warn=0.12"])
+def test_a_target_by_class_names_is_the_list_in_the_order_of_the_classes(
+    target: Any, states: dict[str, Any]
+) -> None:
+    named = fedwcm.run("fedwcm", settings={"run.target": target}, **states)
+    with pytest.warns(UserWarning, match=r"a list, stands for alarm=0\.03,ok=0\.85,warn=0\.12: give it by name"):
+        listed = fedwcm.run("fedwcm", settings={"run.target": [0.03, 0.85, 0.12]}, **states)
+    other = fedwcm.run("fedwcm", **states)
+    assert named.summary.test_loss == listed.summary.test_loss != other.summary.test_loss
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("ok=0.9,warn=0.1", "run.target = .* given for every class: alarm is missing"),
+        ("ok=0.9,warn=0.1,alert=0", "unknown class in run.target: 'alert'. Did you mean 'alarm'"),
+        ("ok=0.9,warn=0.2,alarm=-0.1", "run.target, class 'alarm', = -0.1 is not allowed"),
+        ("ok=0.9,warn=0.2,alarm=0.1", "run.target must sum to 1"),
+        ("ok=much", "run.target = 'ok=much' is not allowed: it must be a list, each a number or NAME=VALUE"),
+    ],
+)
+def test_an_error_in_a_target_names_the_class(target: str, message: str, states: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=message):
+        fedwcm.run("fedwcm", settings={"run.target": target}, **states)
+
+
+def test_a_target_that_only_the_adjustment_follows_is_said_so(states: dict[str, Any]) -> None:
+    with pytest.warns(UserWarning, match="changes nothing in training with fedavg and cross_entropy"):
+        fedwcm.run("fedavg", settings={"run.target": CLASSES}, **states)
+
+
+def test_a_comparison_warns_of_two_labels_with_the_same_models(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"fedprox\[mu=0\.0\] and fedavg gave the same models, bit by bit"):
+        fedwcm.compare(["fedprox[mu=0.0]", "fedavg", "fedwcm"], [0, 1], tmp_path, report=False, **RUN)
+
+
+def test_a_run_says_what_still_rises_at_its_end(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rising = [round_record(i, test_accuracy=0.1, balanced_accuracy=i / 10) for i in range(1, 9)]
+    flat = [round_record(i, test_accuracy=0.1, balanced_accuracy=0.8) for i in range(1, 9)]
+    assert (still_rising(rising) or "").startswith(
+        "the balanced accuracy still rises, by 0.20 over the last 2 of 8"
+    )
+    assert still_rising(flat) is None
+    assert still_rising([]) is None
+    options = ["--dataset", "digits", "--clients", "5", "--participation", "1", "--no-report", "--out"]
+    main(["run", "--method", "fedwcm+", "--rounds", "8", *options, str(tmp_path / "one")])
+    main(["compare", "--methods", "fedwcm+", "--rounds", "8", *options, str(tmp_path / "two")])
+    assert "the balanced accuracy still rises" in (printed := capsys.readouterr().out)
+    assert "fedwcm+ still rises clearly at the end: more rounds (--rounds) would give more" in printed

@@ -1,0 +1,249 @@
+"""A run that is stopped and resumed equals one that never stopped, whatever happened to it."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import fedwcm
+from fedwcm.core.method import Method
+from fedwcm.engine.rounds import DivergedError, ServerState
+from fedwcm.engine.store import ClientStore
+from fedwcm.experiment import checkpoint
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.history import History
+from fedwcm.experiment.progress import Silent
+from fedwcm.experiment.records import RoundRecord
+from fedwcm.methods import METHODS
+from tests.records import round_record, timeless
+
+SMALL = {
+    "dataset": "digits",
+    "clients": 10,
+    "participation": 0.4,
+    "epochs": 1,
+    "batch_size": 10,
+    "rounds": 12,
+    "settings": {"run.checkpoint_every": 2},
+}
+
+
+class Interrupted:
+    """Progress that presses Ctrl-C after a round."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def start(self, title: str, rounds: int, done: int) -> None:
+        pass
+
+    def round(self, number: int, record: RoundRecord) -> None:
+        if number == self.after:
+            raise KeyboardInterrupt
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedcm", "fedwcm", "fedwcm-x", "scaffold"])
+def test_stopped_at_any_round_and_resumed_equals_never_stopped(method: str, tmp_path: Path) -> None:
+    if method not in METHODS:
+        pytest.skip(f"{method} is not part of this build")
+    whole = fedwcm.run(method, **SMALL)
+    for after in (1, 5, 6):
+        out = tmp_path / f"{after}"
+        with pytest.raises(KeyboardInterrupt):
+            fedwcm.run(method, out=out, progress=Interrupted(after), **SMALL)
+        resumed = fedwcm.run(method, out=out, resume=True, **SMALL)
+        assert timeless(resumed.history) == timeless(whole.history)
+        for key, value in whole.model.state_dict().items():
+            assert torch.equal(value, resumed.model.state_dict()[key])
+
+
+def test_metrics_file_holds_the_history_of_the_run(tmp_path: Path) -> None:
+    result = fedwcm.run("fedwcm", out=tmp_path / "a", **SMALL)
+    lines = [json.loads(line) for line in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
+    assert lines == [json.loads(json.dumps(record.to_json())) for record in result.history]
+    assert RunFolder(tmp_path / "a").metrics() == result.history
+    assert [line["round"] for line in lines] == list(range(1, 13))
+    assert {"test_accuracy", "test_loss", "per_class_accuracy", "many", "few", "alpha", "gain"} <= set(lines[0])
+    assert RunFolder(tmp_path / "a").summary() == result.summary
+
+
+def test_damaged_newest_checkpoint_falls_back_and_says_so(tmp_path: Path) -> None:
+    whole = fedwcm.run("fedwcm", **SMALL)
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        fedwcm.run("fedwcm", out=out, progress=Interrupted(7), **SMALL)
+    newest = sorted((out / "checkpoints").iterdir())[-1]
+    content = bytearray(newest.read_bytes())
+    content[-100] ^= 0xFF
+    newest.write_bytes(content)
+    with pytest.warns(UserWarning, match="damaged"):
+        resumed = fedwcm.run("fedwcm", out=out, resume=True, **SMALL)
+    assert timeless(resumed.history) == timeless(whole.history)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 200])
+def test_truncated_checkpoint_is_noticed(keep: int, tmp_path: Path) -> None:
+    store = ClientStore(1, {})
+    for number in (1, 2):
+        state = ServerState(number, torch.arange(100.0), torch.zeros(0), {"alpha": torch.tensor(0.5)})
+        checkpoint.save(tmp_path, checkpoint.Checkpoint(state, History().mark(), 0.0, {}), store)
+    newest = tmp_path / "round-000002.safetensors"
+    newest.write_bytes(newest.read_bytes()[:keep])
+    saved, complaints = checkpoint.load(tmp_path, store, state, History(RunFolder(tmp_path)))
+    assert saved is not None
+    assert saved.server.round == 1
+    assert len(complaints) == 1
+
+
+@pytest.mark.parametrize("damage", ["", "damaged\n"])
+def test_metrics_that_changed_after_the_checkpoint_are_refused_and_kept(damage: str, tmp_path: Path) -> None:
+    fedwcm.run("fedavg", out=tmp_path, **SMALL)
+    metrics = RunFolder(tmp_path).metrics_file
+    metrics.write_text(damage)
+    with pytest.raises(ValueError, match=r"metrics\.jsonl is missing, was cut short or was edited"):
+        fedwcm.run("fedavg", out=tmp_path, resume=True, **{**SMALL, "rounds": SMALL["rounds"] + 1})
+    assert metrics.read_text() == damage
+
+
+def test_metrics_that_were_cut_short_resume_from_the_checkpoint_before(tmp_path: Path) -> None:
+    whole = fedwcm.run("fedavg", out=tmp_path, **SMALL)
+    metrics = RunFolder(tmp_path).metrics_file
+    metrics.write_bytes(metrics.read_bytes()[:-1])
+    longer = {**SMALL, "rounds": SMALL["rounds"] + 1}
+    with pytest.warns(UserWarning, match="resuming from the checkpoint of round 10"):
+        resumed = fedwcm.run("fedavg", out=tmp_path, resume=True, **longer)
+    assert timeless(resumed.history[: len(whole.history)]) == timeless(whole.history)
+
+
+def test_a_checkpoint_that_holds_its_history_itself_can_be_resumed(tmp_path: Path) -> None:
+    """As version 0.1 wrote them."""
+    whole = fedwcm.run("scaffold", out=tmp_path, **SMALL)
+    newest = max(RunFolder(tmp_path).checkpoints.iterdir())
+    facts, tensors = checkpoint._read(newest)
+    text = json.dumps({**facts, "history": [record.to_json() for record in whole.history]})
+    save_file(tensors, newest, metadata={"fedwcm": text, "digest": checkpoint._digest(tensors, text)})
+    RunFolder(tmp_path).metrics_file.write_text("damaged")
+    longer = {**SMALL, "rounds": SMALL["rounds"] + 1}
+    resumed = fedwcm.run("scaffold", out=tmp_path, resume=True, **longer)
+    assert timeless(resumed.history) == timeless(fedwcm.run("scaffold", **longer).history)
+    assert RunFolder(tmp_path).metrics() == resumed.history
+
+
+class Written(Silent):
+    """Notes down the bytes that this process has written after each round."""
+
+    def __init__(self) -> None:
+        self.bytes: list[int] = []
+
+    def round(self, number: int, record: RoundRecord) -> None:
+        facts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+        self.bytes.append(int(facts["wchar"]))
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs /proc")
+def test_a_late_round_writes_no_more_than_an_early_one(tmp_path: Path) -> None:
+    written = Written()
+    settings = {"run.checkpoint_every": 1, "run.workers": 1, "model.hidden": [2]}
+    options = {"dataset": "digits", "clients": 4, "epochs": 1, "batch_size": 400, "model": "mlp", "rounds": 90}
+    fedwcm.run("fedavg", out=tmp_path, settings=settings, progress=written, report=False, **options)
+    early, late = (written.bytes[n + 10] - written.bytes[n] for n in (10, 75))
+    assert late < 1.05 * early
+
+
+def test_starting_again_for_want_of_a_checkpoint_is_said(tmp_path: Path) -> None:
+    fedwcm.run("fedavg", out=tmp_path, **SMALL)
+    for file in RunFolder(tmp_path).checkpoints.iterdir():
+        file.unlink()
+    with pytest.warns(UserWarning, match="has no checkpoint to resume from: starting with round 1"):
+        fedwcm.run("fedavg", out=tmp_path, resume=True, **{**SMALL, "rounds": SMALL["rounds"] + 1})
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes are those of POSIX")
+def test_files_have_the_mode_of_new_files(tmp_path: Path) -> None:
+    fedwcm.run("fedavg", out=tmp_path / "run", **SMALL)
+    (tmp_path / "new").touch()
+    mode = (tmp_path / "new").stat().st_mode
+    folder = RunFolder(tmp_path / "run")
+    files = [folder.model_file, folder.summary_file, *folder.checkpoints.iterdir()]
+    assert {file.stat().st_mode for file in files} == {mode}
+
+
+def test_client_state_is_saved_for_those_that_took_part(tmp_path: Path) -> None:
+    import numpy as np
+
+    template = {"c": torch.zeros(1, 3), "n": torch.zeros(1, dtype=torch.int64)}
+    store = ClientStore(5, template)
+    store.write(np.array([1, 3]), {"c": torch.tensor([[1.0, 2, 3], [4, 5, 6]]), "n": torch.tensor([7, 8])})
+    state = ServerState(4, torch.ones(2), torch.zeros(0), {})
+    history = History(RunFolder(tmp_path))
+    history.append(round_record(4, few=0.5, alpha=0.1))
+    checkpoint.save(tmp_path, checkpoint.Checkpoint(state, history.mark(), 1.5, {}), store)
+    restored = History(RunFolder(tmp_path))
+    other = ClientStore(5, template)
+    saved, complaints = checkpoint.load(tmp_path, other, state, restored)
+    assert saved is not None
+    assert (restored.records, saved.seconds, complaints) == ([round_record(4, few=0.5, alpha=0.1)], 1.5, [])
+    assert other.visited().tolist() == [1, 3]
+    rows = other.read(np.array([3, 1]), torch.device("cpu"))
+    assert rows["c"].tolist() == [[4, 5, 6], [1, 2, 3]]
+    assert rows["n"].tolist() == [8, 7]
+
+
+def test_old_checkpoints_are_removed(tmp_path: Path) -> None:
+    fedwcm.run("fedavg", out=tmp_path / "run", **SMALL)
+    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == checkpoint.KEPT
+
+
+def test_resuming_with_another_configuration_is_refused_by_name(tmp_path: Path) -> None:
+    fedwcm.run("fedcm", out=tmp_path / "run", **SMALL)
+    with pytest.raises(ValueError, match=r"local\.lr: 0\.1 is now 0\.2"):
+        fedwcm.run("fedcm", out=tmp_path / "run", resume=True, lr=0.2, **SMALL)
+    with pytest.raises(ValueError, match=r"method\.alpha"):
+        fedwcm.run("fedcm[alpha=0.3]", out=tmp_path / "run", resume=True, **SMALL)
+    with pytest.raises(ValueError, match="holds a run already"):
+        fedwcm.run("fedcm", out=tmp_path / "run", **SMALL)
+
+
+def test_resume_on_an_empty_folder_starts_and_on_a_finished_run_returns_it(tmp_path: Path) -> None:
+    first = fedwcm.run("fedcm", out=tmp_path / "run", resume=True, **SMALL)
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    again = fedwcm.run("fedcm", out=tmp_path / "run", resume=True, **SMALL)
+    assert again.history == first.history
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_running_the_written_configuration_again_gives_the_same_run(tmp_path: Path) -> None:
+    first = fedwcm.run("fedwcm", out=tmp_path / "a", **SMALL)
+    again = fedwcm.run(config=tmp_path / "a" / "config.toml", out=tmp_path / "b")
+    assert timeless(again.history) == timeless(first.history)
+    assert (tmp_path / "a" / "config.toml").read_text() == (tmp_path / "b" / "config.toml").read_text()
+
+
+def test_diverged_run_stops_and_keeps_its_history(tmp_path: Path) -> None:
+    wild = {**SMALL, "rounds": 30, "settings": {"local.lr": 1e18}}
+    with pytest.raises(DivergedError, match="a NaN or an infinity"):
+        fedwcm.run("fedavg", out=tmp_path / "run", **wild)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert "infinity" in summary["diverged"]
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == summary["rounds"]
+    with pytest.raises(DivergedError):
+        fedwcm.run("fedavg", out=tmp_path / "run", resume=True, **wild)
+
+
+def test_the_default_interface_has_no_client_state() -> None:
+    assert Method().init_client(torch.zeros(3), None) == {}  # type: ignore[arg-type]
+
+
+def test_what_is_loaded_is_aligned_in_memory_as_what_was_never_saved(tmp_path: Path) -> None:
+    """Matrix products may round differently elsewhere, and a resumed run would not be the same to the last bit."""
+    fedwcm.run("scaffold", out=tmp_path, **SMALL)
+    paths = list(RunFolder(tmp_path).checkpoints.glob("*.safetensors"))
+    tensors = [tensor for path in paths for tensor in checkpoint._read(path)[1].values()]
+    assert tensors
+    assert {tensor.data_ptr() % 64 for tensor in tensors} == {0}

@@ -1,0 +1,88 @@
+"""A run's folder says what made it, and a run does not go on with code that was edited."""
+
+import importlib
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import fedwcm
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.utils.source_digest import digest_sources
+
+CODE = """
+from dataclasses import dataclass
+import fedwcm
+from torch import nn
+{base}
+@dataclass(frozen=True, kw_only=True)
+class Mine(fedwcm.Method):
+    def direction(self, w, grad, c, ctx):
+        return {factor} * grad(w), c
+
+@dataclass(frozen=True, kw_only=True)
+class MySampler(fedwcm.Sampler):
+    def epoch(self, labels, counts, rng):
+        return rng.permutation(len(labels))
+
+def my_model(input_shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+"""
+DIGITS = {"dataset": "digits", "clients": 5, "rounds": 2, "epochs": 1, "participation": 1.0}
+
+
+def write_module(folder: Path, factor: float) -> None:
+    (folder / "own_code.py").write_text(CODE.format(base="", factor=factor), encoding="utf-8")
+    sys.modules.pop("own_code", None)
+    importlib.invalidate_caches()
+    sys.dont_write_bytecode = True  # two versions within a second would share their bytecode
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    write_module(tmp_path, 1.0)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "options", [{"method": "own_code:Mine"}, {"method": "fedavg", "model": "own_code:my_model"}]
+)
+def test_edited_code_is_refused(folder: Path, options: dict[str, str]) -> None:
+    fedwcm.run(**options, **DIGITS, out="run")  # type: ignore[arg-type]
+    fedwcm.run(**options, **DIGITS, out="run", resume=True)  # type: ignore[arg-type]
+    write_module(folder, 0.5)
+    with pytest.raises(ValueError, match=r"the code of own_code has changed since"):
+        fedwcm.run(**options, **DIGITS, out="run", resume=True)  # type: ignore[arg-type]
+
+
+def test_a_comparison_does_not_mix_two_versions_of_a_method(folder: Path) -> None:
+    fedwcm.compare(["own_code:Mine"], seeds=[0], out="both", **DIGITS)  # type: ignore[arg-type]
+    write_module(folder, 0.5)
+    with pytest.raises(ValueError, match=r"the code of own_code has changed since"):
+        fedwcm.compare(["own_code:Mine"], seeds=[0, 1], out="both", **DIGITS)  # type: ignore[arg-type]
+
+
+def test_libraries_are_named_by_their_version_and_bases_are_digested(folder: Path) -> None:
+    own_code = importlib.import_module("own_code")
+
+    class Derived(own_code.Mine):  # type: ignore[misc, name-defined]
+        pass
+
+    assert set(digest_sources([Derived, fedwcm.Method, dict, None])) == {"own_code", __name__}
+
+
+def test_a_run_names_what_made_it_and_each_process_that_went_on(tmp_path: Path) -> None:
+    fedwcm.run("fedavg", **DIGITS, out=tmp_path / "run")  # type: ignore[arg-type]
+    held = RunFolder(tmp_path / "run")
+    (first,) = held.environments()
+    assert {"fedwcm", "python", "torch", "numpy"} <= set(first.versions)
+    assert first.started <= (first.ended or "")
+    assert "made with" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    held.write_environments([replace(first, versions={**first.versions, "torch": "1.0"})])
+    with pytest.warns(UserWarning, match=r"goes on with torch .*, not 1\.0"):
+        fedwcm.run("fedavg", **{**DIGITS, "rounds": 3}, out=tmp_path / "run", resume=True)  # type: ignore[arg-type]
+    assert len(held.environments()) == 2

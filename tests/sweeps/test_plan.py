@@ -1,0 +1,136 @@
+"""A comparison is resolved and checked as a whole before its first run."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedwcm
+from fedwcm.api.description import describe_methods
+from fedwcm.cli import main
+from fedwcm.sweeps.estimate import Cost, Estimate, total
+from fedwcm.sweeps.plan import plan
+
+SMALL: dict[str, Any] = {"dataset": "digits", "clients": 8, "epochs": 1, "rounds": 2}
+FLAGS = ["--dataset", "digits", "--clients", "8", "--epochs", "1", "--rounds", "40"]
+
+
+@pytest.mark.parametrize(
+    ("methods", "grid", "message"),
+    [
+        (["fedavg", "fedwmc"], {}, "Did you mean 'fedwcm'"),
+        (["fedcm", "fedavg"], {"method.alpha": [0.1]}, "unknown option of fedavg: 'method.alpha'"),
+        (["fedavg"], {"local.lr": [0.1, -1]}, "lr = -1.0 is not allowed"),
+        (["fedavg"], {"model.name": ["mlp", "mpl"]}, "mpl"),
+        (["fedavg"], {"partition.name": ["equal", "natural"]}, "natural"),
+        (["fedavg[local.lr=0.1]"], {"local.lr": [0.1, 0.2]}, "fixes local.lr"),
+    ],
+)
+def test_a_run_that_could_not_start_is_found_before_the_first_one(
+    methods: list[str], grid: dict[str, list[object]], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        fedwcm.compare(methods, [0], tmp_path, grid=grid, **SMALL)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_grid_reaches_the_options_of_the_method() -> None:
+    common: dict[str, object] = {}
+    planned_runs = plan(
+        describe_methods(["fedcm", "fedwcm"]), [0], {"method.alpha": [0.1, 0.5]}, common, Path("c")
+    )
+    assert [planned.config.method.options["alpha"] for planned in planned_runs] == [0.1, 0.5] * 2
+
+
+def test_options_for_all_reach_every_method_and_its_own_come_first() -> None:
+    common: dict[str, object] = {"method.alpha": 0.3, "local.lr": 0.2}
+    planned_runs = plan(describe_methods(["fedcm", "fedcm[alpha=0.7]", "fedwcm"]), [0], {}, common, Path("c"))
+    assert [planned.config.method.options["alpha"] for planned in planned_runs] == [0.3, 0.7, 0.3]
+    assert {planned.config.local.lr for planned in planned_runs} == {0.2}
+
+
+def test_an_option_that_one_of_the_methods_does_not_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"method\.alpha"):
+        fedwcm.compare(["fedcm", "fedavg"], [0], tmp_path, settings={"method.alpha": 0.3}, **SMALL)
+
+
+def test_a_recipe_keeps_what_makes_it_and_says_so() -> None:
+    common: dict[str, object] = {"method.momentum_norm": "exact", "loss.gamma": 1.0, "loss.name": "focal"}
+    with pytest.warns(UserWarning, match="fedcm-nominal keeps its own method.momentum_norm = nominal, not exact"):
+        nominal, exact = plan(describe_methods(["fedcm-nominal", "fedcm"]), [0], {}, common, Path("c"))
+    assert nominal.config.method.options["momentum_norm"] == "nominal"
+    assert exact.config.method.options["momentum_norm"] == "exact"
+    assert exact.config.loss.options == {"gamma": 1.0}
+
+
+@pytest.mark.parametrize(
+    "before", [{"beta": 0.6}, {"model": "mlp[hidden=[8]]"}, {"imbalance": 0.5}, {"loss": "focal[gamma=5]"}]
+)
+def test_a_finished_run_with_other_options_is_not_taken_for_the_one_asked_for(
+    before: dict[str, Any], tmp_path: Path
+) -> None:
+    now = {"loss": "focal"} if "loss" in before else {}
+    fedwcm.compare(["fedavg"], [0], tmp_path, report=False, **SMALL, **before)
+    with pytest.raises(ValueError, match="cannot be resumed with another configuration"):
+        fedwcm.compare(["fedavg"], [0], tmp_path, report=False, **SMALL, **now)
+    with pytest.raises(ValueError, match="cannot be resumed with another configuration"):
+        fedwcm.compare(["fedavg"], [1, 0], tmp_path, report=False, **SMALL, **now)
+    fedwcm.compare(["fedavg"], [0], tmp_path, report=False, **SMALL, **before)
+
+
+def test_a_dry_run_lists_the_runs_with_their_cost_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "c"
+    command = ["compare", "--methods", "fedavg,scaffold", "--seeds", "0,1", "--grid", "lr=0.05,0.1", *FLAGS]
+    assert main([*command, "--out", str(out), "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert said.count(" GB") == 4 + 1
+    assert "scaffold (local.lr=0.05)" in said
+    assert "8 runs: about" in said
+    assert not out.exists()
+
+
+def test_a_dry_run_ends_with_several_threads(tmp_path: Path) -> None:
+    """The tests themselves run with one: a process of their own has as many as a user's."""
+    command = [
+        "compare",
+        "--methods",
+        "fedavg",
+        "--dataset",
+        "digits",
+        "--rounds",
+        "2",
+        "--out",
+        str(tmp_path / "c"),
+    ]
+    ended = subprocess.run(
+        [sys.executable, "-m", "fedwcm", *command, "--dry-run"],
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "1 run: about" in ended.stdout
+
+
+def test_the_total_shares_the_time_and_adds_the_memory_of_what_runs_together() -> None:
+    rows = [
+        Estimate("a", 9, 3, 1, Cost(10.0, 5)),
+        Estimate("b", 9, 1, 0, Cost(30.0, 7)),
+        Estimate("c", 9, 1, 1, None),
+    ]
+    assert total(rows, 1) == Cost(50.0, 7)
+    assert total(rows, 2) == Cost(30.0, 12)  # the longest run cannot be shared
+    assert total(rows, 3) == Cost(30.0, 17)
+
+
+def test_a_dry_run_needs_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["compare", "--methods", "fedavg", "--seeds", "0", "--jobs", "0", "--dry-run"]
+    assert main([*command, "--out", str(tmp_path)]) == 2
+    assert "jobs = 0 is not allowed: it must be at least 1" in capsys.readouterr().err
