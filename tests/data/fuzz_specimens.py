@@ -1,13 +1,11 @@
 """Small valid files of every format that the package reads, each with the call that reads it."""
 
 import gzip
-import hashlib
 import io
 import json
 import struct
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +19,6 @@ from pyarrow import csv, parquet
 
 from fedwcm.data import DATASETS, load_dataset, load_rows
 from fedwcm.data.build import build_dataset
-from fedwcm.data.formats import safety
 from fedwcm.data.named import read_named
 from fedwcm.data.read_options import ReadOptions
 
@@ -126,43 +123,6 @@ def cifar_folder() -> Reader:
     names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
     specimens = tuple(Specimen(f"cifar-10-batches-bin/{name}.bin", _records()) for name in names)
     return Reader(specimens, _named("cifar10", 3), "cifar")
-
-
-def cifar_python() -> Reader:
-    import pickle
-
-    batch = pickle.dumps({"fine_labels": [0, 1, 2], "data": _pixels(3, 3072)}, protocol=2)
-    other = {"cifar-100-python/test": batch}
-    layout: Any = next(layout for layout in DATASETS["cifar100"].layouts if "python" in layout.path)
-
-    def read(folder: Path) -> object:
-        path = folder / layout.path
-        with safety.reading(path):
-            parts = layout.read(path, checksum=hashlib.md5(path.read_bytes()).hexdigest())
-            return build_dataset(str(path), parts, ReadOptions())
-
-    def pack(content: bytes) -> bytes:
-        return _gzip(_tarred({"cifar-100-python/train": content, **other}))
-
-    return Reader((Specimen(layout.path, batch, pack),), read, "cifar")
-
-
-def svhn(compress: bool) -> Reader:
-    from scipy.io import savemat
-
-    buffer = io.BytesIO()
-    savemat(buffer, {"X": _pixels(32, 32, 3, 4), "y": np.array([[10.0], [1.0], [2.0], [1.0]])})
-    header, body = buffer.getvalue()[:128], buffer.getvalue()[128:]
-
-    def pack(content: bytes) -> bytes:
-        if not compress:
-            return header + content
-        size = 8 + int(np.frombuffer(content.ljust(8, b"\0"), "<u4", 1, 4)[0]) % 2**20
-        pieces = [zlib.compress(piece) for piece in (content[:size], content[size:]) if piece]
-        return header + b"".join(struct.pack("<II", 15, len(piece)) + piece for piece in pieces)
-
-    files = tuple(Specimen(f"svhn/{part}_32x32.mat", body, pack) for part in ("train", "test"))
-    return Reader(files, _named("svhn", 10), "svhn")
 
 
 def npz(method: int) -> Reader:
@@ -289,9 +249,6 @@ READERS: dict[str, Callable[[], Reader]] = {
     "idx-gz": partial(idx, _gzip, ".gz"),
     "cifar-binary": cifar_binary,
     "cifar-folder": cifar_folder,
-    "cifar-python": cifar_python,
-    "svhn": partial(svhn, False),
-    "svhn-packed": partial(svhn, True),
     "npz": partial(npz, zipfile.ZIP_STORED),
     "npz-packed": partial(npz, zipfile.ZIP_DEFLATED),
     "csv": lambda: _table("own.csv", _csv()),

@@ -15,8 +15,7 @@ import pytest
 from scipy.io import savemat
 
 from fedwcm.data import DATASETS, NamedDataset, load_dataset
-from fedwcm.data.locate import RemoteFile, fetch
-from fedwcm.data.named import read_named
+from fedwcm.data.named import RemoteFile, fetch, read_named
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
@@ -58,8 +57,11 @@ def remote_files(server: ThreadingHTTPServer, published: Path) -> tuple[RemoteFi
 
 
 @pytest.fixture
-def entry(server: ThreadingHTTPServer, published: Path) -> NamedDataset:
-    return replace(DATASETS["svhn"], downloads=remote_files(server, published))
+def entry(server: ThreadingHTTPServer, published: Path, monkeypatch: pytest.MonkeyPatch) -> NamedDataset:
+    files = remote_files(server, published)
+    digests = {Path(file.path).name: file.checksum.removeprefix("md5:") for file in files}
+    monkeypatch.setattr("fedwcm.data.formats.published.SVHN_CHECKSUMS", digests)
+    return replace(DATASETS["svhn"], downloads=files)
 
 
 def test_what_is_missing_is_downloaded_once_and_found_afterwards(tmp_path: Path, entry: NamedDataset) -> None:

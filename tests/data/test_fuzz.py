@@ -19,7 +19,7 @@ def fuzz(count: int, folder: Path, *names: str, timeout: float) -> None:
     assert run.stdout.count("refused") == len(names)
 
 
-FORMATS = ("idx", "cifar-binary", "cifar-python", "npz", "svhn", "csv", "json-lines", "parquet")
+FORMATS = ("idx", "cifar-binary", "npz", "csv", "json-lines", "parquet")
 FORMATS += ("image-folder", "tiny-imagenet", "by-schema")
 """One reader of every format; the others are variants: packed, in a folder, with other columns."""
 

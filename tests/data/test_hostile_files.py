@@ -5,7 +5,6 @@ import io
 import struct
 import tarfile
 import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +15,7 @@ from pyarrow import parquet
 
 from fedwcm.data import load_dataset
 from fedwcm.data.formats import images, safety
-from fedwcm.data.formats.archive import read_members
-from fedwcm.data.formats.idx import read_idx
-from fedwcm.data.formats.mat import read_mat
-from fedwcm.data.formats.pickled import read_pickled
+from fedwcm.data.formats.published import read_idx, read_members, read_tiny_imagenet
 from tests.data.builders import images as random_images
 
 BOMB = "decompression bomb"
@@ -92,14 +88,6 @@ def test_an_npz_bomb_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_small_floor")
-def test_a_matlab_bomb_is_refused(tmp_path: Path) -> None:
-    packed = zlib.compress(bytes(20 * MIB))
-    header = b"MATLAB".ljust(124) + struct.pack("<H", 0x0100) + b"IM"
-    (tmp_path / "a.mat").write_bytes(header + struct.pack("<II", 15, len(packed)) + packed)
-    with pytest.raises(ValueError, match=BOMB):
-        read_mat(tmp_path / "a.mat", ["X"])
-
-
 @pytest.mark.usefixtures("_small_floor")
 def test_a_parquet_file_that_claims_too_many_rows_is_refused(tmp_path: Path) -> None:
     count = 4 * MIB
@@ -181,101 +169,6 @@ def test_an_idx_header_that_lies_is_refused(tmp_path: Path) -> None:
         read_idx(tmp_path / "x")
 
 
-# MATLAB files -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("compressed", [True, False])
-def test_arrays_are_read_as_scipy_wrote_them(tmp_path: Path, compressed: bool) -> None:
-    from scipy.io import savemat
-
-    rng = np.random.default_rng(0)
-    arrays = {
-        "X": rng.integers(0, 256, (4, 5, 3, 7), dtype=np.uint8),
-        "y": rng.integers(1, 11, (7, 1)).astype(np.float64),
-        "short": np.arange(3, dtype=np.int16)[None],
-        "other": np.array(["text"]),
-    }
-    savemat(tmp_path / "a.mat", arrays, do_compression=compressed)
-    read = read_mat(tmp_path / "a.mat", ["X", "y", "short"])
-    assert set(read) == {"X", "y", "short"}
-    for name, values in read.items():
-        assert np.array_equal(values, arrays[name])
-        assert values.dtype == arrays[name].dtype
-
-
-def test_what_is_no_array_of_real_numbers_is_refused(tmp_path: Path) -> None:
-    from scipy.io import savemat
-
-    for value in (np.array([1 + 2j]), np.array(["a"]), {"field": 1}, np.array([[1, 2]], dtype=object)):
-        savemat(tmp_path / "a.mat", {"X": value})
-        with pytest.raises(ValueError, match="'X' is not an array of real numbers"):
-            read_mat(tmp_path / "a.mat", ["X"])
-    savemat(tmp_path / "a.mat", {"Z": np.zeros(2)})
-    with pytest.raises(ValueError, match=r"a\.mat lacks the array X"):
-        read_mat(tmp_path / "a.mat", ["X"])
-
-
-def test_big_endian_files_and_values_in_fewer_bytes_are_read(tmp_path: Path) -> None:
-    def element(kind: int, content: bytes) -> bytes:
-        return struct.pack(">II", kind, len(content)) + content + bytes(-len(content) % 8)
-
-    pieces = (
-        element(6, struct.pack(">II", 6, 0)),  # a double …
-        element(5, struct.pack(">ii", 1, 3)),
-        struct.pack(">HH", 1, 1) + b"y\0\0\0",  # its name inside the tag
-        element(4, struct.pack(">HHH", 1, 2, 300)),  # … stored in two bytes
-    )
-    header = b"MATLAB".ljust(124) + struct.pack(">H", 0x0100) + b"MI"
-    (tmp_path / "a.mat").write_bytes(header + element(14, b"".join(pieces)))
-    values = read_mat(tmp_path / "a.mat", ["y"])["y"]
-    assert values.dtype == np.float64
-    assert values.tolist() == [[1.0, 2.0, 300.0]]
-
-
-def test_a_matlab_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
-    from scipy.io import savemat
-
-    savemat(tmp_path / "a.mat", {"X": np.zeros((4, 4, 3, 2), np.uint8)})
-    whole = (tmp_path / "a.mat").read_bytes()
-    for end, message in ((-40, "claims .* bytes, more than there are"), (132, "inside the tag"), (100, "no mark")):
-        (tmp_path / "a.mat").write_bytes(whole[:end])
-        with pytest.raises(ValueError, match=message):
-            read_mat(tmp_path / "a.mat", ["X"])
-
-
-def test_a_matlab_7_3_file_is_refused_with_advice(tmp_path: Path) -> None:
-    (tmp_path / "a.mat").write_bytes(b"MATLAB 7.3".ljust(124) + struct.pack("<H", 0x0200) + b"IM")
-    with pytest.raises(ValueError, match="save it with -v7"):
-        read_mat(tmp_path / "a.mat", ["X"])
-
-
-# Pickles ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "program",
-    [
-        b"\x80\x02r\xff\xff\xff\x7f.",  # a memo index that the standard unpickler takes gigabytes for
-        b"\x80\x02K\x00r\xff\xff\xff\x7fcos\nsystem\nU\x02idR.",
-        b"\x80\x02cnumpy\nndarray\n)\x81.",  # NEWOBJ
-        b"\x80\x02" + b")\x85" * 10 + b"}(K\x00K\x01u.",
-        b"\x80\x02" + b"\x85" * 3 + b".",
-        b"\x80\x02}" + b")" + b"\x85" * 100_000 + b"K\x01s.",  # a key so deep that hashing it overflows the stack
-    ],
-)
-def test_a_pickle_that_is_not_plain_data_is_refused(program: bytes) -> None:
-    with pytest.raises(ValueError):
-        read_pickled(program)
-
-
-def test_a_pickle_cannot_multiply_its_text() -> None:
-    text = b"a" * 1000
-    call = b"c_codecs\nencode\n" + b"h\x00U\x06latin1\x86R"
-    program = b"\x80\x02X" + struct.pack("<I", len(text)) + text + b"q\x00" + call * 100 + b"."
-    with pytest.raises(ValueError, match="more bytes than it holds"):
-        read_pickled(program)
-
-
 # Where files lie ----------------------------------------------------------------------------------
 
 
@@ -302,8 +195,6 @@ def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
 
 
 def test_a_list_of_images_does_not_lead_out_of_its_folder(tmp_path: Path) -> None:
-    from fedwcm.data.formats.tiny_imagenet import read_tiny_imagenet
-
     folder = tmp_path / "tiny-imagenet-200"
     (folder / "train/n1/images").mkdir(parents=True)
     (folder / "val/images").mkdir(parents=True)

@@ -1,6 +1,7 @@
 """The named datasets, read from small files in the exact official layouts."""
 
 import gzip
+import hashlib
 import struct
 import subprocess
 import sys
@@ -14,9 +15,9 @@ import pytest
 from PIL import Image
 
 from fedwcm.data import DATASETS, load_dataset, stratified_split
-from fedwcm.data.formats.idx import read_idx
-from fedwcm.data.locate import DEBIAN_FOLDER, data_folders, user_cache
-from fedwcm.data.named import read_named
+from fedwcm.data.formats import published
+from fedwcm.data.formats.published import read_idx
+from fedwcm.data.named import DEBIAN_FOLDER, data_folders, read_named, user_cache
 from tests.data.builders import Bytes, images, labels
 
 TEST_COUNT = 20
@@ -111,25 +112,24 @@ def test_real_fashion_mnist_has_its_published_counts() -> None:
 # SVHN ---------------------------------------------------------------------------------------------
 
 
-def test_svhn_reads_label_10_as_digit_0(tmp_path: Path) -> None:
+def test_svhn_reads_label_10_as_digit_0_and_no_file_but_the_published_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from scipy.io import savemat
 
     x, y = images(20, 32, 3), labels(20)
     (tmp_path / "svhn").mkdir()
-    for part in ("train", "test"):
+    digests = {}
+    for name in published.SVHN_CHECKSUMS:
         stored = np.where(y == 0, 10, y).astype(np.uint8).reshape(-1, 1)
-        savemat(tmp_path / f"svhn/{part}_32x32.mat", {"X": x.transpose(1, 2, 3, 0), "y": stored})
+        savemat(tmp_path / "svhn" / name, {"X": x.transpose(1, 2, 3, 0), "y": stored})
+        digests[name] = hashlib.md5((tmp_path / "svhn" / name).read_bytes()).hexdigest()
+    with pytest.raises(ValueError, match=r"train_32x32\.mat has MD5 .*, not the published e26dedcc"):
+        load_dataset("svhn", data_dir=tmp_path, download=False)
+    monkeypatch.setattr(published, "SVHN_CHECKSUMS", digests)
     data = load_dataset("svhn", data_dir=tmp_path, download=False)
     assert np.array_equal(data.x_train, x)
     assert np.array_equal(data.y_test, y)
-
-
-def test_a_file_that_is_not_matlab_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "svhn").mkdir()
-    for part in ("train", "test"):
-        (tmp_path / f"svhn/{part}_32x32.mat").write_bytes(b"\1" * 500)
-    with pytest.raises(ValueError, match=r"train_32x32\.mat is not a MATLAB file"):
-        load_dataset("svhn", data_dir=tmp_path, download=False)
 
 
 # Tiny ImageNet ------------------------------------------------------------------------------------

@@ -19,8 +19,7 @@ from fedwcm.data.formats.safety import reading
 from fedwcm.data.formats.table import read_table
 from fedwcm.data.formats.table_file import SUFFIXES as TABLE_SUFFIXES
 from fedwcm.data.formats.table_file import table_suffix
-from fedwcm.data.locate import data_folders, user_cache
-from fedwcm.data.named import DATASETS, read_named
+from fedwcm.data.named import DATASETS, data_folders, read_named, user_cache
 from fedwcm.data.read_options import READING, Impute, ReadOptions, Unlabelled
 from fedwcm.data.samples import Parts, Rows
 from fedwcm.data.schema import DatasetSchema

@@ -1,20 +1,40 @@
-"""The named datasets: what they are, which files hold them, where those are published."""
+"""The named datasets: what they are, where they are looked for on disk, how they are downloaded."""
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from fedwcm.data import class_names
 from fedwcm.data.features import as_features
-from fedwcm.data.formats import idx, svhn, tiny_imagenet
-from fedwcm.data.formats.cifar_binary import read_cifar_binary
-from fedwcm.data.formats.cifar_python import read_cifar_python
-from fedwcm.data.formats.digits import read_digits
 from fedwcm.data.formats.npz import read_npz
+from fedwcm.data.formats.published import (
+    IDX_TEST,
+    IDX_TRAIN,
+    SVHN_CHECKSUMS,
+    TINY_ANNOTATIONS,
+    TINY_CLASSES,
+    read_cifar,
+    read_digits,
+    read_idx_folder,
+    read_svhn,
+    read_tiny_imagenet,
+)
 from fedwcm.data.formats.safety import reading
-from fedwcm.data.locate import ENVIRONMENT, RemoteFile, fetch
 from fedwcm.data.samples import Parts
+
+ENVIRONMENT = "FEDWCM_DATA"
+DEBIAN_FOLDER = Path("/usr/share/datasets")  # where Debian's packages dataset-* put their files
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file to download: its address, its checksum (`md5:...`) and its place in the data folder."""
+
+    url: str
+    checksum: str
+    path: str
 
 
 @dataclass(frozen=True)
@@ -46,6 +66,46 @@ class NamedDataset:
     layouts: tuple[FolderLayout, ...] = ()
     downloads: tuple[RemoteFile, ...] = ()
     embedded: Callable[[], Parts] | None = None
+    note: str = ""
+    """What is said where it is not found."""
+
+
+def user_cache() -> Path:
+    """Return the per-user cache folder, which may not exist yet."""
+    from platformdirs import user_cache_path  # here: the benchmark's other environments do not have it
+
+    return user_cache_path("fedwcm")
+
+
+def data_folders(data_dir: Path | None) -> tuple[Path, ...]:
+    """Return the folders to look in, in order: `data_dir`, FEDWCM_DATA, the user's cache, Debian's."""
+    environment = os.environ.get(ENVIRONMENT)
+    given = [data_dir] if data_dir is not None else []
+    named = [Path(environment).expanduser()] if environment else []
+    return (*given, *named, user_cache(), DEBIAN_FOLDER)
+
+
+def fetch(file: RemoteFile, folder: Path) -> Path:
+    """Download the file into the data folder, unless it is there already, and check it.
+
+    A file with the wrong checksum is not kept: ValueError. A failed download is an OSError.
+    """
+    import pooch
+
+    target = folder / file.path
+    try:
+        pooch.retrieve(
+            file.url,
+            known_hash=file.checksum,
+            fname=target.name,
+            path=target.parent,
+            progressbar=sys.stderr.isatty(),
+        )
+    except OSError as error:
+        raise OSError(f"download of {file.url} failed: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"{file.url} is not the published file and was not kept: {error}") from error
+    return target
 
 
 def read_named(name: str, entry: NamedDataset, folders: Sequence[Path], download_to: Path | None) -> Parts:
@@ -89,7 +149,7 @@ def _download(
         f"{name} was not found and not downloaded: {problem}.\n"
         f"Looked in {searched} for {forms}.\n"
         f"To provide it by hand, put in place\n{files}\n"
-        f"or name the folder that holds it with --data-dir (data_dir=) or {ENVIRONMENT}."
+        f"or name the folder that holds it with --data-dir (data_dir=) or {ENVIRONMENT}.{entry.note}"
     ) from (problem if isinstance(problem, OSError) else None)
 
 
@@ -116,47 +176,60 @@ _FASHION_MD5 = {
     "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
     "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
 }
-_SVHN_MD5 = {
-    svhn.TRAIN_FILE: "e26dedcc434d2e4c54c9b2d4a06d8373",
-    svhn.TEST_FILE: "eb5a983be6a315427106f1b164d9cef3",
-}
-
-_CIFAR10_BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
-_CIFAR10_FILES = (*(f"{name}.bin" for name in _CIFAR10_BATCHES), "test_batch.bin")
+_CIFAR_NOTE = (
+    "\nThe Python version (cifar-…-python.tar.gz) is pickles and not read: take the binary version, or pass the "
+    "data set of torchvision in Python."
+)
+_CIFAR10_FILES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 _CIFAR100_FILES = ("train.bin", "test.bin")
-_read_cifar10_binary = partial(
-    read_cifar_binary, train=_CIFAR10_FILES[:-1], test=_CIFAR10_FILES[-1], label_bytes=1
+_read_cifar10 = partial(read_cifar, train=_CIFAR10_FILES[:-1], test=_CIFAR10_FILES[-1], label_bytes=1)
+_read_cifar100 = partial(read_cifar, train=("train.bin",), test="test.bin", label_bytes=2)
+
+_DIGITS = tuple("0123456789")
+
+_FASHION_MNIST = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
 )
-_read_cifar100_binary = partial(read_cifar_binary, train=("train.bin",), test="test.bin", label_bytes=2)
-_read_cifar10_python = partial(
-    read_cifar_python,
-    train=_CIFAR10_BATCHES,
-    test="test_batch",
-    label_key="labels",
-    checksum="c58f30108f718f92721af3b95e74349a",
-)
-_read_cifar100_python = partial(
-    read_cifar_python,
-    train=("train",),
-    test="test",
-    label_key="fine_labels",
-    checksum="eb9058c3a382ffc7106e4002c42a8d85",
-)
+
+_CIFAR10_WORDS = "airplane automobile bird cat deer dog frog horse ship truck"
+
+_CIFAR100_WORDS = """
+    apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel
+    can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur
+    dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion
+    lizard lobster man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree
+    pear pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea
+    seal shark shrew skunk skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table
+    tank telephone television tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman
+    worm
+"""
+
+_CIFAR10 = tuple(_CIFAR10_WORDS.split())
+_CIFAR100 = tuple(_CIFAR100_WORDS.split())
 
 DATASETS: dict[str, NamedDataset] = {
     "digits": NamedDataset(
         "handwritten digits, 8x8 grey, 1797 images; comes with the package",
         10,
         (1, 8, 8),
-        class_names.DIGITS,
+        _DIGITS,
         embedded=read_digits,
     ),
     "fashion-mnist": NamedDataset(
         "articles of clothing, 28x28 grey, 60000 + 10000 images",
         10,
         (1, 28, 28),
-        class_names.FASHION_MNIST,
-        (FolderLayout("fashion-mnist", idx.read_idx_folder, idx.TRAIN_FILES + idx.TEST_FILES),),
+        _FASHION_MNIST,
+        (FolderLayout("fashion-mnist", read_idx_folder, IDX_TRAIN + IDX_TEST),),
         tuple(
             RemoteFile(f"{_FASHION_URL}/{name}", f"md5:{md5}", f"fashion-mnist/{name}")
             for name, md5 in _FASHION_MD5.items()
@@ -166,11 +239,10 @@ DATASETS: dict[str, NamedDataset] = {
         "photos of objects and animals, 32x32 colour, 50000 + 10000 images",
         10,
         (3, 32, 32),
-        class_names.CIFAR10,
+        _CIFAR10,
         (
-            FolderLayout("cifar-10-batches-bin", _read_cifar10_binary, _CIFAR10_FILES),
-            FolderLayout("cifar-10-binary.tar.gz", _read_cifar10_binary),
-            FolderLayout("cifar-10-python.tar.gz", _read_cifar10_python),
+            FolderLayout("cifar-10-batches-bin", _read_cifar10, _CIFAR10_FILES),
+            FolderLayout("cifar-10-binary.tar.gz", _read_cifar10),
         ),
         (
             RemoteFile(
@@ -179,16 +251,16 @@ DATASETS: dict[str, NamedDataset] = {
                 "cifar-10-binary.tar.gz",
             ),
         ),
+        note=_CIFAR_NOTE,
     ),
     "cifar100": NamedDataset(
         "photos of objects and animals, 32x32 colour, 50000 + 10000 images, 100 fine classes",
         100,
         (3, 32, 32),
-        class_names.CIFAR100,
+        _CIFAR100,
         (
-            FolderLayout("cifar-100-binary", _read_cifar100_binary, _CIFAR100_FILES),
-            FolderLayout("cifar-100-binary.tar.gz", _read_cifar100_binary),
-            FolderLayout("cifar-100-python.tar.gz", _read_cifar100_python),
+            FolderLayout("cifar-100-binary", _read_cifar100, _CIFAR100_FILES),
+            FolderLayout("cifar-100-binary.tar.gz", _read_cifar100),
         ),
         (
             RemoteFile(
@@ -197,14 +269,17 @@ DATASETS: dict[str, NamedDataset] = {
                 "cifar-100-binary.tar.gz",
             ),
         ),
+        note=_CIFAR_NOTE,
     ),
     "svhn": NamedDataset(
         "house numbers from street photos, cropped digits, 32x32 colour, 73257 + 26032 images",
         10,
         (3, 32, 32),
-        class_names.DIGITS,
-        (FolderLayout("svhn", svhn.read_svhn, (svhn.TRAIN_FILE, svhn.TEST_FILE)),),
-        tuple(RemoteFile(f"{_SVHN_URL}/{name}", f"md5:{md5}", f"svhn/{name}") for name, md5 in _SVHN_MD5.items()),
+        _DIGITS,
+        (FolderLayout("svhn", read_svhn, tuple(SVHN_CHECKSUMS)),),
+        tuple(
+            RemoteFile(f"{_SVHN_URL}/{name}", f"md5:{md5}", f"svhn/{name}") for name, md5 in SVHN_CHECKSUMS.items()
+        ),
     ),
     "tiny-imagenet": NamedDataset(
         "photos of 200 kinds of things, 64x64 colour, 100000 + 10000 images",
@@ -213,10 +288,10 @@ DATASETS: dict[str, NamedDataset] = {
         layouts=(
             FolderLayout(
                 "tiny-imagenet-200",
-                tiny_imagenet.read_tiny_imagenet,
-                ("train", tiny_imagenet.CLASS_LIST, tiny_imagenet.ANNOTATIONS),
+                read_tiny_imagenet,
+                ("train", TINY_CLASSES, TINY_ANNOTATIONS),
             ),
-            FolderLayout("tiny-imagenet-200.zip", tiny_imagenet.read_tiny_imagenet),
+            FolderLayout("tiny-imagenet-200.zip", read_tiny_imagenet),
         ),
         downloads=(
             RemoteFile(
