@@ -27,6 +27,7 @@ from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.network import Network
 from fedwcm.engine.optimizer import OptimizerOptions
 from fedwcm.engine.participation import Participation
+from fedwcm.engine.round_measures import RoundMeasures
 from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.engine.server import RoundResult, update
 from fedwcm.engine.store import ClientStore
@@ -274,9 +275,9 @@ ENGINES = {
 }
 
 
-def run_rounds(simulated: Rounds, rounds: int) -> list[tuple[ServerState, dict[str, Any]]]:
+def run_rounds(simulated: Rounds, rounds: int) -> list[tuple[ServerState, RoundMeasures]]:
     """The states and records of so many rounds from the initial model; ends the backend's processes."""
-    played: list[tuple[ServerState, dict[str, Any]]] = []
+    played: list[tuple[ServerState, RoundMeasures]] = []
     try:
         state = simulated.start(*simulated.trainer.forward.network.initial())
         for _ in range(rounds):

@@ -137,14 +137,14 @@ def test_the_nominal_gain_of_plain_sgd_is_that_of_the_formula() -> None:
 @pytest.mark.parametrize("method", WITH_MOMENTUM)
 def test_with_the_steps_really_taken_the_gain_is_1_minus_alpha(method: Callable[..., FedCM]) -> None:
     for (_, record), cohort in zip(run(method()), COHORTS, strict=True):
-        assert record["gain"] == pytest.approx(1 - record["alpha"], rel=1e-12), cohort
+        assert record.extra["gain"] == pytest.approx(1 - record.extra["alpha"], rel=1e-12), cohort
     assert method().starting_gain(make_trainer(method(), DATA.federation, linear()).population, None) == 0.9  # type: ignore[arg-type]
 
 
 def test_fedwcm_x_has_that_gain_even_where_weights_and_steps_differ_most() -> None:
     data = clusters(sizes=(3, 90, 8, 41, 17))
     records = [record for _, record in run(FedWCMX(temperature_scale=0.05), data)]
-    assert all(record["gain"] == pytest.approx(1 - record["alpha"], rel=1e-12) for record in records)
+    assert all(record.extra["gain"] == pytest.approx(1 - record.extra["alpha"], rel=1e-12) for record in records)
 
 
 @pytest.mark.parametrize("method", WITH_MOMENTUM)
@@ -162,8 +162,8 @@ def test_the_gain_announced_at_the_start_is_that_of_the_first_round(
         assert training.population.reference_steps == 2 * 5
     announced = training.method.starting_gain(training.population, data.federation.samples)
     (_, record), *_ = run_rounds(make_rounds(training, data.federation), 1)
-    assert announced == pytest.approx(record["gain"], rel=1e-12)
-    assert record["gain"] > 0.9
+    assert announced == pytest.approx(record.extra["gain"], rel=1e-12)
+    assert record.extra["gain"] > 0.9
 
 
 # --- points that stay --------------------------------------------------------------------------------
@@ -361,7 +361,7 @@ def test_a_target_equal_to_the_gathered_distribution_makes_all_weights_equal() -
 
 @pytest.mark.parametrize("method", [FedCM, FedWCM, FedWCMX])
 def test_alpha_1_switches_momentum_off_for_good(method: Callable[..., FedCM]) -> None:
-    assert [record["gain"] for _, record in run(method(alpha=1.0))] == [0.0] * 5
+    assert [record.extra["gain"] for _, record in run(method(alpha=1.0))] == [0.0] * 5
 
 
 def test_registered_names_are_the_files_and_building_blocks_have_none() -> None:

@@ -120,8 +120,8 @@ def _cost(method: Method, objective: Loss) -> dict[str, str]:
     asked = round(0.7 * len(SIZES))
     kept = sum(rows[0].numel() for rows in engine.store.read(np.array([0]), torch.device("cpu")).values())
     return {
-        "down": _models(float(str(record["bytes_down"])) / 4 / asked, p),
-        "up": _models(float(str(record["bytes_up"])) / 4 / asked, p),
+        "down": _models(record.bytes_down / 4 / asked, p),
+        "up": _models(record.bytes_up / 4 / asked, p),
         "client state": _models(kept, p),
         "gradients": f"{calls['gradients'] / calls['steps']:.3g}",
     }

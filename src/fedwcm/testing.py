@@ -73,7 +73,7 @@ def check_padding_does_not_count(loss: Loss) -> None:
     (alone, single), (together, padded) = ends
     gap = float((alone.x - together.x).abs().max())
     assert gap < 1e-7, (
-        f"stacked clients have the loss {padded['train_loss']}, one at a time {single['train_loss']}, and their "
+        f"stacked clients have the loss {padded.train_loss}, one at a time {single.train_loss}, and their "
         f"models differ by {gap}: average over the samples of each client with batch.mean(…), not with .mean(1)"
     )
 

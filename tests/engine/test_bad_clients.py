@@ -12,6 +12,7 @@ import fedwcm
 from fedwcm.core.method import Method
 from fedwcm.core.types import Cohort, Context, Report, State, Uploads, Vec
 from fedwcm.engine.aggregation import Aggregation
+from fedwcm.engine.round_measures import RoundMeasures
 from fedwcm.engine.rounds import DivergedError, Rounds, ServerState
 from fedwcm.engine.uploads import RobustUploads, ScaledIncrements, UploadRows, receive
 from fedwcm.methods.fedavg import FedAvg
@@ -63,7 +64,7 @@ def engine(method: Method, cohorts: list[list[int]], way: str = "sequential", **
     )
 
 
-def final(method: Method, cohorts: list[list[int]], way: str = "sequential") -> tuple[ServerState, dict[str, Any]]:
+def final(method: Method, cohorts: list[list[int]], way: str = "sequential") -> tuple[ServerState, RoundMeasures]:
     return run_rounds(engine(method, cohorts, way), len(cohorts))[-1]
 
 
@@ -77,8 +78,8 @@ def test_a_client_that_is_not_finite_is_left_out_as_if_it_had_not_answered(
     without = [COHORTS[0], *[[k for k in cohort if k != BAD] for cohort in COHORTS[1:]]]
     expected, _ = final(sound(), without, way)
     assert torch.equal(state.x, expected.x)
-    assert record["left_out"] == {str(BAD): "its update has a NaN or an infinity"}
-    assert record["participants"] == 2
+    assert record.left_out == {str(BAD): "its update has a NaN or an infinity"}
+    assert record.participants == 2
 
 
 def test_the_state_of_a_client_that_is_left_out_stays_as_it_was() -> None:

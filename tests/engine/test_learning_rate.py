@@ -76,7 +76,7 @@ def test_the_momentums_gain_is_exact_at_every_rounds_own_rate() -> None:
     state = engine.start(*training.forward.network.initial())
     for _ in range(4):
         state, record = engine.step(state)
-        assert record["gain"] == pytest.approx(0.75, rel=1e-12)
+        assert record.extra["gain"] == pytest.approx(0.75, rel=1e-12)
 
 
 def test_the_run_trains_at_the_rates_of_its_schedule() -> None:

@@ -135,7 +135,7 @@ def test_without_gradients_the_momentum_shrinks_by_exactly_its_gain(name: str, o
     before = torch.randn_like(state.x)
     after, record = engine.step(type(state)(0, state.x, state.buffers, {**state.method, "momentum": before}))
     torch.testing.assert_close(after.method["momentum"], 0.7 * before, rtol=1e-9, atol=1e-12)
-    assert record["gain"] == pytest.approx(0.7)
+    assert record.extra["gain"] == pytest.approx(0.7)
 
 
 def test_a_limit_only_lowers_the_rates_of_fedwcm_x_and_is_announced_in_its_gain() -> None:
@@ -171,7 +171,7 @@ def test_the_announced_gain_of_the_nominal_normaliser_is_that_of_the_first_round
     _, record = engine.step(engine.start(*training.forward.network.initial()))
     assert isinstance(training.method, FedCM)
     assert training.method.starting_gain(training.population, data.federation.samples) == pytest.approx(
-        record["gain"]
+        record.extra["gain"]
     )
 
 

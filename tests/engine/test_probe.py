@@ -90,8 +90,8 @@ def test_probing_counts_its_bytes_down_to_everybody_asked_and_up_from_everybody_
     training = make_trainer(Mime(), DATA.federation, linear())
     (_, record), *_ = run_rounds(make_rounds(training, DATA.federation, participation=Scripted(COHORTS)), 1)
     vector = 8 * training.forward.network.size
-    assert record["bytes_down"] == 5 * (vector + vector) + 5 * (vector + vector)  # x and a message, twice
-    assert record["bytes_up"] == 3 * vector + 3 * vector
+    assert record.bytes_down == 5 * (vector + vector) + 5 * (vector + vector)  # x and a message, twice
+    assert record.bytes_up == 3 * vector + 3 * vector
 
 
 def test_a_round_without_an_answer_keeps_the_state_of_a_probing_method_too() -> None:
@@ -100,7 +100,7 @@ def test_a_round_without_an_answer_keeps_the_state_of_a_probing_method_too() -> 
     (before, _), (after, record), _ = run_rounds(make_rounds(training, DATA.federation, participation=scripted), 3)
     assert torch.equal(after.x, before.x)
     assert torch.equal(after.method["last"], before.method["last"])
-    assert record["participants"] == 0
+    assert record.participants == 0
 
 
 @dataclass(frozen=True, kw_only=True)

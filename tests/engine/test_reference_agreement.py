@@ -129,14 +129,14 @@ def test_the_engine_is_the_algorithm_box(
     played = factories.run_rounds(engine(name, options, stacked), len(COHORTS))
     for (state, record), box in zip(played, expected, strict=True):
         assert_same_state(state, box)
-        assert record["participants"] == len(COHORTS[box["round"]])
+        assert record.participants == len(COHORTS[box["round"]])
         if not COHORTS[box["round"]]:
-            assert "gain" not in record
+            assert "gain" not in record.extra
             continue
         np.testing.assert_allclose(next(updates)[1].weights, box["weights"], rtol=1e-12)
         if name != "fedavg":
-            assert record["gain"] == pytest.approx(box["gain"], rel=1e-12)
-            assert record["alpha"] == pytest.approx(box["alpha_used"], rel=1e-12)
+            assert record.extra["gain"] == pytest.approx(box["gain"], rel=1e-12)
+            assert record.extra["alpha"] == pytest.approx(box["alpha_used"], rel=1e-12)
 
 
 @pytest.mark.parametrize(("name", "options"), [case for case in CASES if case[1]])

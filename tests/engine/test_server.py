@@ -165,7 +165,7 @@ def test_a_round_without_any_answer_keeps_everything_and_counts(
     assert empty.method.keys() == first.method.keys()
     assert all(torch.equal(empty.method[key], first.method[key]) for key in first.method)
     assert empty.round == 2
-    assert record["participants"] == record["bytes_up"] == 0
+    assert record.participants == record.bytes_up == 0
     assert [cohort.round for cohort, _ in seen] == [0, 2]
     assert not torch.equal(last.x, empty.x)
 
@@ -186,8 +186,8 @@ def test_bytes_are_counted_down_to_everybody_asked_and_up_from_everybody_who_ans
         make_rounds(training, DATA.federation, participation=Scripted([[0, 2], []])), 2
     )
     vector = 8 * training.forward.network.size
-    assert record["bytes_down"] == empty["bytes_down"] == 5 * (vector + vector + 8)  # x, momentum, alpha
-    assert record["bytes_up"] == 2 * (vector + 8)  # delta, score
+    assert record.bytes_down == empty.bytes_down == 5 * (vector + vector + 8)  # x, momentum, alpha
+    assert record.bytes_up == 2 * (vector + 8)  # delta, score
 
 
 # --- randomness --------------------------------------------------------------------------------------

@@ -8,7 +8,9 @@ import torch
 from torch import nn
 
 import fedwcm
-from fedwcm.core.types import Population
+from fedwcm.core.batch import SampleStore, Shard
+from fedwcm.core.rng import ClientGenerators, Purpose, generator
+from fedwcm.core.types import Clients, Population
 from fedwcm.engine.batches import visits
 from fedwcm.engine.network import Network
 from fedwcm.engine.smallest_batch import fails_on_one_sample, smallest_batch
@@ -55,9 +57,27 @@ def test_batches_of_a_pass_and_what_is_visited_in_them() -> None:
         known = population(smallest=smallest)
         assert known.batches(samples).tolist() == batches
         assert known.local_steps(samples).tolist() == [2 * each for each in batches]
-        for n, each in zip(samples, batches, strict=True):
-            orders = visits(Uniform(), np.zeros(n, np.int64), 2 * each, known, np.random.default_rng(0))
-            assert [len(order) for order in orders] == [min(n, each * 8)] * 2
+
+
+@pytest.mark.parametrize("smallest", [1, 2])
+@pytest.mark.parametrize("options", [{}, {"steps": 3}])
+def test_clients_visit_the_batches_of_their_own_permutations(smallest: int, options: dict[str, int]) -> None:
+    known, samples, ids = (
+        population(smallest=smallest, **options),
+        np.array([23, 17, 9, 8, 2]),
+        np.array([7, 0, 4, 2, 9]),
+    )
+    store = SampleStore(torch.zeros(30), torch.zeros(30), torch.zeros(30), np.zeros(30, np.int64))
+    clients = Clients(ids, samples, samples[:, None], known.local_steps(samples))
+    shards = [Shard(store, np.arange(n)) for n in samples]
+    positions, sizes = visits(Uniform(), shards, clients, known, ClientGenerators(3, Purpose.BATCHES, 1))
+    visited = iter(np.split(positions, np.cumsum(sizes[sizes > 0])[:-1]))
+    for client, n, each, steps in zip(ids, samples, known.batches(samples), clients.steps, strict=True):
+        rng = generator(3, Purpose.BATCHES, 1, int(client))
+        passes = [rng.permutation(n) for _ in range(3)]
+        for batch in [order[8 * i : 8 * i + 8] for order in passes for i in range(each)][:steps]:
+            np.testing.assert_array_equal(next(visited), batch)
+    assert next(visited, None) is None
 
 
 def test_a_mean_that_is_no_whole_number_has_the_batches_that_it_always_had() -> None:

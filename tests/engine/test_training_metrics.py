@@ -1,5 +1,7 @@
 """Counting many steps at once gives what counting each of them does."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from fedwcm.engine import training_metrics
 from fedwcm.engine.training_metrics import TrainingMetrics
 from fedwcm.methods import METHODS
 
-from ..factories import Bench, clusters, linear, make_rounds, make_trainer, run_rounds
+from ..factories import ENGINES, Bench, clusters, linear, make_rounds, make_trainer, run_rounds
 
 K, CLASSES = 4, 3
 EMPTY = SampleStore(torch.zeros(1), torch.zeros(1), torch.zeros(1), np.zeros(1, dtype=np.int64))
@@ -63,9 +65,27 @@ def test_a_round_records_the_means_over_its_clients_and_the_entropy_of_their_wei
     rounds = make_rounds(make_trainer(method, data.federation, linear()), data.federation, lr=0.1)
     [(_, record)] = run_rounds(rounds, 1)
     share = data.federation.samples / data.federation.samples.sum()
-    assert record["train_loss"] == pytest.approx(alone.loss.mean(), rel=1e-12)
-    assert record["train_accuracy"] == pytest.approx(alone.accuracy.mean(), rel=1e-12)
-    assert record["weights_entropy"] == pytest.approx(-(share * np.log(share)).sum(), rel=1e-12)
+    assert record.train_loss == pytest.approx(alone.loss.mean(), rel=1e-12)
+    assert record.train_accuracy == pytest.approx(alone.accuracy.mean(), rel=1e-12)
+    assert record.weights_entropy == pytest.approx(-(share * np.log(share)).sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("way", ENGINES)
+def test_a_round_that_is_not_recorded_trains_the_same_model_and_counts_no_hits(way: str) -> None:
+    data, method = clusters(), METHODS["fedavg"]()
+    rounds = make_rounds(
+        make_trainer(method, data.federation, linear(), stacked=ENGINES[way].stacked),
+        data.federation,
+        block=ENGINES[way].block,
+        workers=ENGINES[way].workers,
+    )
+    try:
+        start = rounds.start(*rounds.trainer.forward.network.initial())
+        (state, record), (same, short) = rounds.step(start), rounds.step(start, recorded=False)
+    finally:
+        rounds.backend.close()
+    assert torch.equal(state.x, same.x)
+    assert short == replace(record, train_accuracy=None, clients=None, weights=None) != record
 
 
 def test_what_waits_holds_no_graph() -> None:

@@ -14,6 +14,7 @@ import fedwcm
 from fedwcm.core.layout import Layout
 from fedwcm.core.types import Cohort, State
 from fedwcm.engine.network import Network
+from fedwcm.engine.round_measures import RoundMeasures
 from fedwcm.engine.uploads import UploadRows
 from fedwcm.experiment.components import Components
 from fedwcm.losses.cross_entropy import CrossEntropy
@@ -285,8 +286,8 @@ def test_bytes_of_gradients_and_head_are_counted(data: Clusters) -> None:
     records = [record for _, record in _played(CReFF(**CHEAP), data, mlp(), 2)]
     plain = _played(FedAvg(), data, mlp(), 1)[0][1]
     uploads = CLASSES * CLASSES * width + CLASSES
-    assert records[0]["bytes_up"] - plain["bytes_up"] == clients * uploads * wide
-    assert records[1]["bytes_down"] - records[0]["bytes_down"] == clients * CLASSES * width * wide
+    assert records[0].bytes_up - plain.bytes_up == clients * uploads * wide
+    assert records[1].bytes_down - records[0].bytes_down == clients * CLASSES * width * wide
 
 
 # --- class embeddings on the server ----------------------------------------------------------------------
@@ -368,7 +369,7 @@ def _flat(module: nn.Module) -> tuple[Tensor, Layout]:
 
 def _played(
     method: Any, data: Clusters, module: nn.Module, rounds: int, engine: Engine | None = None, **options: Any
-) -> list[tuple[Any, dict[str, Any]]]:
+) -> list[tuple[Any, RoundMeasures]]:
     engine = engine or Engine()
     training = make_trainer(method, data.federation, module, stacked=engine.stacked, **options)
     return run_rounds(make_rounds(training, data.federation, block=engine.block, workers=engine.workers), rounds)

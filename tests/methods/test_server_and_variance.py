@@ -25,6 +25,7 @@ from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import VmapForward
 from fedwcm.engine.network import Network
 from fedwcm.engine.participation import Participation
+from fedwcm.engine.round_measures import RoundMeasures
 from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.experiment.build import build
 from fedwcm.methods import METHODS
@@ -103,7 +104,7 @@ class Run:
     """The states after each round, and the engine that played them."""
 
     states: list[ServerState]
-    records: list[dict[str, Any]]
+    records: list[RoundMeasures]
     engine: Rounds
 
     @property
@@ -231,7 +232,7 @@ def test_feddyn_hands_over_the_server_model_or_the_mean_of_the_clients() -> None
 
 
 def test_scaffold_uploads_one_model_a_client() -> None:
-    assert train("scaffold", 1).records[0]["bytes_up"] == train("fedavg", 1).records[0]["bytes_up"]
+    assert train("scaffold", 1).records[0].bytes_up == train("fedavg", 1).records[0].bytes_up
 
 
 def test_fedavgm_and_slowmo_agree_at_a_constant_rate_and_part_under_a_decaying_one() -> None:

@@ -19,6 +19,7 @@ from torch import nn
 from fedwcm.config.recipes import RECIPES
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.engine.network import Network
+from fedwcm.engine.round_measures import RoundMeasures
 from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
@@ -41,7 +42,7 @@ COUNTS = DATA.federation.counts
 NET = TwoLayer(factories.FEATURES, HIDDEN, CLASSES)
 
 Settings = dict[str, Any]
-Played = list[tuple[ServerState, dict[str, Any]]]
+Played = list[tuple[ServerState, RoundMeasures]]
 
 
 def module() -> nn.Module:

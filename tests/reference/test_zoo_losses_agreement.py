@@ -158,7 +158,7 @@ def test_the_engine_trains_on_the_formula(name: str, stacked: bool) -> None:
     states = played(settings, stacked)
     assert_models(states, models)
     np.testing.assert_allclose(
-        [record["train_loss"] for _, record in states if "train_loss" in record], losses, **CLOSE
+        [record.train_loss for _, record in states if record.train_loss is not None], losses, **CLOSE
     )
 
 

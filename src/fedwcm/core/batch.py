@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import torch
@@ -56,7 +57,7 @@ class Shard:
     def __len__(self) -> int:
         return len(self.rows)
 
-    @property
+    @cached_property
     def labels(self) -> Ints:
         return self.store.host_labels[self.rows]
 

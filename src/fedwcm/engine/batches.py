@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from fedwcm.core.batch import Batch, SampleStore, Shard
+from fedwcm.core.rng import ClientGenerators
 from fedwcm.core.sampler import Sampler
-from fedwcm.core.types import Ints, Population
-from fedwcm.engine.hook_checks import check_epoch
+from fedwcm.core.types import Clients, Ints, Population
+from fedwcm.engine.hook_checks import check_epochs
 
 
 class Augmentation(Protocol):
@@ -26,15 +27,30 @@ class Augmentation(Protocol):
 
 
 def visits(
-    sampler: Sampler, labels: Ints, steps: int, population: Population, rng: np.random.Generator
-) -> list[Ints]:
-    """Return the positions that a client visits in each pass over its data, up to its last step."""
-    batch_size, per_pass = population.batch_size, int(population.batches(np.array(len(labels))))
+    sampler: Sampler, shards: Sequence[Shard], clients: Clients, population: Population, rngs: ClientGenerators
+) -> tuple[Ints, Ints]:
+    """Return the positions that the clients of a block visit, client by client, and their batch sizes.
+
+    The sizes are a table (clients × steps), 0 after a client's last step.
+    """
+    size, samples, steps = population.batch_size, clients.samples, clients.steps
+    per_pass = population.batches(samples)
     passes = -(-steps // per_pass)
-    whole_passes = (check_epoch(sampler, sampler.epoch(labels, rng), len(labels)) for _ in range(passes))
-    orders = [order[: per_pass * batch_size] for order in whole_passes]
-    orders[-1] = orders[-1][: (steps - (passes - 1) * per_pass) * batch_size]
-    return orders
+    orders = []
+    for shard, client, count in zip(shards, clients.ids.tolist(), passes.tolist(), strict=True):
+        labels, rng = shard.labels, rngs.at(client)
+        orders += [sampler.epoch(labels, rng) for _ in range(count)]
+    lengths = np.repeat(samples, passes)
+    positions = check_epochs(sampler, orders, lengths)
+    # A pass ends where the next one begins; the last, with the client's last step.
+    used = np.repeat(np.minimum(samples, per_pass * size), passes)
+    used[np.cumsum(passes) - 1] = np.minimum(samples, (steps - (passes - 1) * per_pass) * size)
+    if (used < lengths).any():
+        place = np.arange(len(positions)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        positions = positions[place < np.repeat(used, lengths)]
+    step = np.arange(steps.max())
+    sizes = np.minimum(size, samples[:, None] - step % per_pass[:, None] * size)
+    return positions, np.where(step < steps[:, None], sizes, 0)
 
 
 class Schedule:
@@ -43,28 +59,27 @@ class Schedule:
     def __init__(
         self,
         shards: Sequence[Shard],
-        orders: Sequence[Sequence[Ints]],
-        batch_size: int,
+        positions: Ints,
+        sizes: Ints,
         draws: Sequence[Ints] = (),
         augmentation: Augmentation | None = None,
     ) -> None:
-        """Lay out the batches; `orders[k]` holds, for each pass of client k, the positions that it visits."""
+        """Lay out the batches, given the positions that are visited and the batch sizes, as `visits` returns."""
+        if (np.diff(np.count_nonzero(sizes, axis=1)) > 0).any():
+            raise ValueError("a block's clients must be ordered by their number of steps, longest first")
         self._store, rows = _joined(shards)
-        self._sizes = _batch_sizes([[len(order) for order in passes] for passes in orders], batch_size)
-        width = int(self._sizes.max())
-        padded = np.zeros((*self._sizes.T.shape, width), dtype=np.int64)  # (steps, clients, width)
-        for k, passes in enumerate(orders):
-            step = 0
-            for order in passes:
-                steps = -(-len(order) // batch_size)
-                filled = np.zeros(steps * width, dtype=np.int64)
-                filled[: len(order)] = rows[k][order]
-                padded[step : step + steps, k] = filled.reshape(steps, width)
-                step += steps
+        self._sizes = sizes
+        width = int(sizes.max())
+        starts = np.cumsum([0, *map(len, rows[:-1])])
+        visited = np.concatenate(rows)[positions + np.repeat(starts, sizes.sum(axis=1))]
+        padded = np.zeros((*sizes.shape, width), dtype=np.int64)
+        padded[np.arange(width) < sizes[..., None]] = visited
+        padded = np.ascontiguousarray(padded.transpose(1, 0, 2))  # (steps, clients, width)
         # All on the device before the first step: a copy at a step would make the device wait for the host.
         self._rows = torch.from_numpy(padded).to(self._store.inputs.device)
-        self._lengths = torch.from_numpy(self._sizes.T.copy()).to(self._rows.device)
-        self._steps = [(int(np.count_nonzero(sizes)), int(sizes.max())) for sizes in self._sizes.T]
+        self._lengths = torch.from_numpy(sizes.T.copy()).to(self._rows.device)
+        active, widths = np.count_nonzero(sizes, axis=0).tolist(), sizes.max(axis=0).tolist()
+        self._steps = list(zip(active, widths, strict=True))
         self._augmentation = augmentation
         if augmentation is not None:
             stacked = np.zeros((*padded.shape, draws[0].shape[-1]), dtype=np.int64)
@@ -126,16 +141,3 @@ def _joined(shards: Sequence[Shard]) -> tuple[SampleStore, list[Ints]]:
         np.concatenate([r.host_labels for r in own]),
     )
     return joined, [shard.rows + offset for shard, offset in zip(shards, offsets, strict=True)]
-
-
-def _batch_sizes(lengths: Sequence[Sequence[int]], batch_size: int) -> Ints:
-    """Return the batch sizes (clients × steps); 0 after a client's last step."""
-    per_client = [
-        [min(batch_size, n - start) for n in passes for start in range(0, n, batch_size)] for passes in lengths
-    ]
-    sizes = np.zeros((len(per_client), max(map(len, per_client))), dtype=np.int64)
-    for k, row in enumerate(per_client):
-        sizes[k, : len(row)] = row
-    if (np.diff([len(row) for row in per_client]) > 0).any():
-        raise ValueError("a block's clients must be ordered by their number of steps, longest first")
-    return sizes

@@ -13,7 +13,7 @@ from fedwcm.core.disclosure import Disclosure
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.mixins import ClientStatistics, LocalRates, TwoPhase
-from fedwcm.core.rng import Purpose, generator
+from fedwcm.core.rng import ClientGenerators, Purpose, generator
 from fedwcm.core.sampler import Sampler
 from fedwcm.core.torch_rng import own_torch_generator
 from fedwcm.core.types import Clients, Context, Floats, Ints, LeftOut, Population, Report, State, Vec
@@ -43,6 +43,8 @@ class Broadcast:
     base_lr: float
     max_norm: float | None = None
     """Bound on the norm of an increment, for clients that apply it themselves."""
+    recorded: bool = True
+    """Whether the accuracy of the clients is asked for, which else is NaN."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +92,9 @@ class ClientTrainer:
     def clients(self, ids: Ints, shards: Sequence[Shard]) -> Clients:
         """Return what each client of a block knows about itself."""
         samples = np.array([len(shard) for shard in shards])
-        counts = np.stack([np.bincount(s.labels, minlength=self.population.classes) for s in shards])
+        owners, classes = np.repeat(np.arange(len(shards)), samples), self.population.classes
+        cells = owners * classes + np.concatenate([shard.labels for shard in shards])
+        counts = np.bincount(cells, minlength=len(shards) * classes).reshape(-1, classes)
         return Clients(ids, samples, counts, self.population.local_steps(samples))
 
     def statistics(self, ids: Ints, counts: Ints) -> Report:
@@ -132,7 +136,7 @@ class ClientTrainer:
             local = BlockData(shards, self.forward, self.loss, o, ctx, self.augmentation)
             ctx = replace(ctx, prepared=self.loss.prepare(local, ctx))
             w = sent.x.repeat(len(ids), 1)
-            metrics = TrainingMetrics(len(ids))
+            metrics = TrainingMetrics(len(ids), accuracy=sent.recorded)
             c, o = self._descend(w, c, o, ctx, self._schedule(shards, ctx), metrics)
         made = self.method.finish(w, c, ctx)
         upload, report, c = check_tuple(self.method.finish, made, "upload", "report", "client state")
@@ -160,15 +164,14 @@ class ClientTrainer:
         return c, o
 
     def _schedule(self, shards: Sequence[Shard], ctx: Context) -> Schedule:
-        size = self.population.batch_size
-        orders, draws = [], []
-        for shard, client, steps in zip(shards, ctx.clients.ids, ctx.clients.steps, strict=True):
-            rng = generator(self.seed, Purpose.BATCHES, ctx.round, int(client))
-            orders.append(visits(self.sampler, shard.labels, int(steps), self.population, rng))
-            if self.augmentation is not None:
-                rng = generator(self.seed, Purpose.AUGMENT, ctx.round, int(client))
-                draws.append(self.augmentation.draw(rng, int(steps), size))
-        return Schedule(shards, orders, size, draws, self.augmentation)
+        clients, draws = ctx.clients, list[Ints]()
+        rngs = ClientGenerators(self.seed, Purpose.BATCHES, ctx.round)
+        positions, sizes = visits(self.sampler, shards, clients, self.population, rngs)
+        if self.augmentation is not None:
+            rngs = ClientGenerators(self.seed, Purpose.AUGMENT, ctx.round)
+            for client, steps in zip(clients.ids.tolist(), clients.steps.tolist(), strict=True):
+                draws.append(self.augmentation.draw(rngs.at(client), steps, self.population.batch_size))
+        return Schedule(shards, positions, sizes, draws, self.augmentation)
 
     def context(self, clients: Clients, sent: Broadcast) -> Context:
         """Return what these clients see while they train, each with its learning rate."""

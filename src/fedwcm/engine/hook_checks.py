@@ -1,5 +1,6 @@
 """Checks of what a method, loss or sampler returns: the error names the class, the hook and what is expected."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -80,22 +81,32 @@ def check_padding(loss: Any, values: Tensor, outputs: Outputs, weight: Tensor) -
         )
 
 
-def check_epoch(sampler: Any, order: Any, samples: int) -> Ints:
-    """Return the positions that a client visits in an epoch; raise unless it has as many of them."""
-    length = len(order) if hasattr(order, "__len__") else None
-    if length != samples:
-        got = f"a {type(order).__name__}" if length is None else f"{length} positions"
-        raise ValueError(
-            f"{type(sampler).__qualname__}.epoch returned {got} for a client with {samples} samples: it must "
-            "return as many positions as the client has samples"
-        )
-    positions = np.asarray(order)
-    if samples and (positions.dtype.kind not in "iu" or positions.min() < 0 or positions.max() >= samples):
-        got = f"positions from {positions.min()} to {positions.max()} of type {positions.dtype}"
-        raise ValueError(
-            f"{type(sampler).__qualname__}.epoch returned {got}: they must be integers from 0 to {samples - 1}"
-        )
-    return order  # type: ignore[no-any-return]
+def check_epochs(sampler: Any, orders: Sequence[Any], samples: Ints) -> Ints:
+    """Return the positions visited in these epochs, one epoch after the other.
+
+    Args:
+        sampler: the sampler, whose class the error names.
+        orders: what it has returned for each epoch.
+        samples: of each epoch, how many samples the client has: so many positions it must visit, each below it.
+    """
+    for order, count in zip(orders, samples.tolist(), strict=True):
+        length = len(order) if hasattr(order, "__len__") else None
+        if length != count:
+            got = f"a {type(order).__name__}" if length is None else f"{length} positions"
+            raise ValueError(
+                f"{type(sampler).__qualname__}.epoch returned {got} for a client with {count} samples: it must "
+                "return as many positions as the client has samples"
+            )
+    positions: Ints = np.concatenate(orders)
+    if positions.dtype.kind in "iu" and positions.min() >= 0 and (positions < np.repeat(samples, samples)).all():
+        return positions
+    for order, count in zip(map(np.asarray, orders), samples, strict=True):
+        if order.dtype.kind not in "iu" or order.min() < 0 or order.max() >= count:
+            got = f"positions from {order.min()} to {order.max()} of type {order.dtype}"
+            raise ValueError(
+                f"{type(sampler).__qualname__}.epoch returned {got}: they must be integers from 0 to {count - 1}"
+            )
+    return positions.astype(np.int64)
 
 
 def _name(hook: Any) -> str:

@@ -9,7 +9,7 @@ import torch
 
 from fedwcm.core.mixins import ClientStatistics, TwoPhase
 from fedwcm.core.rng import Purpose, generator
-from fedwcm.core.types import Cohort, Fault, Floats, Ints, Report, State, Vec
+from fedwcm.core.types import Cohort, Fault, Ints, Report, State, Vec
 from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.backends.in_process import Backend
 from fedwcm.engine.client import Broadcast, ClientTrainer, Task
@@ -19,18 +19,16 @@ from fedwcm.engine.federation import Federation
 from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.moving_average import moving_average
 from fedwcm.engine.participation import Participation
+from fedwcm.engine.round_measures import RoundMeasures, Traffic
 from fedwcm.engine.server import RoundResult, update
 from fedwcm.engine.server_options import ServerOptions
 from fedwcm.engine.store import ClientStore
-from fedwcm.engine.traffic import Traffic
 from fedwcm.engine.uploads import UploadsLostError, receive
 
 T = TypeVar("T")
 
 CLIPPED = "clipped"
 """Entry of a report that says whether the client has scaled its increment down itself."""
-LISTED_WEIGHTS = 200
-"""Clients of a round up to which each one's weight is recorded."""
 
 
 class DivergedError(RuntimeError):
@@ -85,26 +83,32 @@ class Rounds:
             s = method.with_statistics(s, reported)
         return ServerState(0, x, buffers, s, max_norm=self.aggregation.max_norm)
 
-    def step(self, before: ServerState) -> tuple[ServerState, dict[str, object]]:
-        """Run one round; return the state after it and what to record. Without answers, nothing changes."""
+    def step(self, before: ServerState, *, recorded: bool = True) -> tuple[ServerState, RoundMeasures]:
+        """Run one round; return the state after it and its measures. Without answers, nothing changes.
+
+        Of a round that is not `recorded`, the clients' accuracy and the list of their weights are left out.
+        """
         seed, r = self.trainer.seed, before.round
         sampled = self.participation.sampled(self.trainer.population.clients, seed, r)
         asked = self.participation.answering(sampled, seed, r)
         traffic = Traffic(len(sampled))
-        trained = self._train(before, asked, traffic)
+        trained = self._train(before, asked, traffic, recorded)
+        measures = traffic.measures()
         if trained is None:
             unchanged = replace(before, round=r + 1)
-            after_round = self._averaged(unchanged) if before.average else unchanged
-            return after_round, {"participants": 0, **traffic.record()}
+            return self._averaged(unchanged) if before.average else unchanged, measures
         result, after = trained
         _require_finite({"model": after.x, "model's buffers": after.buffers, **after.state}, r)
         self.store.commit(r + 1, result.ids)
-        record = {"participants": len(result.ids), **traffic.record(), **_measures(result, after)}
+        measures = measures.of_training(result, after)
+        if recorded:
+            measures = measures.with_weights(result, after)
         if before.max_norm is not None:
-            record |= {"clipped_clients": after.clipped, "max_norm": before.max_norm}
+            clipping = {"clipped_clients": after.clipped, "max_norm": before.max_norm}
+            measures = replace(measures, extra={**measures.extra, **clipping})
         bound = self.aggregation.next_bound(before.max_norm, after.clipped / len(result.ids))
         after_round = ServerState(r + 1, after.x, after.buffers, after.state, before.average, bound)
-        return self._averaged(after_round), {**record, **_listed(result, after)}
+        return self._averaged(after_round), measures
 
     def last_model(self, state: ServerState) -> tuple[Vec, Vec]:
         """Return the parameters and buffers of the model after the last round, as the method evaluates it."""
@@ -121,14 +125,14 @@ class Rounds:
         return replace(state, average=average)
 
     def _train(
-        self, before: ServerState, asked: Ints, traffic: Traffic
+        self, before: ServerState, asked: Ints, traffic: Traffic, recorded: bool
     ) -> tuple[CohortUpdates, RoundResult] | None:
         """Run the round's phases; return whose uploads were used and what came of them; None without any."""
         method = self.trainer.method
         s = self._probe(before, asked, traffic) if isinstance(method, TwoPhase) else before.method
         if s is None:
             return None
-        result = self._ask("train", before, method.broadcast(s), asked, traffic)
+        result = self._ask("train", before, method.broadcast(s), asked, traffic, recorded)
         if result is None:
             return None
         with self.clock.phase("server"):
@@ -140,7 +144,7 @@ class Rounds:
         """Run the first phase; return the server state with which the round goes on, None if nobody answered."""
         method = self.trainer.method
         assert isinstance(method, TwoPhase)
-        result = self._ask("probe", before, method.probe_broadcast(before.method), asked, traffic)
+        result = self._ask("probe", before, method.probe_broadcast(before.method), asked, traffic, False)
         if result is None:
             return None
 
@@ -177,10 +181,11 @@ class Rounds:
         return None
 
     def _ask(
-        self, task: Task, before: ServerState, message: State, asked: Ints, traffic: Traffic
+        self, task: Task, before: ServerState, message: State, asked: Ints, traffic: Traffic, recorded: bool
     ) -> CohortUpdates | None:
         """Send the model and a message to the sampled clients, and let those that answer do their task."""
-        sent = Broadcast(before.round, before.x, before.buffers, message, self._lr(before.round), before.max_norm)
+        lr = self._lr(before.round)
+        sent = Broadcast(before.round, before.x, before.buffers, message, lr, before.max_norm, recorded)
         traffic.sent(sent)
         if not len(asked):
             return None
@@ -229,25 +234,3 @@ def _require_finite(state: State, r: int) -> None:
 def _finite(x: Vec) -> bool:
     """Whether every number is finite. A finite sum says so at once; an infinite one may only have overflowed."""
     return not x.is_floating_point() or bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())
-
-
-def _measures(result: CohortUpdates, after: RoundResult) -> dict[str, object]:
-    return {
-        "train_loss": float(np.mean(result.loss)),
-        "train_accuracy": float(np.mean(result.accuracy)),
-        "weights_entropy": _entropy(after.weights),
-        **after.metrics,
-    }
-
-
-def _listed(result: CohortUpdates, after: RoundResult) -> dict[str, object]:
-    """Who took part and how much each counted, to six digits; nothing of a large cohort."""
-    if len(result.ids) > LISTED_WEIGHTS:
-        return {}
-    return {"clients": result.ids.tolist(), "weights": [float(f"{weight:.6g}") for weight in after.weights]}
-
-
-def _entropy(weights: Floats) -> float:
-    """Entropy in nats of the clients' weights: log m when they are even, 0 when one client has all the weight."""
-    p = weights[weights > 0] / weights.sum()
-    return float(0.0 - (p * np.log(p)).sum())  # not -0.0 for one client

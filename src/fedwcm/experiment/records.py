@@ -31,7 +31,8 @@ class RoundRecord(JsonRecord):
     """A round: a line of `metrics.jsonl` if the round was evaluated.
 
     The training metrics are None in a round without an answer, the test and validation metrics where there is no
-    such data or the round was not evaluated, `clients` and `weights` in a large cohort. Diagnostics of the method
+    such data or the round was not evaluated, `clients` and `weights` in a large cohort; these two and
+    `train_accuracy` also where the round was not evaluated. Diagnostics of the method
     and of `run.diagnostics`, and `phase_seconds` are in `extra`.
 
     Args:

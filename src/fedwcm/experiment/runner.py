@@ -122,20 +122,21 @@ class Runner:
         return saved.server if saved is not None else fresh
 
     def _round(self) -> None:
-        began = time.perf_counter()
+        began, options = time.perf_counter(), self.experiment.config.run
+        number = self.state.round + 1
+        evaluated = number % options.eval_every == 0 or number == options.rounds
         with threads(self.experiment.execution.threads):
-            state, measured = self.experiment.rounds.step(self.state)
-        options = self.experiment.config.run
-        evaluated = state.round % options.eval_every == 0 or state.round == options.rounds
-        values: dict[str, object] = {"round": state.round, **measured}
+            state, measures = self.experiment.rounds.step(self.state, recorded=evaluated)
         if evaluated:
             with self.clock.phase("evaluation"):
                 model = self.evaluator.model(state)
-                values |= self.evaluator.measures(model, state)
+                values = self.evaluator.measures(model, state)
+            if options.profile:
+                values["phase_seconds"] = self.clock.read()
         self.seconds += time.perf_counter() - began
-        if evaluated and options.profile:
-            values["phase_seconds"] = self.clock.read()
-        record = RoundRecord.from_json(finite({**values, "seconds": self.seconds}), f"round {state.round}")
+        record = RoundRecord(round=state.round, seconds=self.seconds, **vars(measures))
+        if evaluated:  # checked, as measures of the model may be anybody's
+            record = RoundRecord.from_json(finite({**record.to_json(), **values}), f"round {state.round}")
         with interrupts.deferred():  # otherwise a state could be saved without its record
             if evaluated:
                 self._record(record)

@@ -39,7 +39,7 @@ class Processes:
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> CohortUpdates:
         self._inner.store.reserve(ids)
         layout = self._outbox.write({"x": sent.x, "buffers": sent.buffers, **_prefixed(sent.message)})
-        announcement = Announcement(sent.round, sent.base_lr, layout)
+        announcement = Announcement(sent.round, sent.base_lr, sent.recorded, layout)
         collector, waiting = BlockCollector(ids), deque(self._inner.blocks(ids))
         deaths: Counter[tuple[int, ...]] = Counter()
         idle, busy = list(self._workers), dict[Worker, Ints]()

@@ -30,6 +30,7 @@ class Announcement:
 
     round: int
     base_lr: float
+    recorded: bool
     layout: BufferLayout
 
 
@@ -134,7 +135,7 @@ def _received(announcement: Announcement, inbox: Inbox) -> Broadcast:
     state = inbox.read(announcement.layout)
     x, buffers = state.pop("x"), state.pop("buffers")
     message = {key.removeprefix(MESSAGE): value for key, value in state.items()}
-    return Broadcast(announcement.round, x, buffers, message, announcement.base_lr)
+    return Broadcast(announcement.round, x, buffers, message, announcement.base_lr, recorded=announcement.recorded)
 
 
 def _trained(inner: InProcess, outbox: Outbox, task: Task, block: Ints, sent: Broadcast) -> Answer:
