@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from fedwcm.testing import check_method
 
@@ -17,10 +18,10 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "adding-a-method"
 @pytest.fixture
 def installed(tmp_path: Path) -> dict[str, str]:
     """The environment in which the example is installed, as an installer would lay it out."""
-    (tmp_path / "fednova.py").write_text((EXAMPLE / "fednova.py").read_text())
-    info = tmp_path / "fedwcm_fednova-0.1.0.dist-info"
+    (tmp_path / "fedyogi.py").write_text((EXAMPLE / "fedyogi.py").read_text())
+    info = tmp_path / "fedwcm_fedyogi-0.1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fedwcm-fednova\nVersion: 0.1.0\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fedwcm-fedyogi\nVersion: 0.1.0\n")
     declared = (EXAMPLE / "pyproject.toml").read_text().split('entry-points."fedwcm.methods"]\n')[1].split("\n")[0]
     (info / "entry_points.txt").write_text("[fedwcm.methods]\n" + declared.replace('"', "") + "\n")
     return {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
@@ -31,26 +32,29 @@ def test_the_command_line_picks_it_up(installed: dict[str, str], tmp_path: Path)
         command = [sys.executable, "-m", "fedwcm", *arguments]
         return subprocess.run(command, env=installed, check=True, capture_output=True, text=True).stdout
 
-    assert "fednova" in fedwcm("list", "methods")
+    assert "fedyogi" in fedwcm("list", "methods")
     options = ["--dataset", "digits", "--partition", "fedgrab", "--clients", "8", "--rounds", "3"]
-    assert "fednova on digits" in fedwcm("run", "--method", "fednova", *options, "--out", str(tmp_path / "run"))
+    assert "fedyogi on digits" in fedwcm("run", "--method", "fedyogi", *options, "--out", str(tmp_path / "run"))
 
 
 def test_it_keeps_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLE))
-    from fednova import FedNova  # type: ignore[import-not-found]
+    from fedyogi import FedYogi  # type: ignore[import-not-found]
 
-    check_method(FedNova)
+    check_method(FedYogi)
 
 
 def test_it_is_thirty_lines() -> None:
-    assert len((EXAMPLE / "fednova.py").read_text().splitlines()) <= 30
+    assert len((EXAMPLE / "fedyogi.py").read_text().splitlines()) <= 30
 
 
-def test_its_weights_average_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_mean_square_moves_by_a_bounded_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLE))
-    from fednova import FedNova  # type: ignore[import-not-found]
+    from fedyogi import FedYogi  # type: ignore[import-not-found]
 
-    cohort = SimpleNamespace(samples=np.array([10, 30]), path=np.array([0.1, 0.6]))
-    weights = FedNova().weights({}, cohort)
-    assert weights * cohort.path == pytest.approx(np.array([0.25, 0.75]) * (0.25 * 0.1 + 0.75 * 0.6))
+    cohort = SimpleNamespace(samples=np.array([10, 30]))
+    uploads = SimpleNamespace(sum=lambda key, weights: torch.full((2,), 0.1))
+    state = {"mean": torch.zeros(2), "square": torch.tensor([1.0, 0.0])}
+    x, after = FedYogi().update(torch.zeros(2), state, uploads, cohort)
+    assert after["square"].tolist() == pytest.approx([1.0 - 0.01 * 0.01, 0.01 * 0.01])
+    assert x[0] < x[1]

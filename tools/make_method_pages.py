@@ -21,7 +21,7 @@ from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.engine.oracle import MiniBatchOracle
 from fedwcm.experiment.records import Summary
-from fedwcm.losses.balancefl import BalanceFL
+from fedwcm.losses import LOSSES
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
@@ -34,8 +34,8 @@ from tools.generated import write_blocks
 DOCS = Path(__file__).parents[1] / "docs"
 TITLES = {"digits": "digits", "fashion-mnist": "Fashion-MNIST"}
 SKIPPED = {"clip2fl": "needs a teacher file, made by `python -m fedwcm.teacher`"}
-LOSSES = {"balancefl": BalanceFL}
-"""Papers' methods that are FedAvg with a loss (and a sampler): see `RECIPES`."""
+METHOD_LOSSES = {name: LOSSES[name] for name in RECIPES if name in LOSSES}
+"""Papers' methods that are FedAvg with a loss (and a sampler): recipes with the name of a loss."""
 
 COUNTED = (
     "P is the number of parameters; numbers are counted in a run with three classes and cross-entropy, per client "
@@ -62,7 +62,7 @@ def main() -> None:
         )
         shown = " | ".join(cost.values()) if cost else "– | – | – | –"
         lines.append(f"| [{name}]({name}.md) | {_first_line(cls)} | {shown} |")
-    for name, loss in LOSSES.items():
+    for name, loss in METHOD_LOSSES.items():
         cost = _cost(FedAvg(), loss())
         (DOCS / "methods" / f"{name}.md").write_text(
             _page(name, loss, cost, results.get(name, {})), encoding="utf-8"

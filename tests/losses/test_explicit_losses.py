@@ -12,7 +12,10 @@ from fedwcm.core.types import Context, State
 from fedwcm.engine.oracle import differentiate
 from fedwcm.losses import LOSSES
 from fedwcm.losses.cross_entropy import CrossEntropy
+from fedwcm.losses.fedlc import FedLC
+from fedwcm.losses.fedrs import FedRS
 from fedwcm.losses.prior_ce import PriorCE
+from fedwcm.losses.vs import VS
 
 from .builders import batch_of, context_of, logits_view, numbers, slope, value, view_of
 
@@ -25,6 +28,9 @@ CASES: dict[str, ExplicitLoss] = {
     "prior_ce, scaled": PriorCE(prior="global", tau=0.7, scale=3.0),
     "prior_ce, normalized": PriorCE(prior="global", normalize=True, scale=10.0),
     "prior_ce, normalized, own prior": PriorCE(normalize=True, scale=2.0, tau=1.5),
+    "fedlc": FedLC(),
+    "fedrs": FedRS(scale="share"),
+    "vs": VS(),
 }
 
 

@@ -17,10 +17,14 @@ from fedwcm.losses import LOSSES
 from fedwcm.losses.balancefl import BalanceFL
 from fedwcm.losses.class_weights import ClassWeights, balancing_weights
 from fedwcm.losses.cross_entropy import CrossEntropy
+from fedwcm.losses.fedlc import FedLC
+from fedwcm.losses.fedntd import FedNTD
+from fedwcm.losses.fedrs import FedRS
 from fedwcm.losses.focal import Focal
 from fedwcm.losses.grab import GraB
 from fedwcm.losses.ldam import LDAM, margins
 from fedwcm.losses.prior_ce import PriorCE
+from fedwcm.losses.vs import VS
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.samplers import SAMPLERS
 from fedwcm.samplers.balanced import Balanced
@@ -41,6 +45,12 @@ VARIANTS: dict[str, Loss] = {
     "class_weights, effective and global": ClassWeights(scheme="effective", prior="global"),
     "balancefl": BalanceFL(draws=10),
     "grab": GraB(),
+    "fedlc": FedLC(),
+    "fedrs": FedRS(),
+    "fedrs, by share": FedRS(scale="share"),
+    "fedntd": FedNTD(),
+    "vs": VS(),
+    "vs, client": VS(prior="client"),
 }
 
 NEUTRAL: dict[str, tuple[Loss, list[list[int]]]] = {
@@ -51,6 +61,13 @@ NEUTRAL: dict[str, tuple[Loss, list[list[int]]]] = {
     "inverse weights on even counts": (ClassWeights(), EVEN),
     "effective weights on even counts": (ClassWeights(scheme="effective"), EVEN),
     "effective weights with beta 0": (ClassWeights(scheme="effective", beta=0.0), [[9, 3, 1], [2, 1, 8]]),
+    "fedlc, tau 0": (FedLC(tau=0.0), TAIL),
+    "fedlc on even counts": (FedLC(), EVEN),
+    "fedrs, alpha 1": (FedRS(alpha=1.0), TAIL),
+    "fedrs of clients with all classes": (FedRS(), EVEN),
+    "fedntd, beta 0": (FedNTD(beta=0.0), TAIL),
+    "vs, gamma and tau 0": (VS(gamma=0.0, tau=0.0), TAIL),
+    "vs on even counts": (VS(prior="client"), EVEN),
     "balancefl without its terms on a batch of all classes": (BalanceFL(lambda_=0, entropy=0, draws=0), TAIL),
 }
 

@@ -23,7 +23,15 @@ from .algorithm_boxes import run_reference
 from .softmax_regression import loss_gradient
 from .zoo_lesam import run_fedlesam, run_fedlesam_d, run_fedlesam_s
 from .zoo_sam import run_fedgamma, run_fedsam, run_fedsmoo, run_fedspeed, run_mofedsam
-from .zoo_server import run_fedadam, run_fedavgm, run_fedprox, run_slowmo
+from .zoo_server import (
+    run_fedadam,
+    run_fedavgm,
+    run_fedexp,
+    run_fednova,
+    run_fedprox,
+    run_q_ffl,
+    run_slowmo,
+)
 from .zoo_shared import Vector
 from .zoo_variance import run_fedavg_m, run_feddyn, run_mime, run_mimelite, run_scaffold
 
@@ -43,6 +51,9 @@ ZOO: dict[str, tuple[Run, list[dict[str, Any]]]] = {
     "fedavgm": (run_fedavgm, [{"beta": 0.6}, {"beta": 0.9, **HALF}]),
     "slowmo": (run_slowmo, [{"beta": 0.6}, {"beta": 0.6, "slow_lr": 0.7}]),
     "fedadam": (run_fedadam, [{}, {"beta1": 0.5, "beta2": 0.7, "eps": 0.1, "server_lr": 0.3}]),
+    "fednova": (run_fednova, [{}, HALF]),
+    "fedexp": (run_fedexp, [{"epsilon": 0.001}, {"epsilon": 0.01, **HALF}]),
+    "q-ffl": (run_q_ffl, [{"q": 1.0}, {"q": 0.3, **HALF}]),
     "scaffold": (run_scaffold, [{}, HALF]),
     "feddyn": (run_feddyn, [DUAL, {**DUAL, **HALF}]),
     "mime": (run_mime, [{"beta": 0.6}, {"beta": 0.9, **HALF}]),
@@ -92,6 +103,11 @@ def gradient(client: int, round_: int, step: int, w: Vector) -> Vector:
     return gradient_over(visited(client, round_)[step], w)
 
 
+def full_loss(client: int, w: Vector) -> float:
+    rows = DATA.parts[client]
+    return float(loss_gradient(w, DATA.inputs[rows], DATA.labels[rows], factories.CLASSES)[0])
+
+
 def full_gradient(client: int, w: Vector) -> Vector:
     return gradient_over(DATA.parts[client], w)
 
@@ -103,7 +119,8 @@ def initial() -> Vector:
 
 def transcribed(name: str, options: dict[str, Any], average: str) -> list[Vector]:
     means = {"average": average, **IN_TRANSCRIPTION.get((name, average), {})}
-    passes = {"full_gradient": full_gradient} if name in ("mime", "mimelite") else {}
+    passes: dict[str, Any] = {"full_gradient": full_gradient} if name in ("mime", "mimelite") else {}
+    passes |= {"full_loss": full_loss} if name == "q-ffl" else {}
     return outcome(name, tuple({**LOCAL, **options, **means, **passes}.items()))
 
 
@@ -166,6 +183,7 @@ def test_no_two_cases_have_the_same_outcome_so_that_agreement_means_something() 
         ("slowmo", {"beta": 0.0}),
         ("mimelite", {"beta": 0.0}),
         ("fedsam", {"rho": 0.0}),
+        ("q-ffl", {"q": 0.0}),
         ("mofedsam", {"alpha": 1.0, "rho": 0.0}),
         ("fedlesam", {"rho": 0.0}),
     ],

@@ -1,5 +1,6 @@
 """Methods whose novelty is on the server, and FedProx: a plain client, another use of its move."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -120,5 +121,76 @@ def run_fedadam(
         m = beta1 * m + (1 - beta1) * d_bar
         v = beta2 * v + (1 - beta2) * d_bar**2
         return x + server_lr * m / (np.sqrt(v) + eps)  # x <- x + eta_g m / (sqrt v + eps)
+
+    return fed.run(x0, one_round)
+
+
+def run_fednova(
+    x0: ArrayLike,
+    gradient: Gradient,
+    sizes: ArrayLike,
+    cohorts: Cohorts,
+    *,
+    server_lr: float = 1.0,
+    average: str = "samples",
+    **local: Any,
+) -> list[Vector]:
+    """FedNova (Wang et al. 2020): the mean of the directions, times the mean number of steps."""
+    fed = Federation(sizes, cohorts, **local)
+
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+        directions = {k: mean_move(fed, gradient, r, [k], eta, x, "uniform") / fed.steps(k) for k in cohort}
+        tau = float(fed.weights(cohort, average) @ [fed.steps(k) for k in cohort])
+        return x + server_lr * tau * fed.mean(directions, average)
+
+    return fed.run(x0, one_round)
+
+
+def run_fedexp(
+    x0: ArrayLike,
+    gradient: Gradient,
+    sizes: ArrayLike,
+    cohorts: Cohorts,
+    *,
+    epsilon: float,
+    server_lr: float = 1.0,
+    average: str = "samples",
+    **local: Any,
+) -> list[Vector]:
+    """FedExP (Jhunjhunwala et al. 2023): eta_g = max(1, mean ||D_k||^2 / (2 (||Dbar||^2 + eps)))."""
+    fed = Federation(sizes, cohorts, **local)
+
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+        moves = {k: mean_move(fed, gradient, r, [k], eta, x, "uniform") for k in cohort}
+        mean = fed.mean(moves, average)
+        spread = sum(p * move @ move for p, move in zip(fed.weights(cohort, average), moves.values(), strict=True))
+        return x + server_lr * max(1.0, spread / (2 * (mean @ mean + epsilon))) * mean
+
+    return fed.run(x0, one_round)
+
+
+def run_q_ffl(
+    x0: ArrayLike,
+    gradient: Gradient,
+    sizes: ArrayLike,
+    cohorts: Cohorts,
+    *,
+    q: float,
+    full_loss: Callable[[int, Vector], float],
+    server_lr: float = 1.0,
+    average: str = "samples",
+    **local: Any,
+) -> list[Vector]:
+    """q-FedAvg (Li et al. 2020, Algorithm 2), with L = 1/eta: x - sum Delta_k / sum h_k."""
+    fed = Federation(sizes, cohorts, **local)
+
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+        lipschitz, deltas, bounds = 1 / eta, np.zeros_like(x), 0.0
+        for p, k in zip(fed.weights(cohort, average), cohort, strict=True):
+            loss = full_loss(k, x)
+            step = -lipschitz * mean_move(fed, gradient, r, [k], eta, x, "uniform")  # L (x - w_k)
+            deltas = deltas + p * loss**q * step
+            bounds += p * (q * loss ** (q - 1) * float(step @ step) + lipschitz * loss**q)
+        return x - server_lr * deltas / bounds
 
     return fed.run(x0, one_round)

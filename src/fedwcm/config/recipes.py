@@ -90,6 +90,22 @@ RECIPES: dict[str, Recipe] = {
         "BalanceFL: FedAvg with its loss (distillation over absent classes, noise on features) and sampler",
         {"method.name": "fedavg", "loss.name": "balancefl", "sampler.name": "balanced"},
     ),
+    "fedlc": Recipe(
+        "FedLC: FedAvg with logits calibrated by each client's class counts",
+        {"method.name": "fedavg", "loss.name": "fedlc"},
+    ),
+    "fedrs": Recipe(
+        "FedRS: FedAvg with a softmax that restricts the classes that a client does not have",
+        {"method.name": "fedavg", "loss.name": "fedrs"},
+    ),
+    "fedntd": Recipe(
+        "FedNTD: FedAvg with distillation from the received model over the classes that a sample does not have",
+        {"method.name": "fedavg", "loss.name": "fedntd"},
+    ),
+    "vs": Recipe(
+        "FedAvg with the VS loss: logits scaled and shifted by the gathered class distribution",
+        {"method.name": "fedavg", "loss.name": "vs"},
+    ),
     "fedgrab": Recipe(
         "Fed-GraB: its server, which estimates the rare classes, with its loss, which balances their gradients",
         {"method.name": "fedgrab", "loss.name": "grab"},

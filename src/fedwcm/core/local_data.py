@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Protocol
 
+from torch import Tensor
+
 from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.types import Vec
 
@@ -16,6 +18,10 @@ class LocalData(Protocol):
 
     def outputs(self, w: Vec, batch: Batch) -> Outputs:
         """Run the models `w (K, P)` on a batch, without gradient."""
+        ...
+
+    def loss(self, w: Vec) -> Tensor:
+        """Return the mean loss over all local samples, `(K,)`, at `w (K, P)`, without augmentation or gradient."""
         ...
 
     def gradient(self, w: Vec) -> Vec:

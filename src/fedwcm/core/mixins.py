@@ -4,6 +4,7 @@
 |---|---|---|
 | `ClientStatistics` | numbers that every client computes once, before round 1 | FedWCM and all `+wcm` |
 | `TwoPhase` | a first phase of the round, over all local data at `x` | Mime, MimeLite, CReFF, CLIP2FL |
+| `LocalPass` | a pass over all local data at `x` before the first step | q-FFL |
 | `LocalRates` | a learning rate per client | FedWCM-X |
 | `RoundMetrics` | the method's own entries in a round's metrics | FedCM's family, Fed-GraB |
 | `Momentum` | the gain of a momentum that may grow, checked once | FedCM's family |
@@ -56,6 +57,14 @@ class TwoPhase(ABC):
     @abstractmethod
     def after_probe(self, s: State, uploads: Uploads, cohort: Cohort) -> State:
         """Return the server state for the rest of the round; it is dropped if no client completes the round."""
+
+
+class LocalPass(ABC):
+    """A pass over all of a client's data at `x`, before its first step, for what only the client needs."""
+
+    @abstractmethod
+    def prepare(self, local: LocalData, ctx: Context) -> State:
+        """Return what `direction` and `finish` find in `ctx.prepared`, one row per client."""
 
 
 class LocalRates(ABC):

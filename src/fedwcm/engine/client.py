@@ -12,7 +12,7 @@ from fedwcm.core.batch import Shard
 from fedwcm.core.disclosure import Disclosure
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
-from fedwcm.core.mixins import ClientStatistics, LocalRates, TwoPhase
+from fedwcm.core.mixins import ClientStatistics, LocalPass, LocalRates, TwoPhase
 from fedwcm.core.rng import ClientGenerators, Purpose, generator
 from fedwcm.core.sampler import Sampler
 from fedwcm.core.torch_rng import own_torch_generator
@@ -133,8 +133,7 @@ class ClientTrainer:
         c, o = _split(state)
         self.forward.start(sent.x, sent.buffers)
         with self._torch_rng(ctx):
-            local = BlockData(shards, self.forward, self.loss, o, ctx, self.augmentation)
-            ctx = replace(ctx, prepared=self.loss.prepare(local, ctx))
+            ctx = self._prepare(shards, o, ctx)
             w = sent.x.repeat(len(ids), 1)
             metrics = TrainingMetrics(len(ids), accuracy=sent.recorded)
             c, o = self._descend(w, c, o, ctx, self._schedule(shards, ctx), metrics)
@@ -148,6 +147,17 @@ class ClientTrainer:
             upload = {**upload, "buffers": self.forward.buffers()}
         kept = {**c, **{LOSS + key: value for key, value in o.items()}}
         return ClientUpdates(ids, upload, report, kept, ctx.learning_rates, *metrics.means(ctx.clients.steps))
+
+    def _prepare(self, shards: Sequence[Shard], o: State, ctx: Context) -> Context:
+        """Return the context with what the loss, and then the method, prepares from all local data."""
+        local = BlockData(shards, self.forward, self.loss, o, ctx, self.augmentation)
+        ctx = replace(ctx, prepared=self.loss.prepare(local, ctx))
+        if not isinstance(self.method, LocalPass):
+            return ctx
+        local = BlockData(shards, self.forward, self.loss, o, ctx, self.augmentation)
+        own = self.method.prepare(local, ctx)
+        check_rows(self.method.prepare, "preparation", own, len(shards))
+        return replace(ctx, prepared={**ctx.prepared, **own})
 
     def _descend(
         self, w: Vec, c: State, o: State, ctx: Context, schedule: Schedule, metrics: TrainingMetrics

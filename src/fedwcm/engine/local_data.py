@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 import torch
+from torch import Tensor
 
 from fedwcm.core.batch import Batch, Outputs, Shard
 from fedwcm.core.loss import Loss
@@ -40,16 +41,25 @@ class BlockData:
         with torch.no_grad():
             return self._forward(w, batch.inputs, track=False)
 
+    def loss(self, w: Vec) -> Tensor:
+        total = w.new_zeros(len(w))
+        with torch.no_grad():
+            for batch in self.batches():
+                loss, _ = self._loss(self.outputs(w, batch), batch, self._state, self._ctx)
+                total += loss * _samples(batch)
+        return total / self._sizes(w)
+
     def gradient(self, w: Vec) -> Vec:
         total = torch.zeros_like(w)
         for batch in self._augmented():
             outputs = self._forward(w, batch.inputs, track=False)
-            present = batch.sizes if batch.weight is None else batch.weight.sum(dim=-1)
-            rate = present.to(w.dtype)[:, None]
+            rate = _samples(batch).to(w.dtype)[:, None]
             _, _, gradient = differentiate(self._loss, self._forward, outputs, batch, self._state, self._ctx, rate)
             gradient.add_to(total)
-        sizes = torch.as_tensor(self._ctx.clients.samples, dtype=w.dtype, device=w.device)
-        return total / sizes[:, None]
+        return total / self._sizes(w)[:, None]
+
+    def _sizes(self, w: Vec) -> Tensor:
+        return torch.as_tensor(self._ctx.clients.samples, dtype=w.dtype, device=w.device)
 
     def _augmented(self) -> Iterator[Batch]:
         """All samples, each transformed once: otherwise mini-batches, which are, would not estimate their mean."""
@@ -69,3 +79,8 @@ class BlockData:
             start += batch.labels.shape[1]
             inputs = self._augmentation.apply(batch.inputs, chosen)
             yield Batch(inputs, batch.labels, batch.weight, batch.rows, batch.store)
+
+
+def _samples(batch: Batch) -> Tensor:
+    """Return each client's samples in this batch without padding, possibly none: `(K,)`."""
+    return batch.sizes if batch.weight is None else batch.weight.sum(dim=-1)

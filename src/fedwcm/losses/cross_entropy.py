@@ -1,5 +1,6 @@
 """Cross-entropy: the mean negative log-likelihood of the labels."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,3 +28,17 @@ def cross_entropy_with_gradient(logits: Tensor, batch: Batch) -> tuple[Tensor, T
     loss = -batch.mean(log_p.gather(1, labels)[:, 0])
     p = log_p.exp_().scatter_add_(1, labels, log_p.new_full(labels.shape, -1.0))
     return loss, batch.share(p.mT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MappedCrossEntropy(ExplicitLoss):
+    """Cross-entropy of `scale · z + shift`, with one number of each per class. A subclass defines `logit_map`."""
+
+    @abstractmethod
+    def logit_map(self, ctx: Context) -> tuple[Tensor | float, Tensor | float]:
+        """Return the scale and the shift of the logits: numbers, `(K, 1, C)`, or `(1, 1, C)` for all clients."""
+
+    def with_gradient(self, outputs: Outputs, batch: Batch, ctx: Context) -> LossGradient:
+        scale, shift = self.logit_map(ctx)
+        loss, by_u = cross_entropy_with_gradient(outputs.logits.detach() * scale + shift, batch)
+        return LossGradient(loss, by_u.mul_(scale))

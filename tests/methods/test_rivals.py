@@ -1,0 +1,68 @@
+"""Laws of published rivals: what their own part does, and when they are FedAvg."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedwcm.engine.uploads import UploadRows
+from fedwcm.methods.fedexp import FedExP
+from fedwcm.methods.fednova import FedNova
+from fedwcm.methods.q_ffl import QFFL
+
+
+def cohort(samples: list[int], path: list[float] | None = None, round_: int = 1) -> Any:
+    """What the server knows of clients with so many samples and such paths."""
+    return SimpleNamespace(samples=np.array(samples), path=np.array(path or samples), round=round_)
+
+
+def finish(method: Any, deltas: NDArray[np.float64], **context: Any) -> UploadRows:
+    """The uploads of clients that end at these increments from 0."""
+    ctx = SimpleNamespace(x=torch.zeros(deltas.shape[1], dtype=torch.float64), **context)
+    return UploadRows(method.finish(torch.from_numpy(deltas), {}, ctx)[0])
+
+
+def step(method: Any, deltas: NDArray[np.float64], **context: Any) -> Tensor:
+    """Where the server goes from 0, in round 2, given these increments of equally large clients."""
+    x = torch.zeros(deltas.shape[1], dtype=torch.float64)
+    uploads = finish(method, deltas, **context)
+    end: Tensor = method.update(x, {"previous": x}, uploads, cohort([10] * len(deltas)))[0]
+    return end
+
+
+def test_fednova_weighs_directions_and_keeps_the_mean_path() -> None:
+    weights = FedNova().weights({}, cohort([10, 30], path=[0.1, 0.6]))
+    assert weights * [0.1, 0.6] == pytest.approx(np.array([0.25, 0.75]) * (0.25 * 0.1 + 0.75 * 0.6))
+    assert FedNova().weights({}, cohort([10, 30], path=[0.2, 0.2])) == pytest.approx([0.25, 0.75])
+
+
+def test_fedexp_extrapolates_orthogonal_increments_and_no_others() -> None:
+    tiny = FedExP(epsilon=1e-12)
+    alike, apart = np.ones((6, 6)), np.eye(6)
+    assert step(tiny, alike).numpy() == pytest.approx(alike.mean(axis=0))
+    assert step(tiny, apart).numpy() == pytest.approx(3.0 * apart.mean(axis=0))  # m/2 for m orthogonal increments
+    # The mean increment has the squared norm 1/6: with as much again in epsilon, half of it is left.
+    assert step(FedExP(epsilon=1 / 6), apart).numpy() == pytest.approx(1.5 * apart.mean(axis=0))
+
+
+def test_fedexp_evaluates_the_mean_of_the_last_two_models() -> None:
+    method, x = FedExP(), torch.zeros(3)
+    uploads = UploadRows({"delta": torch.ones(1, 3), "square": torch.full((1, 1), 3.0)})
+    first, s = method.update(x, method.init(x, None), uploads, cohort([5], round_=0))  # type: ignore[arg-type]
+    assert torch.equal(method.eval_params(first, s), first)
+    second, s = method.update(first, s, uploads, cohort([5], round_=1))
+    assert torch.equal(method.eval_params(second, s), (first + second) / 2)
+
+
+def test_q_ffl_turns_to_the_client_with_the_larger_loss() -> None:
+    deltas, losses = np.eye(2), torch.tensor([[1.0], [4.0]], dtype=torch.float64)
+    context = {"prepared": {"loss_at_x": losses}, "lr": torch.full((2, 1), 0.1, dtype=torch.float64)}
+    assert step(QFFL(q=0.0), deltas, **context).numpy() == pytest.approx([0.5, 0.5])
+    one, two = (step(QFFL(q=q), deltas, **context) for q in (1.0, 2.0))
+    assert float(one[1] / one[0]) == pytest.approx(4.0)
+    assert float(two[1] / two[0]) == pytest.approx(16.0)
+    assert float(two.norm()) < float(one.norm()) < 0.5 * np.sqrt(2)
