@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -61,6 +63,21 @@ def test_pressing_ctrl_c_again_and_again_ends_as_cleanly(tmp_path: Path) -> None
     assert f"--out {out} --resume" in log.read_text()
     [saved] = (out / "checkpoints").iterdir()
     assert saved.name == f"round-{lines(out):06d}.safetensors"
+
+
+def test_ctrl_c_while_the_command_exits(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    options = ["run", "--method", "fedavg", *DIGITS, "--rounds", "5000", "--backend", "vectorized", "--quiet"]
+    command_line = [sys.executable, "-m", "fedwcm", *options, "--out", str(out)]
+    process = subprocess.Popen(command_line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while lines(out) < 3 and process.poll() is None:
+        time.sleep(0.01)
+    while process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.001)
+    assert process.stderr is not None
+    assert process.returncode == 130
+    assert "Traceback" not in process.stderr.read()
 
 
 @pytest.mark.parametrize("presses", [1, 2])

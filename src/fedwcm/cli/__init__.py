@@ -78,7 +78,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     if unknown:
         chosen.parser.refuse(unknown)
     warnings.showwarning = _print_warning  # type: ignore[assignment]
-    with interrupts.handled(), log_on_stderr(quiet=getattr(chosen, "quiet", False)):
+    with interrupts.handled(until_exit=arguments is None), log_on_stderr(quiet=getattr(chosen, "quiet", False)):
         return _outcome(chosen)
 
 

@@ -39,8 +39,12 @@ _process = _Process()
 
 
 @contextmanager
-def handled() -> Iterator[None]:
-    """Handle the signals within the block. Those that were ignored stay ignored, as `nohup` requires."""
+def handled(until_exit: bool = False) -> Iterator[None]:
+    """Handle the signals within the block. Those that were ignored stay ignored, as `nohup` requires.
+
+    Args:
+        until_exit: the process ends after the block: once stopped, it ignores further signals while it ends.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -53,7 +57,7 @@ def handled() -> Iterator[None]:
         yield
     finally:
         for number, handler in heard.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if until_exit and _process.raised else handler)
         _process.received = None
 
 
