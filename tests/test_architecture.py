@@ -100,3 +100,31 @@ def test_words_need_no_torch() -> None:
     modules = ", ".join(f"fedwcm.config.{path.stem}" for path in sorted((ROOT / "config").glob("[a-z]*.py")))
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+WITHOUT_POSIX = """
+import importlib, sys
+sys.modules.update(dict.fromkeys(("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty")))
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+"""
+
+
+def test_no_module_needs_a_library_of_posix_alone_when_it_is_imported() -> None:
+    """Windows has none of them. Ray and Flower are left out: theirs are not ours."""
+    elsewhere = {
+        "on_ray",
+        "cluster_calls",
+        "runs_on_cluster",
+        "on_cluster",
+        "tune",
+        "tuning",
+        "flower",
+        "__main__",
+    }
+    modules = [".".join(("fedwcm", *path.relative_to(ROOT).with_suffix("").parts)) for path in FILES]
+    modules = [name.removesuffix(".__init__") for name in modules if not elsewhere & set(name.split("."))]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_POSIX, *modules], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
