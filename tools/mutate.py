@@ -37,7 +37,7 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "losses": ("losses/*.py", ("losses", "reference/test_zoo_losses_agreement.py", "test_loss_contract.py")),
     "partition": ("data/partition/*.py", ("data/test_partition*.py", "data/test_longtail.py")),
     "methods": ("methods/*.py", ("test_methods.py", "methods", "reference", "test_contract.py")),
-    "engine": ("engine/**/*.py", ("engine", "test_contract.py", "runs/test_moving_average.py")),
+    "engine": ("engine/**/*.py", ("engine", "test_contract.py", "experiment/test_moving_average.py")),
 }
 """The files of each group below src/fedwcm, and the tests below tests/ that run against its mutants."""
 
