@@ -86,6 +86,14 @@ def test_fedwcm_on_balanced_classes_and_equal_sizes_is_fedcm() -> None:
     assert not torch.allclose(run(FedWCM())[0][0].x, run(FedCM())[0][0].x, rtol=1e-4)
 
 
+def test_fedwcm_that_follows_heterogeneity_is_fedcm_where_all_clients_are_alike_however_long_the_tail() -> None:
+    labels = np.tile(np.repeat([0, 1, 2], [16, 6, 2]), 5)
+    inputs = np.eye(3)[labels] @ np.random.default_rng(3).normal(size=(3, 4))
+    data = divided(inputs, labels, np.split(np.arange(len(labels)), 5))
+    assert_same_run(FedWCM(alpha_rule="heterogeneity"), FedCM(), data, exactly=True)
+    assert not torch.allclose(run(FedWCM(alpha_rule="heterogeneity"))[0][0].x, run(FedCM())[0][0].x, rtol=1e-4)
+
+
 def test_fedwcm_on_balanced_clients_of_equal_size_is_fedcm_and_otherwise_its_alpha_follows_them() -> None:
     labels = np.arange(120) % 3
     inputs = np.random.default_rng(2).normal(size=(120, 4))

@@ -47,6 +47,7 @@ BALANCING: list[dict[str, Any]] = [
     {"alpha_rule": "temperature-clients", "temperature_scale": 1.0},
     {"score": "local"},
     {"alpha_rule": "discrepancy"},
+    {"alpha_rule": "heterogeneity"},
     {"q": "inverse"},
     {"q": "off"},
     {"temperature_scale": 1.0},

@@ -24,7 +24,7 @@ ALPHA_CEILING = 1 - 1e-6  # the paper's half-open interval [0.1, 1)
 ALLOWED = {
     "method": ("fedavg", "fedcm", "fedwcm", "fedwcm-x"),
     "score": ("scarcity", "absolute", "local"),
-    "alpha_rule": ("local", "discrepancy", "temperature", "temperature-clients"),
+    "alpha_rule": ("local", "heterogeneity", "discrepancy", "temperature", "temperature-clients"),
     "q": ("ratio", "inverse", "off"),
     "momentum_norm": ("exact", "nominal"),
     "server_step": ("average", "literal"),
@@ -73,6 +73,7 @@ class GlobalInformation:
     s: Vector  # the scores s_k
     t: float  # the temperature T
     apart: Vector  # ||p_hat - p_k||_1, each client's own deviation
+    from_all: Vector  # ||p - p_k||_1, how far each client is from all data
 
 
 def gather(counts: ArrayLike, o: Options) -> GlobalInformation:
@@ -89,13 +90,14 @@ def gather(counts: ArrayLike, o: Options) -> GlobalInformation:
     worth = np.maximum(gap, 0.0) if o.score == "scarcity" else np.abs(gap)
     s = (table @ worth) / n  # Eq. 3
     apart = np.array([sum(abs(p_hat - row / row.sum())) for row in table])
+    from_all = np.array([sum(abs(p_hat - gap - row / row.sum())) for row in table])
     if o.score == "local":  # the prose of Section 5.1: "the deviation of its local distribution"
         s = apart
 
     # Reading 5: the text describes T without a formula; balanced data makes it infinite.
     d = float(np.abs(gap).sum())
     t = math.inf if d == 0 else o.temperature_scale / (classes * d)
-    return GlobalInformation(n=n, n_bar=float(n.mean()), gap=gap, s=s, t=t, apart=apart)
+    return GlobalInformation(n=n, n_bar=float(n.mean()), gap=gap, s=s, t=t, apart=apart, from_all=from_all)
 
 
 def softmax_weights(s: Vector, t: float) -> Vector:
@@ -144,6 +146,7 @@ def next_alpha(cohort: list[int], known: GlobalInformation, o: Options) -> float
         "temperature": known.t / len(known.gap),
         "temperature-clients": known.t / len(known.n),
         "local": float(known.apart.mean()),
+        "heterogeneity": float(known.from_all.mean()),  # the deviation that Appendix E speaks of
     }[o.alpha_rule]
     raw = o.alpha0 + (1 - o.alpha0) * (1 - math.exp(-exponent)) * score_ratio(cohort, known, o)
     return min(max(raw, o.alpha0), ALPHA_CEILING)

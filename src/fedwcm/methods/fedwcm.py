@@ -20,7 +20,9 @@ Where the paper contradicts itself, the default follows the intent stated in the
 recommends, and the printed form is an option: d_c = max(p̂_c − p_c, 0) (`score="absolute"`: |p̂_c − p_c|, which
 favours head classes; `"local"`: the client's own distance, as in the prose), exponent L
 (`alpha_rule="temperature"`: T/C, under which more imbalance means more stale momentum; `"temperature-clients"`: T
-over the number of clients; `"discrepancy"`: D, which vanishes on balanced data however much the clients differ),
+over the number of clients; `"discrepancy"`: D, which vanishes on balanced data however much the clients differ;
+`"heterogeneity"`: H, the mean distance ‖p − p_k‖₁ from the distribution of all data, which vanishes where all
+clients are alike however long the tail, as Appendix E argues: every client then reports a second number),
 q as printed (`q="inverse"`, `q="off"`). The server step and the normaliser are FedCM's options (`fedcm.py`).
 
 FedWCM-X is for clients of unequal size:
@@ -47,6 +49,7 @@ from fedwcm.balance import (
     client_scores,
     client_weights,
     discrepancy,
+    local_deviations,
     temperature,
 )
 from fedwcm.core.checks import Needs, require
@@ -80,7 +83,8 @@ class WCM(ClientStatistics, Base):
         score: count only what is scarcer than the target (`scarcity`), or every deviation (`absolute`), or
             the distance of the client's own distribution from the target (`local`).
         temperature_scale: scale of the softmax temperature; a smaller one makes the weights less even.
-        alpha_rule: exponent of Eq. 5: the clients' mean distance from the target (`local`), that of all data
+        alpha_rule: exponent of Eq. 5: the clients' mean distance from the target (`local`) or from the
+            distribution of all data (`heterogeneity`), the distance of all data from the target
             (`discrepancy`), or T/K as printed with K the classes (`temperature`) or the clients
             (`temperature-clients`).
         q: the ratio of Eq. 5 as printed (`ratio`), inverted (`inverse`), or 1 (`off`).
@@ -106,7 +110,7 @@ class WCM(ClientStatistics, Base):
 
     score: Literal["scarcity", "absolute", "local"] = "scarcity"
     temperature_scale: float = 0.25
-    alpha_rule: Literal["local", "discrepancy", "temperature", "temperature-clients"] = "local"
+    alpha_rule: Literal["local", "heterogeneity", "discrepancy", "temperature", "temperature-clients"] = "local"
     q: Literal["ratio", "inverse", "off"] = "ratio"
     weighting: bool = True
     adaptive: bool = True
@@ -116,17 +120,24 @@ class WCM(ClientStatistics, Base):
         require(self.temperature_scale > 0, "temperature_scale", self.temperature_scale, "positive")
 
     def client_statistics(self, counts: Ints, population: Population) -> Report:
-        """Return s_k (Eq. 3)."""
-        return {"score": client_scores(counts, population.target, self.score, prior=population.prior)}
+        """Return s_k (Eq. 3), and ‖p − p_k‖₁ where alpha follows it."""
+        report = {"score": client_scores(counts, population.target, self.score, prior=population.prior)}
+        if self._follows_heterogeneity:
+            report["distance"] = local_deviations(counts, population.prior)
+        return report
 
     def statistics_range(self, population: Population) -> Mapping[str, tuple[float, float]]:
-        """Return the bounds of a score; a client's own distance from the target may also be 0."""
-        bounds = super().statistics_range(population)
-        return {"score": (0.0, bounds["score"][1])} if self.score == "local" else bounds
+        """Return the bounds of the reported numbers; a distance may also be 0."""
+        bounds = dict(super().statistics_range(population))
+        distances = {"distance", "score"} if self.score == "local" else {"distance"}
+        return bounds | {key: (0.0, bounds[key][1]) for key in distances & bounds.keys()}
 
     def with_statistics(self, s: State, statistics: Report) -> State:
-        """Return the state with ŝ, the mean score of all clients."""
-        return {**s, "mean_score": torch.tensor(np.mean(statistics["score"]))}
+        """Return the state with ŝ, the mean score of all clients, and H where alpha follows it."""
+        s = {**s, "mean_score": torch.tensor(np.mean(statistics["score"]))}
+        if self._follows_heterogeneity:
+            s["heterogeneity"] = torch.tensor(np.mean(statistics["distance"]))
+        return s
 
     def weights(self, s: State, cohort: Cohort) -> Floats:
         """Return w_k (Eq. 4)."""
@@ -146,12 +157,18 @@ class WCM(ClientStatistics, Base):
             this_round, overall = 1.0, 1.0
         elif self.q == "inverse":
             this_round, overall = overall, this_round
-        return adaptive_alpha(self._exponent(cohort.population), this_round, overall, self.alpha)
+        return adaptive_alpha(self._exponent(s, cohort.population), this_round, overall, self.alpha)
 
     def _temperature(self, population: Population) -> float:
         return temperature(population.prior[None], population.target, self.temperature_scale)
 
-    def _exponent(self, population: Population) -> float:
+    @property
+    def _follows_heterogeneity(self) -> bool:
+        return self.adaptive and self.alpha_rule == "heterogeneity"
+
+    def _exponent(self, s: State, population: Population) -> float:
+        if self.alpha_rule == "heterogeneity":
+            return float(s["heterogeneity"])
         if self.alpha_rule == "temperature":
             return self._temperature(population) / population.classes
         if self.alpha_rule == "temperature-clients":
