@@ -15,7 +15,7 @@ from benchmarks.jobs import CLASSES, JOBS, SEED, Job
 from fedwcm.config.settings import from_settings
 from fedwcm.core.rng import model_seed
 from fedwcm.data import load_dataset
-from fedwcm.experiment.partitioning import divide
+from fedwcm.experiment.partitioning import partition_data
 from fedwcm.models import build_model
 
 TEST_SAMPLES = 10_000
@@ -37,7 +37,7 @@ def write(job: Job) -> None:
     job.folder.mkdir(parents=True, exist_ok=True)
     source, (x_train, y_train, x_test, y_test) = _samples(job)
     np.savez(job.folder / "own.npz", x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
-    divided = divide(from_settings(job.settings()))
+    divided = partition_data(from_settings(job.settings()))
     np.save(job.folder / "inputs.npy", divided.normalizer(divided.dataset.x_train))
     np.save(job.folder / "labels.npy", divided.dataset.y_train)
     np.save(job.folder / "clients.npy", np.stack(divided.parts))

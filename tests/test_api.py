@@ -22,10 +22,10 @@ def digits_run(tmp_path_factory: pytest.TempPathFactory) -> fedwcm.Result:
 
 def test_loaded_model_with_its_normalizer_repeats_the_final_accuracy(digits_run: fedwcm.Result) -> None:
     assert digits_run.folder is not None
-    model, normalizer = fedwcm.load(digits_run.folder), fedwcm.normalizer(digits_run.folder)
+    model, normalizer = fedwcm.load_model(digits_run.folder), fedwcm.load_normalizer(digits_run.folder)
     data = load_dataset("digits")
     with torch.no_grad():
-        predicted = model(torch.from_numpy(normalizer(data.x_test))).argmax(dim=1).numpy()
+        predicted = model(normalizer(data.x_test)).argmax(dim=1).numpy()
     assert (predicted == data.y_test).mean() == pytest.approx(digits_run.summary.final_accuracy, abs=1e-12)
     assert digits_run.summary.final_accuracy > 0.5
 
@@ -67,7 +67,7 @@ def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest
 
 def test_load_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no model\.safetensors"):
-        fedwcm.load(tmp_path)
+        fedwcm.load_model(tmp_path)
 
 
 def test_validation_data_is_held_out_of_training_and_chooses_the_round() -> None:
@@ -91,8 +91,11 @@ def test_own_model_by_module_and_factory(tmp_path: Path, monkeypatch: pytest.Mon
     options = {**SMALL, "model": "models_of_one_s_own:tiny", "settings": {"model.width": 16}}
     result = fedwcm.run("fedwcm", out="run", **options)
     with pytest.raises(ValueError, match="only the run's folder names"):
-        fedwcm.load("run")
-    for model in (fedwcm.load("run", trust=True), fedwcm.load("run", model="models_of_one_s_own:tiny")):
+        fedwcm.load_model("run")
+    for model in (
+        fedwcm.load_model("run", trust=True),
+        fedwcm.load_model("run", model="models_of_one_s_own:tiny"),
+    ):
         assert sum(p.numel() for p in model.parameters()) == 64 * 16 + 16 + 16 * 10 + 10
     again = fedwcm.run("fedwcm", **options)
     assert again.history[-1].test_loss == result.history[-1].test_loss
@@ -101,7 +104,7 @@ def test_own_model_by_module_and_factory(tmp_path: Path, monkeypatch: pytest.Mon
 def test_batchnorm_model_trains_and_its_statistics_are_saved(tmp_path: Path) -> None:
     options = {**SMALL, "rounds": 2, "model": "resnet8", "settings": {"model.norm": "batch", "model.width": 4}}
     result = fedwcm.run("fedwcm", out=tmp_path / "run", **options)
-    state = fedwcm.load(tmp_path / "run").state_dict()
+    state = fedwcm.load_model(tmp_path / "run").state_dict()
     means = [value for name, value in state.items() if name.endswith("running_mean")]
     assert means
     assert all(bool(mean.abs().sum() > 0) for mean in means)

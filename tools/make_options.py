@@ -56,9 +56,9 @@ def keyword_module() -> str:
     division = {name: option for name, option in partition.items() if name != "seed"}
     parts = [
         HEAD,
-        _typed_dict("DivisionKeywords", "TypedDict", "how the data are read and divided", division),
-        _typed_dict("PartitionKeywords", "DivisionKeywords", "`fedwcm.partition`", {"seed": flags["seed"]}),
-        _typed_dict("CompareKeywords", "DivisionKeywords", "`fedwcm.compare` and `fedwcm.tune`", compare),
+        _typed_dict("DataKeywords", "TypedDict", "how the data are read and divided", division),
+        _typed_dict("PartitionKeywords", "DataKeywords", "`fedwcm.partition`", {"seed": flags["seed"]}),
+        _typed_dict("CompareKeywords", "DataKeywords", "`fedwcm.compare` and `fedwcm.tune`", compare),
         _typed_dict("RunKeywords", "CompareKeywords", "`fedwcm.run`", {"seed": flags["seed"]}),
     ]
     return "\n\n".join(parts)

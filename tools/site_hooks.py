@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 
 REFERENCE = {
     "functions": (
-        *("fedwcm.run", "fedwcm.compare", "fedwcm.open", "fedwcm.evaluate", "fedwcm.personalize"),
+        *("fedwcm.run", "fedwcm.compare", "fedwcm.open_run", "fedwcm.evaluate", "fedwcm.personalize"),
         *(
             "fedwcm.predict",
             "fedwcm.Predictions",
@@ -23,8 +23,8 @@ REFERENCE = {
             "fedwcm.tune",
             "fedwcm.sweeps.tuning.result.Tuning",
         ),
-        *("fedwcm.partition", "fedwcm.partitions", "fedwcm.Division"),
-        *("fedwcm.report", "fedwcm.load", "fedwcm.normalizer", "fedwcm.Result", "fedwcm.Comparison"),
+        *("fedwcm.partition", "fedwcm.partitions", "fedwcm.PartitionedData"),
+        *("fedwcm.report", "fedwcm.load_model", "fedwcm.load_normalizer", "fedwcm.Result", "fedwcm.Comparison"),
     ),
     "method": ("fedwcm.core.method", "fedwcm.core.mixins", "fedwcm.core.optimizer_rule", "fedwcm.core.types"),
     "loss": ("fedwcm.core.loss", "fedwcm.core.batch"),

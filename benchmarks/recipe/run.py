@@ -25,7 +25,12 @@ from fedwcm.engine.rounds import DivergedError
 RUNS, RESULTS = Path("runs/recipe"), Path("results/recipe")
 PHASES = ("choose", "judge", "final")
 FROZEN = RESULTS / "final.json"
-KEPT = ("round", "test_accuracy", "few", "plain_accuracy", "plain_few")
+KEPT = {
+    **{key: key for key in ("round", "test_accuracy", "few")},
+    "plain_accuracy": "last_round_accuracy",
+    "plain_few": "last_round_few",
+}
+"""Keys of the collected results, with the metric that each holds."""
 
 
 def jobs(phase: str) -> list[tuple[str, str, int]]:
@@ -88,7 +93,7 @@ def run_cell(phase: str, cell: str, arm: str, seed: int) -> dict[str, Any]:
         "parameters": result.summary.parameters,
         "bytes_up": last.bytes_up,
         "bytes_down": last.bytes_down,
-        "history": [{key: getattr(record, key) for key in KEPT} for record in result.history],
+        "history": [{key: getattr(record, metric) for key, metric in KEPT.items()} for record in result.history],
     }
 
 

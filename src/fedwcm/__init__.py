@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fedwcm.api import (
         Comparison,
-        Division,
+        PartitionedData,
         Predictions,
         Result,
         compare,
         evaluate,
         export,
-        load,
-        normalizer,
+        load_model,
+        load_normalizer,
+        open_run,
         partition,
         partitions,
         personalize,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
         run,
         tune,
     )
-    from fedwcm.api import open as open
     from fedwcm.core.loss import Loss
     from fedwcm.core.method import Method
     from fedwcm.core.sampler import Sampler
@@ -39,18 +39,19 @@ __version__ = "0.1.0"
 __all__ = [
     "Comparison",
     "Dataset",
-    "Division",
     "Loss",
     "Method",
     "Partition",
+    "PartitionedData",
     "Predictions",
     "Result",
     "Sampler",
     "compare",
     "evaluate",
     "export",
-    "load",
-    "normalizer",
+    "load_model",
+    "load_normalizer",
+    "open_run",
     "partition",
     "partitions",
     "personalize",
@@ -70,16 +71,13 @@ _HOMES = {
 }
 """Where what is not in `fedwcm.api` is defined."""
 
-_NOT_STARRED = ("open",)
-"""Public names that `from fedwcm import *` leaves alone: they would hide Python's own."""
-
 
 def __getattr__(name: str) -> object:
     """The public names, imported at first use: `fedwcm.balance` alone needs no torch."""
-    if name not in (*__all__, *_NOT_STARRED):
+    if name not in __all__:
         raise AttributeError(f"module 'fedwcm' has no attribute {name!r}")
     return getattr(import_module(_HOMES.get(name, "fedwcm.api")), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__, *_NOT_STARRED])
+    return sorted([*globals(), *__all__])

@@ -42,7 +42,7 @@ from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.engine.store import ClientStore
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.samplers.uniform import Uniform
-from fedwcm.utils.field_types import lost_fields
+from fedwcm.utils.field_types import undecorated_fields
 
 SIZES = (23, 9, 40, 12, 31, 17)
 CLASSES, FEATURES, SEED = 3, 6, 7
@@ -101,7 +101,7 @@ def check_frozen_dataclass(cls: type[Method], options: dict[str, Any], loss: Los
     """Hyper-parameters are fields of a frozen dataclass."""
     assert is_dataclass(cls), "a method must be a dataclass"
     assert cls.__dataclass_params__.frozen, "a method must be a frozen dataclass"  # type: ignore[attr-defined]
-    lost = lost_fields(cls)
+    lost = undecorated_fields(cls)
     assert lost is None, lost
 
 

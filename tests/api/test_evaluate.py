@@ -178,10 +178,10 @@ def test_predictions_are_those_of_the_model_with_or_without_labels(
     truth = [row["activity"] for row in csv.DictReader(labelled.open())]
     accuracy = np.mean([a == b for a, b in zip(predictions.labels, truth, strict=True)])
     assert accuracy == pytest.approx(fedwcm.evaluate(trained / "run", labelled).test_accuracy)
-    model, normalizer = fedwcm.load(trained / "run"), fedwcm.normalizer(trained / "run")
+    model, normalizer = fedwcm.load_model(trained / "run"), fedwcm.load_normalizer(trained / "run")
     raw = np.array([[float(row[name]) for name in COLUMNS] for row in csv.DictReader(labelled.open())], np.float32)
     with torch.no_grad():
-        expected = model(torch.from_numpy(normalizer(raw))).softmax(dim=1).numpy()
+        expected = model(normalizer(raw)).softmax(dim=1).numpy()
     assert np.allclose(predictions.probabilities, expected, atol=1e-6)
     assert np.allclose(fedwcm.predict(trained / "run", raw).probabilities, expected, atol=1e-6)
     assert fedwcm.predict(trained / "run", raw.tolist()).labels == predictions.labels
@@ -234,27 +234,19 @@ def test_features_that_are_not_finite_are_refused_as_in_training(tmp_path: Path,
         fedwcm.predict(tmp_path / "run", tmp_path / "parts.npz")
 
 
-def test_the_normalizer_returns_what_went_in(tmp_path: Path) -> None:
+def test_the_model_takes_what_the_normalizer_returns(tmp_path: Path) -> None:
     fedwcm.run("fedavg", dataset="digits", out=tmp_path, **SMALL)
-    normalizer = fedwcm.normalizer(tmp_path)
+    normalizer = fedwcm.load_normalizer(tmp_path)
     images = np.random.default_rng(0).integers(0, 256, size=(3, 8, 8, 1)).astype(np.uint8)
-    array = normalizer(images)
-    assert array.shape == (3, 1, 8, 8)
-    last, first, grey = (
-        normalizer(torch.from_numpy(images)),
-        normalizer(torch.from_numpy(images).permute(0, 3, 1, 2)),
-        normalizer(torch.from_numpy(images)[..., 0]),
-    )
-    for tensor in (last, first, grey):
-        assert isinstance(tensor, torch.Tensor)
-        assert np.array_equal(tensor.numpy(), array)
-    listed = normalizer(images.tolist())
-    assert isinstance(listed, list)
-    assert np.allclose(np.array(listed), array)
+    tensor = torch.from_numpy(images)
+    expected = normalizer(images)
+    assert (expected.shape, expected.dtype) == ((3, 1, 8, 8), torch.float32)
+    for raw in (tensor, tensor.permute(0, 3, 1, 2), tensor[..., 0], images.tolist()):
+        assert torch.equal(normalizer(raw), expected)
     with pytest.raises(ValueError, match=r"inputs of shape \(3, 5, 5, 1\).*\(1, 8, 8\)"):
         normalizer(np.zeros((3, 5, 5, 1)))
     with torch.no_grad():
-        assert fedwcm.load(tmp_path)(last).shape == (3, 10)
+        assert fedwcm.load_model(tmp_path)(normalizer(images)).shape == (3, 10)
 
 
 def test_rows_without_a_label_separators_and_other_units_of_new_data(

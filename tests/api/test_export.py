@@ -134,7 +134,7 @@ def test_a_state_dict_has_the_weights_the_normaliser_and_the_classes(
     given = ["export", str(tmp_path / "run"), "--format", "state-dict", "--out", str(tmp_path / "m.safetensors")]
     assert main(given) == 0
     assert "state-dict in" in capsys.readouterr().out
-    module, normalizer = fedwcm.load(tmp_path / "run"), fedwcm.normalizer(tmp_path / "run").normalizer
+    module, normalizer = fedwcm.load_model(tmp_path / "run"), fedwcm.load_normalizer(tmp_path / "run").normalizer
     with safe_open(tmp_path / "m.safetensors", framework="pt") as file:
         assert json.loads(file.metadata()["classes"]) == [*NAMES]
         for name, value in module.state_dict().items():

@@ -64,7 +64,7 @@ def test_a_new_option_is_everywhere_by_one_declaration(monkeypatch: pytest.Monke
     "function",
     [
         *(fedwcm.run, fedwcm.compare, fedwcm.tune, fedwcm.partition, fedwcm.partitions),
-        *(fedwcm.evaluate, fedwcm.predict, fedwcm.load),
+        *(fedwcm.evaluate, fedwcm.predict, fedwcm.load_model),
     ],
 )
 def test_every_keyword_is_documented(function: Callable[..., object]) -> None:

@@ -263,7 +263,7 @@ def test_a_resumed_run_of_objects_is_the_run_that_was_never_stopped(tmp_path: Pa
         fedwcm.run(cell, out=tmp_path / "cut", resume=True, **given | {"model": tiny((64,), 10, 5)})
     resumed = fedwcm.run(cell, out=tmp_path / "cut", resume=True, trust=True, **given | {"model": tiny((64,), 10)})
     assert timeless(resumed.history) == timeless(whole.history)
-    weights = [fedwcm.load(tmp_path / name, model=module).state_dict() for name in ("whole", "cut")]
+    weights = [fedwcm.load_model(tmp_path / name, model=module).state_dict() for name in ("whole", "cut")]
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
 
 
@@ -301,24 +301,24 @@ def test_a_name_that_only_the_folder_knows_runs_no_code(tmp_path: Path) -> None:
     options = {**SMALL, "dataset": digits()}
     fedwcm.run(Tilted, model=tiny, out=tmp_path, **options)
     for call in (
-        lambda: fedwcm.load(tmp_path),
+        lambda: fedwcm.load_model(tmp_path),
         lambda: fedwcm.evaluate(tmp_path, digits()),
         lambda: fedwcm.run(out=tmp_path, resume=True, dataset=digits()),
         lambda: fedwcm.run(Tilted, out=tmp_path, resume=True, dataset=digits()),
     ):
         with pytest.raises(ValueError, match="only the run's folder names"):
             call()
-    assert isinstance(fedwcm.load(tmp_path, model=tiny), nn.Module)
-    assert isinstance(fedwcm.load(tmp_path, trust=True), nn.Module)
+    assert isinstance(fedwcm.load_model(tmp_path, model=tiny), nn.Module)
+    assert isinstance(fedwcm.load_model(tmp_path, trust=True), nn.Module)
     assert fedwcm.run(Tilted, model=tiny, out=tmp_path, resume=True, dataset=digits()).folder == tmp_path
 
 
 def test_a_module_that_does_not_fit_the_weights_is_refused(tmp_path: Path) -> None:
     fedwcm.run("fedavg", dataset=digits(), model=tiny((64,), 10), out=tmp_path, **SMALL)
     with pytest.raises(ObjectNeededError, match="the model was given as an object"):
-        fedwcm.load(tmp_path)
+        fedwcm.load_model(tmp_path)
     with pytest.raises(ValueError, match="does not fit the weights"):
-        fedwcm.load(tmp_path, model=tiny((64,), 10, 5))
+        fedwcm.load_model(tmp_path, model=tiny((64,), 10, 5))
 
 
 def test_compare_mixes_names_and_objects(tmp_path: Path) -> None:

@@ -23,13 +23,13 @@ HOSTILE = "<script>alert(1)</script>"
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> fedwcm.Comparison:
     out = write_comparison(tmp_path_factory.mktemp("compared"))
-    found = fedwcm.open(out)
+    found = fedwcm.open_run(out)
     assert isinstance(found, fedwcm.Comparison)
     return found
 
 
 def opened_run(path: Path, **options: object) -> fedwcm.Result:
-    found = fedwcm.open(write_run(path, **options))  # type: ignore[arg-type]
+    found = fedwcm.open_run(write_run(path, **options))  # type: ignore[arg-type]
     assert isinstance(found, fedwcm.Result)
     return found
 
@@ -50,7 +50,7 @@ def test_a_run_prints_in_five_lines_the_same_after_it_is_opened_again(tmp_path: 
     assert said["rounds"].split()[1:] == [str(SMALL["rounds"])]
     assert f"{result.summary.final_accuracy:.3f} after the last round" in said["accuracy"]
     assert str(tmp_path / "run") in said["saved in"]
-    again = fedwcm.open(tmp_path / "run")
+    again = fedwcm.open_run(tmp_path / "run")
     assert isinstance(again, fedwcm.Result)
     assert repr(again) == repr(result)
     assert again.history == result.history
@@ -100,7 +100,7 @@ def test_names_in_views_are_escaped(tmp_path: Path) -> None:
     write_run(tmp_path / "runs" / "b-seed0")
     labels = {"a-seed0": HOSTILE, "b-seed0": "fedwcm"}
     ComparisonFolder(tmp_path).write_index(ComparisonIndex(labels=labels))
-    found = fedwcm.open(tmp_path)
+    found = fedwcm.open_run(tmp_path)
     assert isinstance(found, fedwcm.Comparison)
     (run, *_) = found.runs[HOSTILE]
     for page in (found._repr_html_(), run._repr_html_()):
@@ -178,12 +178,12 @@ def test_without_the_libraries_the_error_names_the_extra(
 
 def test_a_folder_that_is_neither_is_refused_with_what_is_in_it(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
-        fedwcm.open(tmp_path / "nowhere")
+        fedwcm.open_run(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match=r"neither a run .* nor a comparison"):
-        fedwcm.open(tmp_path)
+        fedwcm.open_run(tmp_path)
     write_run(tmp_path / "below" / "one")
     with pytest.raises(FileNotFoundError, match=r"runs below it: .*below/one"):
-        fedwcm.open(tmp_path)
+        fedwcm.open_run(tmp_path)
 
 
 def test_a_starred_import_leaves_pythons_open_alone() -> None:

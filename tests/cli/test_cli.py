@@ -32,7 +32,7 @@ def test_run_writes_its_folder_and_says_where(tmp_path: Path, capsys: pytest.Cap
         "summary.json",
         "model.safetensors",
         "environment.json",
-        "split.json",
+        "partition.json",
         "report.html",
         "checkpoints",
     }

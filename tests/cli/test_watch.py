@@ -21,7 +21,7 @@ import fedwcm
 from fedwcm.cli import main
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.live import MetricsFollower
-from fedwcm.experiment.records import RoundRecord, SplitRecord, Summary
+from fedwcm.experiment.records import PartitionRecord, RoundRecord, Summary
 from fedwcm.watch.follow import SILENCE, Snapshot, Watch, WatchedRun
 from fedwcm.watch.formatting import bar, sparkline
 from fedwcm.watch.frame import frame, status
@@ -172,7 +172,7 @@ def test_classes_are_called_by_their_names(tmp_path: Path) -> None:
     watch = Watch([folder])
     assert watch.look().runs[0].classes == ()
     names = ("a cat that has many words", "犬", "owl")
-    RunFolder(folder).write_split(SplitRecord.of(np.ones((2, 3), dtype=int), names))
+    RunFolder(folder).write_partition(PartitionRecord.of(np.ones((2, 3), dtype=int), names))
     text = shown(watch.look())
     assert "a cat that ha…  0.900" in text
     assert "owl             0.100" in text
@@ -184,7 +184,9 @@ def test_clients_are_called_by_the_names_that_the_data_give_them(tmp_path: Path)
     metrics = RunFolder(folder).metrics()
     RunFolder(folder).write_metrics([replace(one, clients=(0, 2), weights=(0.5, 0.5)) for one in metrics])
     counts = np.ones((3, 3), dtype=int)
-    RunFolder(folder).write_split(SplitRecord.of(counts, ("a", "b", "c"), ("Ward <B>", "Lab 5", "Hôpital Nord")))
+    RunFolder(folder).write_partition(
+        PartitionRecord.of(counts, ("a", "b", "c"), ("Ward <B>", "Lab 5", "Hôpital Nord"))
+    )
     assert "trained by Ward <B>, Hôpital Nord" in shown(Watch([folder]).look())
 
 

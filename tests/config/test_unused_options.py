@@ -14,7 +14,7 @@ import fedwcm
 from fedwcm.cli import main
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
-from fedwcm.experiment.without_effect import component_needs
+from fedwcm.experiment.unused_options import component_needs
 from fedwcm.losses import LOSSES
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.losses.grab import GraB
@@ -31,7 +31,7 @@ SETTINGS = {**CHEAP, "fedwmsam": {"alpha": 0.3}}  # within the bounds that its a
 LATE = {"ldam": 18}  # its weights come late
 ELSEWHERE = {("fedexp", "epsilon")}  # these clients agree too well to extrapolate: tests/methods/test_rivals.py
 COMPONENTS: dict[str, type[Any]] = {
-    **{name: METHODS[name] for name in [*METHODS, "mofedsam+wcm", "fedavg-m+wcm"] if name != "clip2fl"},
+    **{name: METHODS[name] for name in [*METHODS, "mofedsam+wcm", "fedavg-cheng+wcm"] if name != "clip2fl"},
     **{f"loss {name}": LOSSES[name] for name in LOSSES if name != "distillation"},
 }
 """All but those that read a teacher's file."""

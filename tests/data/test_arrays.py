@@ -10,7 +10,7 @@ import fedwcm
 from fedwcm.config.flags import config_from
 from fedwcm.data import load_dataset
 from fedwcm.data.normalize import Normalizer, choose_normalizer, warn_of_other_scale
-from fedwcm.experiment.partitioning import divide
+from fedwcm.experiment.partitioning import partition_data
 
 RNG = np.random.default_rng(0)
 Y = np.arange(20) % 2
@@ -155,7 +155,7 @@ def test_options_reach_the_reader(tmp_path: Path) -> None:
     )
     assert config.data.drop == ("note_*",)
     assert config.data.normalize == (0.0, 2.0)
-    data = divide(config)
+    data = partition_data(config)
     assert data.dataset.feature_names == ("b",)
     assert data.dataset.classes == ("Ä0", "Ä1")
     rows = data.dataset.x_train
@@ -175,11 +175,11 @@ def test_where_there_is_a_validation_part_none_is_drawn(tmp_path: Path) -> None:
     x = RNG.normal(size=(20, 3))
     np.savez(tmp_path / "own.npz", x_train=x, y_train=Y, x_val=x[:6], y_val=Y[:6], x_test=x, y_test=Y)
     source = str(tmp_path / "own.npz")
-    data = divide(config_from(dataset=source, clients=2))
+    data = partition_data(config_from(dataset=source, clients=2))
     assert len(data.train_rows) == 20
     assert len(data.val_rows) == 0
     with pytest.raises(ValueError, match=r"data\.val_fraction = 0\.5 .* for own, which has a validation part"):
-        divide(config_from(dataset=source, clients=2, val_fraction=0.5))
+        partition_data(config_from(dataset=source, clients=2, val_fraction=0.5))
 
 
 EMBEDDING_MODEL = """
@@ -221,7 +221,7 @@ def test_token_ids_reach_an_embedding_as_they_are(
         report=False,
     )
     assert result.summary.final_accuracy == 1.0
-    assert fedwcm.normalizer("run")(x[:5]).tolist() == x[:5].tolist()
+    assert fedwcm.load_normalizer("run")(x[:5]).tolist() == x[:5].tolist()
 
 
 @pytest.mark.parametrize("folder", [False, True], ids=["npz", "npy"])

@@ -55,7 +55,7 @@ def test_a_damaged_model_is_refused_by_name(
 def _assert_refused(folder: Path, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = folder / "model.safetensors"
     with pytest.raises(ValueError, match=message) as refused:
-        fedwcm.load(folder)
+        fedwcm.load_model(folder)
     assert str(refused.value).startswith(str(path))
     assert main(["evaluate", str(folder)]) == 2
     assert capsys.readouterr().err.startswith(f"error: {path}")

@@ -37,15 +37,15 @@ def test_it_is_the_weighted_mean_of_the_rounds_without_the_initial_model() -> No
 
 def test_training_is_the_same_and_the_plain_accuracy_is_recorded_beside(tmp_path: Path) -> None:
     plain, averaged = fedwcm.run("fedcm", **SMALL), fedwcm.run("fedcm", out=tmp_path / "run", **EMA)
-    assert [r.plain_accuracy for r in averaged.history] == [r.test_accuracy for r in plain.history]
-    assert [r.plain_few for r in averaged.history] == [r.few for r in plain.history]
+    assert [r.last_round_accuracy for r in averaged.history] == [r.test_accuracy for r in plain.history]
+    assert [r.last_round_few for r in averaged.history] == [r.few for r in plain.history]
     assert averaged.history[0].test_accuracy == plain.history[0].test_accuracy
     assert averaged.history[-1].test_accuracy != plain.history[-1].test_accuracy
     handed_over = read_model(RunFolder(tmp_path / "run"))
     assert all(torch.equal(handed_over[key], value) for key, value in averaged.model.state_dict().items())
     tested = fedwcm.evaluate(tmp_path / "run")
     assert tested.test_accuracy == averaged.history[-1].test_accuracy
-    assert plain.history[-1].plain_accuracy is None
+    assert plain.history[-1].last_round_accuracy is None
 
 
 def test_stopped_and_resumed_equals_never_stopped(tmp_path: Path) -> None:

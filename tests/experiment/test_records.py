@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import fedwcm
 from fedwcm.experiment.comparison_folder import ComparisonFolder
 from fedwcm.experiment.discovery import find_runs
 from fedwcm.experiment.folder import RunFolder
@@ -133,3 +134,19 @@ def test_a_summary_that_an_older_version_wrote_is_read_and_titled_by_its_method(
     older = {key: value for key, value in json.loads(folder.summary_file.read_text()).items() if key not in newer}
     folder.summary_file.write_text(json.dumps(older))
     assert folder.summary().title == "fedwcm"
+
+
+def test_a_folder_with_the_names_of_version_0_1_is_opened_and_resumed(tmp_path: Path) -> None:
+    options = {"dataset": "digits", "clients": 5, "epochs": 1, "out": tmp_path / "run"}
+    first = fedwcm.run("fedavg-cheng", rounds=1, **options)  # type: ignore[arg-type]
+    folder = RunFolder(tmp_path / "run")
+    partition = folder.partition()
+    folder.partition_file.rename(folder.path / "split.json")
+    text = folder.config_file.read_text()
+    folder.config_file.write_text(text.replace('name = "fedavg-cheng"', 'name = "fedavg-m"', 1))
+    assert RunFolder(folder.path).partition() == partition
+    opened = fedwcm.open_run(folder.path)
+    assert isinstance(opened, fedwcm.Result)
+    assert opened.config == first.config
+    longer = fedwcm.run(resume=True, rounds=2, **options)  # type: ignore[arg-type]
+    assert longer.history[:1] == first.history

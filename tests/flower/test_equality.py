@@ -89,7 +89,7 @@ def test_an_average_over_rounds_and_a_target_give_the_simulator_s_model() -> Non
     }
     averaged, plain = on_flower("fedwcm", **changes), on_flower("fedwcm", **{**changes, "server.ema": 0.0})
     assert_same(in_simulator("fedwcm", **changes), averaged)
-    assert [record.plain_accuracy for record in averaged.history] == [r.test_accuracy for r in plain.history]
+    assert [record.last_round_accuracy for record in averaged.history] == [r.test_accuracy for r in plain.history]
     assert not torch.equal(averaged.model["head.weight"], plain.model["head.weight"])
 
 

@@ -34,7 +34,7 @@ from ..factories import Scripted, make_rounds, make_trainer
 
 Array = NDArray[np.float64]
 
-NAMES = ("fedadam", "fedavg-m", "fedavgm", "feddyn", "fedprox", "mime", "mimelite", "scaffold", "slowmo")
+NAMES = ("fedadam", "fedavg-cheng", "fedavgm", "feddyn", "fedprox", "mime", "mimelite", "scaffold", "slowmo")
 
 DIM = 3
 SIZES = (3, 5, 9, 14, 8, 11)
@@ -181,7 +181,7 @@ def test_mime_reaches_the_optimum_through_noisy_batches_if_all_take_part(average
     assert run.distance(task.optimum(average)) < 1e-12
 
 
-@pytest.mark.parametrize("name", ["mimelite", "fedavg-m", "fedprox"])
+@pytest.mark.parametrize("name", ["mimelite", "fedavg-cheng", "fedprox"])
 def test_without_a_control_variate_or_dual_a_bias_stays(name: str) -> None:
     run = train(name, 40, who=ALL, average="uniform")
     assert run.distance(problem().optimum("uniform")) > 1e-3
@@ -270,7 +270,7 @@ def test_fedadam_follows_its_moments_of_a_constant_increment() -> None:
 @pytest.mark.parametrize("alpha", [1.0, 0.3])
 def test_fedavg_m_steps_by_gamma_along_the_mean_gradient_whatever_the_rate_and_the_steps(alpha: float) -> None:
     task, gamma = problem(curved=False), 0.7
-    run = train("fedavg-m", 4, task, who=ALL, alpha=alpha, server_lr=gamma, lr_decay=0.8)
+    run = train("fedavg-cheng", 4, task, who=ALL, alpha=alpha, server_lr=gamma, lr_decay=0.8)
     gradient = -np.mean([b[0] for b in task.b], axis=0)
     share = np.cumsum(1 - (1 - alpha) ** np.arange(1, 5))[:, None]
     np.testing.assert_allclose(run.xs, START - gamma * share * gradient, rtol=1e-12)
@@ -294,8 +294,8 @@ def test_the_proximal_term_is_a_spring_to_the_received_model() -> None:
         ("feddyn", {"lam": 0.0}, "fedavg", {"average": "uniform"}),
         ("fedspeed", {"lam": 0.0, "rho": 0.0, "printed": True}, "fedavg", {"average": "uniform"}),
         ("fedadam", {"beta1": 0.0, "epsilon": 1e13, "server_lr": 1e13}, "fedavg", {}),
-        ("fedavg-m", {"server_lr": 0.5}, "fedcm", {"server_step": "literal", "server_lr": 0.5}),
-        ("fedavg-m", {"server_step": "average"}, "fedcm", {}),
+        ("fedavg-cheng", {"server_lr": 0.5}, "fedcm", {"server_step": "literal", "server_lr": 0.5}),
+        ("fedavg-cheng", {"server_step": "average"}, "fedcm", {}),
     ],
 )
 def test_neutral_options_give_the_parent(
@@ -312,7 +312,7 @@ def test_fedavg_m_with_gamma_of_a_path_averages_equal_clients(
     alpha: float, parent: str, parent_options: dict[str, Any]
 ) -> None:
     even, lr, steps = problem(sizes=(8,) * 6), 0.1, 4
-    ours = train("fedavg-m", 5, even, alpha=alpha, server_lr=lr * steps, lr=lr)
+    ours = train("fedavg-cheng", 5, even, alpha=alpha, server_lr=lr * steps, lr=lr)
     np.testing.assert_allclose(ours.xs, train(parent, 5, even, lr=lr, **parent_options).xs, rtol=0, atol=1e-13)
 
 
@@ -378,7 +378,7 @@ def test_clients_one_by_one_and_stacked_agree_and_a_round_without_answers_change
         ("fedadam", "beta1", 1.0),
         ("fedadam", "beta2", -0.5),
         ("fedadam", "epsilon", 0.0),
-        ("fedavg-m", "alpha", 0.0),
+        ("fedavg-cheng", "alpha", 0.0),
         ("scaffold", "server_lr", 0.0),
     ],
 )

@@ -70,8 +70,8 @@ def test_the_run_s_model_is_adjusted_wherever_it_is_used(
     assert moved.few is not None
     assert moved.few > plain.few
     rows = np.random.default_rng(0).integers(0, 17, size=(6, 8, 8, 1)).astype(np.uint8)
-    inputs = torch.from_numpy(fedwcm.normalizer(tmp_path / "run")(rows))
-    expected = posterior(fedwcm.load(tmp_path / "run", adjust=1.0), inputs)
+    inputs = fedwcm.load_normalizer(tmp_path / "run")(rows)
+    expected = posterior(fedwcm.load_model(tmp_path / "run", adjust=1.0), inputs)
     np.testing.assert_allclose(
         fedwcm.predict(tmp_path / "run", rows, adjust=1.0).probabilities, expected, rtol=1e-5
     )
@@ -110,8 +110,8 @@ def test_a_recipe_s_probabilities_are_those_of_the_trained_logits_wherever_it_is
     run = tmp_path / "run"
     result = fedwcm.run("fedwcm+", dataset="digits", imbalance=0.1, out=run, **SMALL | {"rounds": 20})
     data = load_dataset("digits", seed=0)
-    inputs = torch.from_numpy(np.asarray(fedwcm.normalizer(run)(data.x_test)))
-    model = fedwcm.load(run)
+    inputs = fedwcm.load_normalizer(run)(data.x_test)
+    model = fedwcm.load_model(run)
     assert isinstance(model, Predictor)
     z = model.model(inputs).detach()
     f = model.model.body(inputs).detach()

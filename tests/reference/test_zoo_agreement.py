@@ -33,7 +33,7 @@ from .zoo_server import (
     run_slowmo,
 )
 from .zoo_shared import Vector
-from .zoo_variance import run_fedavg_m, run_feddyn, run_mime, run_mimelite, run_scaffold
+from .zoo_variance import run_fedavg_cheng, run_feddyn, run_mime, run_mimelite, run_scaffold
 
 SEED = 5
 DATA = factories.clusters()
@@ -58,7 +58,7 @@ ZOO: dict[str, tuple[Run, list[dict[str, Any]]]] = {
     "feddyn": (run_feddyn, [DUAL, {**DUAL, **HALF}]),
     "mime": (run_mime, [{"beta": 0.6}, {"beta": 0.9, **HALF}]),
     "mimelite": (run_mimelite, [{"beta": 0.6}, {"beta": 0.9, **HALF}]),
-    "fedavg-m": (run_fedavg_m, [MOMENTUM, {**MOMENTUM, **HALF}, {**MOMENTUM, **NOMINAL}]),
+    "fedavg-cheng": (run_fedavg_cheng, [MOMENTUM, {**MOMENTUM, **HALF}, {**MOMENTUM, **NOMINAL}]),
     "fedsam": (run_fedsam, [SAM, {**SAM, **HALF}]),
     "mofedsam": (
         run_mofedsam,

@@ -167,7 +167,7 @@ def run_client_momentum(
     return fed.run(x0, one_round)
 
 
-def run_fedavg_m(
+def run_fedavg_cheng(
     x0: ArrayLike, gradient: Gradient, sizes: ArrayLike, cohorts: Cohorts, **options: Any
 ) -> list[Vector]:
     """FedAvg-M (Cheng et al. 2023): x <- x - gamma m, with `server_lr` for gamma. The mean is uniform."""

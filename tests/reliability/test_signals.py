@@ -119,7 +119,7 @@ def test_a_signal_while_the_model_is_written_does_not_keep_the_run_from_its_end(
     with interrupts.handled(), pytest.raises(KeyboardInterrupt):
         fedwcm.run("scaffold", out=out, **SMALL)
     assert (out / "summary.json").exists()
-    assert fedwcm.load(out) is not None
+    assert fedwcm.load_model(out) is not None
 
 
 def test_a_signal_during_the_evaluation_undoes_the_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def rewrite(folder: Path, section: str, values: dict[str, object]) -> None:
 
 def test_loading_a_folder_runs_nothing_and_says_what_it_would_have_run(theirs: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"model\.name = 'subprocess:getoutput' is code.*trust=True, --trust"):
-        fedwcm.load(theirs)
+        fedwcm.load_model(theirs)
     with pytest.raises(ValueError, match="trust the folder"):
         fedwcm.evaluate(theirs, "digits")
     with pytest.raises(ValueError, match="trust the folder"):
@@ -73,7 +73,7 @@ def test_no_command_runs_the_code_of_a_folder(
 
 def test_trust_allows_it_and_what_is_no_model_is_refused(theirs: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"gives the type str: allowed is a torch\.nn\.Module"):
-        fedwcm.load(theirs, trust=True)
+        fedwcm.load_model(theirs, trust=True)
     assert (tmp_path / "executed").exists()
 
 

@@ -11,7 +11,7 @@ from fedwcm.config.schema import Config
 from fedwcm.config.settings import from_settings, overlay
 from fedwcm.experiment.comparison_folder import ComparisonFolder
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.experiment.records import ComparisonIndex, RoundRecord, SplitRecord, Summary, outcome_of
+from fedwcm.experiment.records import ComparisonIndex, PartitionRecord, RoundRecord, Summary, outcome_of
 from fedwcm.metrics.classification import summarise
 
 CLASSES = ("cat", "dog", "owl", "elk")
@@ -42,7 +42,7 @@ def write_run(
     totals = np.maximum(1, (200 * 0.6 ** np.arange(len(classes))).astype(int))
     counts = np.stack([rng.multinomial(total, np.full(clients, 1 / clients)) for total in totals], axis=1)
     if listed:
-        folder.write_split(SplitRecord.of(counts, classes))
+        folder.write_partition(PartitionRecord.of(counts, classes))
     confusion, history = np.zeros((len(classes), len(classes)), dtype=int), []
     played = rounds if finished and not diverged else max(0, rounds // 2)
     for number in range(1, played + 1):

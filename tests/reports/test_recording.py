@@ -27,7 +27,7 @@ def test_every_round_lists_its_clients_and_their_weights(run: fedwcm.Result) -> 
 
 def test_the_split_is_the_division_that_was_trained_on(run: fedwcm.Result) -> None:
     assert run.folder is not None
-    split = RunFolder(run.folder).split()
+    split = RunFolder(run.folder).partition()
     assert split is not None
     division = fedwcm.partition(config=run.config)
     assert np.array_equal(split.counts, division.counts)

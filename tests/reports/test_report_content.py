@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.experiment.records import PersonalizationRecord, SplitRecord, Summary, outcome_of
+from fedwcm.experiment.records import PartitionRecord, PersonalizationRecord, Summary, outcome_of
 from fedwcm.reports.comparison_figures import class_bars
 from fedwcm.reports.content import ReportContent, report_content
 from fedwcm.reports.figures import Bars, Curves, Figure, Heatmap, Scatter, thinned
@@ -64,7 +64,7 @@ def test_classes_run_from_head_to_tail_with_their_share_and_accuracy(tmp_path: P
 
 def test_the_split_is_that_of_the_run_and_its_rows_sum_to_the_class_totals(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run")
-    split = RunFolder(path).split()
+    split = RunFolder(path).partition()
     assert split is not None
     heatmap = figures(told(path))["split"]
     assert isinstance(heatmap, Heatmap)
@@ -262,8 +262,8 @@ def test_thinning_keeps_the_ends_and_the_limit(length: int, limit: int) -> None:
 def test_of_very_many_clients_the_split_holds_every_so_many(tmp_path: Path) -> None:
     counts = np.random.default_rng(0).integers(0, 5, size=(9_001, 3))
     folder = RunFolder(tmp_path)
-    folder.write_split(SplitRecord.of(counts, ["a", "b", "c"]))
-    split = folder.split()
+    folder.write_partition(PartitionRecord.of(counts, ["a", "b", "c"]))
+    split = folder.partition()
     assert split is not None
     assert split.totals == tuple(counts.sum(axis=0))
     assert split.clients == len(counts)
@@ -299,17 +299,17 @@ def test_encryption_is_said_with_what_it_cost(tmp_path: Path) -> None:
 def test_clients_are_called_by_their_names(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run")
     folder = RunFolder(path)
-    split = folder.split()
+    split = folder.partition()
     assert split is not None
     people = ("Anna", "Björn", "Chloé", "Dmitri", "Eve", "Faisal")
-    folder.write_split(replace(split, names=people))
+    folder.write_partition(replace(split, names=people))
     drawn = figures(told(path))
     divided, weighted = drawn["split"], drawn["weights"]
     assert isinstance(divided, Heatmap)
     assert isinstance(weighted, Heatmap)
     assert divided.column_labels == list(people)
     assert set(weighted.row_labels) <= set(people)
-    every_third = SplitRecord.of(np.ones((9_001, 2), dtype=int), ["a", "b"], [f"n{i}" for i in range(9_001)])
+    every_third = PartitionRecord.of(np.ones((9_001, 2), dtype=int), ["a", "b"], [f"n{i}" for i in range(9_001)])
     assert [every_third.client_name(i) for i in (0, 1, every_third.every)] == ["n0", "1", f"n{every_third.every}"]
 
 

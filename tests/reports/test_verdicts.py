@@ -333,9 +333,9 @@ def test_numbers_are_of_finished_runs_and_the_row_says_of_how_many(tmp_path: Pat
 def test_runs_on_data_that_has_changed_are_not_compared(tmp_path: Path) -> None:
     for number, method in enumerate(("fedavg", "fedcm")):
         path = write_run(tmp_path / method, method, data__dataset="own.csv")
-        split = RunFolder(path).split()
+        split = RunFolder(path).partition()
         assert split is not None
-        RunFolder(path).write_split(replace(split, digest=f"{number}" * 16))
+        RunFolder(path).write_partition(replace(split, digest=f"{number}" * 16))
     groups = load_runs([tmp_path])
     assert [task.name for task in tasks_of(groups)] == ["data 00000000", "data 11111111"]
     assert [row.verdict for row in rows_of(groups)] == ["–", "–"]

@@ -149,7 +149,7 @@ def test_from_python_the_result_prints_and_its_winner_runs(
     assert repr(again) == repr(found)
     assert shlex.split(found.command)[:2] == ["fedwcm", "compare"]
     with pytest.raises(FileNotFoundError, match=r"holds a search: its tuning\.md says"):
-        fedwcm.open(tmp_path)
+        fedwcm.open_run(tmp_path)
     with pytest.raises(ValueError, match=r"unknown option of fedavg: 'method\.alpha'.*Known: method\.average"):
         fedwcm.tune(["fedavg"], {"method.alpha": (0.1, 0.2)}, tmp_path / "other", trials=1, **SMALL)
     monkeypatch.setitem(sys.modules, "optuna", None)
@@ -318,7 +318,7 @@ def test_the_folder_of_a_search_is_not_taken_for_a_run(tmp_path: Path, capsys: p
         assert main(command) == 2
         assert f"error: {folder} holds a search" in capsys.readouterr().err
     with pytest.raises(FileNotFoundError, match="holds a search"):
-        fedwcm.open(folder)
+        fedwcm.open_run(folder)
 
 
 def test_a_method_that_is_an_object_is_tuned(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def describe_run(
 
 def _left_by_a_run(path: Path) -> bool:
     folder = RunFolder(path.parent)
-    left = (folder.metrics_file, folder.summary_file, folder.split_file, folder.model_file, folder.checkpoints)
+    left = (folder.metrics_file, folder.summary_file, folder.partition_file, folder.model_file, folder.checkpoints)
     return path.name == folder.config_file.name and any(file.exists() for file in left)
 
 

@@ -57,9 +57,9 @@ def evaluate(
     Args:
         folder: the run's folder.
         dataset: what to test on, any source that `fedwcm.run` takes; the run's own test rows by default.
-        model: what takes the trained weights, as in `fedwcm.load`.
+        model: what takes the trained weights, as in `fedwcm.load_model`.
         trust: import the factory that the folder names as `package.module:factory`.
-        adjust: correct the model for the class distribution of its training data, as in `fedwcm.load`.
+        adjust: correct the model for the class distribution of its training data, as in `fedwcm.load_model`.
         data_dir: folder in which named data sets are looked for first; the run's by default.
         label: label column of a table; the training data's by default.
         client: client column of a table, which is not an input.

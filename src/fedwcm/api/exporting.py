@@ -57,9 +57,9 @@ def export(
         format: `onnx` (needs `fedwcm[export]`), `torchscript`, or `state-dict`: weights, mean and std alone, in a
             safetensors file.
         out: the file to write.
-        model: what takes the trained weights, as in `fedwcm.load`.
+        model: what takes the trained weights, as in `fedwcm.load_model`.
         trust: import the factory that the folder names as `package.module:factory`.
-        adjust: as in `fedwcm.load`.
+        adjust: as in `fedwcm.load_model`.
 
     Returns:
         The file.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     )
 
 
-class DivisionKeywords(TypedDict, total=False):
+class DataKeywords(TypedDict, total=False):
     """Keywords of how the data are read and divided; docs/options.md has their meaning."""
 
     dataset: "DataLike | None"
@@ -40,13 +40,13 @@ class DivisionKeywords(TypedDict, total=False):
     beta: "float | None"
 
 
-class PartitionKeywords(DivisionKeywords, total=False):
+class PartitionKeywords(DataKeywords, total=False):
     """Keywords of `fedwcm.partition`; docs/options.md has their meaning."""
 
     seed: int | None
 
 
-class CompareKeywords(DivisionKeywords, total=False):
+class CompareKeywords(DataKeywords, total=False):
     """Keywords of `fedwcm.compare` and `fedwcm.tune`; docs/options.md has their meaning."""
 
     normalize: Literal["auto", "standard", "none"] | Sequence[float] | Sequence[Sequence[float]] | None

@@ -1,4 +1,4 @@
-"""`fedwcm.open`: a past run or comparison, from its folder."""
+"""`fedwcm.open_run`: a past run or comparison, from its folder."""
 
 from pathlib import Path
 
@@ -10,14 +10,14 @@ from fedwcm.experiment.discovery import runs_below
 from fedwcm.experiment.folder import RunFolder
 
 
-def open(folder: str | Path, *, model: ModelLike | None = None, trust: bool = False) -> Result | Comparison:
+def open_run(folder: str | Path, *, model: ModelLike | None = None, trust: bool = False) -> Result | Comparison:
     """A past run or comparison: what `fedwcm.run`, or `fedwcm.compare`, returned.
 
     A run that is going on, or was stopped, has its history so far. Its model is loaded when it is asked for.
 
     Args:
         folder: folder of a run or a comparison.
-        model: what takes the trained weights, if the run was given an object: see `fedwcm.load`.
+        model: what takes the trained weights, if the run was given an object: see `fedwcm.load_model`.
         trust: import the factory that the folder names as `package.module:factory`.
     """
     path = Path(folder)

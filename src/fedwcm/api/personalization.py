@@ -51,7 +51,7 @@ def personalize(
         layers: `all`, or `head`: the final linear layer alone.
         lr: learning rate; by default the run's (`local.lr`).
         clients: the client of every training sample, if the run was given it.
-        model: what takes the trained weights, as in `fedwcm.load`.
+        model: what takes the trained weights, as in `fedwcm.load_model`.
         trust: import what the folder names as `package.module:Name`.
         write: write the record to `personalized.json` in the folder.
     """

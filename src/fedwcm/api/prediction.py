@@ -76,9 +76,9 @@ def predict(
         data: any source that `fedwcm.run` takes, with or without labels, or an array of inputs alone. Columns are
             matched by name; those that the training data had beside its inputs, such as the label, may be absent.
         out: CSV file to write the predictions to.
-        model: what takes the trained weights, as in `fedwcm.load`.
+        model: what takes the trained weights, as in `fedwcm.load_model`.
         trust: import the factory that the folder names as `package.module:factory`.
-        adjust: correct the model for the class distribution of its training data, as in `fedwcm.load`.
+        adjust: correct the model for the class distribution of its training data, as in `fedwcm.load_model`.
         data_dir: folder in which named data sets are looked for first.
         label: label column, if its name differs from that in the training data.
         client: client column, if its name differs from that in the training data.

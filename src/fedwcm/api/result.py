@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from fedwcm.api.arguments import ModelLike
-from fedwcm.api.trained import load
+from fedwcm.api.trained import load_model
 from fedwcm.config.schema import Config
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.records import Outcome, RoundRecord, Summary, outcome_of
@@ -146,5 +146,5 @@ def _accuracy(outcome: Outcome) -> str:
 def read_result(folder: RunFolder, model: ModelLike | None = None, trust: bool = False) -> Result:
     """The run in a folder; its model is loaded when it is asked for."""
     summary = folder.summary() if folder.finished else None
-    loading = partial(load, folder.path, model=model, trust=trust)
+    loading = partial(load_model, folder.path, model=model, trust=trust)
     return Result(folder.config(), folder.metrics(), summary, loading, folder.path)

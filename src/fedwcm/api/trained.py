@@ -1,8 +1,8 @@
-"""`fedwcm.load` and `fedwcm.normalizer`: the trained model of a run, and the inputs that it takes."""
+"""`fedwcm.load_model` and `fedwcm.load_normalizer`: the trained model of a run, and the inputs that it takes."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,10 +24,10 @@ from fedwcm.models.facts import ModelFacts
 from fedwcm.models.predictor import predictor
 
 
-def load(
+def load_model(
     folder: str | Path, *, model: ModelLike | None = None, trust: bool = False, adjust: float = 0.0
 ) -> nn.Module:
-    """The trained model of a run, in evaluation mode. It takes normalised inputs: see `normalizer`.
+    """The trained model of a run, in evaluation mode. It takes normalised inputs: see `load_normalizer`.
 
     Args:
         folder: the run's folder.
@@ -98,23 +98,17 @@ def schema_of(facts: ModelFacts) -> DatasetSchema:
 
 @dataclass(frozen=True, eq=False)
 class InputNormalizer:
-    """Raw inputs to those that a run's model takes: normalised, images with the channels first.
+    """Turns raw inputs into the tensor that a run's model takes: normalised, images with the channels first.
 
-    Takes arrays, tensors and nested lists, and returns the same type. Images are `(n, height, width, channels)`,
-    in tensors also `(n, channels, height, width)`, grey ones also `(n, height, width)`; tables `(n, features)`,
-    sequences `(n, steps, channels)`.
+    Takes arrays, tensors and nested lists. Images are `(n, height, width, channels)`, in tensors also
+    `(n, channels, height, width)`, grey ones also `(n, height, width)`; tables `(n, features)`, sequences
+    `(n, steps, channels)`. The result is float32, or int64 for a model with an embedding.
     """
 
     normalizer: Normalizer
     input_shape: tuple[int, ...]
 
-    @overload
-    def __call__(self, raw: Tensor) -> Tensor: ...
-    @overload
-    def __call__(self, raw: NDArray[Any]) -> NDArray[Any]: ...
-    @overload
-    def __call__(self, raw: list[Any]) -> list[Any]: ...
-    def __call__(self, raw: Tensor | NDArray[Any] | list[Any]) -> Tensor | NDArray[Any] | list[Any]:
+    def __call__(self, raw: Tensor | NDArray[Any] | list[Any]) -> Tensor:
         array = as_array(raw)
         if array.ndim == len(self.input_shape) and self.input_shape[0] == 1:
             array = array[..., np.newaxis]
@@ -123,14 +117,11 @@ class InputNormalizer:
             raise ValueError(
                 f"inputs of shape {tuple(np.shape(raw))} are not those of the model: it takes {self.input_shape}"
             )
-        if isinstance(raw, Tensor):
-            return torch.from_numpy(scaled).to(raw.device)
-        plain: list[Any] = scaled.tolist()
-        return plain if isinstance(raw, list) else scaled
+        return torch.from_numpy(scaled).to(raw.device if isinstance(raw, Tensor) else "cpu")
 
 
-def normalizer(folder: str | Path) -> InputNormalizer:
-    """What turns raw inputs (images, tables) into those that the model of a run takes.
+def load_normalizer(folder: str | Path) -> InputNormalizer:
+    """Return a function that normalizes raw inputs as the run's model expects: `model(normalize(array))`.
 
     Args:
         folder: the run's folder.

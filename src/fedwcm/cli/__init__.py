@@ -64,7 +64,7 @@ def command_line() -> Parser:
     parser.add_argument("--version", action="version", version=f"fedwcm {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
-        command.add(commands)
+        command.add_parser(commands)
     add_completers(parser)
     for command_parser in commands.choices.values():
         add_completers(command_parser)
@@ -84,7 +84,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _outcome(chosen: argparse.Namespace) -> int:
     try:
-        code: int = chosen.do(chosen)
+        code: int = chosen.execute(chosen)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return interrupts.exit_status()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fedwcm.cli.common import SubParsers
 
 
-def add(commands: SubParsers) -> None:
+def add_parser(commands: SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "bench",
@@ -25,10 +25,10 @@ def add(commands: SubParsers) -> None:
         metavar="N",
         help="clients that the measurement is scaled up to",
     )
-    parser.set_defaults(do=do)
+    parser.set_defaults(execute=execute)
 
 
-def do(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> int:
     """Measure and print."""
     print(BENCHMARKS[arguments.what](arguments))
     return 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedwcm.config.component_text import parse_assignment, split_list
 from fedwcm.config.fine_tuning import FineTuning
-from fedwcm.config.flags import FLAGS, Option, one_value
+from fedwcm.config.flags import FLAGS, Option, merge_once
 from fedwcm.config.option_docs import default_of, kind_of
 from fedwcm.config.options import parse_value
 from fedwcm.config.settings import Settings
@@ -89,7 +89,7 @@ def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) ->
 
 def chosen_settings(arguments: argparse.Namespace) -> Settings:
     """The dotted settings that were given."""
-    return one_value(parse_assignment(text) for text in arguments.set)
+    return merge_once(parse_assignment(text) for text in arguments.set)
 
 
 def add_personalize(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedwcm.api.comparison_result import Comparison
 
 
-def add(commands: SubParsers) -> None:
+def add_parser(commands: SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "compare",
@@ -54,10 +54,10 @@ def add(commands: SubParsers) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument("--json", action="store_true", help="print the results as JSON, for scripts; no progress")
-    parser.set_defaults(do=do)
+    parser.set_defaults(execute=execute)
 
 
-def do(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> int:
     """Run the comparison, then print the table and the path of the report."""
     seeds = seeds_in(arguments.seeds)
     grid = _grid(arguments.grid)

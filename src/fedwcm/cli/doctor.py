@@ -6,17 +6,17 @@ from itertools import chain
 from fedwcm.cli.common import SubParsers
 
 
-def add(commands: SubParsers) -> None:
+def add_parser(commands: SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "doctor",
         help="look for faults of this machine",
         description="Say what this machine is, and compare convolutions and small runs with references.",
     )
-    parser.set_defaults(do=do)
+    parser.set_defaults(execute=execute)
 
 
-def do(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> int:
     """Print the facts and a line per check; 1 if one failed."""
     from fedwcm.doctor.backends import backend_checks
     from fedwcm.doctor.checks import convolution_checks

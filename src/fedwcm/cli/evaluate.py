@@ -24,7 +24,7 @@ TESTED = {
 }
 
 
-def add(commands: SubParsers) -> None:
+def add_parser(commands: SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "evaluate",
@@ -41,10 +41,10 @@ def add(commands: SubParsers) -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="X", help=text)
     add_personalize(parser)
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object, for scripts")
-    parser.set_defaults(do=do)
+    parser.set_defaults(execute=execute)
 
 
-def do(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> int:
     """Print what was tested, and every metric, one per line or as JSON."""
     from fedwcm.api import evaluate
 

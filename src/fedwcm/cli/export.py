@@ -5,7 +5,7 @@ import argparse
 from fedwcm.cli.common import SubParsers, add_trained_model
 
 
-def add(commands: SubParsers) -> None:
+def add_parser(commands: SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "export",
@@ -16,10 +16,10 @@ def add(commands: SubParsers) -> None:
     parser.add_argument("--format", required=True, metavar="F", help="onnx, torchscript or state-dict")
     parser.add_argument("--out", required=True, metavar="FILE", help="the file to write")
     add_trained_model(parser)
-    parser.set_defaults(do=do)
+    parser.set_defaults(execute=execute)
 
 
-def do(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> int:
     """Export, and say where the file is."""
     from fedwcm.api import export
 

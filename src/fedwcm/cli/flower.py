@@ -7,7 +7,7 @@ from pathlib import Path
 from fedwcm.cli.common import SubParsers
 
 
-def add(commands: SubParsers) -> None:
+def add_parser(commands: SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "flower",
@@ -21,7 +21,7 @@ def add(commands: SubParsers) -> None:
         description="Write a Flower app that runs as it is, with `flwr run`, and is meant to be edited.",
     )
     init.add_argument("folder", metavar="DIR", type=Path, help="folder to write it to; created if missing")
-    init.set_defaults(do=do_init)
+    init.set_defaults(execute=execute_init)
     check = actions.add_parser(
         "check",
         help="check the options of an app",
@@ -31,10 +31,10 @@ def add(commands: SubParsers) -> None:
     check.add_argument(
         "--run-config", metavar="'KEY=VALUE …'", action="append", default=[], help="as for flwr run"
     )
-    check.set_defaults(do=do_check)
+    check.set_defaults(execute=execute_check)
 
 
-def do_check(arguments: argparse.Namespace) -> int:
+def execute_check(arguments: argparse.Namespace) -> int:
     """Check the options of an app."""
     from fedwcm.flower.app.check import checked_options
 
@@ -43,7 +43,7 @@ def do_check(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def do_init(arguments: argparse.Namespace) -> int:
+def execute_init(arguments: argparse.Namespace) -> int:
     """Write the app and print how to run it."""
     from fedwcm.flower.app.init import write_app
 

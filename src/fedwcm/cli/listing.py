@@ -26,7 +26,7 @@ SECTIONS = {
 """Lists of components, with the section that their options are in."""
 
 
-def add(commands: SubParsers) -> None:
+def add_parser(commands: SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "list",
@@ -43,10 +43,10 @@ def add(commands: SubParsers) -> None:
         metavar="NAME",
         help="an entry to describe with its options; of options, a section or flag",
     )
-    parser.set_defaults(do=do)
+    parser.set_defaults(execute=execute)
 
 
-def do(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> int:
     """Print the names, each with one line about it; what can be listed; or one entry with its options."""
     if arguments.what is None:
         _print_lines([(what, about) for what, (about, _) in LISTS.items()])

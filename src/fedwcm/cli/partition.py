@@ -11,10 +11,10 @@ from fedwcm.config.flags import PARTITION_FLAGS
 from fedwcm.core.checks import require
 
 if TYPE_CHECKING:
-    from fedwcm.api import Division
+    from fedwcm.api import PartitionedData
 
 
-def add(commands: SubParsers) -> None:
+def add_parser(commands: SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "partition",
@@ -27,10 +27,10 @@ def add(commands: SubParsers) -> None:
     parser.add_argument(
         "--trust", action="store_true", help="import what a run's config.toml names as package.module:Name"
     )
-    parser.set_defaults(do=do)
+    parser.set_defaults(execute=execute)
 
 
-def do(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> int:
     """Print the statistics of one partition, or of several side by side, and draw them."""
     flags, settings = chosen_flags(arguments, PARTITION_FLAGS), chosen_settings(arguments)
     from fedwcm.api import partition, partitions
@@ -59,7 +59,7 @@ def do(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _describe(division: "Division") -> None:
+def _describe(division: "PartitionedData") -> None:
     for name, value in asdict(division.statistics).items():
         shown = f"{value:.4g}" if isinstance(value, float) else value
         print(f"{name.replace('_', ' '):>26}  {shown}")
@@ -67,7 +67,7 @@ def _describe(division: "Division") -> None:
     print(f"{'samples per class':>26}  {', '.join(f'{name}: {total}' for name, total in totals)}")
 
 
-def _title(division: "Division") -> str:
+def _title(division: "PartitionedData") -> str:
     chosen = division.config.partition
     options = ", ".join(f"{key}={value}" for key, value in chosen.options.items())
     return f"{chosen.name} ({options})" if options else chosen.name

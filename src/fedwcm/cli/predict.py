@@ -8,7 +8,7 @@ from fedwcm.config.flags import FLAGS, column_names
 NAMES = ("data_dir", "label", "client", "drop", "encoding", "delimiter")
 
 
-def add(commands: SubParsers) -> None:
+def add_parser(commands: SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "predict",
@@ -23,10 +23,10 @@ def add(commands: SubParsers) -> None:
     add_trained_model(parser)
     for name in NAMES:
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="X", help=FLAGS[name].help)
-    parser.set_defaults(do=do)
+    parser.set_defaults(execute=execute)
 
 
-def do(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> int:
     """Predict, and say where the predictions are."""
     from fedwcm.api import predict
 

@@ -5,7 +5,7 @@ import argparse
 from fedwcm.cli.common import SubParsers
 
 
-def add(commands: SubParsers) -> None:
+def add_parser(commands: SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "report",
@@ -23,10 +23,10 @@ def add(commands: SubParsers) -> None:
         metavar="X",
         help="accuracy for which a comparison shows the first round",
     )
-    parser.set_defaults(do=do)
+    parser.set_defaults(execute=execute)
 
 
-def do(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> int:
     """Write the page and print its path."""
     from fedwcm.reports.write import report
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fedwcm.reproduce.cells import Scope
 
 
-def add(commands: SubParsers) -> None:
+def add_parser(commands: SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "reproduce",
@@ -37,10 +37,10 @@ def add(commands: SubParsers) -> None:
     parser.add_argument("--keep", action="store_true", help="keep models in --work: more rounds go on from them")
     parser.add_argument("--pages-only", action="store_true", help="run nothing: write pages from what is there")
     parser.add_argument("--quiet", action="store_true", help="no progress")
-    parser.set_defaults(do=do)
+    parser.set_defaults(execute=execute)
 
 
-def do(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> int:
     """Run what is left, then print the table and where the pages are; or print the list."""
     scope = _scope(arguments)
     if arguments.list and arguments.only:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fedwcm.experiment.folder import RunFolder
 
 
-def add(commands: SubParsers) -> None:
+def add_parser(commands: SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "run",
@@ -59,10 +59,10 @@ def add(commands: SubParsers) -> None:
     parser.add_argument("--no-report", action="store_true", help="write no report.html")
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON, for scripts; no progress")
-    parser.set_defaults(do=do)
+    parser.set_defaults(execute=execute)
 
 
-def do(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> int:
     """Run, then print the headline numbers and where the results are."""
     flags, settings = chosen_flags(arguments), chosen_settings(arguments)
     config = config_from(arguments.method, arguments.config, settings, **flags)
@@ -111,13 +111,13 @@ def _require_clients_to_tune(arguments: argparse.Namespace) -> None:
     from fedwcm.api.description import describe_run
     from fedwcm.api.personalization import clients_to_tune
     from fedwcm.data import synthetic
-    from fedwcm.experiment.partitioning import divide
+    from fedwcm.experiment.partitioning import partition_data
 
     flags, settings = chosen_flags(arguments), chosen_settings(arguments)
     config = describe_run(arguments.method, arguments.config, settings, flags, trust=arguments.trust)
     if config.data.dataset == synthetic.NAME:
         clients_to_tune((), None)
-    data = divide(config)
+    data = partition_data(config)
     clients_to_tune(data.client_names, data.dataset.test_clients)
 
 

@@ -10,7 +10,7 @@ from fedwcm.config.flags import COMPARE_FLAGS
 from fedwcm.utils.extras import optional_module
 
 
-def add(commands: SubParsers) -> None:
+def add_parser(commands: SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "tune",
@@ -36,10 +36,10 @@ def add(commands: SubParsers) -> None:
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the search; resumed if it exists")
     add_options(parser, COMPARE_FLAGS)
     parser.add_argument("--quiet", action="store_true", help="do not say how each trial ended")
-    parser.set_defaults(do=do)
+    parser.set_defaults(execute=execute)
 
 
-def do(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> int:
     """Search, then print what was found and the command to run it."""
     optional_module("optuna", "tune", "fedwcm tune")
     from fedwcm.api import tune

@@ -6,7 +6,7 @@ from pathlib import Path
 from fedwcm.cli.common import SubParsers
 
 
-def add(commands: SubParsers) -> None:
+def add_parser(commands: SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "watch",
@@ -17,10 +17,10 @@ def add(commands: SubParsers) -> None:
         "folders", nargs="+", type=Path, metavar="DIR", help="a run, a comparison or a folder with several"
     )
     parser.add_argument("--once", action="store_true", help="show one frame and exit")
-    parser.set_defaults(do=do)
+    parser.set_defaults(execute=execute)
 
 
-def do(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> int:
     """Show the runs."""
     from fedwcm.watch.show import show
 

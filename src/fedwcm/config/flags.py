@@ -88,11 +88,11 @@ def settings_from(
     elif method is not None:
         merged = overlay(merged, {**method_settings(method), "run.name": method})
     short, given = _short(flags), dict(settings or {})
-    merged = overlay(merged, one_value([*short.items(), *given.items()]))
+    merged = overlay(merged, merge_once([*short.items(), *given.items()]))
     return _renamed(method, merged) if isinstance(method, str) else merged
 
 
-def one_value(pairs: Iterable[tuple[str, object]]) -> Settings:
+def merge_once(pairs: Iterable[tuple[str, object]]) -> Settings:
     """The options of these pairs; one that has two different values is an error."""
     found: Settings = {}
     for key, value in pairs:

@@ -21,7 +21,7 @@ Settings = dict[str, object]
 """Dotted options, such as `local.lr`; objects may take the place of names, as `Component` or as data."""
 
 
-INCIDENTAL = (
+RESULT_NEUTRAL = (
     "data.data_dir",
     "data.shared",
     "run.name",
@@ -40,12 +40,22 @@ INCIDENTAL = (
 """Options that do not change a run's result (beyond rounding), and may therefore change when it is resumed."""
 
 
+RENAMED_METHODS: dict[object, str] = {"fedavg-m": "fedavg-cheng"}
+"""Names of methods in folders of version 0.1, and those of today."""
+
+
+def with_present_names(settings: Mapping[str, object]) -> Settings:
+    """Return the settings of a run's folder with the names that methods have today."""
+    method = settings.get("method.name")
+    return {**settings, "method.name": RENAMED_METHODS[method]} if method in RENAMED_METHODS else dict(settings)
+
+
 def decisive(settings: Mapping[str, object]) -> Settings:
     """Return the options on which a run's result depends.
 
     Without a share for validation, `run.select_by` is as older versions recorded it: their runs are the same.
     """
-    kept = {key: value for key, value in settings.items() if key not in INCIDENTAL}
+    kept = {key: value for key, value in with_present_names(settings).items() if key not in RESULT_NEUTRAL}
     if "run.select_by" in kept and not kept.get("data.val_fraction"):
         kept["run.select_by"] = "accuracy"
     return kept

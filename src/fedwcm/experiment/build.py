@@ -33,7 +33,7 @@ from fedwcm.experiment.models import chosen_model
 from fedwcm.experiment.population import population_of
 from fedwcm.experiment.rounds import WorkerSources, make_rounds
 from fedwcm.experiment.run_data import RunData, run_data
-from fedwcm.experiment.without_effect import refuse_patience, refuse_without_effect
+from fedwcm.experiment.unused_options import refuse_patience, reject_unused_options
 from fedwcm.models.facts import ModelFacts
 from fedwcm.models.predictor import predictor
 from fedwcm.utils.source_digest import digest_sources
@@ -80,7 +80,7 @@ class Experiment:
 def build(config: Config) -> Experiment:
     """Return everything that a run of this configuration needs. Options are checked before data is loaded."""
     components = Components.of(config)
-    refuse_without_effect(config, components)
+    reject_unused_options(config, components)
     return assemble(config, components, run_data(config))
 
 

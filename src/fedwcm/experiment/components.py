@@ -26,7 +26,7 @@ from fedwcm.methods import METHODS
 from fedwcm.models.cosine import CosineLinear
 from fedwcm.samplers import SAMPLERS
 from fedwcm.teacher import Taught, with_digest
-from fedwcm.utils.field_types import field_types, lost_fields
+from fedwcm.utils.field_types import field_types, undecorated_fields
 
 T = TypeVar("T")
 
@@ -141,7 +141,7 @@ def _recorded(part: Method | Loss) -> dict[str, object]:
 
 
 def _require_options(kind: str, cls: type) -> None:
-    lost = lost_fields(cls)
+    lost = undecorated_fields(cls)
     if lost is not None:
         raise ValueError(f"the {kind} {lost}")
 

@@ -11,7 +11,7 @@ from fedwcm.experiment.build import Experiment
 from fedwcm.experiment.checkpoint import settings_of
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.models import WEIGHTS
-from fedwcm.experiment.records import SplitRecord
+from fedwcm.experiment.records import PartitionRecord
 
 
 def require_resumable(folder: RunFolder, wanted: Config, experiment: Experiment) -> None:
@@ -21,7 +21,7 @@ def require_resumable(folder: RunFolder, wanted: Config, experiment: Experiment)
     changed = differences(_lengthened(held, wanted), wanted)
     if changed:
         raise ValueError(f"{folder.path} cannot be resumed with another configuration: " + "; ".join(changed))
-    split = folder.split()
+    split = folder.partition()
     if split is not None and split.digest not in (None, experiment.data_digest):
         data = wanted.data.dataset
         raise ValueError(f"{folder.path} cannot be resumed: {data} has changed since; choose another folder")
@@ -45,9 +45,9 @@ def _sources(folder: RunFolder) -> Mapping[str, str]:
     return next((record.sources for record in folder.environments()), {})
 
 
-def require_same_split(folder: RunFolder, split: SplitRecord) -> None:
+def require_same_partition(folder: RunFolder, split: PartitionRecord) -> None:
     """Raise if the clients of the folder's run had other samples: a function that divides them may change."""
-    held = folder.split()
+    held = folder.partition()
     if held is not None and (held.clients, held.counts) != (split.clients, split.counts):
         raise ValueError(
             f"{folder.path} cannot be resumed: its samples were divided differently among {held.clients} clients, "
@@ -55,10 +55,10 @@ def require_same_split(folder: RunFolder, split: SplitRecord) -> None:
         )
 
 
-def split_of(experiment: Experiment) -> SplitRecord:
+def partition_of(experiment: Experiment) -> PartitionRecord:
     """Who holds what in this run."""
     counts, classes = experiment.rounds.federation.counts, experiment.facts.classes
-    return SplitRecord.of(counts, classes, experiment.client_names, experiment.data_digest)
+    return PartitionRecord.of(counts, classes, experiment.client_names, experiment.data_digest)
 
 
 def with_first_weights(wanted: Config, folder: RunFolder) -> Config:

@@ -91,7 +91,7 @@ class Evaluator:
         model = EvaluatedModel(state.round, *experiment.rounds.last_model(state))
         confusion = self._on(experiment.test, model).confusion
         metrics = summarise(confusion, experiment.train_counts, experiment.config.run.shot_groups)
-        return {"plain_accuracy": metrics.test_accuracy, "plain_few": metrics.few}
+        return {"last_round_accuracy": metrics.test_accuracy, "last_round_few": metrics.few}
 
     def _kept(self, selected: EvaluatedModel | None, last: EvaluatedModel | None) -> Evaluation | None:
         """That of the selected round, else of the last evaluated one; None if this process does not have it."""

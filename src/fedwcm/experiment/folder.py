@@ -7,12 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedwcm.config.schema import COMPONENTS, Config
-from fedwcm.config.settings import Settings, from_settings, read_toml, write_toml
+from fedwcm.config.settings import Settings, from_settings, read_toml, with_present_names, write_toml
 from fedwcm.experiment.files import parse_json, read_json, replace_file, replacing, write_json, writing
-from fedwcm.experiment.records import EnvironmentRecord, PersonalizationRecord, RoundRecord, SplitRecord, Summary
+from fedwcm.experiment.records import (
+    EnvironmentRecord,
+    PartitionRecord,
+    PersonalizationRecord,
+    RoundRecord,
+    Summary,
+)
 
 REPORT = "report.html"
 """The page about a run or a comparison, in its folder."""
+
+OLD_PARTITION = "split.json"
+"""The name of `partition.json` in folders of version 0.1."""
 
 SEARCH_FILE = "trials.journal"
 """The trials of a search."""
@@ -31,7 +40,7 @@ class RunFolder:
         self.config_file = path / "config.toml"
         self.metrics_file = path / "metrics.jsonl"
         self.summary_file = path / "summary.json"
-        self.split_file = path / "split.json"
+        self.partition_file = path / "partition.json"
         self.environment_file = path / "environment.json"
         self.model_file = path / "model.safetensors"
         self.last_model_file = path / "model-last.safetensors"
@@ -62,8 +71,8 @@ class RunFolder:
         return self.summary_file.exists()
 
     def settings(self) -> Settings:
-        """The dotted options as they were written, whichever version wrote them."""
-        return read_toml(self.config_file)
+        """Return the dotted options as they were written, whichever version wrote them."""
+        return with_present_names(read_toml(self.config_file))
 
     def config(self, *, trust: bool = False) -> Config:
         """Return the configuration; the code that it names is not imported unless the folder is trusted."""
@@ -96,14 +105,15 @@ class RunFolder:
         with writing(self.metrics_file), self.metrics_file.open("a", encoding="utf-8") as file:
             file.write(metrics_line(record))
 
-    def split(self) -> SplitRecord | None:
-        """Who holds how many samples of which class; None if the run did not know."""
-        if not self.split_file.exists():
-            return None
-        return SplitRecord.from_json(read_json(self.split_file), str(self.split_file))
+    def partition(self) -> PartitionRecord | None:
+        """Return who holds how many samples of which class; None if the run did not know."""
+        for file in (self.partition_file, self.path / OLD_PARTITION):
+            if file.exists():
+                return PartitionRecord.from_json(read_json(file), str(file))
+        return None
 
-    def write_split(self, split: SplitRecord) -> None:
-        write_json(self.split_file, split.to_json(), indent=None)
+    def write_partition(self, partition: PartitionRecord) -> None:
+        write_json(self.partition_file, partition.to_json(), indent=None)
 
     def environments(self) -> list[EnvironmentRecord]:
         """What worked on the run, first to last; none of a run of an older version."""

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedwcm.experiment.folder import RunFolder, read_round
-from fedwcm.experiment.records import RoundRecord, SplitRecord, Summary
+from fedwcm.experiment.records import PartitionRecord, RoundRecord, Summary
 from fedwcm.utils.json_record import RecordError
 
 
@@ -44,8 +44,8 @@ def summary_so_far(folder: RunFolder) -> Summary | None:
     return None
 
 
-def split_so_far(folder: RunFolder) -> SplitRecord | None:
+def partition_so_far(folder: RunFolder) -> PartitionRecord | None:
     """Who holds what, with the names of classes and clients; None while the run has not written it."""
     with suppress(FileNotFoundError, RecordError):
-        return folder.split()
+        return folder.partition()
     return None

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -22,12 +23,20 @@ from fedwcm.data.inputs import are_small
 from fedwcm.data.longtail import long_tail
 from fedwcm.data.normalize import Normalizer, choose_normalizer
 from fedwcm.data.objects import as_array
-from fedwcm.data.partition import PARTITIONS, Natural, Partition, make_partition
+from fedwcm.data.partition import (
+    PARTITIONS,
+    Natural,
+    Partition,
+    PartitionStatistics,
+    counts_of,
+    describe,
+    make_partition,
+)
 from fedwcm.data.partition.checks import check_parts
 from fedwcm.data.split import stratified_split
 from fedwcm.experiment.components import options_of, with_options
 from fedwcm.experiment.models import chosen_model
-from fedwcm.experiment.without_effect import require_default
+from fedwcm.experiment.unused_options import require_default
 from fedwcm.models import has_embedding
 
 NAMED_IMBALANCE = 0.1
@@ -36,7 +45,17 @@ NAMED_IMBALANCE = 0.1
 
 @dataclass(frozen=True, eq=False)
 class PartitionedData:
-    """The data of a run: each client's samples, the held-out samples, and the resolved configuration."""
+    """A data set divided among clients.
+
+    Args:
+        config: the options, those included that follow from the data.
+        dataset: all samples.
+        train_rows: the rows of `dataset.x_train` that clients train on.
+        val_rows: those that are held out for validation.
+        parts: for each client, its places in `train_rows`.
+        normalizer: turns inputs of the data set into those of the model.
+        normalization: what it does, in one sentence.
+    """
 
     config: Config
     dataset: Dataset
@@ -45,7 +64,33 @@ class PartitionedData:
     parts: list[Ints]
     normalizer: Normalizer
     normalization: str
-    """A one-sentence description of the normalizer."""
+
+    @cached_property
+    def rows(self) -> tuple[Ints, ...]:
+        """For each client, the rows of `dataset.x_train` that it holds."""
+        return tuple(self.train_rows[part] for part in self.parts)
+
+    @cached_property
+    def counts(self) -> Ints:
+        """The clients' samples of each class, clients in rows."""
+        return counts_of(self.parts, self.train_labels, self.dataset.num_classes)
+
+    @cached_property
+    def statistics(self) -> PartitionStatistics:
+        """Sizes, classes per client, and distances from the global distribution."""
+        return describe(self.counts)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.dataset.classes
+
+    def __repr__(self) -> str:
+        size, title = f"{len(self.train_rows):,} samples of {self.config.data.title}", self.config.partition.name
+        return f"PartitionedData: {size} among {len(self)} clients, {title}"
+
+    def __len__(self) -> int:
+        """Return how many clients there are."""
+        return len(self.parts)
 
     @property
     def are_small(self) -> bool:
@@ -65,7 +110,7 @@ class PartitionedData:
         return tuple(self.dataset.client_names[i] for i in np.unique(ids[self.train_rows]))
 
 
-def divide(config: Config) -> PartitionedData:
+def partition_data(config: Config) -> PartitionedData:
     """Load the data, create the long tail, hold out samples, and divide the rest among the clients."""
     seed, options = config.run.seed, resolved_data(config.data)
     _refuse_tail_options(options)

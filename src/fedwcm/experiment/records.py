@@ -43,8 +43,8 @@ class RoundRecord(JsonRecord):
         per_class_accuracy: None for a class without test samples.
         client_mean, client_worst_decile, client_std: test accuracy of the clients: the mean in which each counts
             once, the mean of the worst tenth of them, the standard deviation.
-        plain_accuracy, plain_few: of the last round's model itself, where the tested one is an average over the
-            rounds (`server.ema`).
+        last_round_accuracy, last_round_few: of the last round's model itself, where the tested one is an average
+            over the rounds (`server.ema`).
         left_out: the clients whose answers were not used, and why; None if there were none.
     """
 
@@ -65,8 +65,8 @@ class RoundRecord(JsonRecord):
     client_mean: float | None = optional()
     client_worst_decile: float | None = optional(given="client_mean")
     client_std: float | None = optional(given="client_mean")
-    plain_accuracy: float | None = optional()
-    plain_few: float | None = optional(given="plain_accuracy")
+    last_round_accuracy: float | None = optional()
+    last_round_few: float | None = optional(given="last_round_accuracy")
     participants: int
     left_out: Mapping[str, str] | None = optional()
     bytes_down: int
@@ -224,8 +224,8 @@ def title_of(name: str, method: str, loss: str | None, sampler: str | None) -> s
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitRecord(JsonRecord):
-    """Who holds how many samples of which class: `split.json`.
+class PartitionRecord(JsonRecord):
+    """Who holds how many samples of which class: `partition.json`.
 
     Args:
         totals: samples of each class over all clients.

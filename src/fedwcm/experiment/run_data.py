@@ -18,8 +18,8 @@ from fedwcm.data.normalize import Normalizer
 from fedwcm.engine.evaluate import LabelledTensors
 from fedwcm.engine.federation import Federation, InMemoryFederation
 from fedwcm.experiment.device import chosen_device
-from fedwcm.experiment.partitioning import PartitionedData, divide, resolved_data
-from fedwcm.experiment.without_effect import require_default
+from fedwcm.experiment.partitioning import PartitionedData, partition_data, resolved_data
+from fedwcm.experiment.unused_options import require_default
 
 GENERATED = ("dataset", "data_dir", "shared", "imbalance")
 """Data options that synthetic data accepts."""
@@ -51,7 +51,7 @@ def run_data(config: Config) -> RunData:
 
 def _loaded(config: Config, device: torch.device) -> RunData:
     """Return the samples of a data set that is loaded and divided."""
-    data = divide(config)
+    data = partition_data(config)
     dataset = data.dataset
     return RunData(
         data.config,

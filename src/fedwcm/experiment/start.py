@@ -14,9 +14,9 @@ from fedwcm.experiment.build import Experiment, build
 from fedwcm.experiment.comparison_folder import ComparisonFolder
 from fedwcm.experiment.continuation import (
     has_finished,
+    partition_of,
     require_resumable,
-    require_same_split,
-    split_of,
+    require_same_partition,
     with_first_weights,
 )
 from fedwcm.experiment.environment import describe_environment, now
@@ -98,7 +98,7 @@ def _already_finished(folder: RunFolder, experiment: Experiment) -> bool:
     """
     try:
         require_resumable(folder, experiment.config, experiment)
-        require_same_split(folder, split_of(experiment))
+        require_same_partition(folder, partition_of(experiment))
     except ValueError:
         experiment.rounds.backend.close()
         raise
@@ -111,7 +111,7 @@ def _already_finished(folder: RunFolder, experiment: Experiment) -> bool:
 def _run(experiment: Experiment, folder: RunFolder | None, progress: Progress, report: Report | None) -> RunResult:
     """Run to the end, in memory or in a folder; a run in a folder gets its report even if it diverged."""
     if folder is not None:
-        folder.write_split(split_of(experiment))
+        folder.write_partition(partition_of(experiment))
         _note_environment(folder, experiment)
     try:
         return Runner(experiment, folder, progress).run()

@@ -9,7 +9,7 @@ Hsu, Qi, Brown. Measuring the Effects of Non-Identical Data Distribution for Fed
 u starts at 0 and has the units of the parameters, so the momentum's share of a step does not shrink when the local
 rate decays; `slowmo` is the same rule in the units of a gradient. beta = 0 is FedAvg; the paper tries values up to
 0.997. At beta = 0.9 the step along a persistent direction grows tenfold: if that is too far, lower `server_lr`.
-Not to be confused with `fedavg-m`, whose momentum enters the clients' steps.
+Not to be confused with `fedavg-cheng`, whose momentum enters the clients' steps.
 """
 
 from dataclasses import dataclass

@@ -15,9 +15,9 @@ from fedwcm.experiment.model_file import read_facts
 from fedwcm.experiment.records import (
     EnvironmentRecord,
     Outcome,
+    PartitionRecord,
     PersonalizationRecord,
     RoundRecord,
-    SplitRecord,
     Summary,
     outcome_of,
     selected_record,
@@ -39,7 +39,7 @@ class LoadedRun:
     summary: Summary | None
     classes: tuple[str, ...]
     train_counts: tuple[int, ...]
-    split: SplitRecord | None
+    split: PartitionRecord | None
     personalized: PersonalizationRecord | None = None
     """Its clients before and after they have fine-tuned the model, if they have."""
     swept: tuple[str, ...] = ()
@@ -125,7 +125,7 @@ def load_run(path: Path) -> LoadedRun:
     for file in (folder.config_file, folder.metrics_file):
         if not file.exists():
             raise FileNotFoundError(f"{path} holds no run: there is no {file.name} in it")
-    settings, split = folder.settings(), folder.split()
+    settings, split = folder.settings(), folder.partition()
     summary = folder.summary() if folder.finished else None
     index = ComparisonFolder.around(path).index()
     member = path.name in index.labels
@@ -169,7 +169,7 @@ def _title(settings: Settings) -> str:
     return max(fitting, key=lambda name: len(RECIPES[name].settings), default=method)
 
 
-def _classes(folder: RunFolder, split: SplitRecord | None) -> tuple[str, ...]:
+def _classes(folder: RunFolder, split: PartitionRecord | None) -> tuple[str, ...]:
     """The names of the classes, from the split or the model; empty if the folder has neither."""
     if split is not None:
         return split.classes

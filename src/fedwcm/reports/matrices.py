@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedwcm.core.types import Ints
-from fedwcm.experiment.records import SplitRecord
+from fedwcm.experiment.records import PartitionRecord
 from fedwcm.reports.figures import Heatmap, Matrix, Number, thinned
 from fedwcm.reports.load import LoadedRun, MethodRuns
 from fedwcm.reports.series import head_to_tail
@@ -132,10 +132,10 @@ def _row_shares(matrices: Sequence[Ints], order: list[int]) -> list[list[Number]
 
 
 def _divisions(
-    first: SplitRecord, known: Sequence[tuple[LoadedRun, SplitRecord]]
-) -> list[tuple[LoadedRun, SplitRecord]]:
+    first: PartitionRecord, known: Sequence[tuple[LoadedRun, PartitionRecord]]
+) -> list[tuple[LoadedRun, PartitionRecord]]:
     """One run for each different division of the same samples among as many clients."""
-    found: dict[object, tuple[LoadedRun, SplitRecord]] = {}
+    found: dict[object, tuple[LoadedRun, PartitionRecord]] = {}
     for run, held in known:
         if (held.classes, held.clients, held.totals) == (first.classes, first.clients, first.totals):
             found.setdefault(held.counts, (run, held))

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from fedwcm.config.schema import COMPONENTS
-from fedwcm.config.settings import INCIDENTAL
+from fedwcm.config.settings import RESULT_NEUTRAL
 from fedwcm.reports.load import LoadedRun, MethodRuns, differing
 from fedwcm.reports.series import megabytes, seconds_per_round
 from fedwcm.reports.statistics import Difference, Spread, differences, spread
@@ -148,7 +148,7 @@ def method_name(group: MethodRuns) -> str:
 
 def swept_options(group: MethodRuns) -> dict[str, str]:
     """The values of the options that the comparison's grid varied."""
-    return {key: str(group.settings.get(key, "none")) for key in group.runs[0].swept if key not in INCIDENTAL}
+    return {key: str(group.settings.get(key, "none")) for key in group.runs[0].swept if key not in RESULT_NEUTRAL}
 
 
 def swept_keys(groups: Sequence[MethodRuns]) -> list[str]:

@@ -7,7 +7,7 @@ from fedwcm.config.settings import from_settings, overlay
 from fedwcm.core.types import Ints
 from fedwcm.data.partition import counts_of, describe
 from fedwcm.experiment.files import replace_file
-from fedwcm.experiment.partitioning import divide
+from fedwcm.experiment.partitioning import partition_data
 from fedwcm.reports.division import division_table, draw_divisions
 from fedwcm.reproduce.cells import Scope
 from fedwcm.reproduce.pages import Pages, command_line
@@ -29,7 +29,7 @@ def _division(preset: Preset, scope: Scope, folder: Path) -> Pages:
         kept = {key: common[key] for key in ("partition.clients", "partition.beta")}
         settings = overlay(common, settings_from(None, None, kept, {"partition": value}))
         settings = overlay(settings, {"run.seed": (scope.seeds or preset.seeds)[0], **(scope.settings or {})})
-        data = divide(from_settings(settings))
+        data = partition_data(from_settings(settings))
         counts[str(value)] = counts_of(data.parts, data.train_labels, data.dataset.num_classes)
         classes = tuple(data.dataset.classes)
     picture = folder / f"{preset.name}.png"

@@ -14,12 +14,12 @@ from fedwcm.config.settings import Settings, decisive, from_settings, overlay, t
 from fedwcm.experiment.build import assemble
 from fedwcm.experiment.comparison_folder import ComparisonFolder
 from fedwcm.experiment.components import Components
-from fedwcm.experiment.continuation import require_resumable, require_same_split, split_of
+from fedwcm.experiment.continuation import partition_of, require_resumable, require_same_partition
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.experiment.records import SplitRecord
+from fedwcm.experiment.records import PartitionRecord
 from fedwcm.experiment.run_data import RunData, run_data
 from fedwcm.experiment.trackers.tracking import check_trackers
-from fedwcm.experiment.without_effect import refuse_without_effect
+from fedwcm.experiment.unused_options import reject_unused_options
 from fedwcm.sweeps.run_lists import grid_lists, seed_list
 
 
@@ -34,7 +34,7 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
-class Checked:
+class Preflight:
     """What checking the runs of a label has shown, and their options, resolved.
 
     `round_size` is the clients of a round times the parameters of their models; `fingerprint` that of the data,
@@ -45,7 +45,7 @@ class Checked:
     config: Config
     round_size: int
     fingerprint: str | None
-    split: SplitRecord
+    split: PartitionRecord
     validates: bool
 
 
@@ -91,7 +91,7 @@ def with_method(common: Settings, own: Settings, method: str) -> Settings:
     return overlay(common, own)
 
 
-def check(planned_runs: Sequence[PlannedRun]) -> dict[str, Checked]:
+def check(planned_runs: Sequence[PlannedRun]) -> dict[str, Preflight]:
     """Raise for a run that could not start: options first, then what needs the data, loaded once per task.
 
     Runs that differ by their seed only are built once. A folder with another run is refused, finished or not.
@@ -105,11 +105,11 @@ def check(planned_runs: Sequence[PlannedRun]) -> dict[str, Checked]:
         alike.setdefault(planned.label, []).append(planned)
     components = {label: Components.of(members[0].config) for label, members in alike.items()}
     for label, members in alike.items():
-        refuse_without_effect(members[0].config, components[label])
+        reject_unused_options(members[0].config, components[label])
     tasks: dict[str, list[str]] = {}
     for label, members in alike.items():
         tasks.setdefault(_task(members[0].config), []).append(label)
-    found: dict[str, Checked] = {}
+    found: dict[str, Preflight] = {}
     for labels in tasks.values():
         data = run_data(alike[labels[0]][0].config)
         for label in labels:
@@ -122,7 +122,7 @@ def _task(config: Config) -> str:
     return repr((config.data, config.partition, config.model, config.run.device))
 
 
-def _check_on(data: RunData, planned_runs: Sequence[PlannedRun], components: Components) -> Checked:
+def _check_on(data: RunData, planned_runs: Sequence[PlannedRun], components: Components) -> Preflight:
     """Raise if runs of one label cannot be built on the data, or a folder holds another."""
     config = planned_runs[0].config
     alone = replace(config, run=replace(config.run, workers=1))
@@ -130,7 +130,7 @@ def _check_on(data: RunData, planned_runs: Sequence[PlannedRun], components: Com
         alone = replace(alone, run=replace(alone.run, backend="sequential"))
     experiment = assemble(alone, components, data)
     experiment.rounds.backend.close()
-    split = split_of(experiment)
+    split = partition_of(experiment)
     for planned in planned_runs:
         folder = RunFolder(planned.folder)
         if not folder.holds_run:
@@ -138,9 +138,9 @@ def _check_on(data: RunData, planned_runs: Sequence[PlannedRun], components: Com
         config = replace(experiment.config, run=replace(experiment.config.run, seed=planned.seed))
         require_resumable(folder, config, experiment)
         if planned is planned_runs[0]:  # whose seed the experiment has
-            require_same_split(folder, split)
+            require_same_partition(folder, split)
     cohort = experiment.config.participation.cohort_size(experiment.rounds.trainer.population.clients)
-    return Checked(
+    return Preflight(
         experiment.config,
         cohort * experiment.network.size,
         experiment.facts.fingerprint,

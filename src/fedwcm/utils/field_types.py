@@ -37,7 +37,7 @@ def _marks(kind: Any) -> list[Flag]:
     return [mark for mark in getattr(kind, "__metadata__", ()) if isinstance(mark, Flag)]
 
 
-def lost_fields(cls: type) -> str | None:
+def undecorated_fields(cls: type) -> str | None:
     """Say which annotated attributes of a class are no fields, since it lacks @dataclass; or None."""
     known = {field.name for field in fields(cls)} if is_dataclass(cls) else set()
     for base in cls.__mro__:

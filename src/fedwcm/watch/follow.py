@@ -9,8 +9,8 @@ from typing import Literal
 
 from fedwcm.experiment.discovery import find_runs
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.experiment.live import MetricsFollower, split_so_far, summary_so_far
-from fedwcm.experiment.records import RoundRecord, SplitRecord, Summary
+from fedwcm.experiment.live import MetricsFollower, partition_so_far, summary_so_far
+from fedwcm.experiment.records import PartitionRecord, RoundRecord, Summary
 
 RunState = Literal["waiting", "running", "silent", "finished", "diverged"]
 
@@ -32,7 +32,7 @@ class WatchedRun:
     summary: Summary | None
     age: float
     """Seconds since the last record was written."""
-    split: SplitRecord | None = None
+    split: PartitionRecord | None = None
     """The split of the data, once the run has written it."""
 
     @property
@@ -96,7 +96,7 @@ class RunFollower:
         self._label, self._folder = label, RunFolder(path)
         self._metrics = MetricsFollower(self._folder.metrics_file)
         self._rounds: int | None = None
-        self._split: SplitRecord | None = None
+        self._split: PartitionRecord | None = None
 
     def look(self) -> WatchedRun:
         """The run as it is now."""
@@ -107,7 +107,7 @@ class RunFollower:
                 rounds = self._folder.settings().get("run.rounds")
                 self._rounds = rounds if isinstance(rounds, int) and rounds > 0 else None
         if self._split is None:
-            self._split = split_so_far(self._folder)
+            self._split = partition_so_far(self._folder)
         age = max(0.0, time.time() - self._metrics.changed)
         records = tuple(self._metrics.records)
         return WatchedRun(self._label, self._folder.path, self._rounds, records, summary, age, self._split)

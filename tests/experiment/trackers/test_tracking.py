@@ -16,7 +16,7 @@ import fedwcm
 from fedwcm.cli import main
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.experiment.records import RoundRecord, SplitRecord, Summary
+from fedwcm.experiment.records import PartitionRecord, RoundRecord, Summary
 from fedwcm.experiment.scalars import scalars_of
 from fedwcm.experiment.trackers import TRACKERS, tracking, worker
 from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker, remembered
@@ -212,7 +212,7 @@ def test_numbers_of_a_record_get_flat_names() -> None:
 
 
 def test_classes_are_tracked_by_their_names(tmp_path: Path) -> None:
-    RunFolder(tmp_path).write_split(SplitRecord.of(np.ones((2, 3), dtype=int), ("cat", "dog", "owl")))
+    RunFolder(tmp_path).write_partition(PartitionRecord.of(np.ones((2, 3), dtype=int), ("cat", "dog", "owl")))
     heard: dict[str, float] = {}
     trackers = Tracking(["diary"])
     trackers.start(tmp_path, {"method.name": "fedavg"}, 0)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from fedwcm.config.settings import INCIDENTAL, Settings
+from fedwcm.config.settings import RESULT_NEUTRAL, Settings
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.records import Summary
 from fedwcm.experiment.trackers.confusion_image import confusion_image
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 GROUPS = {
-    "accuracy": ("balanced_accuracy", "macro_f1", "many", "medium", "few", "plain_few"),
+    "accuracy": ("balanced_accuracy", "macro_f1", "many", "medium", "few", "last_round_few"),
     "momentum": ("alpha", "gain"),
     "clients": ("client_mean", "client_worst_decile", "client_std", "participants", "weights_entropy"),
     "costs": ("seconds", "bytes_down", "bytes_up"),
@@ -69,7 +69,7 @@ class TensorBoard(Tracker):
         self._text("summary", summary.to_json())
         self._summary(_session_end(failed=summary.diverged is not None))
         if summary.confusion is not None:
-            split = RunFolder(self._folder).split()
+            split = RunFolder(self._folder).partition()
             numbers = tuple(map(str, range(len(summary.confusion))))
             image = confusion_image(summary.confusion, numbers if split is None else split.classes)
             self._writer.add_image("confusion matrix", image, self._last, dataformats="HWC")
@@ -85,7 +85,7 @@ class TensorBoard(Tracker):
         """Declare the options, and which scalars tell how well they did: shown as soon as these are logged."""
         from torch.utils.tensorboard.summary import hparams
 
-        options = {key: _plain(value) for key, value in settings.items() if key not in INCIDENTAL}
+        options = {key: _plain(value) for key, value in settings.items() if key not in RESULT_NEUTRAL}
         measured = {tag_of(key): 0.0 for key in HEADLINES}
         experiment, start, _ = hparams(options, measured)
         for declared in (experiment, start):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedwcm.config.settings import Settings
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.experiment.live import split_so_far
+from fedwcm.experiment.live import partition_so_far
 from fedwcm.experiment.records import RoundRecord, Summary
 from fedwcm.experiment.scalars import scalars_of
 from fedwcm.experiment.trackers import TRACKERS
@@ -56,7 +56,7 @@ class Tracking:
     @cached_property
     def _classes(self) -> tuple[str, ...]:
         """The names of the classes; none if nobody has said who holds what before the first evaluation."""
-        split = split_so_far(RunFolder(self._folder)) if self._folder else None
+        split = partition_so_far(RunFolder(self._folder)) if self._folder else None
         return split.classes if split else ()
 
     def finish(self, summary: Summary) -> None:

@@ -11,7 +11,7 @@ from flwr.common.config import parse_config_args
 
 from fedwcm.core.checks import unknown
 from fedwcm.experiment.components import Components
-from fedwcm.experiment.without_effect import refuse_without_effect
+from fedwcm.experiment.unused_options import reject_unused_options
 from fedwcm.flower.app.options import AppOptions, read
 
 PAIR = re.compile(r"(\S+?)=('[^']*'|\"[^\"]*\"|\S+)")
@@ -26,7 +26,7 @@ def checked_options(folder: Path, overrides: list[str]) -> AppOptions:
         if key not in listed:
             raise unknown("option", key, sorted(listed))
     options = read({**listed, **given})
-    refuse_without_effect(options.config, Components.of(options.config))
+    reject_unused_options(options.config, Components.of(options.config))
     return options
 
 

@@ -14,7 +14,7 @@ from fedwcm.experiment.components import Components
 from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.records import VALIDATION_METRICS, RoundRecord
 from fedwcm.experiment.start import start
-from fedwcm.experiment.without_effect import unused_options
+from fedwcm.experiment.unused_options import unused_options
 from fedwcm.sweeps.tuning.space import Space
 from fedwcm.sweeps.tuning.study import MethodStudy
 

@@ -16,7 +16,7 @@ from fedwcm.data import synthetic
 from fedwcm.experiment.components import Components, options_of
 from fedwcm.experiment.partitioning import run_dataset
 from fedwcm.reports.table import TASK_SECTIONS
-from fedwcm.sweeps.plan import Checked, PlannedRun, check, with_method
+from fedwcm.sweeps.plan import PlannedRun, Preflight, check, with_method
 from fedwcm.sweeps.tuning.report import write_report
 from fedwcm.sweeps.tuning.result import Tuning
 from fedwcm.sweeps.tuning.space import Space, of_method
@@ -93,7 +93,7 @@ def _search_here(search: Search) -> None:
             search.say(line(plan, trial, _run_trial(plan, study, trial, search.seeds)))
 
 
-def asked_text(plan: Plan, checked: Checked, space: Space, seeds: Sequence[int]) -> str:
+def asked_text(plan: Plan, checked: Preflight, space: Space, seeds: Sequence[int]) -> str:
     """What the trials of a method depend on besides the searched options; objects by what identifies them."""
     split = hashlib.blake2b(repr(checked.split).encode(), digest_size=8).hexdigest()
     given = (checked.fingerprint, checked.config.partition, split, checked.config.model)
@@ -123,7 +123,7 @@ def _method_options(config: Config) -> dict[str, object]:
     return options_of(Components.of(config).method)
 
 
-def check_plans(plans: Sequence[Plan], space: Space, out: Path) -> dict[str, Checked]:
+def check_plans(plans: Sequence[Plan], space: Space, out: Path) -> dict[str, Preflight]:
     """Refuse before the first trial what no method knows, what could not run, and what has no validation data."""
     for key in space.keys() - {key for plan in plans for key in plan.space}:
         methods = ", ".join(plan.name for plan in plans)

@@ -32,6 +32,6 @@ def test_data(run_config: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 @cache
-def digits(clients: int = 10, imbalance: float = 0.1) -> fedwcm.Division:
+def digits(clients: int = 10, imbalance: float = 0.1) -> fedwcm.PartitionedData:
     """The digits with a long tail, divided among this many clients."""
     return fedwcm.partition(dataset="digits", imbalance=imbalance, clients=clients, beta=0.3)

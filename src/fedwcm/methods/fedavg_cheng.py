@@ -28,6 +28,6 @@ class FedAvgMCheng(FedCM):
         server_step: `literal` is this method; `average` is FedCM.
     """
 
-    name: ClassVar[str] = "fedavg-m"
+    name: ClassVar[str] = "fedavg-cheng"
 
     server_step: Literal["average", "literal"] = "literal"

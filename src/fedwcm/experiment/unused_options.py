@@ -24,7 +24,7 @@ SECTION_NEEDS = {
 """When options of the sections have an effect; methods and losses declare theirs (`needs`)."""
 
 
-def refuse_without_effect(config: Config, components: Components) -> None:
+def reject_unused_options(config: Config, components: Components) -> None:
     """Refuse an option that differs from its default and that another option turns off."""
     rounds, warmup = config.run.rounds, config.local.warmup
     allowed = f"below run.rounds = {rounds}: the learning rate would never reach local.lr"

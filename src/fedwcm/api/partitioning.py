@@ -1,7 +1,7 @@
 """`fedwcm.partition`: divide a data set among clients, to look at it before training or to use it elsewhere."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Unpack
 
 from fedwcm.api.arguments import ConfigLike
@@ -10,47 +10,11 @@ from fedwcm.api.keywords import PartitionKeywords
 from fedwcm.config.component_text import named_options
 from fedwcm.config.flags import PARTITION_FLAGS
 from fedwcm.config.resolve import resolve
-from fedwcm.config.schema import Component, Config
+from fedwcm.config.schema import Component
 from fedwcm.config.settings import CLIENT_IDS, Settings, from_settings, name_in
 from fedwcm.core.checks import unknown
-from fedwcm.core.types import Ints
-from fedwcm.data import Dataset
-from fedwcm.data.normalize import Normalizer
-from fedwcm.data.partition import PARTITIONS, PartitionStatistics, counts_of, describe
-from fedwcm.experiment.partitioning import divide
-
-
-@dataclass(frozen=True, eq=False)
-class Division:
-    """A data set divided among clients.
-
-    Args:
-        config: the options, those included that follow from the data.
-        dataset: all samples.
-        rows: for each client, the rows of `dataset.x_train` that it holds.
-        counts: the clients' samples of each class, clients in rows.
-        statistics: sizes, classes per client, and distances from the global distribution.
-        normalizer: turns inputs of the data set into those of the model.
-    """
-
-    config: Config
-    dataset: Dataset
-    rows: tuple[Ints, ...]
-    counts: Ints
-    statistics: PartitionStatistics
-    normalizer: Normalizer
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.dataset.classes
-
-    def __repr__(self) -> str:
-        title, way = self.config.data.title, self.config.partition.name
-        return f"Division of {self.counts.sum():,} samples of {title} among {len(self)} clients: {way}"
-
-    def __len__(self) -> int:
-        """How many clients there are."""
-        return len(self.rows)
+from fedwcm.data.partition import PARTITIONS
+from fedwcm.experiment.partitioning import PartitionedData, partition_data
 
 
 def partition(
@@ -59,7 +23,7 @@ def partition(
     settings: Mapping[str, object] | None = None,
     trust: bool = False,
     **options: Unpack[PartitionKeywords],
-) -> Division:
+) -> PartitionedData:
     """Divide a data set among clients, as a run with the same options would.
 
     Args:
@@ -69,7 +33,7 @@ def partition(
         options: common options, as in `fedwcm.run`.
     """
     _refuse_others(options, PARTITION_FLAGS)
-    return _divided(describe_run(None, config, settings, options, trust=trust))
+    return partition_data(describe_run(None, config, settings, options, trust=trust))
 
 
 def partitions(
@@ -79,7 +43,7 @@ def partitions(
     settings: Mapping[str, object] | None = None,
     trust: bool = False,
     **options: Unpack[PartitionKeywords],
-) -> dict[str, Division]:
+) -> dict[str, PartitionedData]:
     """Divide a data set in several ways.
 
     Options that all share, such as `clients` and `beta`, are for those partitions that have them; an option that
@@ -100,19 +64,12 @@ def partitions(
     for key in common:
         if key.startswith("partition.") and key not in {"partition.name", *known}:
             raise unknown("option of these partitions:", key, known)
-    return {way: _divided(from_settings(_partition_settings(way, common))) for way in ways}
+    return {way: partition_data(from_settings(_partition_settings(way, common))) for way in ways}
 
 
 def _refuse_others(options: Mapping[str, object], known: Sequence[str]) -> None:
     for name in options.keys() - set(known):
         raise unknown("option of a partition:", name, known)
-
-
-def _divided(config: Config) -> Division:
-    data = divide(config)
-    counts = counts_of(data.parts, data.train_labels, data.dataset.num_classes)
-    rows = tuple(data.train_rows[part] for part in data.parts)
-    return Division(data.config, data.dataset, rows, counts, describe(counts), data.normalizer)
 
 
 def _options_of(way: str) -> set[str]:
