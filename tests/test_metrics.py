@@ -6,15 +6,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
 from fedwcm.metrics.classification import (
     ShotRule,
     balanced_accuracy,
     class_accuracy,
+    class_precision,
     macro_f1,
     shot_groups,
     summarise,
+    wilson_interval,
 )
 
 Ints = NDArray[np.int64]
@@ -142,3 +145,13 @@ def test_macro_f1_counts_a_class_that_is_predicted_without_test_samples_as_0() -
     untested = np.array([[4, 0, 2], [0, 3, 0], [0, 0, 0]])
     assert macro_f1(untested) == pytest.approx((0.8 + 1.0 + 0.0) / 3)
     assert macro_f1(np.array([[4, 0, 0], [0, 3, 0], [0, 0, 0]])) == 1.0
+
+
+def test_precision_and_the_intervals_of_the_recalls() -> None:
+    np.testing.assert_allclose(class_precision(CONFUSION), [5 / 8, 6 / 7, 0.0, 1.0])
+    assert np.isnan(class_precision(np.array([[1, 0], [1, 0]]))[1])
+    pairs = np.array([(0, 3), (3, 3), (1, 40), (17, 29)])
+    for interval, (hits, trials) in zip(wilson_interval(*pairs.T), pairs.tolist(), strict=True):
+        expected = binomtest(hits, trials).proportion_ci(method="wilson")
+        np.testing.assert_allclose(interval, [expected.low, expected.high], atol=1e-6)
+    assert np.isnan(wilson_interval(np.array([0]), np.array([0]))).all()

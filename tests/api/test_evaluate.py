@@ -123,6 +123,31 @@ def test_a_data_set_made_of_the_runs_rows_is_its_own(trained: Path) -> None:
     assert fedwcm.evaluate(trained / "run", made).rows == "run"
 
 
+def test_classes_are_listed_from_head_to_tail_with_what_they_were_taken_for(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = fedwcm.evaluate(trained / "run")
+    confusion = np.array(record.confusion)
+    assert confusion.sum(axis=1).tolist() == list(record.test_counts)
+    for c, interval in enumerate(record.per_class_interval):
+        recall, precision = record.per_class_accuracy[c], record.per_class_precision[c]
+        assert recall == pytest.approx(confusion[c, c] / confusion[c].sum())
+        assert precision == pytest.approx(confusion[c, c] / confusion[:, c].sum())
+        assert interval is not None
+        assert interval[0] < recall < interval[1] or recall == 1.0
+    weighted = np.dot([loss or 0.0 for loss in record.per_class_loss], record.test_counts) / record.samples
+    assert weighted == pytest.approx(record.test_loss, rel=1e-5)
+    assert main(["evaluate", str(trained / "run"), "--confusion"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.index("balanced accuracy") < shown.index(" accuracy  ", shown.index("balanced accuracy") + 20)
+    table = shown[shown.index("95 % interval") :]
+    assert table.index("sit") < table.index("walk") < table.index("fall")
+    assert f"{record.per_class_accuracy[0]:.3f}" in table
+    assert "taken for" in table
+    assert record.trained_clients == 5
+    assert "5 of the 5 clients tested here trained the model" in shown
+
+
 def test_of_new_data_every_row_is_tested_and_the_command_says_how_many(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

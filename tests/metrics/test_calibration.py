@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedwcm.engine.evaluate import Evaluation
-from fedwcm.metrics.calibration import expected_calibration_error
+from fedwcm.metrics.calibration import class_calibration_errors, expected_calibration_error
 
 
 def predictions(confidence: np.ndarray, correct: np.ndarray) -> Evaluation:
@@ -29,3 +29,13 @@ def test_it_tends_to_0_for_a_calibrated_predictor_and_to_the_bias_of_another() -
     assert errors[2] < 0.005
     right = rng.random(samples) < confidence + 0.1
     assert expected_calibration_error(predictions(confidence, right)) == pytest.approx(0.1, abs=0.01)
+
+
+def test_the_error_of_a_class_is_that_of_its_probability() -> None:
+    rng = np.random.default_rng(1)
+    p = rng.dirichlet([2.0, 1.0, 0.5], size=100_000)
+    labels = (rng.random(len(p))[:, None] > p.cumsum(axis=1)).sum(axis=1)
+    assert max(class_calibration_errors(p.astype(np.float32), labels)) < 0.01
+    swapped = class_calibration_errors(p[:, [0, 2, 1]].astype(np.float32), labels)
+    assert swapped[0] < 0.01
+    assert min(swapped[1:]) > 0.1

@@ -1,9 +1,7 @@
 """`fedwcm.evaluate`: test a trained model, on its run's own test rows or on other data."""
 
-import os
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +9,66 @@ import numpy as np
 import torch
 
 from fedwcm.api.arguments import ClientsLike, DataLike, ModelLike
+from fedwcm.api.own_rows import own_rows, refuse_reading
 from fedwcm.api.trained import Trained, trained
-from fedwcm.config.schema import Component, Config
-from fedwcm.config.settings import CLIENT_IDS
 from fedwcm.core.checks import require
-from fedwcm.data import Dataset, load_rows
-from fedwcm.data.fingerprint import fingerprint
+from fedwcm.core.types import Floats
+from fedwcm.data import load_rows
 from fedwcm.data.read_options import Unlabelled
 from fedwcm.data.samples import Rows
 from fedwcm.data.split import stratified_split
-from fedwcm.engine.evaluate import evaluate as evaluate_network
-from fedwcm.engine.network import Network
+from fedwcm.engine.evaluate import CHUNK, Evaluation, measure
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.experiment.partitioning import run_dataset
-from fedwcm.experiment.records import EvaluationRecord
-from fedwcm.metrics.calibration import expected_calibration_error
-from fedwcm.metrics.classification import summarise
+from fedwcm.metrics.calibration import class_calibration_errors, expected_calibration_error
+from fedwcm.metrics.classification import class_precision, summarise, wilson_interval
 from fedwcm.metrics.clients import OnOwnSamples, named, spread_over_clients
+from fedwcm.utils.json_record import JsonRecord, optional
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationRecord(JsonRecord):
+    """A trained model on rows that it was not trained on. The metrics mean what they mean in a `RoundRecord`.
+
+    Args:
+        rows: which were tested: those that the `run` held out, the `test` part, `all`, or some that were `drawn`.
+        balanced_accuracy: mean over the classes that were tested.
+        test_loss: mean negative log-likelihood.
+        classes: the names of the classes, in the order of everything that is per class.
+        train_counts, test_counts: training samples and tested rows of each class.
+        per_class_accuracy: recall of each class.
+        per_class_interval: its 95 % interval (Wilson).
+        per_class_precision: share of the rows predicted as the class that are of it.
+        per_class_loss: mean negative log-likelihood of the class's rows.
+        per_class_ece: calibration error of the probability of the class, over all rows.
+        confusion: `confusion[i][j]` rows of class i were taken for class j.
+        trained_clients: how many of the tested clients trained the model; None where clients are not known.
+        client_accuracy: of each client by its name, where it is known whose the rows are.
+    """
+
+    samples: int
+    rows: str
+    balanced_accuracy: float
+    test_accuracy: float
+    macro_f1: float
+    many: float | None = optional()
+    medium: float | None = optional()
+    few: float | None = optional()
+    test_loss: float
+    test_ece: float
+    classes: tuple[str, ...]
+    train_counts: tuple[int, ...]
+    test_counts: tuple[int, ...]
+    per_class_accuracy: tuple[float | None, ...]
+    per_class_interval: tuple[tuple[float, ...] | None, ...]
+    per_class_precision: tuple[float | None, ...]
+    per_class_loss: tuple[float | None, ...]
+    per_class_ece: tuple[float, ...]
+    confusion: tuple[tuple[int, ...], ...]
+    trained_clients: int | None = optional()
+    client_mean: float | None = optional()
+    client_worst_decile: float | None = optional()
+    client_std: float | None = optional()
+    client_accuracy: Mapping[str, float] | None = optional()
 
 
 def evaluate(
@@ -92,70 +133,8 @@ def evaluate(
         rows = load_rows(dataset, found.schema, **reading)
         which = rows.part if test_fraction is None else "drawn"
         return _measured(found, rows if test_fraction is None else _drawn(rows, test_fraction), which, run_folder)
-    _refuse_reading({**reading, "test_fraction": test_fraction}, moved)
+    refuse_reading({**reading, "test_fraction": test_fraction}, moved)
     return _measured(found, own, "run", run_folder)
-
-
-def own_rows(
-    found: Trained, config: Config, dataset: DataLike | None, clients: ClientsLike | None = None
-) -> Rows | None:
-    """The rows that the run held out, if this is its own data; None for other data.
-
-    Raises:
-        ValueError: if this is the run's own source, but no longer what the run was trained on.
-    """
-    must_be_own = dataset is None or _same_path(str(dataset), config.data.dataset)
-    if must_be_own and found.fingerprint is None:
-        raise ValueError(f"the folder does not know the data that {config.title} was trained on: name a dataset")
-    _require_clients(config, dataset, clients)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # this may not be the run's data, and is then read again
-        try:
-            whole = _read_as_run(config, dataset, clients)
-        except (ValueError, OSError):
-            if must_be_own:
-                raise
-            return None
-    if fingerprint(whole) == found.fingerprint:
-        return _test_rows(whole)
-    if must_be_own:
-        raise ValueError(
-            f"{config.data.title} has changed since the run was trained on it: its test rows cannot be told "
-            "from its training rows. Put new rows into a file of their own, or restore the old one"
-        )
-    return None
-
-
-def _require_clients(config: Config, dataset: DataLike | None, clients: ClientsLike | None) -> None:
-    """Require the clients of the samples if the run divided its data by them."""
-    told = clients is not None or dataset is None or isinstance(dataset, (str, Path))
-    if config.data.test_clients is not None and config.partition.name.startswith(CLIENT_IDS) and not told:
-        raise ValueError(
-            "the run held out clients that it was given as clients=…: pass them again, or the rows that it tested "
-            "cannot be told from those that it trained on"
-        )
-
-
-def _read_as_run(config: Config, dataset: DataLike | None, clients: ClientsLike | None) -> Dataset:
-    """The data, read and split as the run did."""
-    if isinstance(dataset, Dataset):
-        return dataset
-    if clients is not None:
-        config = replace(config, partition=Component(CLIENT_IDS, value=clients))
-    if dataset is None or isinstance(dataset, (str, Path)):
-        named = config.data.dataset if dataset is None else str(dataset)
-        return run_dataset(replace(config, data=replace(config.data, dataset=named)))
-    return run_dataset(replace(config, source=dataset))
-
-
-def _refuse_reading(given: Mapping[str, Any], config: Config) -> None:
-    """Refuse options that would read the run's own data in another way than the run did."""
-    for option, value in given.items():
-        if value not in (None, ()) and value != (used := getattr(config.data, option)):
-            raise ValueError(
-                f"{option} = {value!r} is for other data: the run's own are read as the run did, with {used!r}, "
-                "and the rows that it held out are tested"
-            )
 
 
 def _drawn(rows: Rows, fraction: float) -> Rows:
@@ -169,27 +148,17 @@ def _drawn(rows: Rows, fraction: float) -> Rows:
     return replace(rows, x=rows.x[chosen], y=rows.y[chosen], ids=None, clients=clients)
 
 
-def _same_path(given: str, held: str) -> bool:
-    return given == held or (os.path.exists(given) and os.path.exists(held) and os.path.samefile(given, held))
-
-
-def _test_rows(dataset: Dataset) -> Rows:
-    return Rows(dataset.name, "test", dataset.x_test, dataset.y_test, None, dataset.test_clients)
-
-
 def _measured(found: Trained, rows: Rows, which: str, folder: RunFolder) -> EvaluationRecord:
     """The loss and the metrics of the model on these rows."""
     assert rows.y is not None
-    labels = torch.from_numpy(rows.y)
-    network = Network(found.module, classes=len(found.schema.classes))
-    tested = evaluate_network(network, *network.initial(), found.inputs(rows.x), labels, len(found.schema.classes))
+    classes, labels = len(found.schema.classes), torch.from_numpy(rows.y)
+    logits = found.logits(rows.x)
+    tested = measure(logits.split(CHUNK), labels, classes)
     counts, rule = np.array(folder.summary().train_counts), folder.config().run.shot_groups
     metrics = summarise(tested.confusion, counts, rule)
-    clients: dict[str, Any] = {}
-    if rows.clients is not None:
-        measure = OnOwnSamples.of(rows.clients)
-        accuracy = measure(tested)
-        clients = {**spread_over_clients(accuracy), "client_accuracy": named(accuracy, measure.names)}
+    support = tested.confusion.sum(axis=1)
+    interval = wilson_interval(np.diag(tested.confusion), support).tolist()
+    losses = np.bincount(rows.y, weights=tested.losses, minlength=classes)
     return EvaluationRecord(
         samples=len(rows.x),
         rows=which,
@@ -197,5 +166,30 @@ def _measured(found: Trained, rows: Rows, which: str, folder: RunFolder) -> Eval
         test_loss=tested.loss,
         test_ece=expected_calibration_error(tested),
         **vars(metrics),
-        **clients,
+        train_counts=tuple(counts.tolist()),
+        test_counts=tuple(support.tolist()),
+        per_class_interval=tuple(tuple(pair) if n else None for pair, n in zip(interval, support, strict=True)),
+        per_class_precision=_or_none(class_precision(tested.confusion)),
+        per_class_loss=_or_none(np.divide(losses, support, out=np.full(classes, np.nan), where=support > 0)),
+        per_class_ece=tuple(class_calibration_errors(logits.softmax(dim=-1).numpy(), rows.y)),
+        confusion=tuple(map(tuple, tested.confusion.tolist())),
+        **_of_clients(rows, tested, folder),
     )
+
+
+def _of_clients(rows: Rows, tested: Evaluation, folder: RunFolder) -> dict[str, Any]:
+    """Return the accuracy of each client, and how many of them trained the model, where they are known."""
+    if rows.clients is None:
+        return {}
+    measure_clients = OnOwnSamples.of(rows.clients)
+    accuracy, split = measure_clients(tested), folder.split()
+    trained_names = set() if split is None else set(split.names or ())
+    return {
+        **spread_over_clients(accuracy),
+        "client_accuracy": named(accuracy, measure_clients.names),
+        "trained_clients": len(trained_names & set(measure_clients.names)) if trained_names else None,
+    }
+
+
+def _or_none(values: Floats) -> tuple[float | None, ...]:
+    return tuple(None if np.isnan(value) else float(value) for value in values)

@@ -6,17 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from fedwcm.api.arguments import Array, DataLike, ModelLike
 from fedwcm.api.trained import trained
-from fedwcm.core.batch import Inputs
 from fedwcm.core.checks import require
 from fedwcm.data import load_rows
 from fedwcm.data.samples import Rows
-from fedwcm.engine.evaluate import CHUNK
 
 OTHER_FORMATS = (".parquet", ".json", ".jsonl", ".xlsx", ".npz", ".npy", ".feather", ".pkl", ".pickle", ".tsv")
 """Endings of files that predictions are not written to."""
@@ -100,7 +96,7 @@ def predict(
         encoding=encoding,
         delimiter=delimiter,
     )
-    probabilities = _probabilities(found.module, found.inputs(rows.x))
+    probabilities = found.logits(rows.x).softmax(dim=-1).numpy()
     predictions = Predictions(found.schema.classes, probabilities, _ids(rows))
     if out is not None:
         Path(out).parent.mkdir(parents=True, exist_ok=True)
@@ -112,14 +108,6 @@ def require_csv(path: str | Path) -> None:
     """Raise for a file whose ending promises another format."""
     other = Path(path).suffix.lower() in OTHER_FORMATS
     require(not other, "out", str(path), "a file that ends in .csv: other formats are not written")
-
-
-def _probabilities(module: nn.Module, inputs: Inputs) -> NDArray[np.float32]:
-    with torch.no_grad():
-        starts = range(0, len(inputs), CHUNK)  # copied, as a module may write into what it is given
-        chunks = [module(inputs[start : start + CHUNK].clone()).softmax(dim=-1) for start in starts]
-    probabilities: NDArray[np.float32] = torch.cat(chunks).numpy()
-    return probabilities
 
 
 def _ids(rows: Rows) -> tuple[str, ...]:

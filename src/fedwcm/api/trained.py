@@ -16,6 +16,7 @@ from fedwcm.data.inputs import are_small, model_inputs
 from fedwcm.data.normalize import Normalizer, warn_of_other_scale
 from fedwcm.data.objects import as_array
 from fedwcm.data.schema import DatasetSchema
+from fedwcm.engine.evaluate import CHUNK
 from fedwcm.experiment.discovery import runs_below
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.model_file import read_facts, read_model
@@ -51,6 +52,13 @@ class Trained:
     normalizer: "InputNormalizer"
     schema: DatasetSchema
     fingerprint: str | None
+
+    def logits(self, x: NDArray[Any]) -> Tensor:
+        """Return the logits `(samples, classes)` of samples as they were read."""
+        inputs = self.inputs(x)
+        with torch.no_grad():
+            starts = range(0, len(inputs), CHUNK)  # copied, as a module may write into what it is given
+            return torch.cat([self.module(inputs[start : start + CHUNK].clone()) for start in starts])
 
     def inputs(self, x: NDArray[Any]) -> Inputs:
         """Return samples as the model takes them; many of them are prepared only when they are read."""

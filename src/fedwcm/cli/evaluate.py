@@ -2,7 +2,11 @@
 
 import argparse
 import json
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
 
 from fedwcm.cli.common import (
     SubParsers,
@@ -12,8 +16,12 @@ from fedwcm.cli.common import (
     personalized,
     print_personalized,
 )
+from fedwcm.cli.console import console
 from fedwcm.config.flags import FLAGS, column_names
 from fedwcm.utils.json_record import finite
+
+if TYPE_CHECKING:
+    from fedwcm.api.evaluation import EvaluationRecord
 
 NAMES = ("data_dir", "label", "client", "split", "drop", "encoding", "delimiter", "unlabelled", "test_fraction")
 TESTED = {
@@ -22,6 +30,7 @@ TESTED = {
     "all": "all {} rows, since there is no test part",
     "drawn": "{} rows drawn",
 }
+TITLES = {"test_accuracy": "accuracy", "test_loss": "test loss (NLL)", "test_ece": "calibration error (ECE)"}
 
 
 def add_parser(commands: SubParsers) -> None:
@@ -40,6 +49,7 @@ def add_parser(commands: SubParsers) -> None:
         text = "share to draw and test; by default all rows" if name == "test_fraction" else FLAGS[name].help
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="X", help=text)
     add_personalize(parser)
+    parser.add_argument("--confusion", action="store_true", help="print which classes were taken for which")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object, for scripts")
     parser.set_defaults(execute=execute)
 
@@ -50,7 +60,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     options = chosen_flags(arguments, NAMES)
     options["drop"] = column_names(arguments.drop)
-    found = evaluate(
+    record = evaluate(
         arguments.folder,
         arguments.dataset,
         model=arguments.model,
@@ -58,31 +68,72 @@ def execute(arguments: argparse.Namespace) -> int:
         adjust=arguments.adjust,
         **options,
     )
-    measured = found.to_json()
     fine_tuned = None
     if arguments.personalize is not None:
         given = {"dataset": arguments.dataset, "model": arguments.model, "trust": arguments.trust}
         fine_tuned = personalized(arguments.folder, arguments.personalize, **given)
     if arguments.json:
         more = {} if fine_tuned is None else {"personalized": fine_tuned.to_json()}
-        print(json.dumps(finite({"folder": arguments.folder, **measured, **more}), allow_nan=False))
+        print(json.dumps(finite({"folder": arguments.folder, **record.to_json(), **more}), allow_nan=False))
         return 0
-    samples = measured.pop("samples")
-    print(f"tested on {TESTED[str(measured.pop('rows'))].format(samples)}")
-    measured["per_class_accuracy"] = dict(zip(found.classes, found.per_class_accuracy, strict=True))
-    del measured["classes"]
-    for name, value in measured.items():
-        print(f"{name.replace('_', ' '):>20}  {_shown(value)}")
+    _print_record(record)
+    if arguments.confusion:
+        _print_confusion(record)
     if fine_tuned is not None:
         print_personalized(fine_tuned)
     return 0
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, tuple):
-        return " ".join(map(_shown, value))
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_shown(item)}" for name, item in value.items())
-    if value is None:
-        return "–"
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+def _print_record(record: "EvaluationRecord") -> None:
+    """Print what was tested, the metrics one per line, and a table of the classes from head to tail."""
+    print(f"tested on {TESTED[record.rows].format(record.samples)}")
+    for name, value in record.to_json().items():
+        if isinstance(value, float):
+            print(f"{TITLES.get(name, name.replace('_', ' ')):>24}  {value:.4f}")
+    if record.trained_clients:
+        print(
+            f"note: {record.trained_clients} of the {len(record.client_accuracy or ())} clients tested here "
+            "trained the model; on new clients it may do worse (hold whole clients out with --test-clients)"
+        )
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("class", overflow="fold")
+    for heading in ("trained on", "tested", "recall", "95 % interval", "precision", "NLL", "ECE"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for c in _head_to_tail(record):
+        interval = record.per_class_interval[c]
+        table.add_row(
+            Text(record.classes[c]),
+            f"{record.train_counts[c]:,}",
+            f"{record.test_counts[c]:,}",
+            _shown(record.per_class_accuracy[c]),
+            "–" if interval is None else " to ".join(map(_shown, interval)),
+            _shown(record.per_class_precision[c]),
+            _shown(record.per_class_loss[c]),
+            _shown(record.per_class_ece[c]),
+        )
+    console().print(table)
+    if record.client_accuracy:
+        print("accuracy of each client:", ", ".join(f"{n}: {v:.4f}" for n, v in record.client_accuracy.items()))
+
+
+def _print_confusion(record: "EvaluationRecord") -> None:
+    """Print how many rows of each class were taken for which, classes from head to tail."""
+    order = _head_to_tail(record)
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, title="rows: the class; columns: taken for", title_justify="left"
+    )
+    table.add_column("class", overflow="fold")
+    for c in order:
+        table.add_column(Text(record.classes[c]), justify="right")
+    for c in order:
+        table.add_row(Text(record.classes[c]), *(str(record.confusion[c][d]) for d in order))
+    console().print(table)
+
+
+def _head_to_tail(record: "EvaluationRecord") -> list[int]:
+    """Return the classes, those with most training samples first."""
+    return sorted(range(len(record.classes)), key=lambda c: -record.train_counts[c])
+
+
+def _shown(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

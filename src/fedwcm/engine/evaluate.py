@@ -1,5 +1,6 @@
 """Evaluation of a model: what it made of each sample, from which all metrics are derived."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -59,19 +60,29 @@ class Evaluation:
 
 def evaluate(network: Network, x: Vec, buffers: Vec, inputs: Inputs, labels: Tensor, classes: int) -> Evaluation:
     """Run the model over all samples, in evaluation mode."""
+    return measure(predict_chunks(network, x, buffers, inputs), labels, classes)
+
+
+def predict_chunks(network: Network, x: Vec, buffers: Vec, inputs: Inputs) -> Iterator[Tensor]:
+    """Yield the logits of the model, in evaluation mode, chunk by chunk."""
     network.point_parameters(x.clone())  # a copy: nn.Embedding(max_norm=…) writes to its weights when it is run
     network.point_buffers(buffers.clone())
     network.module.eval()
-    chunks: list[tuple[Tensor, ...]] = []
     with torch.no_grad():
-        for start in range(0, len(labels), CHUNK):
-            chunk = slice(start, start + CHUNK)
-            logits = network.predict(inputs[chunk])
+        for start in range(0, len(inputs), CHUNK):
+            yield network.predict(inputs[start : start + CHUNK])
+
+
+def measure(chunks: Iterable[Tensor], labels: Tensor, classes: int) -> Evaluation:
+    """Return what these logits, in chunks of `CHUNK` samples, make of samples with these labels."""
+    columns: list[tuple[Tensor, ...]] = []
+    with torch.no_grad():
+        for logits, actual in zip(chunks, labels.split(CHUNK), strict=True):
             confidence = logits.softmax(dim=-1).amax(dim=-1)
-            losses = cross_entropy(logits, labels[chunk], reduction="none")
-            total = cross_entropy(logits, labels[chunk], reduction="sum")
-            chunks.append((logits.argmax(dim=-1), confidence, losses, total[None]))
+            losses = cross_entropy(logits, actual, reduction="none")
+            total = cross_entropy(logits, actual, reduction="sum")
+            columns.append((logits.argmax(dim=-1), confidence, losses, total[None]))
     # All is read at the end: after every chunk, the device would have to finish its work first.
-    predicted, confidence, losses, totals = (torch.cat(parts).cpu() for parts in zip(*chunks, strict=True))
-    columns = (labels.cpu().numpy(), predicted.numpy(), confidence.float().numpy(), losses.float().numpy())
-    return Evaluation(*columns, sum(totals.tolist()) / len(labels), classes)
+    predicted, confidence, losses, totals = (torch.cat(parts).cpu() for parts in zip(*columns, strict=True))
+    arrays = (labels.cpu().numpy(), predicted.numpy(), confidence.float().numpy(), losses.float().numpy())
+    return Evaluation(*arrays, sum(totals.tolist()) / len(labels), classes)

@@ -265,34 +265,6 @@ class PartitionRecord(JsonRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationRecord(JsonRecord):
-    """A trained model on rows that it was not trained on. The metrics mean what they mean in a `RoundRecord`.
-
-    Args:
-        rows: which were tested: those that the `run` held out, the `test` part, `all`, or some that were `drawn`.
-        classes: their names, in the order of `per_class_accuracy`.
-        client_accuracy: of each client by its name, where it is known whose the rows are.
-    """
-
-    samples: int
-    rows: str
-    classes: tuple[str, ...]
-    test_loss: float
-    test_ece: float
-    test_accuracy: float
-    balanced_accuracy: float
-    macro_f1: float
-    many: float | None = optional()
-    medium: float | None = optional()
-    few: float | None = optional()
-    per_class_accuracy: tuple[float | None, ...]
-    client_mean: float | None = optional()
-    client_worst_decile: float | None = optional()
-    client_std: float | None = optional()
-    client_accuracy: Mapping[str, float] | None = optional()
-
-
-@dataclass(frozen=True, kw_only=True)
 class PersonalizationRecord(JsonRecord):
     """A trained model at each client, before and after the client has fine-tuned it: `personalized.json`.
 

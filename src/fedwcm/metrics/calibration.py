@@ -4,7 +4,9 @@ Guo, Pleiss, Sun, Weinberger. On Calibration of Modern Neural Networks. ICML 201
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedwcm.core.types import Ints
 from fedwcm.engine.evaluate import Evaluation
 
 BINS = 15
@@ -13,6 +15,22 @@ BINS = 15
 
 def expected_calibration_error(tested: Evaluation) -> float:
     """Return Σ_b n_b/n · |accuracy_b − confidence_b| over bins b of the confidence of the predicted class."""
-    bins = np.clip(np.ceil(tested.confidence * BINS).astype(int) - 1, 0, BINS - 1)
-    gaps = np.bincount(bins, weights=tested.correct - tested.confidence.astype(float), minlength=BINS)
-    return float(np.abs(gaps).sum() / len(bins))
+    return _error(tested.confidence, tested.correct)
+
+
+def class_calibration_errors(probabilities: NDArray[np.float32], labels: Ints) -> list[float]:
+    """Return the calibration error of each class: of its probability, against the share of samples that have it.
+
+    Kull, Perello Nieto, Kängsepp, Silva Filho, Song, Flach. Beyond Temperature Scaling. NeurIPS 2019.
+    """
+    return [_error(p, labels == c) for c, p in enumerate(probabilities.T)]
+
+
+def _error(confidence: NDArray[np.float32], correct: NDArray[np.bool_]) -> float:
+    gaps = np.bincount(_bins(confidence), weights=correct - confidence.astype(float), minlength=BINS)
+    return float(np.abs(gaps).sum() / len(confidence))
+
+
+def _bins(confidence: NDArray[np.float32]) -> Ints:
+    bins: Ints = np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
+    return bins

@@ -14,6 +14,9 @@ ShotRule = Literal["range", "share"]
 SHOT_RATIO = 2.0
 """There are shot groups if the most frequent class has at least this many times the samples of the rarest."""
 
+Z_95 = 1.959964
+"""Standard errors on each side of a 95 % interval."""
+
 MANY_SHARE, MEDIUM_SHARE = 0.75, 0.95
 """Shares of the training samples that end the groups by share."""
 
@@ -34,6 +37,25 @@ class ClassificationMetrics:
 def class_accuracy(confusion: Ints) -> Floats:
     """Accuracy of each class; NaN for a class without test samples."""
     return _ratio(np.diag(confusion), confusion.sum(axis=1))
+
+
+def class_precision(confusion: Ints) -> Floats:
+    """Return the share of the samples predicted as each class that are of it; NaN for a class never predicted."""
+    return _ratio(np.diag(confusion), confusion.sum(axis=0))
+
+
+def wilson_interval(hits: Ints, trials: Ints) -> Floats:
+    """Return the 95 % interval of each share, `(n, 2)`; NaN without a trial.
+
+    Wilson. Probable inference, the law of succession, and statistical inference. JASA 1927. It holds for few
+    trials and for shares of 0 and 1, where hits ± 1.96 standard errors does not.
+    """
+    share, squared = _ratio(hits, trials), Z_95**2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        middle = (share + squared / (2 * trials)) / (1 + squared / trials)
+        half = Z_95 * np.sqrt(share * (1 - share) / trials + squared / (4 * trials**2)) / (1 + squared / trials)
+    interval: Floats = np.clip(np.column_stack([middle - half, middle + half]), 0.0, 1.0)
+    return interval
 
 
 def balanced_accuracy(confusion: Ints) -> float:

@@ -1,0 +1,87 @@
+"""Which rows of a trained model's data it was tested on: known again by their content."""
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedwcm.api.arguments import ClientsLike, DataLike
+from fedwcm.api.trained import Trained
+from fedwcm.config.schema import Component, Config
+from fedwcm.config.settings import CLIENT_IDS
+from fedwcm.data import Dataset
+from fedwcm.data.fingerprint import fingerprint
+from fedwcm.data.samples import Rows
+from fedwcm.experiment.partitioning import run_dataset
+
+
+def own_rows(
+    found: Trained, config: Config, dataset: DataLike | None, clients: ClientsLike | None = None
+) -> Rows | None:
+    """The rows that the run held out, if this is its own data; None for other data.
+
+    Raises:
+        ValueError: if this is the run's own source, but no longer what the run was trained on.
+    """
+    must_be_own = dataset is None or _same_path(str(dataset), config.data.dataset)
+    if must_be_own and found.fingerprint is None:
+        raise ValueError(f"the folder does not know the data that {config.title} was trained on: name a dataset")
+    _require_clients(config, dataset, clients)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # this may not be the run's data, and is then read again
+        try:
+            whole = _read_as_run(config, dataset, clients)
+        except (ValueError, OSError):
+            if must_be_own:
+                raise
+            return None
+    if fingerprint(whole) == found.fingerprint:
+        return _test_rows(whole)
+    if must_be_own:
+        raise ValueError(
+            f"{config.data.title} has changed since the run was trained on it: its test rows cannot be told "
+            "from its training rows. Put new rows into a file of their own, or restore the old one"
+        )
+    return None
+
+
+def _require_clients(config: Config, dataset: DataLike | None, clients: ClientsLike | None) -> None:
+    """Require the clients of the samples if the run divided its data by them."""
+    told = clients is not None or dataset is None or isinstance(dataset, (str, Path))
+    if config.data.test_clients is not None and config.partition.name.startswith(CLIENT_IDS) and not told:
+        raise ValueError(
+            "the run held out clients that it was given as clients=…: pass them again, or the rows that it tested "
+            "cannot be told from those that it trained on"
+        )
+
+
+def _read_as_run(config: Config, dataset: DataLike | None, clients: ClientsLike | None) -> Dataset:
+    """The data, read and split as the run did."""
+    if isinstance(dataset, Dataset):
+        return dataset
+    if clients is not None:
+        config = replace(config, partition=Component(CLIENT_IDS, value=clients))
+    if dataset is None or isinstance(dataset, (str, Path)):
+        named = config.data.dataset if dataset is None else str(dataset)
+        return run_dataset(replace(config, data=replace(config.data, dataset=named)))
+    return run_dataset(replace(config, source=dataset))
+
+
+def refuse_reading(given: Mapping[str, Any], config: Config) -> None:
+    """Refuse options that would read the run's own data in another way than the run did."""
+    for option, value in given.items():
+        if value not in (None, ()) and value != (used := getattr(config.data, option)):
+            raise ValueError(
+                f"{option} = {value!r} is for other data: the run's own are read as the run did, with {used!r}, "
+                "and the rows that it held out are tested"
+            )
+
+
+def _same_path(given: str, held: str) -> bool:
+    return given == held or (os.path.exists(given) and os.path.exists(held) and os.path.samefile(given, held))
+
+
+def _test_rows(dataset: Dataset) -> Rows:
+    return Rows(dataset.name, "test", dataset.x_test, dataset.y_test, None, dataset.test_clients)
