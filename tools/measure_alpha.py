@@ -1,4 +1,4 @@
-"""Write the alpha map of docs/results/README.md from the runs in `results`: which α is best where.
+"""Write the alpha map of docs/results/readings.md from the runs in `results`: which α is best where.
 
 fedwcm reproduce alpha-map --dataset fashion-mnist --fraction 0.4 --pages docs/results
 python -m tools.measure_alpha --dataset fashion-mnist --fraction 0.4
@@ -19,7 +19,7 @@ from fedwcm.reproduce.presets import class_samples, load_preset
 from fedwcm.reproduce.store import ResultStore
 from tools.generated import write_blocks
 
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "readings.md"
 CLIENTS = 100
 RULES = ("D", "local deviation", "both", "0.5")
 

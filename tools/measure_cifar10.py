@@ -1,20 +1,19 @@
-"""Write CIFAR-10's section of docs/results/README.md from the runs in `results`.
+"""Write docs/results/cifar10.md from the runs in `results`.
 
 fedwcm reproduce table4 --only beta=0.1,0.6 --only imbalance=0.1,0.01 --methods "fedavg,fedcm-nominal,fedcm,fedwcm,
     fedwcm+,balancefl,fedgrab" --fraction 0.3 --set model.name=cnn --jobs 2 --backend sequential
 python -m tools.measure_cifar10
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from fedwcm.experiment.records import Summary
-from fedwcm.reports.statistics import paired_test, spread
+from fedwcm.reports.statistics import seed_test, spread
 from fedwcm.reproduce.cells import Scope, expand
 from fedwcm.reproduce.presets import load_preset
-from fedwcm.reproduce.store import ResultStore
+from fedwcm.reproduce.store import ResultStore, StoredRun
 from tools.generated import write_blocks
 
 ROOT = Path(__file__).parents[1]
@@ -33,20 +32,39 @@ PLACES = [("0.1", "0.1"), ("0.6", "0.1"), ("0.1", "0.01"), ("0.6", "0.01")]
 """β and imbalance factor."""
 
 SEEDS = (0, 1, 2)
-Runs = Mapping[tuple[str, str, str], Mapping[int, Summary]]
+TARGET = ("0.6", "0.1"), 0.55
+"""Where, and to which accuracy, rounds are counted."""
+
+Runs = Mapping[tuple[str, str, str], Mapping[int, StoredRun]]
 """By β, imbalance factor and method, the runs by seed."""
 
 
+def final(run: StoredRun) -> float:
+    return _known(run, run.summary.final_accuracy)
+
+
+def few(run: StoredRun) -> float:
+    return _known(run, run.summary.few)
+
+
+def last_ten(run: StoredRun) -> float:
+    return _known(run, run.last_mean_accuracy)
+
+
+def last_ten_few(run: StoredRun) -> float:
+    return float(np.mean([_known(run, record.few) for record in run.history[-10:]]))
+
+
 def main() -> None:
-    """Write both tables, and what they say of FedWCM and FedAvg."""
-    found = runs(ROOT / "results")
-    lines = ["Final accuracy:", "", *_table(found, "final_accuracy")]
-    lines += ["", "Accuracy on the rare classes:", "", *_table(found, "few"), "", *_differences(found)]
-    write_blocks(ROOT / "docs" / "results" / "README.md", {"cifar10-cnn": lines})
+    """Write both tables, what they say of FedWCM and FedAvg, and the rounds to an accuracy."""
+    stored = runs(ROOT / "results")
+    lines = ["Final accuracy:", "", *_table(stored, final)]
+    lines += ["", "Accuracy on the rare classes:", "", *_table(stored, few), "", *_differences(stored)]
+    write_blocks(ROOT / "docs" / "results" / "cifar10.md", {"cifar10-cnn": lines, "rounds": _rounds(stored)})
 
 
 def runs(results: Path) -> Runs:
-    """The runs that are there."""
+    """Return the runs that are there."""
     scope = Scope(
         methods=["fedavg", "fedcm-nominal", "fedcm", "fedwcm", "fedwcm+", "balancefl", "fedgrab"],
         seeds=SEEDS,
@@ -54,60 +72,94 @@ def runs(results: Path) -> Runs:
         fraction=0.3,
         settings={"model.name": "cnn"},
     )
-    found: dict[tuple[str, str, str], dict[int, Summary]] = {}
+    stored: dict[tuple[str, str, str], dict[int, StoredRun]] = {}
     for cell, run in ResultStore(results).runs(expand(load_preset("table4"), scope)):
         place = cell.point["beta"], cell.point["imbalance"], cell.point["method"]
-        found.setdefault(place, {})[cell.seed] = run.summary
-    return found
+        stored.setdefault(place, {})[cell.seed] = run
+    return stored
 
 
-def _table(found: Runs, column: str) -> list[str]:
+def _table(stored: Runs, measure: Callable[[StoredRun], float]) -> list[str]:
     head = ["method", *(f"β {beta}, IF {imbalance}" for beta, imbalance in PLACES)]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for method, name in METHODS.items():
-        cells = [_cell(found.get((*place, method), {}).values(), column) for place in PLACES]
+        cells = [_cell(map(measure, stored.get((*place, method), {}).values())) for place in PLACES]
         lines.append("| " + " | ".join([name, *cells]) + " |")
     return lines
 
 
-def _cell(summaries: Iterable[Summary], column: str) -> str:
-    """The mean and, of several seeds, the standard deviation and their number."""
-    values = [value for summary in summaries if (value := summary.number(column)) is not None]
-    if not values:
+def _cell(values: Iterable[float]) -> str:
+    """Return the mean and, of several seeds, the standard deviation and their number."""
+    numbers = list(values)
+    if not numbers:
         return "not run"
-    over = spread(values)
+    over = spread(numbers)
     return f"{over.mean:.3f}" + (f" ± {over.std:.3f} ({over.runs})" if over.runs > 1 else "")
 
 
-def _differences(found: Runs) -> list[str]:
-    """FedWCM minus FedAvg, place by place and over all runs that share place and seed."""
-    lines = []
-    for column, name in (("final_accuracy", "accuracy"), ("few", "accuracy on the rare classes")):
-        by_place = {place: _paired(found, place, column) for place in PLACES}
-        every = [100 * value for values in by_place.values() for value in values]
-        shown = ", ".join(
-            f"{_signed(100 * float(np.mean(values)))} at β {beta}, IF {imbalance}"
-            for (beta, imbalance), values in by_place.items()
-            if values
-        )
-        mean = f"{_signed(float(np.mean(every)))} points over {len(every)} pairs of runs"
-        if (test := paired_test(every)) is not None:
-            mean += (
-                f" (95 % interval {_signed(test.low)} to {_signed(test.high)}, places and seeds taken together)"
-            )
-        lines.append(f"- FedWCM minus FedAvg, {name}: {mean}; {shown}.")
+def differences(stored: Runs, measure: Callable[[StoredRun], float]) -> dict[tuple[tuple[str, str], int], float]:
+    """Return FedWCM minus FedAvg in points, by place and seed."""
+    return {
+        (place, seed): 100 * (measure(run) - measure(stored[*place, "FedAvg"][seed]))
+        for place in PLACES
+        for seed, run in stored.get((*place, "FedWCM"), {}).items()
+        if seed in stored.get((*place, "FedAvg"), {})
+    }
+
+
+def _differences(stored: Runs) -> list[str]:
+    head = ["FedWCM minus FedAvg, points", *(f"β {beta}, IF {imbalance}" for beta, imbalance in PLACES)]
+    head += ["all, 95 % interval over the seeds", "positive pairs"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    rows = {
+        "final accuracy": final,
+        "final, rare classes": few,
+        "last ten evaluations": last_ten,
+        "last ten, rare classes": last_ten_few,
+    }
+    for name, measure in rows.items():
+        points = differences(stored, measure)
+        means = [np.mean([value for (where, _), value in points.items() if where == place]) for place in PLACES]
+        test = seed_test(points)
+        over = "–" if test is None else f"{_signed(test.mean)} ({_signed(test.low)} to {_signed(test.high)})"
+        above = f"{sum(value > 0 for value in points.values())} of {len(points)}"
+        lines.append("| " + " | ".join([name, *map(_signed, map(float, means)), over, above]) + " |")
     return lines
 
 
-def _paired(found: Runs, place: tuple[str, str], column: str) -> Sequence[float]:
-    ours, others = found.get((*place, "FedWCM"), {}), found.get((*place, "FedAvg"), {})
-    return [_number(ours[seed], column) - _number(others[seed], column) for seed in ours if seed in others]
+def _rounds(stored: Runs) -> list[str]:
+    """Return rounds, megabytes and seconds until an accuracy is first reached."""
+    place, accuracy = TARGET
+    head = ["method", "rounds, by seed", "mean", "MB sent and received", "seconds of the run"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for method, name in METHODS.items():
+        by_seed = stored.get((*place, method), {})
+        spent = [until(run, accuracy) for run in by_seed.values()]
+        reached = [each for each in spent if each is not None]
+        each = ", ".join("not reached" if hit is None else str(hit[0]) for hit in spent)
+        if not by_seed:
+            continue
+        row = [name, each, *(["–"] * 3)]
+        if len(reached) == len(spent):
+            means = np.mean(reached, axis=0)
+            row = [name, each, f"{means[0]:.0f}", f"{means[1]:.0f}", f"{means[2]:.0f}"]
+        lines.append("| " + " | ".join(row) + " |")
+    return lines
 
 
-def _number(summary: Summary, column: str) -> float:
-    value = summary.number(column)
+def until(run: StoredRun, accuracy: float) -> tuple[int, float, float] | None:
+    """Return the round in which an accuracy is first reached, with megabytes and seconds up to there."""
+    for record in run.history:
+        if record.test_accuracy is not None and record.test_accuracy >= accuracy:
+            past = [each for each in run.history if each.round <= record.round]
+            sent = sum((each.bytes_up or 0) + (each.bytes_down or 0) for each in past) / 1e6
+            return record.round, sent, record.seconds or 0.0
+    return None
+
+
+def _known(run: StoredRun, value: float | None) -> float:
     if value is None:
-        raise ValueError(f"{summary.name}, seed {summary.seed} has no {column}")
+        raise ValueError(f"{run.summary.name}, seed {run.summary.seed} has no such accuracy")
     return value
 
 

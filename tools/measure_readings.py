@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedwcm.reports.statistics import paired_test
+from fedwcm.reports.statistics import seed_test
 from fedwcm.reproduce.cells import Scope, expand
 from fedwcm.reproduce.presets import load_preset
 from fedwcm.reproduce.store import ResultStore
@@ -54,20 +54,20 @@ def lines(scope: Scope, values: Values) -> list[str]:
         return ["Not run yet."]
     default = values[DEFAULT]
     places = sorted({place for place, _ in default}, key=lambda place: (-float(place[0]), place[1]))
-    head = ["reading", *(f"IF {imbalance}, β {beta}" for imbalance, beta in places), "all, paired", "pairs"]
+    head = ["reading", *(f"IF {imbalance}, β {beta}" for imbalance, beta in places), "all"]
     table = [head, ["---"] * len(head)]
-    table.append([f"{DEFAULT}, accuracy", *(f"{_mean(default, place):.3f}" for place in places), "", ""])
+    table.append([f"{DEFAULT}, accuracy", *(f"{_mean(default, place):.3f}" for place in places), ""])
     for reading, own in values.items():
         if reading != DEFAULT:
             gains = {key: 100 * (own[key] - default[key]) for key in own if key in default}
             each = [f"{_mean(gains, place):+.1f}" if _has(gains, place) else "–" for place in places]
-            table.append([reading, *each, _interval(list(gains.values())), str(len(gains))])
+            table.append([reading, *each, _interval(gains)])
     rounds = expand(load_preset("readings"), scope)[0].settings["run.rounds"]
     seeds = ", ".join(map(str, scope.seeds))
     about = (
         f"{scope.datasets[0]}, {rounds} rounds, seeds {seeds}, mean of the last ten evaluations: the default's "
-        "accuracy, and below it how far each other reading is above it, in points. The last but one column is the "
-        "mean over all pairs of the same place and seed, with its 95 % interval; bold if that excludes zero."
+        "accuracy, and below it how far each other reading is above it, in points. The last column is the mean "
+        "over the places that all seeds have, with the 95 % interval over the seeds; bold if that excludes zero."
     )
     return [about, "", *("| " + " | ".join(row) + " |" for row in table)]
 
@@ -80,8 +80,8 @@ def _mean(values: Mapping[tuple[Place, int], float], place: Place) -> float:
     return float(np.mean([value for (where, _), value in values.items() if where == place]))
 
 
-def _interval(gains: list[float]) -> str:
-    test = paired_test(gains)
+def _interval(gains: Mapping[tuple[Place, int], float]) -> str:
+    test = seed_test(gains)
     if test is None:
         return "–"
     text = f"{test.mean:+.2f} [{test.low:+.2f}, {test.high:+.2f}]"

@@ -1,6 +1,9 @@
-"""Write the tables of docs/results/recipe.md, and its figure: `python -m benchmarks.recipe.tables`.
+"""Write the tables of docs/results/recipe.md and recipe-tables.md, and the figure.
+
+    python -m benchmarks.recipe.tables
 
 Numbers are means over the last three evaluations. Intervals are those of a paired t-test over the seeds, 95 %.
+`earlier` are the judged runs of earlier definitions of the recipe, with the commit that held them.
 """
 
 import gzip
@@ -14,11 +17,15 @@ from tools.generated import write_blocks
 
 from benchmarks.recipe import grid
 from benchmarks.recipe.run import PHASES, RESULTS
-from fedwcm.reports.statistics import paired_test
+from fedwcm.reports.statistics import PairedTest, paired_test, seed_test
 
-PAGE = Path("docs/results/recipe.md")
+PAGE, ALL_TABLES = Path("docs/results/recipe.md"), Path("docs/results/recipe-tables.md")
+ON_PAGE = ("earlier", "final", "parts", "costs")
+"""The tables of the first page; the second has the others."""
+
 FIGURE = Path("docs/images/recipe.svg")
 LAST = 3
+TWIN = "fedcm+"
 Key = tuple[str, str, int]
 Results = dict[Key, dict[str, Any]]
 
@@ -29,7 +36,7 @@ def results(phase: str) -> Results:
     lines = gzip.decompress(path.read_bytes()).decode().splitlines() if path.exists() else []
     records = [json.loads(line) for line in lines]
     found = {(r["cell"], r["arm"], r["seed"]): r for r in records if r["history"]}
-    return found if phase == "choose" else _completed(found)
+    return _completed(found) if phase == "judge" else found
 
 
 def _completed(found: Results) -> Results:
@@ -76,13 +83,17 @@ def means(found: Results, metric: str) -> str:
     return table(["", *cells], ([arm, *(shown(arm, cell) for cell in cells)] for arm in arms))
 
 
-def interval(pairs: Sequence[float]) -> str:
-    """Return the mean of paired differences in points, with its interval; bold if that is above zero."""
+def interval(pairs: Sequence[float], both: bool = False) -> str:
+    """Return the mean of paired differences in points and its interval; bold above zero, with `both` below too."""
     test = paired_test(pairs)
     if test is None:
         return "–" if not pairs else f"{100 * pairs[0]:+.1f}"
+    return _bounds(test, both)
+
+
+def _bounds(test: PairedTest, both: bool) -> str:
     text = f"{100 * test.mean:+.1f} [{100 * test.low:+.1f}, {100 * test.high:+.1f}]"
-    return f"**{text}**" if test.low > 0 else text
+    return f"**{text}**" if test.low > 0 or (both and test.high < 0) else text
 
 
 def differences(found: Results, metric: str) -> str:
@@ -118,19 +129,58 @@ def wins(found: Results) -> str:
 
 
 def parts(found: Results) -> str:
-    """Return what each part earns, in points, paired over all cells and seeds."""
+    """Return what each part earns, in points: the mean over the cells, and the least and the most of a cell."""
     metrics = {"averaged": ("test_accuracy", "few"), "plain": ("plain_accuracy", "plain_few")}
     rows = []
     for name, (arm, form), (other, other_form) in grid.PARTS:
         shared = [(cell, seed) for cell, a, seed in found if a == arm and (cell, other, seed) in found]
-        gains = [
-            [measure(found[c, arm, s], mine) - measure(found[c, other, s], theirs) for c, s in shared]
-            for mine, theirs in zip(metrics[form], metrics[other_form], strict=True)
-        ]
-        rows.append(
-            [name, f"{arm}{_last(form)} − {other}{_last(other_form)}", *map(interval, gains), str(len(shared))]
-        )
-    return table(["part", "arms", "all classes", "rare classes", "pairs"], rows)
+        gains = []
+        for mine, theirs in zip(metrics[form], metrics[other_form], strict=True):
+            by_cell = dict[str, list[float]]()
+            for c, s in shared:
+                gain = measure(found[c, arm, s], mine) - measure(found[c, other, s], theirs)
+                by_cell.setdefault(c, []).append(100 * gain)
+            means = [float(np.mean(each)) for each in by_cell.values()]
+            gains.append(f"{np.mean(means):+.1f} ({min(means):+.1f} to {max(means):+.1f})")
+        count = f"{len({c for c, _ in shared})}, {len(shared)}"
+        rows.append([name, f"{arm}{_last(form)} − {other}{_last(other_form)}", *gains, count])
+    return table(["part", "arms", "all classes", "rare classes", "cells, runs"], rows)
+
+
+def earlier(found: dict[str, Results]) -> str:
+    """Return every judged definition of the recipe minus its twin with FedCM, in points, by cell."""
+    judged = found["judge"] | found["earlier"]
+    arms = [arm for arm in ordered(found["earlier"], 1) if arm.startswith(grid.RECIPE)] + [grid.RECIPE]
+
+    def gap(cell: str, arm: str, metric: str) -> str:
+        ours, twin = values(judged, cell, arm, metric), values(judged, cell, TWIN, metric)
+        return interval([ours[seed] - twin[seed] for seed in ours if seed in twin], both=True)
+
+    rows = [
+        [cell, *(gap(cell, arm, metric) for metric in ("test_accuracy", "few") for arm in arms)]
+        for cell in ordered(found["judge"], 0)
+    ]
+    short = [arm.partition(", ")[2] or "alpha 0.1, as now" for arm in arms]
+    return table(["cell", *short, *(f"{name}, rare" for name in short)], rows)
+
+
+def overall(found: Results) -> str:
+    """Return the recipe minus each arm over the cells that both have, with the interval over the seeds."""
+    if not found:
+        return "Not run."
+    rows = []
+    for arm in (arm for arm in ordered(found, 1) if arm != grid.RECIPE):
+        row = []
+        for metric in ("test_accuracy", "few"):
+            gains = {
+                (cell, seed): measure(found[cell, grid.RECIPE, seed], metric) - measure(run, metric)
+                for (cell, a, seed), run in found.items()
+                if a == arm and (cell, grid.RECIPE, seed) in found
+            }
+            test = seed_test(gains)
+            row.append("–" if test is None else _bounds(test, both=True))
+        rows.append([arm, *row, str(len({cell for cell, _ in gains}))])
+    return table(["recipe minus", "all classes", "rare classes", "cells"], rows)
 
 
 def _last(form: str) -> str:
@@ -192,13 +242,23 @@ TABLES: dict[str, Callable[[dict[str, Results]], str]] = {
     "wins": lambda found: wins(found["judge"]),
     "parts": lambda found: parts(found["choose"]),
     "costs": lambda found: costs(found["judge"]),
+    "earlier": earlier,
+    "final": lambda found: overall(found["final"]),
+    "final-cells": lambda found: differences(found["final"], "test_accuracy") if found["final"] else "Not run.",
+    "final-cells-rare": lambda found: differences(found["final"], "few") if found["final"] else "Not run.",
 }
 
 
+def page_of(name: str) -> Path:
+    """Return the page that a table is on."""
+    return PAGE if name in ON_PAGE else ALL_TABLES
+
+
 def main() -> None:
-    """Fill in the tables between the markers of the page, and draw the figure."""
-    found = {phase: results(phase) for phase in PHASES}
-    write_blocks(PAGE, {name: [make(found)] for name, make in TABLES.items()})
+    """Fill in the tables between the markers of the pages, and draw the figure."""
+    found = {phase: results(phase) for phase in (*PHASES, "earlier")}
+    for name, make in TABLES.items():
+        write_blocks(page_of(name), {name: [make(found)]})
     draw(found["judge"])
 
 

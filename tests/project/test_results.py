@@ -56,6 +56,11 @@ def test_a_reading_is_compared_with_the_default_at_the_same_place_and_seed() -> 
     text = measure_readings.lines(
         Scope(datasets=["digits"], seeds=[10, 11]), {"default": default, "other": better}
     )
-    assert text[-2] == "| default, accuracy | 0.900 | 0.600 |  |  |"
-    assert text[-1] == "| other | +1.0 | +1.0 | **+1.00 [+1.00, +1.00]** | 2 |"
+    assert text[-2] == "| default, accuracy | 0.900 | 0.600 |  |"
+    assert text[-1] == "| other | +1.0 | +1.0 | – |"  # one seed: its two places are one unit
+    better |= {places[1]: default[places[1]] + 0.03}
+    text = measure_readings.lines(
+        Scope(datasets=["digits"], seeds=[10, 11]), {"default": default, "other": better}
+    )
+    assert text[-1].endswith("| +2.00 [-10.71, +14.71] |")  # of the place that both seeds have
     assert measure_readings.lines(Scope(datasets=["digits"]), {}) == ["Not run yet."]

@@ -33,6 +33,14 @@ def _long_tail(method: str, title: str, **options: object) -> Recipe:
     )
 
 
+_PRINTED: dict[str, object] = {
+    "method.score": "absolute",
+    "method.alpha_rule": "temperature",
+    "method.server_step": "literal",
+    "method.temperature_scale": 1.0,
+}
+"""The printed readings of Eqs. 3 and 5 and of the server's step."""
+
 RECIPES: dict[str, Recipe] = {
     "fedwcm+": _long_tail("fedwcm", "FedWCM, its weights with FedCM's constant alpha,", adaptive=False),
     "fedcm+": _long_tail("fedcm", "FedCM"),
@@ -60,14 +68,12 @@ RECIPES: dict[str, Recipe] = {
         {"method.name": "fedcm", "method.momentum_norm": "nominal", "sampler.name": "balanced"},
     ),
     "fedwcm-literal": Recipe(
-        "FedWCM exactly as printed in Eqs. 3-5 and Algorithm 1, except for the sign",
-        {
-            "method.name": "fedwcm",
-            "method.score": "absolute",
-            "method.alpha_rule": "temperature",
-            "method.server_step": "literal",
-            "method.temperature_scale": 1.0,
-        },
+        "FedWCM as printed in Eqs. 3-5 and Algorithm 1, but for the sign; T has no formula there, K two meanings",
+        {"method.name": "fedwcm", **_PRINTED},
+    ),
+    "fedwcm-x-literal": Recipe(
+        "FedWCM-X as printed in Algorithm 2, with the same limits; its weights do not sum to 1",
+        {"method.name": "fedwcm-x", **_PRINTED, "method.normalize": False},
     ),
     "fedcm+focal": Recipe("FedCM with focal loss", {"method.name": "fedcm", "loss.name": "focal"}),
     "fedcm+balance-loss": Recipe(

@@ -2,9 +2,12 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import stdtr, stdtrit  # scipy.stats takes a second to import
+
+Place = TypeVar("Place", bound=Hashable)
 
 LEVEL = 0.95
 """Confidence level: a difference counts if its corrected p-value is below 1 − LEVEL."""
@@ -63,6 +66,19 @@ class Difference:
 def spread(values: Sequence[float]) -> Spread:
     """Mean and standard deviation of at least one number."""
     return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0, len(values))
+
+
+def seed_test(differences: Mapping[tuple[Place, int], float]) -> PairedTest | None:
+    """Return the paired test of differences by place and seed, with the seeds as units; None for fewer than two.
+
+    A seed's value is its mean over the places that all seeds have. Places of one seed share the initial model and
+    the draws of clients, so that they are not independent of each other.
+    """
+    seeds = {seed for _, seed in differences}
+    shared = {place for place, _ in differences if all((place, seed) in differences for seed in seeds)}
+    if not shared:
+        return None
+    return paired_test([float(np.mean([differences[place, s] for place in shared])) for s in sorted(seeds)])
 
 
 def paired_test(differences: Sequence[float], largest_std: float = 0.0) -> PairedTest | None:
