@@ -1,4 +1,4 @@
-"""The tables of docs/results/recipe.md and recipe-tables.md are those of the committed runs, and the recipe is what was judged."""
+"""The recipe's pages have the tables of the committed runs, and the recipe is what was judged."""
 
 import re
 
