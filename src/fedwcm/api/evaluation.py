@@ -182,7 +182,7 @@ def _of_clients(rows: Rows, tested: Evaluation, folder: RunFolder) -> dict[str, 
     if rows.clients is None:
         return {}
     measure_clients = OnOwnSamples.of(rows.clients)
-    accuracy, split = measure_clients(tested), folder.split()
+    accuracy, split = measure_clients(tested), folder.partition()
     trained_names = set() if split is None else set(split.names or ())
     return {
         **spread_over_clients(accuracy),
