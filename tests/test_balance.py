@@ -18,6 +18,7 @@ from fedwcm.balance import (
     client_scores,
     client_weights,
     discrepancy,
+    limit_shares,
     local_deviations,
     momentum_gain,
     prior_shift,
@@ -373,6 +374,25 @@ def test_the_prior_shift_is_the_scaled_log_ratio_of_shares_and_target_with_half_
     np.testing.assert_allclose(prior_shift([[4, 0]]), np.log([[16 / 9, 2 / 9]]), rtol=1e-6)
     with pytest.raises(ValueError, match="client 1, class 1: -2"):
         client_scores([[0, 3], [1, -2]])
+
+
+@given(arrays(np.float64, st.integers(1, 12), elements=st.floats(0, 1e6)), st.floats(0.01, 1.0))
+def test_no_share_is_above_the_limit_and_the_sum_and_the_order_stay(weights: NDArray[Any], most: float) -> None:
+    if not weights.sum() > 1e-3:
+        weights[0] = 1.0
+    limited, total = limit_shares(weights, most), weights.sum()
+    top = min(1.0, max(most, 2 / len(weights))) * total
+    assert limited.max() <= top * (1 + 1e-9)
+    assert limited.sum() == pytest.approx(total)
+    assert (np.diff(limited[np.argsort(weights, kind="stable")]) >= -1e-9 * total).all()
+    np.testing.assert_allclose(limit_shares(limited, most), limited, atol=1e-9 * total)
+    if weights.max() <= top:
+        np.testing.assert_array_equal(limited, weights)
+
+
+def test_what_is_cut_off_goes_to_the_others_in_proportion() -> None:
+    np.testing.assert_allclose(limit_shares([16, 1, 1, 1, 1], 0.3), [8, 3, 3, 3, 3])
+    np.testing.assert_allclose(limit_shares([1.0, 0, 0, 0], 0.2), [1 / 2, 1 / 6, 1 / 6, 1 / 6])
 
 
 def test_importing_it_does_not_import_torch() -> None:

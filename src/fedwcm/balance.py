@@ -11,6 +11,7 @@ unless given).
     s_k = ‖p̂ − p_k‖₁                                 or the prose of Section 5.1 ("local")
     T   = scale / (C · D)                            infinite when balanced
     w_k = exp(s_k / T) / Σ_j exp(s_j / T)            Eq. 4; FedWCM-X multiplies by n_k and renormalises
+    w_k ≤ share · Σ_j w_j                            at most, if a run bounds it (`limit_shares`)
     α⁺  = α₀ + (1 − α₀)(1 − e^(−L)) · ŝ_round / ŝ    Eq. 5, kept in [α₀, 1 − ALPHA_MARGIN]
     g   = (1 − α) · mean_k ⌈n_k/b⌉ / (n̄/b)           momentum gain under nominal normalisation
     a_c = τ (log p_c − log p̂_c)                      added to the logits in training, or subtracted afterwards
@@ -110,6 +111,28 @@ def client_weights(scores: ArrayLike, temperature: float, samples: ArrayLike | N
         weights = weights * (n / n.max())
     result: Floats = weights / weights.sum()
     return result
+
+
+def limit_shares(weights: ArrayLike, most: float) -> Floats:
+    """Return weights with the same sum of which none is more than this share of it.
+
+    What is cut off goes to the others in proportion to their weights. Among few clients an equal share may be more
+    than `most`: each may have up to twice an equal share.
+    """
+    w = _checked_vector("weights", weights)
+    total, top = float(w.sum()), min(1.0, max(most, 2.0 / len(w)))
+    order = np.argsort(-w, kind="stable")
+    for capped in range(len(w) + 1):
+        rest, room = w[order[capped:]], total * (1.0 - top * capped)
+        scale = room / rest.sum() if rest.sum() > _ROUNDING * total else 0.0
+        if not len(rest) or rest[0] * scale <= total * top:
+            break
+    if not capped:
+        return w
+    limited = np.empty_like(w)
+    limited[order[:capped]] = total * top
+    limited[order[capped:]] = rest * scale if scale else room / max(len(rest), 1)
+    return limited
 
 
 def adaptive_alpha(deviation: float, round_mean: float, overall_mean: float, base: float = 0.1) -> float:

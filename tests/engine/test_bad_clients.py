@@ -10,11 +10,11 @@ import torch
 
 import fedwcm
 from fedwcm.core.method import Method
-from fedwcm.core.types import Cohort, Context, Report, State, Uploads, Vec
+from fedwcm.core.types import Cohort, Context, Floats, Report, State, Uploads, Vec
 from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.round_measures import RoundMeasures
 from fedwcm.engine.rounds import DivergedError, Rounds, ServerState
-from fedwcm.engine.uploads import RobustUploads, ScaledIncrements, UploadRows, receive
+from fedwcm.engine.uploads import CenteredUploads, RobustUploads, ScaledIncrements, UploadRows, receive
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.scaffold import SCAFFOLD
 
@@ -169,19 +169,21 @@ def test_a_robust_sum_of_equal_uploads_is_the_plain_one() -> None:
     rows, weights = ROWS[:1].repeat(4, 1), np.array([0.1, 0.2, 0.3, 0.4])
     for trim in (0.1, 0.3, 0.5):
         plain = UploadRows({"delta": rows}).sum("delta", weights)
-        torch.testing.assert_close(RobustUploads(UploadRows({"delta": rows}), trim).sum("delta", weights), plain)
+        for kind in (RobustUploads, CenteredUploads):
+            torch.testing.assert_close(kind(UploadRows({"delta": rows}), trim).sum("delta", weights), plain)
 
 
 def test_increments_beyond_the_bound_are_scaled_down_to_it_and_counted() -> None:
     bound = float(ROWS.norm(dim=1).median())
-    uploads, clipped = receive(Aggregation(max_norm=bound), UploadRows({"delta": ROWS, "buffers": ROWS}))
+    received = receive(Aggregation(max_norm=bound), UploadRows({"delta": ROWS, "buffers": ROWS}))
+    uploads = received.uploads
     assert isinstance(uploads, ScaledIncrements)
     np.testing.assert_allclose(uploads.norms("delta"), uploads.table("delta").norm(dim=1))
     weights = np.arange(7.0)
     scaled = torch.from_numpy(weights) @ uploads.table("delta")
     torch.testing.assert_close(uploads.sum("delta", weights), scaled)
     assert torch.equal(uploads.table("buffers"), ROWS)
-    assert clipped == 3
+    assert (received.clipped, received.bound) == (3, bound)
     norms = uploads.table("delta").norm(dim=1)
     assert norms.max() <= bound * (1 + 1e-12)
     short = ROWS.norm(dim=1) <= bound
@@ -191,7 +193,45 @@ def test_increments_beyond_the_bound_are_scaled_down_to_it_and_counted() -> None
     )
 
 
-@pytest.mark.parametrize("options", [{"rule": "median"}, {"rule": "trimmed", "trim": 0.3}, {"max_norm": 3.0}])
+@pytest.mark.parametrize("trim", [0.1, 0.3, 0.5])
+def test_a_client_of_weight_two_counts_as_two_clients(trim: float) -> None:
+    weights = np.array([2, 1, 1, 2, 1, 1, 1]) / 9
+    repeated = torch.cat([ROWS, ROWS[[0, 3]]])
+    nearly_equal = np.full(9, 1 / 9) + np.linspace(-1e-7, 1e-7, 9)  # so that both are computed in the same way
+    twice = RobustUploads(UploadRows({"delta": repeated}), max(trim, 2 / 9)).sum("delta", nearly_equal)
+    once = RobustUploads(UploadRows({"delta": ROWS}), trim).sum("delta", weights)
+    torch.testing.assert_close(once, twice, rtol=0, atol=1e-4)
+
+
+def test_centred_clipping_goes_no_farther_towards_one_client_than_to_the_others() -> None:
+    weights = np.array([2, 1, 1, 2, 1, 1, 1]) / 9
+    honest = CenteredUploads(UploadRows({"delta": ROWS}), 0.5).sum("delta", weights)
+    wild = ROWS.clone()
+    wild[1] = 1e9
+    moved = CenteredUploads(UploadRows({"delta": wild}), 0.5).sum("delta", weights)
+    assert float((moved - honest).norm()) < 2 * float(ROWS.norm(dim=1).max())
+
+
+def test_the_bound_is_a_multiple_of_the_median_norm_whatever_one_client_sends() -> None:
+    wild = ROWS.clone()
+    wild[0] *= 1e9
+    received = receive(Aggregation(norm_ratio=2.0, max_norm=1e3), UploadRows({"delta": wild}))
+    norms = np.sort(wild.norm(dim=1).numpy())
+    assert received.bound == pytest.approx(2 * norms[3])
+    assert isinstance(received.uploads, ScaledIncrements)
+    assert received.uploads.norms("delta").max() <= received.bound * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rule": "median"},
+        {"rule": "trimmed", "trim": 0.3},
+        {"rule": "centered"},
+        {"max_norm": 3.0},
+        {"norm_ratio": 2},
+    ],
+)
 def test_one_client_with_a_huge_update_does_not_ruin_the_model(options: Any) -> None:
     everybody = [[0, 1, 2, 3, 4]] * 3
     wild = FaultyFedAvg(value=1e30)
@@ -209,7 +249,7 @@ def test_one_client_with_a_huge_update_does_not_ruin_the_model(options: Any) -> 
         ("scaffold", {"aggregation.rule": "median"}, "aggregation.rule = 'median'.*scaffold.*clients keep state"),
         ("feddyn", {"aggregation.max_norm": 1.0}, "aggregation.max_norm.*feddyn.*clients keep state"),
         ("mime", {"aggregation.rule": "trimmed"}, "trimmed.*mime.*first phase"),
-        ("fedwcm", {"aggregation.rule": "median"}, "median.*fedwcm.*ignores the weights"),
+        ("scaffold", {"aggregation.norm_ratio": 2.0}, "norm_ratio = 2.*scaffold.*clients keep state"),
     ],
 )
 def test_methods_whose_sums_do_not_permit_it_are_refused_by_name(method: str, settings: Any, reason: str) -> None:
@@ -225,6 +265,8 @@ def test_options_out_of_range_are_refused_by_name() -> None:
         ({"max_norm": 1.0, "quantile": 1.0}, "quantile"),
         ({"max_norm": 1.0, "norm_lr": 0.0}, "norm_lr"),
         ({"quantile": 0.5}, "set max_norm"),
+        ({"max_share": 0.0}, "max_share"),
+        ({"norm_ratio": 0.0}, "norm_ratio"),
     ]
     for options, name in wrong:
         with pytest.raises(ValueError, match=name):
@@ -238,6 +280,36 @@ def test_a_run_with_robust_sums_learns_and_says_how_many_were_clipped(settings: 
     assert records[-1].test_accuracy > 0.4
     if "aggregation.max_norm" in settings:
         assert all(0 <= record.extra["clipped_clients"] <= 5 for record in records)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedwcm[temperature_scale=0.01]", "fedwcm-x", "mime"])
+def test_no_client_has_more_than_the_largest_share_of_a_round(method: str) -> None:
+    options: dict[str, Any] = {
+        "dataset": "digits",
+        "clients": 20,
+        "partition": "fedgrab[beta=0.05]",
+        "participation": 1.0,
+        "rounds": 1,
+    }
+    free = fedwcm.run(method, **options)
+    bounded = fedwcm.run(method, **options, settings={"aggregation.max_share": 0.2})
+    assert all(max(record.weights or ()) > 0.2 for record in free.history)
+    assert all(max(record.weights or ()) <= 0.2 + 1e-6 for record in bounded.history)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Favouring(FedAvg):
+    """FedAvg with weights of its own, which know no largest share."""
+
+    def weights(self, s: State, cohort: Cohort) -> Floats:
+        return np.eye(len(cohort))[0]
+
+
+def test_weights_of_a_method_beyond_the_largest_share_are_refused_by_name() -> None:
+    with pytest.raises(
+        ValueError, match=r"Favouring.weights gives .* 1.00 of .* return cohort.limited\(weights\)"
+    ):
+        run_rounds(engine(Favouring(), COHORTS, aggregation=Aggregation(max_share=0.2)), 1)
 
 
 @pytest.mark.parametrize("quantile", [0.2, 0.8])

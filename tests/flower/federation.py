@@ -1,6 +1,7 @@
 """One small federation twice: in the simulator, and as nodes of a grid with the same data."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from fedwcm.experiment.build import Experiment, build
 from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.runner import Runner, RunResult
 from fedwcm.flower import client_app
+from fedwcm.flower.app.options import read
 from fedwcm.models.mlp import MLP
 from fedwcm.teacher import Teacher
 
@@ -58,10 +60,12 @@ def model() -> nn.Module:
 
 
 def simulated(method: str, **changes: Any) -> Experiment:
-    """The simulator's experiment."""
+    """The simulator's experiment, with the bounds that Flower has by default."""
     chosen = method_settings(method)
     below = {**DIVISION, **TRAINING, **SPECIAL.get(method, {}), "method.name": chosen["method.name"], **changes}
-    return build(from_settings(overlay(below, chosen)))
+    config = from_settings(overlay(below, chosen))
+    bounds = {key: value for key, value in changes.items() if key.startswith("aggregation.")}
+    return build(replace(config, aggregation=read(run_config(method, **bounds)).config.aggregation))
 
 
 def in_simulator(method: str, **changes: Any) -> RunResult:
@@ -98,7 +102,7 @@ def write_teacher(path: Path) -> None:
 
 def run_config(method: str, **changes: Any) -> dict[str, Any]:
     """The run-config of the same run on Flower."""
-    own = {"method.name": method, "flower.clients": CLIENTS, "flower.patience": 0.0}
+    own = {"method.name": method, "flower.clients": CLIENTS, "flower.patience": 0.0, "flower.bind_nodes": False}
     return {**TRAINING, **SPECIAL.get(method, {}), **own, **changes}
 
 

@@ -1,12 +1,14 @@
 """What one client and one server can do at most, each tried by an attack."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import Array, Context, Error, Message, RecordDict
 
 from fedwcm.config.schema import Component, Config
@@ -14,8 +16,10 @@ from fedwcm.flower.client.privacy import require_allowed_code, stored_noisy_coun
 from fedwcm.flower.client.state import state_keeper
 from fedwcm.flower.records import RequestId
 from fedwcm.flower.server.deployment import serve
+from fedwcm.flower.server.setup import plausible_mean
 
 from .federation import CLIENTS, data, grid, model, run_config, test_data
+from .wire import Mischief
 
 VICTIM = 1
 FULL: dict[str, Any] = {"participation.fraction": 1.0}
@@ -140,3 +144,162 @@ def test_two_of_four_clients_that_send_nan_do_not_end_a_run() -> None:
     finished = serve(nodes, config, model, test_data)
     assert finished is not None
     assert [record.clients for record in finished.history] == [(2, 3)] * 2
+
+
+def answering(change: Callable[[str, RecordDict], None], client: int = VICTIM) -> Mischief:
+    """What becomes of one client's answers, by the kind of message."""
+
+    def mischief(sender: int, request: Message, reply: Message) -> Message:
+        if sender == client and reply.has_content():
+            change(request.metadata.message_type, reply.content)
+        return reply
+
+    return mischief
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedwcm-x"])
+def test_a_client_that_claims_a_billion_samples_is_not_used(method: str) -> None:
+    def claim(_: str, content: RecordDict) -> None:
+        for record in content.config_records.values():
+            if "samples" in record:
+                record["samples"] = 10**9
+
+    config = run_config(method, **FULL)
+    nodes, without = grid(config), grid(config)
+    nodes.mischief = answering(claim)
+    without.node_of(VICTIM).online = False
+    fooled, honest = serve(nodes, config, model, test_data), serve(without, config, model, test_data)
+    assert fooled is not None
+    assert honest is not None
+    assert "1,000,000,000 samples, more than 10 times" in (fooled.history[0].left_out or {})[str(VICTIM)]
+    for name, tensor in honest.model.items():
+        assert torch.equal(fooled.model[name], tensor)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedwcm[temperature_scale=0.01]"])
+def test_no_client_has_more_than_a_stated_share_of_a_round(method: str) -> None:
+    """Whatever it claims: samples, where the operator allows so many, or the largest score."""
+
+    scarcest = 9
+    config = run_config(method, **FULL, **{"flower.max_samples": 10**6})
+    nodes = grid(config)
+
+    def mischief(client: int, request: Message, reply: Message) -> Message:
+        if client != VICTIM:
+            return reply
+        for record in reply.content.config_records.values():
+            if "samples" in record:
+                record["samples"] = 10**6 if method == "fedavg" else record["samples"]
+        for numbers in reply.content.metric_records.values():
+            if "counts" in numbers:
+                samples = 10**6 if method == "fedavg" else sum(numbers["counts"])
+                numbers["counts"] = [*[0] * scarcest, samples]
+            for key in [key for key in numbers if key.endswith("score")]:
+                prior = request.content.config_records["population"]["prior"]
+                numbers[key] = max(0.1 - prior[scarcest], 0.0)
+        return reply
+
+    nodes.mischief = mischief
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    for record in finished.history:
+        assert record.participants == CLIENTS
+        assert max(record.weights or ()) <= 0.4 + 1e-6, "twice an equal share"
+
+
+@pytest.mark.parametrize("when", ["query.statistics", "train.train"])
+def test_a_score_that_does_not_follow_from_the_counts_or_changes_later_is_not_used(
+    when: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def claim(kind: str, content: RecordDict) -> None:
+        for numbers in content.metric_records.values():
+            for key in [key for key in numbers if key.endswith("score") and kind == when]:
+                numbers[key] = 0.05
+
+    config = run_config("fedwcm", **FULL)
+    nodes = grid(config)
+    nodes.mischief = answering(claim)
+    finished, honest = serve(nodes, config, model, test_data), serve(grid(config), config, model, test_data)
+    assert finished is not None
+    assert honest is not None
+    if when == "query.statistics":
+        assert "query.statistics: client 1 is left out: its 'score' is 0.05" in caplog.text
+    else:
+        assert [record.weights for record in finished.history] == [record.weights for record in honest.history]
+
+
+def test_the_mean_size_of_clients_is_not_that_of_one_that_claims_a_billion() -> None:
+    honest = np.full(9, 100)
+    assert plausible_mean(honest) == 100
+    assert plausible_mean(np.append(honest, 10**9)) == 190
+    assert plausible_mean(np.array([100, 10**9])) == 550
+    spread = np.array([20, 50, 80, 100, 400])
+    assert plausible_mean(spread) == spread.mean()
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedwcm"])
+def test_one_long_upload_is_bounded_by_those_of_the_others(method: str) -> None:
+    """And does not make the losses of all others exceed their bound."""
+
+    def lie(kind: str, content: RecordDict) -> None:
+        if kind == "train.train":
+            upload = content.array_records["upload"]
+            delta = upload["delta"].numpy()
+            upload["delta"] = Array(delta * np.float32(-900 / np.linalg.norm(delta)))
+
+    config = run_config(method, **FULL, **{"run.rounds": 6})
+    nodes = grid(config)
+    nodes.mischief = answering(lie)
+    finished = serve(nodes, config, model, test_data)
+    honest = serve(grid(config), config, model, test_data)
+    assert finished is not None
+    assert honest is not None
+    assert all(record.participants == CLIENTS for record in finished.history)
+    assert all(record.extra["clipped_clients"] >= 1 for record in finished.history)
+    assert float(torch.cat([t.flatten() for t in finished.model.values()]).norm()) < 50
+    assert (finished.history[-1].test_accuracy or 0) > (honest.history[-1].test_accuracy or 0) - 0.2
+
+
+def test_a_client_with_a_number_beyond_all_others_does_not_end_the_start() -> None:
+    def claim(_: str, content: RecordDict) -> None:
+        for record in content.config_records.values():
+            if "client" in record:
+                record["client"] = 99_999
+
+    config = run_config("fedavg", **FULL, **{"flower.clients": 0})
+    nodes = grid(config)
+    nodes.mischief = answering(claim, CLIENTS - 1)
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    assert [record.participants for record in finished.history] == [CLIENTS - 1] * 3
+
+
+def test_most_clients_decide_on_the_shape_of_inputs_not_the_first() -> None:
+    def claim(_: str, content: RecordDict) -> None:
+        if "info" in content.config_records:
+            content.config_records["info"]["input_shape"] = [8, 8]
+
+    config = run_config("fedavg", **FULL)
+    for client in range(CLIENTS):
+        nodes = grid(config)
+        nodes.mischief = answering(claim, client)
+        finished = serve(nodes, config, model)
+        assert finished is not None
+        assert finished.history[-1].clients == tuple(c for c in range(CLIENTS) if c != client)
+
+
+def test_a_number_belongs_to_the_node_that_had_it_first_also_while_that_is_away() -> None:
+    config = {key: value for key, value in run_config("fedavg", **FULL).items() if key != "flower.bind_nodes"}
+    nodes = grid(config)
+
+    def mischief(client: int, request: Message, reply: Message) -> Message:
+        if client == CLIENTS - 1 and request.metadata.group_id == "1":
+            nodes.node_of(VICTIM).online = False
+            nodes.start(VICTIM)
+        return reply
+
+    nodes.mischief = mischief
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    assert [record.participants for record in finished.history] == [5, 4, 4]
+    assert "which belongs to node" in (finished.history[-1].left_out or {})[str(VICTIM)]

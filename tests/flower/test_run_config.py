@@ -10,8 +10,13 @@ from fedwcm.flower.app.init import write_app
 from fedwcm.flower.app.options import read
 
 
-def test_what_is_not_given_has_our_defaults_and_every_round_is_saved() -> None:
-    assert read({}).config == from_settings({"run.checkpoint_every": 1})
+def test_what_is_not_given_has_our_defaults_with_bounds_for_clients_that_lie() -> None:
+    bounded = {"run.checkpoint_every": 1, "aggregation.max_share": 0.2, "aggregation.norm_ratio": 2.0}
+    assert read({}).config == from_settings(bounded)
+    for unusable in ({"method.name": "scaffold"}, {"method.name": "mime"}, {"flower.secure_aggregation": True}):
+        aggregation = read(unusable).config.aggregation
+        assert (aggregation.max_share, aggregation.norm_ratio) == (0.2, None)
+    assert read({"aggregation.norm_ratio": "none"}).config.aggregation.norm_ratio is None
 
 
 def test_tables_and_dotted_overrides_of_flower_are_our_options() -> None:

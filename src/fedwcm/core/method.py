@@ -85,7 +85,10 @@ class Method:
         return {"delta": w - ctx.x}, {}, c
 
     def weights(self, s: State, cohort: Cohort) -> Floats:
-        """Return the weight of each client in the update of the global model."""
+        """Return the weight of each client in the update of the global model, up to the run's largest share.
+
+        Pass weights of your own through `cohort.limited`: a run with `aggregation.max_share` refuses larger ones.
+        """
         return mean_weights(self.average, cohort)
 
     def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
@@ -99,7 +102,6 @@ class Method:
 
 
 def mean_weights(average: Literal["samples", "uniform"], cohort: Cohort) -> Floats:
-    """Return weights that sum to 1: proportional to the clients' samples, or equal."""
+    """Return weights that sum to 1: proportional to the clients' samples up to the largest share, or equal."""
     sizes = cohort.samples.astype(float) if average == "samples" else np.ones(len(cohort))
-    weights: Floats = sizes / sizes.sum()
-    return weights
+    return cohort.limited(sizes / sizes.sum())

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwcm.balance import checked_distribution
+from fedwcm.balance import checked_distribution, limit_shares
 from fedwcm.core.layout import Layout
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.utils.text import printable
@@ -251,6 +251,12 @@ class Cohort:
     population: Population
     layout: Layout
     rng: np.random.Generator
+    max_share: float | None = None
+    """Largest share of the round's weight that a client may have."""
+
+    def limited(self, weights: Floats) -> Floats:
+        """Return the weights of a round's clients with no larger share than the run allows."""
+        return weights if self.max_share is None else limit_shares(weights, self.max_share)
 
     @property
     def path(self) -> Floats:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedwcm.core.batch import Outputs
-from fedwcm.core.types import Floats, Ints
+from fedwcm.core.types import Cohort, Floats, Ints
 
 
 def check_tuple(hook: Any, made: Any, *parts: str) -> Any:
@@ -37,9 +37,9 @@ def check_rows(hook: Any, what: str, values: Any, clients: int, *, numbers: bool
             )
 
 
-def check_weights(hook: Any, weights: Any, clients: int) -> Floats:
-    """Return the weights of the clients of a round; raise unless there is a finite number for each."""
-    where = _name(hook)
+def check_weights(hook: Any, weights: Any, cohort: Cohort) -> Floats:
+    """Return the weights of the clients of a round; raise unless there is a finite and allowed one for each."""
+    where, clients = _name(hook), len(cohort)
     if not isinstance(weights, np.ndarray) or weights.dtype.kind not in "fiu":
         kind = f"an array of {weights.dtype}" if isinstance(weights, np.ndarray) else f"a {type(weights).__name__}"
         raise ValueError(f"{where} returned {kind}: it must return a NumPy array of numbers")
@@ -51,6 +51,11 @@ def check_weights(hook: Any, weights: Any, clients: int) -> Floats:
         bad = int(np.flatnonzero(~np.isfinite(weights))[0])
         raise ValueError(
             f"{where} returned {weights[bad]} for client {bad} of the round: it must be a finite number"
+        )
+    if not np.allclose(weights, cohort.limited(weights)):
+        share, most = weights.max() / weights.sum(), f"aggregation.max_share is {cohort.max_share}"
+        raise ValueError(
+            f"{where} gives a client {share:.2f} of the round's weight, {most}: return cohort.limited(weights)"
         )
     return weights
 

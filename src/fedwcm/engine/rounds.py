@@ -103,8 +103,8 @@ class Rounds:
         measures = measures.of_training(result, after)
         if recorded:
             measures = measures.with_weights(result, after)
-        if before.max_norm is not None:
-            clipping = {"clipped_clients": after.clipped, "max_norm": before.max_norm}
+        if after.bound is not None:
+            clipping = {"clipped_clients": after.clipped, "max_norm": after.bound}
             measures = replace(measures, extra={**measures.extra, **clipping})
         bound = self.aggregation.next_bound(before.max_norm, after.clipped / len(result.ids))
         after_round = ServerState(r + 1, after.x, after.buffers, after.state, before.average, bound)
@@ -156,11 +156,10 @@ class Rounds:
 
     def _update(self, before: ServerState, s: State, result: CohortUpdates, cohort: Cohort) -> RoundResult:
         """Return what the method makes of the uploads."""
-        uploads, clipped = receive(replace(self.aggregation, max_norm=before.max_norm), result.uploads)
-        if CLIPPED in result.report:
-            clipped = int(result.report[CLIPPED].sum())
-        after = update(self.trainer.method, before.x, before.buffers, s, uploads, cohort)
-        return replace(after, clipped=clipped)
+        received = receive(replace(self.aggregation, max_norm=before.max_norm), result.uploads)
+        clipped = int(result.report[CLIPPED].sum()) if CLIPPED in result.report else received.clipped
+        after = update(self.trainer.method, before.x, before.buffers, s, received.uploads, cohort)
+        return replace(after, bound=received.bound, clipped=clipped)
 
     def _used(
         self, r: int, result: CohortUpdates, traffic: Traffic, use: Callable[[CohortUpdates, Cohort], T]
@@ -221,6 +220,7 @@ class Rounds:
             population=self.trainer.population,
             layout=self.trainer.forward.network.layout,
             rng=generator(self.trainer.seed, Purpose.SERVER, r),
+            max_share=self.aggregation.max_share,
         )
 
 

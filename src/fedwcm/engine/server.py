@@ -17,13 +17,15 @@ class RoundResult:
     state: State
     weights: Floats
     metrics: dict[str, float]
+    bound: float | None = None
+    """The bound on the norms of the round's increments."""
     clipped: int = 0
     """Increments that were scaled down to the bound of the round."""
 
 
 def update(method: Method, x: Vec, buffers: Vec, s: State, uploads: Uploads, cohort: Cohort) -> RoundResult:
     """Let the method update the model; buffers are averaged by samples."""
-    weights = check_weights(method.weights, method.weights(s, cohort), len(cohort))
+    weights = check_weights(method.weights, method.weights(s, cohort), cohort)
     x_next, s_next = check_tuple(method.update, method.update(x, s, uploads, cohort), "model", "server state")
     if len(buffers):
         buffers = uploads.sum("buffers", mean_weights("samples", cohort))

@@ -6,10 +6,11 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwcm.core.method import Method
-from fedwcm.core.mixins import ClientStatistics, TwoPhase
+from fedwcm.core.mixins import TwoPhase
 from fedwcm.core.types import Clients, Floats, Ints, LeftOut, State, Uploads, Vec, bytes_of
 from fedwcm.engine.aggregation import Aggregation
 
@@ -17,6 +18,8 @@ T = TypeVar("T")
 
 ROUNDING = 1e-9
 """Added to a product of a share and a number of clients, so that 0.29 of 100 is 29."""
+WIDEST_TRIM = 0.4995
+"""Share of the weight that is dropped at either end, at most: what is left around the middle is the median."""
 
 
 class ClientUploads(Uploads, Protocol):
@@ -63,34 +66,46 @@ def keeps_client_state(method: Method, x: Vec) -> bool:
     return bool(method.init_client(x, Clients(one - 1, one, one[:, None], one)))
 
 
+def why_not_robust(method: Method, x: Vec) -> str | None:
+    """Return why the method needs more of its clients than averaged increments; None if it does not."""
+    if keeps_client_state(method, x):
+        return "its clients keep state that must agree with the server's sums"
+    return "it sums what clients compute in a first phase" if isinstance(method, TwoPhase) else None
+
+
 def require_possible(aggregation: Aggregation, method: Method, x: Vec) -> None:
     """Raise ValueError if robust aggregation is configured but the method needs more than averaged increments."""
-    if aggregation.rule == "mean" and aggregation.max_norm is None:
-        return
-    reason = None
-    if keeps_client_state(method, x):
-        reason = "its clients keep state that must agree with the server's sums"
-    elif isinstance(method, TwoPhase):
-        reason = "it sums what clients compute in a first phase"
-    elif isinstance(method, ClientStatistics) and aggregation.rule != "mean":
-        reason = "a median ignores the weights that it computes"
-    if reason:
-        rule = aggregation.rule
-        option = "aggregation.max_norm" if rule == "mean" else f"aggregation.rule = {rule!r}"
+    option = aggregation.needs_uploads or (aggregation.max_norm is not None and "aggregation.max_norm")
+    if option and (reason := why_not_robust(method, x)):
         raise ValueError(f"{option} is not possible with the method {method.name}: {reason}")
 
 
-def receive(aggregation: Aggregation, uploads: ClientUploads) -> tuple[Uploads, int]:
-    """Return the uploads of a round, and the number of increments that were scaled down."""
-    clipped = 0
-    if aggregation.max_norm is not None:
+@dataclass(frozen=True, eq=False)
+class Received:
+    """The uploads of a round within its bound, the bound, and how many increments were scaled down to it."""
+
+    uploads: Uploads
+    bound: float | None
+    clipped: int
+
+
+def receive(aggregation: Aggregation, uploads: ClientUploads) -> Received:
+    """Return the uploads of a round as they are summed."""
+    bound, clipped = None, 0
+    if aggregation.max_norm is not None or aggregation.norm_ratio is not None:
         norms = uploads.norms("delta")
-        clipped = int((norms > aggregation.max_norm).sum())
+        bound = aggregation.bound(norms)
+        long: NDArray[np.bool_] = norms > bound
+        clipped = int(long.sum())
         if clipped:
-            uploads = ScaledIncrements(uploads, aggregation.max_norm / np.maximum(norms, aggregation.max_norm))
+            uploads = ScaledIncrements(uploads, np.divide(bound, norms, out=np.ones_like(norms), where=long))
     if aggregation.rule == "mean":
-        return uploads, clipped
-    return RobustUploads(uploads, 0.5 if aggregation.rule == "median" else aggregation.trim), clipped
+        return Received(uploads, bound, clipped)
+    if aggregation.rule == "centered":
+        return Received(CenteredUploads(uploads, 0.5), bound, clipped)
+    return Received(
+        RobustUploads(uploads, 0.5 if aggregation.rule == "median" else aggregation.trim), bound, clipped
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +156,7 @@ class ScaledIncrements:
 
 @dataclass(frozen=True, eq=False)
 class RobustUploads:
-    """Uploads whose weighted mean is replaced by a trimmed mean; a trim of one half is the median.
+    """Uploads whose weighted mean is replaced by a weighted trimmed mean; a trim of one half is the median.
 
     Of several sums, the first replaces the mean of the uploads, and each other the mean of their multiples by
     its weights over those of the first: FedCM's momentum is the median of the increments per step, not the median
@@ -153,15 +168,43 @@ class RobustUploads:
 
     def sum(self, key: str, weights: Floats) -> Tensor:
         rows = self.uploads.table(key)
-        if weights.ndim == 1:
-            return float(weights.sum()) * self._centre(rows)
-        first = weights[0]
-        return torch.stack([float(first.sum()) * self._centre(_scaled(rows, own / first)) for own in weights])
+        table = np.atleast_2d(weights)
+        first, total = table[0], float(table[0].sum())
+        shares = first / total
+        multiples = np.divide(table, first, out=np.zeros_like(table), where=first != 0)
+        sums = [
+            total * self.centre(_scaled(rows, own) if row else rows, shares) for row, own in enumerate(multiples)
+        ]
+        return sums[0] if weights.ndim == 1 else torch.stack(sums)
 
-    def _centre(self, rows: Tensor) -> Tensor:
-        clients = len(rows)
-        drop = min(max(1, int(self.trim * clients + ROUNDING)), (clients - 1) // 2)
-        return rows.sort(dim=0).values[drop : clients - drop].mean(dim=0)
+    def centre(self, rows: Tensor, shares: Floats) -> Tensor:
+        """Return what takes the place of the mean of these rows with these shares of the weight."""
+        if np.ptp(shares) <= ROUNDING:
+            clients = len(rows)
+            drop = min(max(1, int(self.trim * clients + ROUNDING)), (clients - 1) // 2)
+            return rows.sort(dim=0).values[drop : clients - drop].mean(dim=0)
+        trim = min(max(self.trim, float(shares.max())), WIDEST_TRIM)
+        values, order = rows.sort(dim=0)
+        each = torch.as_tensor(shares, dtype=rows.dtype, device=rows.device)[order]
+        above = each.cumsum(dim=0)
+        kept = (above.clamp(max=1.0 - trim) - (above - each).clamp(min=trim)).clamp(min=0.0)
+        return (kept * values).sum(dim=0) / kept.sum(dim=0)
+
+
+class CenteredUploads(RobustUploads):
+    """Uploads whose mean is replaced by one step of centred clipping (Karimireddy et al., 2021).
+
+    From the coordinate-wise median, each client moves the result by its weight towards its own upload, as if that
+    were no farther away than the uploads are in the median.
+    """
+
+    def centre(self, rows: Tensor, shares: Floats) -> Tensor:
+        median = super().centre(rows, shares)
+        away = rows - median
+        distances = row_norms(away)
+        reach = float(np.quantile(distances, 0.5, method="lower"))
+        factors = np.divide(reach, distances, out=np.ones_like(distances), where=distances > reach)
+        return median + _scaled(away, shares * factors).sum(dim=0)
 
 
 def _scaled(rows: Tensor, factors: Floats) -> Tensor:

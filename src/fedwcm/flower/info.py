@@ -42,6 +42,11 @@ class ClientInfo:
     frozen: tuple[float, ...] = ()
     """Fingerprints of the parameters that are not trained, in the model's order."""
 
+    @property
+    def inputs(self) -> tuple[tuple[int, ...], str]:
+        """The shape and the type of an input."""
+        return self.input_shape, self.input_dtype
+
     def records(self) -> RecordDict:
         """The info as a record."""
         facts: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(self).items()}
@@ -55,7 +60,7 @@ class Admission:
     Args:
         network: the server's model.
         version: the server's version of this package.
-        max_samples: largest number of samples that a client may claim.
+        max_samples: largest number of samples that a client may claim; 0 if it is that of the others that counts.
         input_shape: the shape of one input in the server's test data; None if it has none.
     """
 
@@ -64,11 +69,8 @@ class Admission:
     max_samples: int
     input_shape: tuple[int, ...] | None = None
 
-    def read(self, content: RecordDict, first: ClientInfo | None = None) -> ClientInfo:
-        """Return a client's info; raises an UnusableError if it is invalid, or does not match the server's.
-
-        `first` is the first client: its inputs are the reference if the server has no test data.
-        """
+    def read(self, content: RecordDict) -> ClientInfo:
+        """Return a client's info; raises an UnusableError if it is invalid, or does not match the server's."""
         if "info" not in content.config_records:
             raise UnusableError("its info cannot be read: the record 'info' is missing")
         facts = dict(content.config_records["info"])
@@ -82,16 +84,22 @@ class Admission:
         )
         info = ClientInfo(
             client=read_int(facts, "client", 0, LARGEST_NUMBER),
-            samples=read_int(facts, "samples", 1, self.max_samples),
+            samples=read_int(facts, "samples", 1, self.max_samples or LARGEST_NUMBER),
             classes=read_int(facts, "classes", 1, LARGEST_NUMBER),
             input_shape=shape,
             input_dtype=read_str(facts, "input_dtype"),
             model=(),
             version=self.version,
         )
-        self._require_same_shape(info, first)
+        self._require_possible_inputs(info)
         self._require_same_classes(info)
         return info
+
+    def require_inputs_of(self, info: ClientInfo, usual: ClientInfo) -> None:
+        """Raise an UnusableError unless a client's inputs are those of most, or of the server's test data."""
+        if self.input_shape is None and info.inputs != usual.inputs:
+            own, others = short_repr(info.inputs), short_repr(usual.inputs)
+            raise UnusableError(f"its inputs are {own}, those of most clients {others}")
 
     def _require_same_model(self, theirs: list[object]) -> None:
         for own, other in zip_longest(architecture(self.network), theirs):
@@ -112,14 +120,12 @@ class Admission:
                     "so the model functions of server and clients must give it the same values"
                 )
 
-    def _require_same_shape(self, info: ClientInfo, first: ClientInfo | None) -> None:
-        """Compare the client's inputs with the reference; the first client's may have any moderate size."""
-        shape, dtype = info.input_shape, info.input_dtype
-        whose, known = "the server's test data", self.input_shape
-        if known is None and first is not None:
-            whose, known = f"client {first.client}", first.input_shape
+    def _require_possible_inputs(self, info: ClientInfo) -> None:
+        """Compare the client's inputs with the server's test data; without any, their size must be moderate."""
+        shape, dtype, known = info.input_shape, info.input_dtype, self.input_shape
         if known is not None and shape != known:
-            raise UnusableError(f"its inputs have shape {short_repr(shape)}, those of {whose} {short_repr(known)}")
+            what = f"those of the server's test data {short_repr(known)}"
+            raise UnusableError(f"its inputs have shape {short_repr(shape)}, {what}")
         if dtype not in DTYPES or (known is None and prod(shape) > LARGEST_INPUT):
             allowed = f"one of {', '.join(DTYPES)}, and at most {LARGEST_INPUT:,} numbers"
             raise UnusableError(

@@ -13,11 +13,12 @@ import tomli_w
 from fedwcm.config.option_docs import about
 from fedwcm.config.options import plain
 from fedwcm.config.schema import SECTIONS
-from fedwcm.flower.app.options import ELSEWHERE, SIMULATOR_ONLY, FlowerOptions
+from fedwcm.flower.app.options import ELSEWHERE, FLOWER_DEFAULTS, SIMULATOR_ONLY, FlowerOptions
 
 TEMPLATE_PACKAGE, TEMPLATE_NAME = "fedwcm_app", "fedwcm-app"
 
 OWN_VALUES = {
+    **FLOWER_DEFAULTS,
     "local.epochs": 5,
     "local.batch_size": 10,
     "participation.fraction": 1.0,

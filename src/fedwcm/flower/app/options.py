@@ -6,17 +6,21 @@ real clients needs; keys under `app` belong to whoever writes the app.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import TypeVar
 
+import torch
+
 from fedwcm.config.component_text import method_settings
+from fedwcm.config.components import Components
 from fedwcm.config.options import make
 from fedwcm.config.schema import COMPONENTS, SECTIONS, Config
 from fedwcm.config.settings import Settings, from_settings, overlay
 from fedwcm.core.checks import require, unknown
+from fedwcm.engine.uploads import why_not_robust
 
 ELSEWHERE = {"data": "the data function", "partition": "the data function", "model": "the model function"}
 """Sections of the simulator that an app writes in Python instead."""
@@ -37,7 +41,12 @@ SIMULATOR_ONLY = {
     "run.checkpoint_every": "clients keep the states of two rounds, so the server saves every round",
 }
 """Options that have one value on Flower, with the reason."""
-EVERY_ROUND: Settings = {"run.checkpoint_every": 1}
+FLOWER_DEFAULTS: Settings = {
+    "run.checkpoint_every": 1,
+    "aggregation.max_share": 0.2,
+    "aggregation.norm_ratio": 2.0,
+}
+"""Defaults that are others than the simulator's: one of its clients cannot be somebody who lies."""
 NEED_COUNTS = ("train_set", "clients")
 """Diagnostics for which the server would need what only clients have."""
 HIDING = 2
@@ -65,7 +74,8 @@ class FlowerOptions:
         secure_aggregation: clients keep their uploads, and the server learns only sums of them, by SecAgg+. Their
             apps must have Flower's `secaggplus_mod`.
         secure_range: largest entry of an upload, by magnitude, that can be summed securely; at most 1e6.
-        max_samples: largest number of samples that a client may claim.
+        max_samples: largest number of samples that a client may claim; 0 for ten times the median of the others,
+            from four clients on.
         out: absolute path of a folder on the server for metrics, checkpoints and the model; a run found there is
             continued.
     """
@@ -77,10 +87,10 @@ class FlowerOptions:
     grace: float = 10.0
     patience: float = 300.0
     fraction_evaluate: float = 0.0
-    bind_nodes: bool = False
+    bind_nodes: bool = True
     secure_aggregation: bool = False
     secure_range: float = 8.0
-    max_samples: int = 10**9
+    max_samples: int = 0
     out: str = ""
 
     def __post_init__(self) -> None:
@@ -95,7 +105,7 @@ class FlowerOptions:
         require(self.grace >= 0, "grace", self.grace, "non-negative")
         limit = f"positive and at most {WIDEST_RANGE:g}"
         require(0 < self.secure_range <= WIDEST_RANGE, "secure_range", self.secure_range, limit)
-        require(self.max_samples >= 1, "max_samples", self.max_samples, "at least 1")
+        require(self.max_samples >= 0, "max_samples", self.max_samples, "0 (compare with the others) or more")
         require(self.patience >= 0, "patience", self.patience, "non-negative")
         fixed = not self.out or Path(self.out).is_absolute()
         require(fixed, "out", self.out, "an absolute path, or empty: the server app runs in a folder of Flower's")
@@ -132,13 +142,24 @@ def read(run_config: Mapping[str, object]) -> AppOptions:
     chosen = method_settings(str(typed or Config().method.name))
     if typed is not None:
         chosen = {"run.name": typed, **chosen}
-    below: Settings = {**EVERY_ROUND, **settings, "method.name": chosen["method.name"]}
-    config = from_settings(overlay(below, chosen))
+    below: Settings = {**FLOWER_DEFAULTS, **settings, "method.name": chosen["method.name"]}
+    flower = make(FlowerOptions, federation, "flower")
+    config = _without_unusable_ratio(from_settings(overlay(below, chosen)), flower.secure_aggregation)
     _refuse_simulator_only(config)
-    options = AppOptions(config, make(FlowerOptions, federation, "flower"))
+    options = AppOptions(config, flower)
     if options.federation.clients:
         options.require_reachable(options.federation.clients)
     return options
+
+
+def _without_unusable_ratio(config: Config, secure: bool) -> Config:
+    """Return the options without the default bound on norms where the server could not apply it."""
+    aggregation = config.aggregation
+    if aggregation.norm_ratio != FLOWER_DEFAULTS["aggregation.norm_ratio"]:
+        return config
+    if not secure and why_not_robust(Components.of(config).method, torch.zeros(1)) is None:
+        return config
+    return replace(config, aggregation=replace(aggregation, norm_ratio=None))
 
 
 def _refuse_sections(settings: Mapping[str, object]) -> None:
@@ -153,7 +174,7 @@ def _refuse_sections(settings: Mapping[str, object]) -> None:
 
 def _refuse_simulator_only(config: Config) -> None:
     """Refuse options without effect, and those that would end the run after its clients have sent their counts."""
-    fixed = from_settings(EVERY_ROUND).run
+    fixed = from_settings(FLOWER_DEFAULTS).run
     for key, reason in SIMULATOR_ONLY.items():
         name = key.removeprefix("run.")
         value, only = getattr(config.run, name), getattr(fixed, name)

@@ -36,11 +36,13 @@ class AnswerReader:
         trainer: the run's trainer, which gives a client's steps and learning rate from its number of samples.
         sent: what the clients were sent.
         like: an example of an answer.
+        statistics: what clients reported before round 1, or with their first answer: it stays for the whole run.
     """
 
     trainer: ClientTrainer
     sent: Broadcast
     like: ClientUpdates
+    statistics: dict[int, dict[str, float]]
 
     def read(self, content: RecordDict, asked: RequestId, told: int) -> tuple[int, ClientUpdates]:
         """Return the client's number of samples and its result, one row; `told` is how many it first reported."""
@@ -66,15 +68,15 @@ class AnswerReader:
             self.like,
             ids=np.array([client]),
             upload={key: value[None] for key, value in upload.items()},
-            report=self._report(numbers),
+            report=self._report(client, numbers),
             state={},
             learning_rates=np.array([read_float(numbers, "lr", rate * (1 - ROUNDING), rate * (1 + ROUNDING))]),
             loss=np.array([read_float(numbers, "loss", -LARGEST_LOSS, LARGEST_LOSS)]),
             accuracy=np.array([read_float(numbers, "accuracy", 0.0, 1.0)]),
         )
 
-    def _report(self, numbers: Mapping[str, object]) -> Report:
-        """The method's report; what the client also reported before round 1 has the same bounds as then."""
+    def _report(self, client: int, numbers: Mapping[str, object]) -> Report:
+        """The method's report; statistics have the same bounds as before round 1, and their first value."""
         method, population = self.trainer.method, self.trainer.population
         bounds = {CLIPPED: (0.0, 1.0)}
         if isinstance(method, ClientStatistics):
@@ -85,6 +87,9 @@ class AnswerReader:
             if key in bounds
         }
         report |= {key: read_float(numbers, REPORT + key) for key in self.like.report if key not in bounds}
+        if isinstance(method, ClientStatistics):
+            names = method.statistics_range(population)
+            report |= self.statistics.setdefault(client, {key: report[key] for key in names if key in report})
         return {key: np.array([report[key]]) for key in self.like.report}
 
     def _rate(self, client: int, samples: int) -> float:

@@ -26,7 +26,7 @@ from fedwcm.flower.records import RequestId, bounds_itself, broadcast_records, r
 from fedwcm.flower.secure.protocol import SecureSum
 from fedwcm.flower.secure.uploads import SecureUploads, SumLedger
 from fedwcm.flower.server.answers import AnswerReader
-from fedwcm.flower.server.directory import ClientDirectory
+from fedwcm.flower.server.directory import ClientDirectory, usual_of_others
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.utils.temporary_pages import temporary_pages
 
@@ -49,6 +49,7 @@ class FlowerBackend:
         trainer: ClientTrainer,
         run_id: str,
         options: AppOptions,
+        statistics: Mapping[int, dict[str, float]],
     ) -> None:
         self._directory, self._trainer = directory, trainer
         self._run_id, self._options = run_id, options.federation
@@ -56,6 +57,7 @@ class FlowerBackend:
         self._folder = Path(self._options.out) if self._options.out else None
         self._ledger = SumLedger(self._folder)
         self._like: dict[Task, ClientUpdates] = {}
+        self._statistics = dict(statistics)
         self._refused_rounds = 0
         self.store = ClientStore(trainer.population.clients, {"last_used": torch.zeros(1, dtype=torch.int64)})
 
@@ -66,7 +68,8 @@ class FlowerBackend:
         like = replace(example, upload={}) if secure else example
         if self._bounded and task == "train":
             like = replace(like, report={**like.report, CLIPPED: np.zeros(1)})
-        reader, table = AnswerReader(self._trainer, sent, like), UploadTable(ids, like, self._folder)
+        reader = AnswerReader(self._trainer, sent, like, self._statistics)
+        table = UploadTable(ids, like, self._folder)
         asked = {int(client): RequestId(task, round_, int(client), self._run_id) for client in ids}
 
         def receive(client: int, content: RecordDict) -> None:
@@ -204,7 +207,7 @@ class UploadTable:
         rows = np.array(sorted(self._results), dtype=np.int64)
         left_out: dict[int, LeftOut] = {}
         for key, norms in self._norms.items():
-            usual = _usual_of_others(norms[rows])
+            usual = usual_of_others(norms[rows])
             for place in np.flatnonzero(norms[rows] > TOO_LONG * (scale + usual)):
                 norm, other = norms[rows[place]], usual[place]
                 reason = f"its upload {key!r} has norm {norm:.3g}, that of others is {other:.3g}"
@@ -233,15 +236,6 @@ class UploadTable:
             loss=np.concatenate([r.loss for r in results]),
             accuracy=np.concatenate([r.accuracy for r in results]),
         )
-
-
-def _usual_of_others(norms: Floats) -> Floats:
-    """Return, for each entry, the lower median of all others; 0 for a single one."""
-    if len(norms) < 2:
-        return np.zeros(len(norms))
-    order, middle = np.argsort(norms, kind="stable"), (len(norms) - 2) // 2
-    ranks = np.argsort(order, kind="stable")
-    return norms[order[np.where(ranks > middle, middle, middle + 1)]]
 
 
 def _rows(count: int, row: Tensor, folder: Path | None) -> Tensor:

@@ -152,7 +152,8 @@ class Deployment:
         self, config: Config, directory: ClientDirectory, setup: FederationSetup, trainer: ClientTrainer
     ) -> Rounds:
         """The simulator's rounds, with Flower's clients as their backend."""
-        backend = FlowerBackend(directory, trainer, setup.run_id, self.options)
+        statistics = {**directory.statistics, **setup.reported}
+        backend = FlowerBackend(directory, trainer, setup.run_id, self.options, statistics)
         return Rounds(
             trainer=trainer,
             federation=RemoteFederation(directory.samples, len(setup.totals)),
@@ -191,9 +192,8 @@ def _require_same(folder: RunFolder, config: Config) -> None:
 def _require_compatible(config: Config, method: Method, made: Network, secure: bool) -> None:
     """Raise ValueError for options that exclude each other, before any client is asked for anything."""
     require_possible(config.aggregation, method, made.initial()[0])
-    if secure and config.aggregation.rule != "mean":
-        rule = f"aggregation.rule = {config.aggregation.rule!r}"
-        raise ValueError(f"{rule} is not possible with flower.secure_aggregation: it needs every single upload")
+    if secure and (option := config.aggregation.needs_uploads):
+        raise ValueError(f"{option} is not possible with flower.secure_aggregation: it needs every single upload")
 
 
 def _setup(

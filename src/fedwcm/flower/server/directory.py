@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
-from fedwcm.core.types import Fault, Ints, LeftOut
+from fedwcm.core.types import Fault, Floats, Ints, LeftOut
 from fedwcm.experiment.files import write_json
 from fedwcm.flower.app.options import AppOptions
 from fedwcm.flower.info import Admission, ClientInfo
@@ -34,7 +34,11 @@ POLL_INTERVAL = 1.0
 RETRY_AFTER = 10.0
 """Seconds until a node that was refused is asked again; doubled each time."""
 MOST_CLIENTS = 100_000
-"""Most clients if their number is not given: without a limit, a node could claim any number."""
+"""Most clients if their number is not given, until it is known how many nodes are connected."""
+MOST_SAMPLES = 10
+"""Most samples of a client, as a multiple of the median of the others, if no bound is given."""
+FEWEST_TO_COMPARE = 4
+"""Clients from which on samples are compared: among fewer, one that lies could make the others look large."""
 
 
 NAME = "nodes.json"
@@ -83,6 +87,15 @@ def _read(path: Path) -> dict[int, int]:
     return pairs
 
 
+def usual_of_others(values: Floats) -> Floats:
+    """Return, for each entry, the lower median of all others; 0 for a single one."""
+    if len(values) < 2:
+        return np.zeros(len(values))
+    order, middle = np.argsort(values, kind="stable"), (len(values) - 2) // 2
+    ranks = np.argsort(order, kind="stable")
+    return values[order[np.where(ranks > middle, middle, middle + 1)]]
+
+
 class ClientDirectory:
     """The clients of a run, as they connect, disconnect and reconnect."""
 
@@ -97,10 +110,17 @@ class ClientDirectory:
         self._retry_at: dict[int, float] = {}
         self._refused: dict[int, LeftOut] = {}
         """The nodes that are connected and not used, and why."""
+        self._infos: dict[int, ClientInfo] = {}
+        """What the clients have told, by their numbers, until the run starts."""
         self.info: ClientInfo | None = None
+        """The first of those with the inputs that most have, once the run has started."""
         self.samples: Ints = np.zeros(self._options.clients, dtype=np.int64)
         self.first_samples: dict[int, int] = {}
         """The number of samples that each client first reported."""
+        self.counts: dict[int, Ints] = {}
+        """The class counts that clients have shown; empty under encryption."""
+        self.statistics: dict[int, dict[str, float]] = {}
+        """What follows from these counts for the method's statistics."""
 
     @property
     def known(self) -> list[int]:
@@ -112,11 +132,6 @@ class ClientDirectory:
         """A remark on connected nodes that are not used, of which one may be a client that is missing."""
         reasons = list(self._refused.values())
         return f"; nodes that are connected and not used: {len(reasons)}, since {reasons[-1]}" if reasons else ""
-
-    @property
-    def _gap(self) -> bool:
-        """Whether a client is missing among those that decide by their numbers how many there are."""
-        return not self._clients and sorted(self.first_samples) != list(range(len(self.samples)))
 
     def continue_with(self, clients: int, first_samples: Mapping[int, int]) -> None:
         """Take the clients of a run that began before; not all of them need to be connected yet."""
@@ -137,19 +152,53 @@ class ClientDirectory:
             if not self._clients:
                 self._forget_absent()
             enough = len(self.known) >= max(self._clients, self._options.min_clients)
-            if (enough and not self._gap) or time.monotonic() > deadline:
+            complete = self._clients or self.known == list(range(len(self.samples)))
+            if (enough and complete) or time.monotonic() > deadline:
                 break
             time.sleep(POLL_INTERVAL)
-        self._limit = len(self.samples)
-        if self._gap:
-            told = sorted(self.first_samples)
-            raise ValueError(f"clients {told} have connected: they must be numbered from 0 without a gap")
+        self._settle()
         if len(self.known) < self._options.min_clients:
             raise RuntimeError(
                 f"{len(self.known)} clients connected within {self._options.patience:g} s, "
                 f"flower.min_clients = {self._options.min_clients} are needed{self._refusals}"
             )
         LOG.info("%d of %d clients are connected", len(self.known), len(self.samples))
+
+    def _settle(self) -> None:
+        """Refuse the clients that do not fit the others, now that all are known; no single one decides."""
+        self._infos = {client: self._infos[client] for client in self.known if client in self._infos}
+        votes = Counter(info.inputs for info in self._infos.values())
+        usual = max(votes, key=votes.__getitem__, default=None)
+        self.info = next((info for info in self._infos.values() if info.inputs == usual), self.info)
+        if not self._clients:
+            self._limit = len(self._exchange.online())
+        for client, node in list(self._nodes.items()):
+            try:
+                self._require_fitting(self._infos.get(client, self.info), client)
+            except UnusableError as error:
+                self._refuse(node, error.reason)
+                del self._nodes[client], self.first_samples[client]
+                self.samples[client] = 0
+        if not self._clients:
+            self._forget_absent()
+            self._limit = len(self.samples)
+
+    def _require_fitting(self, info: ClientInfo | None, client: int) -> None:
+        """Raise an UnusableError if a client's number, inputs or samples cannot be believed beside the others."""
+        if client >= self._limit:
+            allowed = (
+                f"0 to {self._limit - 1} are allowed; set flower.clients if there are more than are connected"
+            )
+            raise UnusableError(f"it claims to be client {client}: {allowed}")
+        if info is None or self.info is None:
+            return
+        self._admission.require_inputs_of(info, self.info)
+        others = np.array([told for other, told in self.first_samples.items() if other != client])
+        if self._options.max_samples or len(others) + 1 < FEWEST_TO_COMPARE:
+            return
+        if info.samples > MOST_SAMPLES * usual_of_others(np.append(others, info.samples))[-1]:
+            reason = f"it claims {info.samples:,} samples, more than {MOST_SAMPLES} times the median of the others"
+            raise UnusableError(f"{reason}: if that is true, set flower.max_samples")
 
     def _forget_absent(self) -> None:
         """Forget clients that have left: one may have had a wrong number, which would leave a gap for good."""
@@ -209,19 +258,23 @@ class ClientDirectory:
                 self._register(node, content, online)
             except UnusableError as error:
                 refused[node] = error.reason
-        unused = online - set(self._nodes.values())
-        self._refused = {node: why for node, why in {**self._refused, **refused}.items() if node in unused}
         for node, reason in refused.items():
-            LOG.warning("node %d is not used: %s", node, reason)
-            self._misses[node] += 1
-            self._retry_at[node] = time.monotonic() + RETRY_AFTER * 2 ** self._misses[node]
+            self._refuse(node, reason)
+        unused = online - set(self._nodes.values())
+        self._refused = {node: why for node, why in self._refused.items() if node in unused}
+
+    def _refuse(self, node: int, reason: LeftOut) -> None:
+        """Do not use a node, and ask it again at growing intervals."""
+        LOG.warning("node %d is not used: %s", node, reason)
+        self._refused[node] = reason
+        self._misses[node] += 1
+        self._retry_at[node] = time.monotonic() + RETRY_AFTER * 2 ** self._misses[node]
 
     def _register(self, node: int, content: RecordDict, online: set[int]) -> None:
         """Record a client's info, and which node it is."""
-        about = self._admission.read(content, self.info)
+        about = self._admission.read(content)
         client = about.client
-        if client >= self._limit:
-            raise UnusableError(f"it claims to be client {client}: 0 to {self._limit - 1} are allowed")
+        self._require_fitting(about, client)
         before = self._nodes.get(client)
         if before in online:
             raise UnusableError(f"it claims to be client {client}, but that is node {before}")
@@ -229,7 +282,7 @@ class ClientDirectory:
         check_samples({"samples": about.samples}, told)
         self._binding.claim(client, node)
         self.first_samples[client] = told
-        self.info = self.info or about
+        self._infos[client] = about
         if client >= len(self.samples):
             self.samples = np.pad(self.samples, (0, client + 1 - len(self.samples)))
         self.samples[client] = about.samples

@@ -16,7 +16,7 @@ import numpy as np
 from flwr.app import RecordDict
 
 from fedwcm.config.schema import Config
-from fedwcm.core.gathering import contributions, decode_total
+from fedwcm.core.gathering import as_counts, contributions, decode_total
 from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Fault, Floats, Ints, LeftOut, Population, Report
 from fedwcm.experiment.files import write_json
@@ -25,7 +25,7 @@ from fedwcm.experiment.population import population_of
 from fedwcm.flower.app.options import AppOptions
 from fedwcm.flower.records import population_record, to_bytes_record
 from fedwcm.flower.server.answers import GROWTH, with_tolerance
-from fedwcm.flower.server.directory import ClientDirectory
+from fedwcm.flower.server.directory import MOST_SAMPLES, ClientDirectory, usual_of_others
 from fedwcm.flower.untrusted import UnusableError, read_float, read_int, read_list, require_names, short_repr
 from fedwcm.privacy import Receive, Server
 from fedwcm.privacy.noise import noise_bound
@@ -47,12 +47,14 @@ class FederationSetup:
     deviation: float
     """The mean distance of the clients' class distributions from the target."""
     statistics: Report
+    """What the method asked of the clients, in the order of `reporting`."""
     first_samples: dict[int, int]
     """The number of samples that each client first reported."""
     not_counted: dict[int, str]
     """The clients whose classes were not counted, with the reason."""
     counted_with: dict[str, object]
     """The options that decide what is counted."""
+    reporting: tuple[int, ...] = ()
 
     def population(self, config: Config) -> Population:
         """The public facts about the federation."""
@@ -67,6 +69,12 @@ class FederationSetup:
                 f"the classes were counted with other options ({'; '.join(changed)}): "
                 "use the former ones, or another flower.out"
             )
+
+    @property
+    def reported(self) -> dict[int, dict[str, float]]:
+        """What the method asked of each client."""
+        columns = {key: values.tolist() for key, values in self.statistics.items()}
+        return {c: {key: column[row] for key, column in columns.items()} for row, c in enumerate(self.reporting)}
 
     @property
     def counted(self) -> list[int]:
@@ -96,6 +104,7 @@ class FederationSetup:
         samples = {int(client): told for client, told in facts["first_samples"].items()}
         reasons = {int(client): reason for client, reason in facts["not_counted"].items()}
         arrays = {"totals": np.array(facts["totals"]), "statistics": statistics}
+        facts["reporting"] = tuple(facts.get("reporting", ()))
         return cls(**{**facts, **arrays, "first_samples": samples, "not_counted": reasons})
 
 
@@ -113,7 +122,7 @@ def counted_setup(directory: ClientDirectory, options: AppOptions) -> Federation
     return FederationSetup(
         run_id=uuid.uuid4().hex[:16],
         clients=len(directory.samples),
-        mean_samples=float(directory.samples[counted.clients].mean()),
+        mean_samples=plausible_mean(directory.samples[counted.clients]),
         totals=totals,
         deviation=deviation,
         statistics={},
@@ -123,35 +132,54 @@ def counted_setup(directory: ClientDirectory, options: AppOptions) -> Federation
     )
 
 
+def plausible_mean(samples: Ints) -> float:
+    """Return the mean number of samples, of which none counts as more than ten times the median of the others."""
+    sizes = samples.astype(np.float64)
+    return float(np.minimum(sizes, MOST_SAMPLES * usual_of_others(sizes) if len(sizes) > 1 else sizes).mean())
+
+
 def with_statistics(
     setup: FederationSetup, directory: ClientDirectory, options: AppOptions, method: ClientStatistics
 ) -> FederationSetup:
     """Ask the clients that were counted for what the method wants to know about them."""
-    statistics = _statistics(directory, setup.counted, method, setup.population(options.config))
+    told = _statistics(directory, setup.counted, method, setup.population(options.config))
     needed = options.federation.min_clients
-    told = len(next(iter(statistics.values()), ()))
-    if told < needed:
-        raise RuntimeError(f"{told} clients reported their statistics, flower.min_clients = {needed} are needed")
-    return replace(setup, statistics=statistics)
+    if len(told) < needed:
+        raise RuntimeError(
+            f"{len(told)} clients reported their statistics, flower.min_clients = {needed} are needed"
+        )
+    statistics = {key: np.array([told[client][key] for client in told]) for key in next(iter(told.values()))}
+    return replace(setup, statistics=statistics, reporting=tuple(told))
 
 
 def _statistics(
     directory: ClientDirectory, clients: list[int], method: ClientStatistics, population: Population
-) -> Report:
-    """What the method asks of every client, one entry for each that answered, by ascending number."""
-    bounds = method.statistics_range(population)
+) -> dict[int, dict[str, float]]:
+    """What the method asks of every client, for each that answered, by ascending number.
+
+    Where the server has seen a client's counts, it believes only what follows from them.
+    """
     told: dict[int, dict[str, float]] = {}
+    for client, counts in directory.counts.items():
+        exact = method.client_statistics(as_counts(counts[None]), population)
+        directory.statistics[client] = {key: float(values[0]) for key, values in exact.items()}
+
+    def bounds(client: int) -> Mapping[str, tuple[float, float]]:
+        if client not in directory.statistics:
+            return method.statistics_range(population)
+        return {key: (value, value) for key, value in directory.statistics[client].items()}
 
     def receive(client: int, content: RecordDict) -> None:
         if "statistics" not in content.metric_records:
             raise UnusableError("its statistics cannot be read: the record 'statistics' is missing")
         values = dict(content.metric_records["statistics"])
-        require_names("statistics", values, bounds)
-        told[client] = {key: read_float(values, key, *with_tolerance(*bounds[key])) for key in bounds}
+        allowed = bounds(client)
+        require_names("statistics", values, allowed)
+        told[client] = {key: read_float(values, key, *with_tolerance(*allowed[key])) for key in allowed}
 
     question = RecordDict({"population": population_record(population)})
     directory.ask("query.statistics", dict.fromkeys(clients, question), receive)
-    return {key: np.array([told[client][key] for client in sorted(told)]) for key in bounds}
+    return {client: told[client] for client in sorted(told)}
 
 
 def _counted_with(config: Config) -> dict[str, object]:
@@ -186,8 +214,8 @@ def count_classes(directory: ClientDirectory, classes: int, config: Config) -> C
 def _plain_counting(
     directory: ClientDirectory, classes: int, epsilon: float | None, target: Floats | None
 ) -> CountedClasses:
-    """Every client sends its counts to the server, which adds and discards them."""
-    rows: dict[int, Ints] = {}
+    """Every client sends its counts to the server, which adds them and writes none down."""
+    rows = directory.counts
 
     def receive(client: int, content: RecordDict) -> None:
         rows[client] = _counts(content, classes, int(directory.samples[client]), epsilon)
