@@ -17,7 +17,8 @@ from fedwcm.methods.q_ffl import QFFL
 
 def cohort(samples: list[int], path: list[float] | None = None, round_: int = 1) -> Any:
     """What the server knows of clients with so many samples and such paths."""
-    return SimpleNamespace(samples=np.array(samples), path=np.array(path or samples), round=round_)
+    sizes, paths = np.array(samples), np.array(path or samples)
+    return SimpleNamespace(samples=sizes, path=paths, round=round_, limited=lambda weights: weights)
 
 
 def finish(method: Any, deltas: NDArray[np.float64], **context: Any) -> UploadRows:

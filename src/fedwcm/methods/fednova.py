@@ -33,5 +33,4 @@ class FedNova(FedAvg):
 
     def weights(self, s: State, cohort: Cohort) -> Floats:
         p = mean_weights(self.average, cohort)
-        weights: Floats = p / cohort.path * float(p @ cohort.path)
-        return weights
+        return cohort.limited(p / cohort.path * float(p @ cohort.path))
