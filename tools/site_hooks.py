@@ -29,7 +29,7 @@ REFERENCE = {
     "method": ("fedwcm.core.method", "fedwcm.core.mixins", "fedwcm.core.optimizer_rule", "fedwcm.core.types"),
     "loss": ("fedwcm.core.loss", "fedwcm.core.batch"),
     "sampler": ("fedwcm.core.sampler",),
-    "dataset": ("fedwcm.data.dataset", "fedwcm.data.partition.protocol"),
+    "dataset": ("fedwcm.data.dataset", "fedwcm.data.partition.protocol.Partition"),
     "balance": ("fedwcm.balance",),
     "testing": ("fedwcm.testing",),
 }

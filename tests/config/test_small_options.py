@@ -10,7 +10,7 @@ from torch import nn
 import fedwcm
 from fedwcm.config.settings import from_settings
 from fedwcm.data import load_dataset
-from fedwcm.data.augment import FlipCrop
+from fedwcm.data.inputs import FlipCrop
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
 from fedwcm.experiment.components import Components

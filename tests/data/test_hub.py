@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedwcm.data import load_dataset, load_rows
+from fedwcm.data import load_dataset, load_rows, split
 
 
 def test_without_the_package_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,3 +149,15 @@ def test_an_image_column_may_be_left_out(hf: Any, tmp_path: Path) -> None:
     data = load_dataset(f"hub:{tmp_path / 'set'}", drop=["image", "writer"])
     assert data.feature_names == ("weight",)
     assert data.encoding.ignored == ("image", "writer")
+
+
+def test_the_split_from_which_columns_are_learnt_is_the_one_that_is_trained_on(
+    hf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws: list[int] = []
+    draw = split.stratified_split
+    monkeypatch.setattr(split, "stratified_split", lambda *values: draws.append(1) or draw(*values))
+    table_rows(hf, 40).save_to_disk(tmp_path / "set")
+    for source in (table_rows(hf, 40), table_rows(hf, 40).to_pandas(), f"hub:{tmp_path / 'set'}"):
+        assert len(load_dataset(source, label="kind").x_test) == 8
+    assert len(draws) == 3

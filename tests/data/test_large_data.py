@@ -20,7 +20,7 @@ from fedwcm.core.batch import LazyInputs
 from fedwcm.data import inputs as inputs_module
 from fedwcm.data import load_dataset
 from fedwcm.data.fingerprint import fingerprint
-from fedwcm.data.formats.npy_folder import read_npy_folder
+from fedwcm.data.formats.arrays import read_npy_folder
 from fedwcm.data.formats.safety import reading
 from fedwcm.data.inputs import model_inputs
 from fedwcm.data.normalize import Normalizer

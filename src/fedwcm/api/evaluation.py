@@ -14,8 +14,8 @@ from fedwcm.api.trained import Trained, trained
 from fedwcm.core.checks import require
 from fedwcm.core.types import Floats
 from fedwcm.data import load_rows
+from fedwcm.data.raw import InferenceRows
 from fedwcm.data.read_options import Unlabelled
-from fedwcm.data.samples import Rows
 from fedwcm.data.split import stratified_split
 from fedwcm.engine.evaluate import CHUNK, Evaluation, measure
 from fedwcm.experiment.folder import RunFolder
@@ -137,7 +137,7 @@ def evaluate(
     return _measured(found, own, "run", run_folder)
 
 
-def _drawn(rows: Rows, fraction: float) -> Rows:
+def _drawn(rows: InferenceRows, fraction: float) -> InferenceRows:
     """A share of each class of data without a test part."""
     require(0 < fraction < 1, "test_fraction", fraction, "above 0 and below 1")
     if rows.part == "test":
@@ -148,7 +148,7 @@ def _drawn(rows: Rows, fraction: float) -> Rows:
     return replace(rows, x=rows.x[chosen], y=rows.y[chosen], ids=None, clients=clients)
 
 
-def _measured(found: Trained, rows: Rows, which: str, folder: RunFolder) -> EvaluationRecord:
+def _measured(found: Trained, rows: InferenceRows, which: str, folder: RunFolder) -> EvaluationRecord:
     """The loss and the metrics of the model on these rows."""
     assert rows.y is not None
     classes, labels = len(found.schema.classes), torch.from_numpy(rows.y)
@@ -177,7 +177,7 @@ def _measured(found: Trained, rows: Rows, which: str, folder: RunFolder) -> Eval
     )
 
 
-def _of_clients(rows: Rows, tested: Evaluation, folder: RunFolder) -> dict[str, Any]:
+def _of_clients(rows: InferenceRows, tested: Evaluation, folder: RunFolder) -> dict[str, Any]:
     """Return the accuracy of each client, and how many of them trained the model, where they are known."""
     if rows.clients is None:
         return {}

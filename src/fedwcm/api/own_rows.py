@@ -13,13 +13,13 @@ from fedwcm.config.schema import Component, Config
 from fedwcm.config.settings import CLIENT_IDS
 from fedwcm.data import Dataset
 from fedwcm.data.fingerprint import fingerprint
-from fedwcm.data.samples import Rows
+from fedwcm.data.raw import InferenceRows
 from fedwcm.experiment.partitioning import run_dataset
 
 
 def own_rows(
     found: Trained, config: Config, dataset: DataLike | None, clients: ClientsLike | None = None
-) -> Rows | None:
+) -> InferenceRows | None:
     """The rows that the run held out, if this is its own data; None for other data.
 
     Raises:
@@ -83,5 +83,5 @@ def _same_path(given: str, held: str) -> bool:
     return given == held or (os.path.exists(given) and os.path.exists(held) and os.path.samefile(given, held))
 
 
-def _test_rows(dataset: Dataset) -> Rows:
-    return Rows(dataset.name, "test", dataset.x_test, dataset.y_test, None, dataset.test_clients)
+def _test_rows(dataset: Dataset) -> InferenceRows:
+    return InferenceRows(dataset.name, "test", dataset.x_test, dataset.y_test, None, dataset.test_clients)

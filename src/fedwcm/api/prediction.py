@@ -12,7 +12,7 @@ from fedwcm.api.arguments import Array, DataLike, ModelLike
 from fedwcm.api.trained import trained
 from fedwcm.core.checks import require
 from fedwcm.data import load_rows
-from fedwcm.data.samples import Rows
+from fedwcm.data.raw import InferenceRows
 
 OTHER_FORMATS = (".parquet", ".json", ".jsonl", ".xlsx", ".npz", ".npy", ".feather", ".pkl", ".pickle", ".tsv")
 """Endings of files that predictions are not written to."""
@@ -110,5 +110,5 @@ def require_csv(path: str | Path) -> None:
     require(not other, "out", str(path), "a file that ends in .csv: other formats are not written")
 
 
-def _ids(rows: Rows) -> tuple[str, ...]:
+def _ids(rows: InferenceRows) -> tuple[str, ...]:
     return rows.ids or tuple(str(number) for number in range(1, len(rows.x) + 1))

@@ -3,7 +3,7 @@
 from fedwcm.data.dataset import Dataset
 from fedwcm.data.load import load_dataset, load_rows
 from fedwcm.data.named import DATASETS, NamedDataset
-from fedwcm.data.samples import Rows
+from fedwcm.data.raw import InferenceRows
 from fedwcm.data.schema import Column, DatasetSchema, Encoding
 from fedwcm.data.split import stratified_split
 
@@ -13,8 +13,8 @@ __all__ = [
     "Dataset",
     "DatasetSchema",
     "Encoding",
+    "InferenceRows",
     "NamedDataset",
-    "Rows",
     "load_dataset",
     "load_rows",
     "stratified_split",

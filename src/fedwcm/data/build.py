@@ -6,19 +6,17 @@ import numpy as np
 
 from fedwcm.data.codes import encode, encode_clients, encode_labels
 from fedwcm.data.dataset import Dataset, check_finite
-from fedwcm.data.draw import draw_test
-from fedwcm.data.features import as_features, matched
+from fedwcm.data.features import LARGEST_EXACT, as_features, as_whole_numbers, matched, warn_of_coarse
 from fedwcm.data.fingerprint import array_digest, sampled
 from fedwcm.data.large_arrays import joined
 from fedwcm.data.leaks import refuse_divided_groups, warn_of_leaks
 from fedwcm.data.named import DATASETS
-from fedwcm.data.precision import warn_of_coarse
+from fedwcm.data.raw import InferenceRows, RawSplits, Samples
 from fedwcm.data.read_options import ReadOptions
-from fedwcm.data.samples import Parts, Rows, Samples
-from fedwcm.data.whole_numbers import LARGEST_EXACT, as_whole_numbers
+from fedwcm.data.split import draw_test
 
 
-def build_dataset(name: str, parts: Parts, options: ReadOptions) -> Dataset:
+def build_dataset(name: str, parts: RawSplits, options: ReadOptions) -> Dataset:
     """Draw a test part if there is none, number classes and clients from 0, and check the result."""
     parts = _with_whole_numbers(parts)
     for part, samples in parts.present().items():
@@ -57,7 +55,7 @@ def build_dataset(name: str, parts: Parts, options: ReadOptions) -> Dataset:
     return dataset
 
 
-def _with_test(name: str, parts: Parts, options: ReadOptions) -> Parts:
+def _with_test(name: str, parts: RawSplits, options: ReadOptions) -> RawSplits:
     if parts.test is None:
         if parts.train.x.ndim > 1 and parts.train.x.size and not parts.encoding.columns:
             check_finite(f"{name}: x", parts.train.x)  # while its rows are still those of the source
@@ -70,7 +68,7 @@ def _with_test(name: str, parts: Parts, options: ReadOptions) -> Parts:
     return parts
 
 
-def source_digest(parts: Parts) -> str:
+def source_digest(parts: RawSplits) -> str:
     """Return a digest of what was read, before a test part is drawn: the same whatever the seed."""
     if parts.digest:
         return parts.digest
@@ -79,7 +77,7 @@ def source_digest(parts: Parts) -> str:
     return array_digest(np.array(parts.classes or (), dtype=np.str_), *arrays)
 
 
-def build_rows(name: str, parts: Parts, options: ReadOptions) -> Rows:
+def build_rows(name: str, parts: RawSplits, options: ReadOptions) -> InferenceRows:
     """The test part, if there is one and everything was not asked for; else all samples."""
     schema, present = options.schema, _with_whole_numbers(parts).present()
     assert schema is not None
@@ -101,10 +99,10 @@ def build_rows(name: str, parts: Parts, options: ReadOptions) -> Rows:
     names = tuple(str(each) for each in np.concatenate(ids)) if len(ids) == len(chosen) else None
     holders = [held.client for held in chosen.values() if held.client is not None]
     clients = np.concatenate(holders).astype(np.str_) if len(holders) == len(chosen) else None
-    return Rows(name, "test" if only_test else "all", x, y, names, clients)
+    return InferenceRows(name, "test" if only_test else "all", x, y, names, clients)
 
 
-def _with_whole_numbers(parts: Parts) -> Parts:
+def _with_whole_numbers(parts: RawSplits) -> RawSplits:
     """The parts with labels and clients as integers, where they are floats that are all whole."""
     found = {
         part: replace(

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.data.dataset import listed
-from fedwcm.data.samples import Samples
+from fedwcm.data.raw import Samples
 from fedwcm.data.schema import DatasetSchema, is_whole_number
 
 Codes = NDArray[np.int64]

@@ -1,5 +1,7 @@
-"""Samples in the form in which a `Dataset` holds them, and in which a trained model takes them."""
+"""Values as a `Dataset` holds them and as a trained model takes them."""
 
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,20 @@ from numpy.typing import NDArray
 from fedwcm.data.dataset import MAX_CHANNELS, model_shape
 from fedwcm.data.large_arrays import in_colour
 from fedwcm.data.schema import DatasetSchema
+
+LARGEST_EXACT = 2.0**53
+
+
+def as_whole_numbers(values: NDArray[Any]) -> NDArray[Any]:
+    """Return integers, and floats that are all whole numbers, as signed integers, and anything else as it is.
+
+    pandas turns integers into floats where a value was missing once, and NumPy unsigned beside signed ones.
+    """
+    if values.dtype.kind == "u" and (values <= np.iinfo(np.int64).max).all():
+        return values.astype(np.int64)
+    if values.dtype.kind != "f" or not (np.abs(values) < LARGEST_EXACT).all() or (values % 1 != 0).any():
+        return values
+    return values.astype(np.int64)
 
 
 def as_features(where: str, x: NDArray[Any]) -> NDArray[Any]:
@@ -43,3 +59,30 @@ def matched(where: str, x: NDArray[Any], schema: DatasetSchema) -> NDArray[Any]:
     if x.ndim == 4 and x.dtype.name != schema.dtype:
         raise ValueError(f"{where} are images of {x.dtype}, those of the model of {schema.dtype}")
     return x
+
+
+FEW_STEPS = 100
+"""A column whose values span fewer steps of float32 has lost too much of what tells them apart."""
+
+
+def warn_of_coarse(where: str, values: NDArray[Any], names: Sequence[str] = ()) -> None:
+    """Warn of columns far from 0 with values close to each other, such as Unix times, before they are cut.
+
+    Afterwards it is too late: a column that has become constant looks like one that always was.
+    """
+    if not len(values):
+        return
+    axes = tuple(range(values.ndim - 1))
+    low, high = (reduce(values, axis=axes) for reduce in (np.fmin.reduce, np.fmax.reduce))
+    with np.errstate(over="ignore", invalid="ignore"):  # infinite values are refused by another check
+        steps = np.spacing(np.maximum(np.abs(low), np.abs(high)).astype(np.float32))
+        coarse = (high > low) & (high - low < FEW_STEPS * steps)
+    for i in np.flatnonzero(coarse)[:1]:
+        column = repr(names[i]) if names else f"{i} (the first is 0)"
+        text = (
+            f"{where}: column {column} runs from {low[i]!s} to {high[i]!s}, but float32, in which models compute,"
+        )
+        warnings.warn(
+            f"{text} tells only multiples of {steps[i]:g} apart there: subtract a constant beforehand",
+            stacklevel=4,
+        )

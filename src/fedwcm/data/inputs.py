@@ -1,4 +1,4 @@
-"""Inputs as the engine reads them: small ones prepared for the model in advance, large ones when they are read."""
+"""Inputs as the engine reads them: prepared in advance or when they are read, flipped and cropped."""
 
 import warnings
 from dataclasses import dataclass
@@ -8,8 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad as pad_sides
 
 from fedwcm.core.batch import Inputs, LazyInputs
+from fedwcm.core.types import Ints
 from fedwcm.data.normalize import Normalizer
 
 PREPARED_BYTES = 2**28
@@ -66,3 +68,31 @@ def model_inputs(
         warnings.simplefilter("ignore")  # of an array that must not be written to: nobody does
         stored = torch.from_numpy(x).to(device)
     return LazyInputs(stored, Preparation.of(normalizer, x.ndim == 4, device))
+
+
+@dataclass(frozen=True)
+class FlipCrop:
+    """Random flip and crop of images `(K, b, C, H, W)`."""
+
+    pad: int = 4
+
+    def draw(self, rng: np.random.Generator, steps: int, batch_size: int) -> Ints:
+        """Whether to flip, and the corner to cut from, of every image: `(steps, batch_size, 3)`."""
+        shape = (steps, batch_size)
+        flip = rng.integers(2, size=shape)
+        corner = rng.integers(2 * self.pad + 1, size=(*shape, 2))
+        stays = rng.integers(2, size=(*shape, 1)) == 0
+        return np.concatenate([flip[..., None], np.where(stays, self.pad, corner)], axis=-1)
+
+    def apply(self, inputs: Tensor, draws: Tensor) -> Tensor:
+        """The images as drawn: mirrored along the last axis, then cut from the padded picture."""
+        flip, top, left = draws.unbind(dim=-1)
+        height, width = inputs.shape[-2:]
+        rows = top[..., None] + torch.arange(height, device=inputs.device)
+        columns = left[..., None] + torch.arange(width, device=inputs.device)
+        flipped = torch.where(flip[..., None, None, None].bool(), inputs.flip(-1), inputs)
+        padded = pad_sides(flipped, (self.pad,) * 4)
+        clients = torch.arange(inputs.shape[0], device=inputs.device)[:, None, None, None, None]
+        images = torch.arange(inputs.shape[1], device=inputs.device)[:, None, None, None]
+        channels = torch.arange(inputs.shape[2], device=inputs.device)[:, None, None]
+        return padded[clients, images, channels, rows[:, :, None, :, None], columns[:, :, None, None, :]]

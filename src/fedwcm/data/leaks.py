@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 
 from fedwcm.data.dataset import Dataset, listed
-from fedwcm.data.samples import Samples
+from fedwcm.data.raw import Samples
 
 FEW_ROWS = 20
 """Below this many training rows, a column may agree with the label by chance."""

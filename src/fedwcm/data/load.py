@@ -11,19 +11,18 @@ from fedwcm.core.checks import did_you_mean
 from fedwcm.data.build import build_dataset, build_rows, source_digest
 from fedwcm.data.codes import encode
 from fedwcm.data.dataset import Dataset
+from fedwcm.data.features import as_whole_numbers
+from fedwcm.data.formats.arrays import is_npy_folder, read_npy_folder, read_npz
 from fedwcm.data.formats.hub import read_hub
 from fedwcm.data.formats.image_folder import read_image_folder
-from fedwcm.data.formats.npy_folder import is_npy_folder, read_npy_folder
-from fedwcm.data.formats.npz import read_npz
 from fedwcm.data.formats.safety import reading
 from fedwcm.data.formats.table import read_table
 from fedwcm.data.formats.table_file import SUFFIXES as TABLE_SUFFIXES
 from fedwcm.data.formats.table_file import table_suffix
 from fedwcm.data.named import DATASETS, data_folders, read_named, user_cache
+from fedwcm.data.raw import InferenceRows, RawSplits
 from fedwcm.data.read_options import READING, Impute, ReadOptions, Unlabelled
-from fedwcm.data.samples import Parts, Rows
 from fedwcm.data.schema import DatasetSchema
-from fedwcm.data.whole_numbers import as_whole_numbers
 
 HUB = "hub:"
 TABLE_OPTIONS = (*READING, "image_size")
@@ -144,7 +143,7 @@ def load_rows(
     encoding: str | None = None,
     delimiter: str | None = None,
     unlabelled: Unlabelled | None = None,
-) -> Rows:
+) -> InferenceRows:
     """Load samples for a model that is trained already, by the schema of its training data. Nothing is drawn.
 
     Columns and classes are matched by name, whatever their order; missing, unknown and perhaps renamed ones are
@@ -170,7 +169,7 @@ def load_rows(
     return build_rows(name, parts, options)
 
 
-def _read(source: Any, options: ReadOptions, data_dir: str | Path | None, download: bool) -> tuple[str, Parts]:
+def _read(source: Any, options: ReadOptions, data_dir: str | Path | None, download: bool) -> tuple[str, RawSplits]:
     folder = None if data_dir is None else Path(data_dir).expanduser()
     if isinstance(source, str) and source in DATASETS:
         options.refuse(source, "a named dataset", ())
@@ -190,7 +189,7 @@ def _read(source: Any, options: ReadOptions, data_dir: str | Path | None, downlo
     return read_object(source, options)
 
 
-def _read_path(path: Path, options: ReadOptions) -> tuple[str, Parts]:
+def _read_path(path: Path, options: ReadOptions) -> tuple[str, RawSplits]:
     if not path.exists():
         raise FileNotFoundError(
             f"{path} is neither a file or folder nor a known dataset{did_you_mean(str(path), DATASETS)}; "

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from fedwcm.data.features import as_features
-from fedwcm.data.formats.npz import read_npz
+from fedwcm.data.formats.arrays import read_npz
 from fedwcm.data.formats.published import (
     IDX_TEST,
     IDX_TRAIN,
@@ -22,7 +22,7 @@ from fedwcm.data.formats.published import (
     read_tiny_imagenet,
 )
 from fedwcm.data.formats.safety import reading
-from fedwcm.data.samples import Parts
+from fedwcm.data.raw import RawSplits
 
 ENVIRONMENT = "FEDWCM_DATA"
 DEBIAN_FOLDER = Path("/usr/share/datasets")  # where Debian's packages dataset-* put their files
@@ -42,7 +42,7 @@ class FolderLayout:
     """One form in which a dataset may lie in a data folder: a path, what it must hold, how to read it."""
 
     path: str
-    read: Callable[[Path], Parts]
+    read: Callable[[Path], RawSplits]
     needs: tuple[str, ...] = ()
 
     def find(self, folder: Path) -> Path | None:
@@ -65,7 +65,7 @@ class NamedDataset:
     classes: tuple[str, ...] | None = None
     layouts: tuple[FolderLayout, ...] = ()
     downloads: tuple[RemoteFile, ...] = ()
-    embedded: Callable[[], Parts] | None = None
+    embedded: Callable[[], RawSplits] | None = None
     note: str = ""
     """What is said where it is not found."""
 
@@ -108,7 +108,7 @@ def fetch(file: RemoteFile, folder: Path) -> Path:
     return target
 
 
-def read_named(name: str, entry: NamedDataset, folders: Sequence[Path], download_to: Path | None) -> Parts:
+def read_named(name: str, entry: NamedDataset, folders: Sequence[Path], download_to: Path | None) -> RawSplits:
     """Read a dataset from the first folder that holds it, else download it to `download_to` (None: never)."""
     if entry.embedded is not None:
         return _checked(name, entry, entry.embedded())
@@ -153,7 +153,7 @@ def _download(
     ) from (problem if isinstance(problem, OSError) else None)
 
 
-def _checked(where: str, entry: NamedDataset, parts: Parts) -> Parts:
+def _checked(where: str, entry: NamedDataset, parts: RawSplits) -> RawSplits:
     """Name the classes, and refuse a file that holds something else than its name says."""
     classes = parts.classes or entry.classes or tuple(str(i) for i in range(entry.num_classes))
     channels, height, width = entry.input_shape

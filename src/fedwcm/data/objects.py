@@ -12,12 +12,11 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import TensorDataset
 
 from fedwcm.data.dataset import MAX_CHANNELS, Dataset, listed
-from fedwcm.data.formats.hub import split_parts
-from fedwcm.data.formats.npz import array_parts
+from fedwcm.data.formats.arrays import array_parts
+from fedwcm.data.formats.hub import read_hub_splits
 from fedwcm.data.formats.table import table_parts
-from fedwcm.data.part_names import named_parts, part_of
+from fedwcm.data.raw import RawSplits, Samples, name_parts, part_of
 from fedwcm.data.read_options import COLUMNS, ReadOptions
-from fedwcm.data.samples import Parts, Samples
 
 ALLOWED = (
     "(x, y), (x_train, y_train, x_test, y_test), ((x_train, y_train), (x_test, y_test)), a dict of these arrays, "
@@ -29,7 +28,7 @@ COLUMN_OPTIONS = (*COLUMNS, "image_size")
 PAIR, FOUR = 2, 4
 
 
-def read_object(source: Any, options: ReadOptions) -> tuple[str, Parts]:
+def read_object(source: Any, options: ReadOptions) -> tuple[str, RawSplits]:
     """The name and the parts of data in memory."""
     name = type(source).__name__
     if _comes_from(source, "pandas"):
@@ -38,15 +37,15 @@ def read_object(source: Any, options: ReadOptions) -> tuple[str, Parts]:
     if _comes_from(source, "datasets"):
         allowed = tuple(option for option in COLUMN_OPTIONS if option not in ("split", "unlabelled"))
         options.refuse(f"this {name}", "a Hugging Face Dataset", allowed)
-        return name, split_parts(name, source if isinstance(source, Mapping) else {"train": source}, options)
+        return name, read_hub_splits(name, source if isinstance(source, Mapping) else {"train": source}, options)
     options.refuse(f"this {name}", "data without columns", ())
     if isinstance(source, TorchDataset):
-        return name, Parts(_torch(source, options), classes=_class_names(source))
+        return name, RawSplits(_torch(source, options), classes=_class_names(source))
     kind = "clients" if _are_clients(source) and not _are_parts(source) else "arrays"
     return kind, _in_memory(source, options)
 
 
-def as_parts(dataset: Dataset, options: ReadOptions) -> Parts:
+def as_parts(dataset: Dataset, options: ReadOptions) -> RawSplits:
     """The parts of a data set that is made already, its inputs in the order in which a model has them."""
     order: Any = slice(None)
     names, known = dataset.feature_names, options.known.feature_names if options.known is not None else ()
@@ -66,7 +65,7 @@ def as_parts(dataset: Dataset, options: ReadOptions) -> Parts:
         Samples(x[..., order], y)
         for x, y in ((dataset.x_train, dataset.y_train), (dataset.x_test, dataset.y_test))
     )
-    return Parts(train, test, dataset.classes, val, options.known or dataset.encoding)
+    return RawSplits(train, test, dataset.classes, val, options.known or dataset.encoding)
 
 
 def as_array(value: object) -> NDArray[Any]:
@@ -125,13 +124,13 @@ def _arrow_table(where: str, frame: Any) -> Any:
         raise ValueError(f"{where}: {reasons:.300}: {cure}") from error
 
 
-def _in_memory(source: Any, options: ReadOptions) -> Parts:
+def _in_memory(source: Any, options: ReadOptions) -> RawSplits:
     if _are_parts(source):
-        named = named_parts("dataset", source)
+        named = name_parts("dataset", source)
         found = {part: _part(source[name], options) for part, name in named.items()}
         if "train" not in found:
             raise ValueError(f"dataset has the parts {listed(list(source))}: it must have one called 'train'")
-        return Parts(found["train"], found.get("test"), _class_names(source[named["train"]]), found.get("val"))
+        return RawSplits(found["train"], found.get("test"), _class_names(source[named["train"]]), found.get("val"))
     _refuse_mixed_names(source)
     if _are_clients(source):
         return _clients(source if isinstance(source, Mapping) else dict(enumerate(source)))
@@ -139,14 +138,14 @@ def _in_memory(source: Any, options: ReadOptions) -> Parts:
         return array_parts("dataset", {key: as_array(value) for key, value in source.items()}, options)
     if isinstance(source, tuple) and len(source) == PAIR:
         if all(isinstance(part, TorchDataset) for part in source):
-            return Parts(_torch(source[0], options), _torch(source[1], options), _class_names(source[0]))
+            return RawSplits(_torch(source[0], options), _torch(source[1], options), _class_names(source[0]))
         if all(map(_is_pair, source)):
-            return Parts(_samples(*source[0]), _samples(*source[1]))
-        return Parts(_samples(*source))
+            return RawSplits(_samples(*source[0]), _samples(*source[1]))
+        return RawSplits(_samples(*source))
     if isinstance(source, tuple) and len(source) == FOUR:
-        return Parts(_samples(*source[:PAIR]), _samples(*source[PAIR:]))
+        return RawSplits(_samples(*source[:PAIR]), _samples(*source[PAIR:]))
     if not options.labelled and np.ndim(source):
-        return Parts(Samples(as_array(source)))
+        return RawSplits(Samples(as_array(source)))
     size = f" of {len(source)}" if isinstance(source, (tuple, list)) else ""
     raise ValueError(
         f"dataset is a {type(source).__name__}{size}: it must be the name of a data set, a path, or {ALLOWED}"
@@ -191,7 +190,7 @@ def _is_pair(value: object) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == PAIR and np.ndim(value[0]) > 0
 
 
-def _clients(held: Mapping[Any, Sequence[object]]) -> Parts:
+def _clients(held: Mapping[Any, Sequence[object]]) -> RawSplits:
     pairs = {name: _samples(*pair) for name, pair in held.items()}
     empty = [name for name, pair in pairs.items() if not len(pair.x)]
     if empty and len(empty) < len(pairs):
@@ -205,7 +204,7 @@ def _clients(held: Mapping[Any, Sequence[object]]) -> Parts:
         raise ValueError(f"clients: {listed(twice)} names two clients, one by a number and one by text")
     names = np.repeat(np.array(list(pairs)), [len(pair.x) for pair in pairs.values()])
     x, y = (np.concatenate([getattr(pair, part) for pair in pairs.values()]) for part in ("x", "labels"))
-    return Parts(Samples(x, y, names))
+    return RawSplits(Samples(x, y, names))
 
 
 def _check_client(name: object, pair: Samples, first: object, other: Samples) -> None:

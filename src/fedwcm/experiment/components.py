@@ -18,7 +18,7 @@ from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.sampler import Sampler
 from fedwcm.core.types import Ints, Population
-from fedwcm.data.augment import FlipCrop
+from fedwcm.data.inputs import FlipCrop
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.forward import Forward
 from fedwcm.losses import LOSSES

@@ -32,7 +32,7 @@ from fedwcm.data.partition import (
     describe,
     make_partition,
 )
-from fedwcm.data.partition.checks import check_parts
+from fedwcm.data.partition.protocol import check_parts
 from fedwcm.data.split import stratified_split
 from fedwcm.experiment.components import options_of, with_options
 from fedwcm.experiment.models import chosen_model

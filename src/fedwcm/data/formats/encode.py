@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwcm.data.features import as_whole_numbers, warn_of_coarse
 from fedwcm.data.formats.safety import require_bounded
 from fedwcm.data.large_arrays import zeros
-from fedwcm.data.precision import warn_of_coarse
 from fedwcm.data.schema import Column
-from fedwcm.data.whole_numbers import as_whole_numbers
 
 MAX_CATEGORIES = 256
 ID_ROWS = 20

@@ -1,23 +1,26 @@
 """Datasets of the Hugging Face hub, read with the package `datasets` (extra `hub`)."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedwcm.data.dataset import listed
-from fedwcm.data.draw import draw_rows
 from fedwcm.data.fingerprint import table_digest
-from fedwcm.data.formats.columns import choose_features, find_column, find_label, match_columns
-from fedwcm.data.formats.encode import category_values, encode_columns, fit_columns
+from fedwcm.data.formats.encode import encode_columns, fit_columns
 from fedwcm.data.formats.images import stack_images
-from fedwcm.data.part_names import named_parts
+from fedwcm.data.formats.table import (
+    choose_features,
+    draw_training,
+    find_column,
+    find_label,
+    match_columns,
+    read_roles,
+)
+from fedwcm.data.raw import RawSplits, Samples, name_parts
 from fedwcm.data.read_options import ReadOptions
-from fedwcm.data.samples import Parts, Samples
 from fedwcm.data.schema import Encoding
 from fedwcm.utils.extras import optional_module
 
@@ -25,82 +28,77 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-@dataclass(frozen=True)
-class _Roles:
-    """Which column holds what. With an image column there are no other features."""
-
-    label: str | None
-    client: str | None
-    group: str | None
-    image: str | None
-    features: tuple[str, ...]
-
-    @property
-    def of_rows(self) -> tuple[str | None, str | None, str | None]:
-        """The columns that say something of a row and are no inputs."""
-        return self.label, self.client, self.group
-
-
-def read_hub(source: str, options: ReadOptions) -> Parts:
+def read_hub(source: str, options: ReadOptions) -> RawSplits:
     """Read a dataset by its id, or from a folder made with `save_to_disk` if there is one of that name.
 
     The parts are its splits by name; others are ignored with a warning. The label is the only ClassLabel
     column unless it is named. If there is an image column, all others are ignored; otherwise all others are
     features.
     """
-    return split_parts(f"hub:{source}", _open(source), options)
+    return read_hub_splits(f"hub:{source}", _open(source), options)
 
 
-def split_parts(where: str, splits: Mapping[str, Any], options: ReadOptions) -> Parts:
-    """The parts of a set's splits, each a `datasets.Dataset`; see `read_hub`."""
-    names = named_parts(where, splits)
-    if "train" not in names and options.schema is None:
-        raise ValueError(f"{where} has no split 'train'; its splits are {', '.join(splits)}")
-    if not names:
-        raise ValueError(
-            f"{where} has no split 'train', 'validation' or 'test'; its splits are {', '.join(splits)}"
-        )
+def read_hub_splits(where: str, splits: Mapping[str, Any], options: ReadOptions) -> RawSplits:
+    """Read the splits of a set, each a `datasets.Dataset`; see `read_hub`."""
+    names = name_parts(where, splits)
+    if not names or ("train" not in names and options.schema is None):
+        needed = "'train'" if options.schema is None else "'train', 'validation' or 'test'"
+        raise ValueError(f"{where} has no split {needed}; its splits are {', '.join(splits)}")
     if others := [name for name in splits if name not in names.values()]:
         warnings.warn(f"{where}: the splits {listed(others)} are ignored", stacklevel=4)
     leading = splits[names.get("train") or next(iter(names.values()))]
-    roles = _find_roles(where, leading.features, options)
-    encoding = options.known or _fit(where, leading, roles, "test" not in names, options)
-    found = {
-        part: _read_split(f"{where} ({name})", splits[name], roles, encoding, options)
-        for part, name in names.items()
-    }
-    train = found.get("train") or next(iter(found.values())).take(slice(0))
-    classes = getattr(leading.features[roles.label], "names", None) if roles.label else None
-    columns = [*roles.of_rows, *roles.features]
-    digest = "" if roles.image else table_digest(*(_table(splits[name], columns) for name in names.values()))
+    roles, image, features = _find_columns(where, leading.features, options)
+    tables = {part: _table(splits[name], [*roles.values(), *features]) for part, name in names.items()}
+    places = {part: f"{where} ({name})" for part, name in names.items()}
+    values = {part: read_roles(places[part], table, roles) for part, table in tables.items()}
+    encoding, drawn = options.known, None
+    if encoding is None:
+        drawn = draw_training(where, values["train"], options) if not image and "test" not in names else None
+        training = np.arange(len(leading)) if drawn is None else drawn[0]
+        columns = fit_columns(where, tables["train"], features, training, options.impute)
+        ignored = tuple(name for name in leading.column_names if name not in (*features, image, roles["label"]))
+        encoding = Encoding(columns, image, roles["label"], ignored, options.size if image else None)
+    parts = {}
+    for part, table in tables.items():
+        if image is None:
+            x = encode_columns(places[part], table, encoding.columns, trained=options.schema is not None)
+        else:
+            pictures = _images(places[part], splits[names[part]], image)
+            x = stack_images(pictures, len(table), size=encoding.image_size)
+        row_values = values[part]
+        parts[part] = Samples(x, row_values.get("label"), row_values.get("client"), group=row_values.get("group"))
+    train = parts.get("train") or next(iter(parts.values())).take(slice(0))
+    classes = getattr(leading.features[roles["label"]], "names", None) if "label" in roles else None
+    digest = "" if image else table_digest(*tables.values())
     labels = None if classes is None else tuple(classes)
-    return Parts(train, found.get("test"), labels, found.get("val"), encoding, digest=digest)
+    return RawSplits(train, parts.get("test"), labels, parts.get("val"), encoding, digest=digest, drawn=drawn)
 
 
 def _open(source: str) -> Mapping[str, Any]:
     datasets = optional_module("datasets", "hub", "reading from the hub")
     try:
-        found = datasets.load_from_disk(source) if Path(source).is_dir() else datasets.load_dataset(source)
+        splits = datasets.load_from_disk(source) if Path(source).is_dir() else datasets.load_dataset(source)
     except OSError as error:
         raise OSError(f"hub:{source} cannot be read: {error}") from error
-    return found if isinstance(found, Mapping) else {"train": found}
+    return splits if isinstance(splits, Mapping) else {"train": splits}
 
 
-def _find_roles(where: str, columns: Mapping[str, Any], options: ReadOptions) -> _Roles:
+def _find_columns(
+    where: str, columns: Mapping[str, Any], options: ReadOptions
+) -> tuple[dict[str, str], str | None, list[str]]:
+    """Return the columns by role, that of the images and those of other features: one of these or the others."""
     label, names = options.label_column, list(columns)
     if options.labelled:
         label = find_label(where, label or _only(where, columns, "ClassLabel", "pass --label NAME"), names)
-    client, group = (
-        None if name is None else find_column(where, name, names) for name in (options.client, options.group)
-    )
-    held = label if options.labelled else None
+    others = {"client": options.client, "group": options.group}
+    roles = {role: find_column(where, name, names) for role, name in others.items() if name is not None}
+    roles = {"label": label, **roles} if options.labelled and label is not None else roles
     if options.known is not None:
         match_columns(where, names, options.known, options)
-        return _Roles(held, client, group, options.known.image, tuple(c.name for c in options.known.columns))
-    chosen = choose_features(where, [name for name in names if name not in (label, client, group)], options)
-    pictures = {name: columns[name] for name in chosen}
-    image = _only(where, pictures, "Image", "leave all but one out with --drop")
-    return _Roles(held, client, group, image, () if image else tuple(chosen))
+        return roles, options.known.image, [column.name for column in options.known.columns]
+    chosen = choose_features(where, [name for name in names if name not in (label, *roles.values())], options)
+    image = _only(where, {name: columns[name] for name in chosen}, "Image", "leave all but one out with --drop")
+    return roles, image, [] if image else chosen
 
 
 def _only(where: str, columns: Mapping[str, Any], kind: str, advice: str) -> str | None:
@@ -113,43 +111,8 @@ def _only(where: str, columns: Mapping[str, Any], kind: str, advice: str) -> str
     return names[0] if names else None
 
 
-def _fit(where: str, rows: Any, roles: _Roles, draws: bool, options: ReadOptions) -> Encoding:
-    """How columns become inputs, learnt from the rows that are trained on."""
-    used = (*roles.features, roles.image, roles.label)
-    ignored = tuple(name for name in rows.column_names if name not in used)
-    if roles.image is not None:
-        return Encoding((), roles.image, roles.label, ignored, options.size)
-    table = _table(rows, [*roles.of_rows, *roles.features])
-    training = np.arange(table.num_rows)
-    if draws and roles.label is not None:
-        label, client, group = _row_values(where, table, roles)
-        assert label is not None
-        training = draw_rows(where, label, client, group, options)[0]
-    columns = fit_columns(where, table, roles.features, training, options.impute)
-    return Encoding(columns, None, roles.label, ignored)
-
-
-def _read_split(where: str, rows: Any, roles: _Roles, encoding: Encoding, options: ReadOptions) -> Samples:
-    x: Any
-    table = _table(rows, [*roles.of_rows, *roles.features])
-    if roles.image is not None:
-        x = stack_images(_images(where, rows, roles.image), len(rows), size=encoding.image_size)
-    else:
-        x = encode_columns(where, table, encoding.columns, trained=options.schema is not None)
-    label, client, group = _row_values(where, table, roles)
-    return Samples(x, label, client, group=group)
-
-
-def _row_values(where: str, table: Any, roles: _Roles) -> list[NDArray[Any] | None]:
-    """Return the label, the client and the group of every row, each None where there is no such column."""
-    return [
-        None if name is None else category_values(where, table, name, dates=name != roles.label)
-        for name in roles.of_rows
-    ]
-
-
-def _table(rows: Any, columns: Iterable[str | None]) -> Any:
-    return rows.select_columns([name for name in columns if name is not None]).with_format("arrow")[:]
+def _table(rows: Any, columns: list[str]) -> Any:
+    return rows.select_columns(columns).with_format("arrow")[:]
 
 
 def _images(where: str, rows: Any, column: str) -> Iterator[tuple[str, "Image"]]:

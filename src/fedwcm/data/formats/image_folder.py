@@ -13,9 +13,8 @@ from fedwcm.data.formats.encode import category_values
 from fedwcm.data.formats.images import image_suffixes, open_image, stack_images
 from fedwcm.data.formats.safety import require_inside
 from fedwcm.data.formats.table_file import open_table, table_suffix
-from fedwcm.data.part_names import named_parts
+from fedwcm.data.raw import RawSplits, Samples, name_parts
 from fedwcm.data.read_options import ReadOptions
-from fedwcm.data.samples import Parts, Samples
 from fedwcm.data.schema import Encoding
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class ImageFile:
     group: str | None = None
 
 
-def read_image_folder(folder: Path, options: ReadOptions) -> Parts:
+def read_image_folder(folder: Path, options: ReadOptions) -> RawSplits:
     """Read `train/CLASS/*`, `val/CLASS/*` and `test/CLASS/*`, or `CLASS/*` from which a test part is drawn.
 
     With `client="folder"` there is a level more, `CLIENT/CLASS/*`; or `client` names a table with columns `file`
@@ -43,7 +42,9 @@ def read_image_folder(folder: Path, options: ReadOptions) -> Parts:
     below the folder is taken.
     """
     if not options.labelled:
-        return Parts(_samples(folder, _every_image(folder), options), encoding=Encoding(image_size=options.size))
+        return RawSplits(
+            _samples(folder, _every_image(folder), options), encoding=Encoding(image_size=options.size)
+        )
     roots = _roots(folder)
     nested = options.client == CLIENT_FOLDERS
     listed_files = {part: _list_images(folder, root, nested) for part, root in roots.items()}
@@ -60,13 +61,13 @@ def read_image_folder(folder: Path, options: ReadOptions) -> Parts:
         parts[part] = whole.take(slice(start, start + len(found)))
         start += len(found)
     encoding = Encoding(image_size=options.size)
-    return Parts(parts["train"], parts.get("test"), val=parts.get("val"), encoding=encoding)
+    return RawSplits(parts["train"], parts.get("test"), val=parts.get("val"), encoding=encoding)
 
 
 def _roots(folder: Path) -> dict[str, Path]:
     """The folder of each part; the folder itself where it has no parts."""
     names = [path.name for path in _subfolders(folder, folder)]
-    found = named_parts(str(folder), names)
+    found = name_parts(str(folder), names)
     others = [name for name in names if name not in found.values()]
     if not found:
         return {"train": folder}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedwcm.data.formats.images import open_image, stack_images
 from fedwcm.data.formats.safety import open_maybe_gzip, require_bounded, require_inside
-from fedwcm.data.samples import Parts, Samples
+from fedwcm.data.raw import RawSplits, Samples
 from fedwcm.data.split import stratified_split
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ TINY_ANNOTATIONS = "val/val_annotations.txt"
 ReadFile = Callable[[str], bytes]
 
 
-def read_digits() -> Parts:
+def read_digits() -> RawSplits:
     """Return the 1797 grey 8x8 images of scikit-learn's `load_digits`, pixel levels 0..16 stretched to 0..255.
 
     The set has no official test part. A fifth of each class is one, drawn with a fixed seed, so that every
@@ -54,16 +54,16 @@ def read_digits() -> Parts:
     images = np.rint(levels * (255 / DIGITS_LEVELS)).astype(np.uint8)[..., np.newaxis]
     samples = Samples(images, labels)
     keep, held_out = stratified_split(labels, DIGITS_TEST_FRACTION, np.random.default_rng(DIGITS_SEED))
-    return Parts(samples.take(keep), samples.take(held_out))
+    return RawSplits(samples.take(keep), samples.take(held_out))
 
 
-def read_idx_folder(folder: Path) -> Parts:
+def read_idx_folder(folder: Path) -> RawSplits:
     """Read the four files of an MNIST-like dataset, each plain or with `.gz`."""
     train, test = (
         Samples(read_idx(_plain_or_gz(folder / images))[..., np.newaxis], read_idx(_plain_or_gz(folder / labels)))
         for images, labels in (IDX_TRAIN, IDX_TEST)
     )
-    return Parts(train, test)
+    return RawSplits(train, test)
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
@@ -86,10 +86,10 @@ def _plain_or_gz(path: Path) -> Path:
     return path if path.exists() else path.with_name(path.name + ".gz")
 
 
-def read_cifar(path: Path, *, train: tuple[str, ...], test: str, label_bytes: int) -> Parts:
+def read_cifar(path: Path, *, train: tuple[str, ...], test: str, label_bytes: int) -> RawSplits:
     """Read the named binary files of a folder or archive; of several label bytes the last (the finest) counts."""
     members = read_members(path, (*train, test))
-    return Parts(
+    return RawSplits(
         _cifar_records(path, b"".join(members[name] for name in train), label_bytes),
         _cifar_records(path, members[test], label_bytes),
     )
@@ -125,7 +125,7 @@ def _cifar_records(path: Path, data: bytes, label_bytes: int) -> Samples:
     return Samples(np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), records[:, label_bytes - 1])
 
 
-def read_svhn(folder: Path) -> Parts:
+def read_svhn(folder: Path) -> RawSplits:
     """Read the two MATLAB files of cropped digits, which write digit 0 as label 10.
 
     They must have the published checksums: a garbled file can crash scipy's reader, which is compiled code.
@@ -145,10 +145,10 @@ def read_svhn(folder: Path) -> Parts:
         images = np.ascontiguousarray(content["X"].transpose(3, 0, 1, 2))
         parts.append(Samples(images, content["y"].reshape(-1).astype(np.int64) % 10))
     train, test = parts
-    return Parts(train, test)
+    return RawSplits(train, test)
 
 
-def read_tiny_imagenet(path: Path) -> Parts:
+def read_tiny_imagenet(path: Path) -> RawSplits:
     """Read train, and val as test (the official test part has no labels), of the folder or its zip archive.
 
     Classes are WordNet ids, sorted. A few images are grey; they are stacked as colour images like the rest.
@@ -162,7 +162,7 @@ def read_tiny_imagenet(path: Path) -> Parts:
         return _read_tiny(files, lambda name: archive.read(TINY_ROOT + name))
 
 
-def _read_tiny(files: Sequence[str], read: ReadFile) -> Parts:
+def _read_tiny(files: Sequence[str], read: ReadFile) -> RawSplits:
     classes = tuple(sorted(read(TINY_CLASSES).decode().split()))
     images = [name for name in sorted(files) if PurePosixPath(name).match("train/*/images/*.JPEG")]
     rows = [line.split("\t") for line in read(TINY_ANNOTATIONS).decode().splitlines()]
@@ -171,7 +171,7 @@ def _read_tiny(files: Sequence[str], read: ReadFile) -> Parts:
             raise ValueError(
                 f"{TINY_ANNOTATIONS}, line {i + 1}: it must hold a file and its class, divided by a tab"
             )
-    return Parts(
+    return RawSplits(
         _stack_files(images, [PurePosixPath(name).parts[1] for name in images], read),
         _stack_files([f"val/images/{row[0]}" for row in rows], [row[1] for row in rows], read),
         classes,

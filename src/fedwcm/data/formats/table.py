@@ -1,34 +1,122 @@
-"""Tables: their label, client and split columns, and inputs made of the others."""
+"""Tables: their columns by role, name and pattern, and inputs made of the others."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwcm.core.checks import did_you_mean, nearest, shortened
 from fedwcm.data.dataset import listed
-from fedwcm.data.draw import draw_rows
 from fedwcm.data.fingerprint import table_digest
-from fedwcm.data.formats.columns import choose_features, find_column, find_label, match_columns
 from fedwcm.data.formats.encode import category_values, encode_columns, fit_columns, labelled_rows
 from fedwcm.data.formats.images import open_image, stack_images
 from fedwcm.data.formats.table_file import open_table
-from fedwcm.data.part_names import part_rows
+from fedwcm.data.raw import RawSplits, Samples, part_rows
 from fedwcm.data.read_options import ReadOptions
-from fedwcm.data.samples import Parts, Samples
 from fedwcm.data.schema import Encoding
+from fedwcm.data.split import Indices, draw_rows
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+USUAL_LABELS = ("label", "target", "y", "class")
+
+
+def find_column(where: str, name: str, columns: Sequence[str]) -> str:
+    """Return the name if there is such a column."""
+    if name not in columns:
+        raise ValueError(f"{where} has no column {name!r}{did_you_mean(name, columns)}; {_all(columns)}")
+    return name
+
+
+def find_label(where: str, label: str | None, columns: Sequence[str]) -> str:
+    """Return the label column, which must be named: guessing it wrong would go unnoticed."""
+    if label is not None:
+        return find_column(where, label, columns)
+    usual = [column for column in columns if column.lower() in USUAL_LABELS]
+    hint = f"perhaps --label {usual[0]}" if usual else _all(columns)
+    raise ValueError(f"{where}: say which column holds the label, with --label NAME (label=NAME); {hint}")
+
+
+def choose_features(where: str, columns: Sequence[str], options: ReadOptions) -> list[str]:
+    """The columns that are features: all, or those that `features` names, without those that `drop` names."""
+    chosen = list(columns)
+    if options.features:
+        wanted = _matching(where, "features", options.features, columns)
+        chosen = [name for name in columns if name in wanted]
+    dropped = _matching(where, "drop", options.drop, columns)
+    chosen = [name for name in chosen if name not in dropped]
+    if not chosen:
+        raise ValueError(f"{where} has no feature column: nothing is left beside label, client, split and drop")
+    if "" in chosen:
+        raise ValueError(
+            f"{where}: a column has no name, as the row numbers that pandas writes: leave it out with --drop '' "
+            "(drop=['']; with others, --drop ',a,b'), or give it a name to use it as a feature"
+        )
+    return chosen
+
+
+def match_columns(where: str, columns: Sequence[str], encoding: Encoding, options: ReadOptions) -> None:
+    """Refuse a table that lacks columns of the model's schema, or has others that it does not know."""
+    wanted = [column.name for column in encoding.columns] + ([encoding.image] if encoding.image else [])
+    if not wanted:
+        raise ValueError(
+            f"{where} is a table, but the model was trained on arrays and knows no columns: pass arrays with its "
+            "inputs in the same order, such as a .npz file"
+        )
+    dropped = _matching(where, "drop", options.drop, columns)
+    roles = {encoding.label, options.label, options.client, options.split, *encoding.ignored, *dropped}
+    missing = [name for name in wanted if name not in columns]
+    extra = [name for name in columns if name not in wanted and name not in roles]
+    if not missing and not extra:
+        return
+    complaints = []
+    for name in missing[:10]:
+        near = nearest(name, extra)
+        complaints.append(f"{name!r} is missing" + (f" (renamed to {near!r}?)" if near else ""))
+    if len(missing) > 10:
+        complaints.append(f"{len(missing) - 10} more are missing")
+    if extra:
+        complaints.append(f"{listed(extra)} not known to the model (leave out with --drop, drop=[…])")
+    raise ValueError(
+        f"{where} has other columns than the data that the model was trained on: {'; '.join(complaints)}"
+    )
+
+
+def _matching(where: str, option: str, patterns: Sequence[str], columns: Sequence[str]) -> set[str]:
+    """The columns that the names and patterns (`pixel_*`) stand for; each must stand for one at least."""
+    found: set[str] = set()
+    for pattern in patterns:
+        matches = {name for name in columns if name == pattern or fnmatchcase(name, pattern)}
+        if not matches:
+            raise ValueError(
+                f"{where}: --{option} {pattern} ({option}) matches no feature column"
+                f"{did_you_mean(pattern, columns)}; {_all(columns)}"
+            )
+        found |= matches
+    return found
+
+
+def _all(columns: Sequence[str]) -> str:
+    return f"its columns are {shortened((_shown(name) for name in columns), 50)}"
+
+
+def _shown(name: str) -> str:
+    """The name, in quotes if it is empty or has spaces at its ends, which nobody would see."""
+    return name[:100] if name and name == name.strip() else repr(name[:100])
+
+
 Roles = dict[str, str]
+RowValues = dict[str, NDArray[Any]]
 
 ADVICE = "; pass --unlabelled skip (unlabelled='skip') to leave such rows out"
 
 
-def read_table(path: Path, options: ReadOptions) -> Parts:
+def read_table(path: Path, options: ReadOptions) -> RawSplits:
     """Read a table whose named columns hold the label, who holds the row, and `train`, `val` or `test`.
 
     All other columns are features, or those that the options choose; a column of images is the only one. Rows are
@@ -39,35 +127,45 @@ def read_table(path: Path, options: ReadOptions) -> Parts:
     return table_parts(str(path), table, options)
 
 
-def table_parts(where: str, table: Any, options: ReadOptions) -> Parts:
+def table_parts(where: str, table: Any, options: ReadOptions) -> RawSplits:
     """The parts of a pyarrow table; see `read_table`."""
     if not table.num_rows:
         raise ValueError(f"{where} holds no rows")
     roles = find_roles(where, table.column_names, options)
     if options.unlabelled is not None and "label" in roles:
         table = labelled_rows(where, table, roles["label"])
-    values = {
-        role: category_values(
-            where, table, name, dates=role in ("client", "group"), advice=ADVICE if role == "label" else ""
-        )
-        for role, name in roles.items()
-    }
+    values = read_roles(where, table, roles, ADVICE)
     rows = {"train": np.arange(table.num_rows)}
     if "split" in roles and not options.whole:
         rows = part_rows(where, roles["split"], values["split"])
-    training = rows["train"]
+    training, drawn = rows["train"], None
     if "test" not in rows and options.schema is None:
-        holders = values["client"][training] if "client" in values else None
-        groups = values["group"][training] if "group" in values else None
-        training = training[draw_rows(where, values["label"][training], holders, groups, options)[0]]
+        drawn = draw_training(where, {role: array[training] for role, array in values.items()}, options)
+        training = training[drawn[0]]
     encoding = find_encoding(where, table, roles, training, options)
     x = read_features(where, table, encoding, trained=options.schema is not None)
     whole = Samples(x, values.get("label"), values.get("client"), group=values.get("group"))
     digest = table_digest(table)
     if len(rows) == 1 and len(rows["train"]) == len(x):
-        return Parts(whole, encoding=encoding, owned=True, digest=digest)
+        return RawSplits(whole, encoding=encoding, owned=True, digest=digest, drawn=drawn)
     parts = {part: whole.take(chosen) for part, chosen in rows.items()}
-    return Parts(parts["train"], parts.get("test"), val=parts.get("val"), encoding=encoding, digest=digest)
+    test, val = parts.get("test"), parts.get("val")
+    return RawSplits(parts["train"], test, val=val, encoding=encoding, digest=digest, drawn=drawn)
+
+
+def read_roles(where: str, table: Any, roles: Mapping[str, str], advice: str = "") -> RowValues:
+    """Return what each of these columns says of every row; `advice` is for a label that is missing."""
+    return {
+        role: category_values(
+            where, table, name, dates=role in ("client", "group"), advice=advice if role == "label" else ""
+        )
+        for role, name in roles.items()
+    }
+
+
+def draw_training(where: str, values: RowValues, options: ReadOptions) -> tuple[Indices, Indices]:
+    """Draw the rows that are trained on, from which encodings are learnt, and those that are held out."""
+    return draw_rows(where, values["label"], values.get("client"), values.get("group"), options)
 
 
 def find_roles(where: str, columns: Sequence[str], options: ReadOptions) -> Roles:

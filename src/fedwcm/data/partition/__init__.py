@@ -11,10 +11,8 @@ from typing import Any
 from fedwcm.core.checks import unknown
 from fedwcm.data.partition.balancefl import BalanceFL
 from fedwcm.data.partition.creff import CReFF
-from fedwcm.data.partition.equal import Equal
-from fedwcm.data.partition.equal_ipf import EqualIPF
+from fedwcm.data.partition.equal import IID, Equal, EqualIPF
 from fedwcm.data.partition.fedgrab import FedGraB
-from fedwcm.data.partition.iid import IID
 from fedwcm.data.partition.natural import Natural
 from fedwcm.data.partition.pathological import Pathological
 from fedwcm.data.partition.protocol import Partition

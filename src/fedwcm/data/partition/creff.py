@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.partition.checks import check_count, check_labels, check_positive
-from fedwcm.data.partition.dealing import deal_in_order, equal_sizes
-from fedwcm.data.partition.dirichlet import log_dirichlet, renormalised
+from fedwcm.data.partition.dealing import deal_in_order, equal_sizes, log_dirichlet, renormalised
+from fedwcm.data.partition.protocol import check_count, check_labels, check_positive
 
 _GROUP = 10
 _ATTEMPTS = 1000

@@ -1,4 +1,4 @@
-"""The steps that most partitions share: client sizes, shuffled class order, and dealing samples out."""
+"""The steps that most partitions share: client sizes, Dirichlet weights, and dealing samples out."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,3 +48,81 @@ def deal_counts(
     clients, classes = counts.shape
     receivers = np.tile(np.arange(clients), classes)
     return deal_in_order(shuffled_by_class(labels, rng), receivers, counts.T.ravel(), clients)
+
+
+# Entries (draws times classes) held at a time while drawing.
+_BLOCK = 2**20
+
+
+def log_dirichlet(beta: float, shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Logarithms of Dirichlet(beta) rows, up to a constant for each row.
+
+    A Dirichlet row is a row of Gamma(beta) draws, normalised. At small beta most of those underflow, and
+    renormalising over a few of the entries would divide 0 by 0. Their logarithms do not underflow:
+    Gamma(beta) has the law of Gamma(beta + 1) * U^(1 / beta).
+    """
+    log_gamma: NDArray[np.float64] = np.log(rng.standard_gamma(beta + 1, shape))
+    return log_gamma - rng.standard_exponential(shape) / beta
+
+
+def renormalised(
+    log_weights: NDArray[np.float64], allowed: NDArray[np.bool_] | bool = True
+) -> NDArray[np.float64]:
+    """Weights over the allowed entries of each row, scaled so that the largest is 1; the others are 0.
+
+    A row in which nothing is allowed comes out even, for the caller to ignore.
+    """
+    masked = np.where(allowed, log_weights, -1e300)
+    scaled: NDArray[np.float64] = np.exp(masked - masked.max(axis=1, keepdims=True))
+    return scaled
+
+
+def draw_without_reuse(
+    log_prior: NDArray[np.float64],
+    sizes: NDArray[np.int64],
+    stock: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Counts (clients, classes) that use up `sizes` and `stock` exactly; both must have the same sum.
+
+    In each sweep every client with room draws one class from its prior, renormalised over the classes
+    that are left. Where a class is asked for more than it has, chance decides who is served, and the
+    others draw again in the next sweep. Serving all clients in turn is what keeps their mixes alike in
+    law: served one after the other, the last would get only what nobody wanted.
+
+    Between two exhausted classes the sweeps are independent, so many are drawn at a time.
+    """
+    clients, classes = log_prior.shape
+    counts = np.zeros(clients * classes, dtype=np.int64)
+    room, left = sizes.copy(), stock.copy()
+    while room.any():
+        active = rng.permutation(np.flatnonzero(room))
+        sweeps = min(int(room[active].min()), max(1, _BLOCK // (active.size * classes)))
+        wishes = _wishes(renormalised(log_prior[active], left > 0), sweeps, rng)
+        served = _first_come_first_served(wishes, active.size, left)
+        client = np.resize(active, served.size)[served]
+        granted = wishes[: served.size][served]
+        counts += np.bincount(client * classes + granted, minlength=counts.size)
+        room -= np.bincount(client, minlength=clients)
+        left -= np.bincount(granted, minlength=classes)
+    return counts.reshape(clients, classes)
+
+
+def _wishes(weights: NDArray[np.float64], sweeps: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """The class that each row draws in each sweep, sweep after sweep."""
+    cumulative = np.cumsum(weights, axis=1)
+    threshold = rng.random((sweeps, weights.shape[0])) * cumulative[:, -1]
+    # A class of weight 0 adds nothing to the cumulative sum, so no threshold can fall on it.
+    wishes: NDArray[np.int64] = np.count_nonzero(cumulative <= threshold[..., None], axis=-1).ravel()
+    return wishes
+
+
+def _first_come_first_served(
+    wishes: NDArray[np.int64], clients: int, left: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Which wishes are granted, up to the end of the first sweep in which a class runs short."""
+    granted = rank_within(wishes) < left[wishes]
+    if granted.all():
+        return granted
+    short_sweep = int(np.argmin(granted)) // clients
+    return granted[: (short_sweep + 1) * clients]

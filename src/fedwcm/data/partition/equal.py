@@ -1,13 +1,35 @@
-"""Equal client sizes, Dirichlet class mixes, exact class totals."""
+"""Clients of equal size: the same class mix, or Dirichlet mixes that meet the class totals."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.partition.checks import check_count, check_labels, check_positive
-from fedwcm.data.partition.dealing import deal_counts, equal_sizes
-from fedwcm.data.partition.dirichlet import draw_without_reuse, log_dirichlet
+from fedwcm.data.partition.dealing import (
+    deal_counts,
+    deal_in_order,
+    draw_without_reuse,
+    equal_sizes,
+    log_dirichlet,
+    renormalised,
+)
+from fedwcm.data.partition.protocol import check_count, check_labels, check_positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class IID:
+    """Shuffled samples in equal parts: sizes differ by at most one and every sample is used once."""
+
+    clients: int
+
+    def __post_init__(self) -> None:
+        check_count("clients", self.clients)
+
+    def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
+        """Split the samples over the clients."""
+        labels = check_labels(labels, self.clients)
+        sizes = equal_sizes(labels.size, self.clients, rng)
+        return deal_in_order(rng.permutation(labels.size), np.arange(self.clients), sizes, self.clients)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,3 +56,63 @@ class Equal:
         sizes = equal_sizes(labels.size, self.clients, rng)
         log_prior = log_dirichlet(self.beta, (self.clients, stock.size), rng)
         return deal_counts(draw_without_reuse(log_prior, sizes, stock, rng), labels, rng)
+
+
+# Every client must be able to hold every class, or some margins have no solution.
+_SMALLEST_PRIOR = 1e-30
+_TOLERANCE = 1e-4
+_MAX_ITERATIONS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class EqualIPF:
+    """Dirichlet(beta) priors, one a client, scaled to both margins by iterative proportional fitting.
+
+    The fit keeps each prior's odds as far as the client sizes and the class totals permit, so the mixes
+    stay further from the global one than with `equal`. Client sizes differ by at most one and every
+    sample is used once: the fitted table is rounded down, and what is missing is drawn by its fractions.
+    """
+
+    clients: int
+    beta: float
+
+    def __post_init__(self) -> None:
+        check_count("clients", self.clients)
+        check_positive("beta", self.beta)
+
+    def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
+        """Split the samples over the clients."""
+        labels = check_labels(labels, self.clients)
+        stock = np.bincount(labels)
+        present = np.flatnonzero(stock)
+        sizes = equal_sizes(labels.size, self.clients, rng)
+        log_prior = log_dirichlet(self.beta, (self.clients, present.size), rng)
+        prior = np.maximum(renormalised(log_prior), _SMALLEST_PRIOR)
+        counts = np.zeros((self.clients, stock.size), dtype=np.int64)
+        counts[:, present] = _rounded(_fitted(prior, sizes, stock[present]), sizes, stock[present], rng)
+        return deal_counts(counts, labels, rng)
+
+
+def _fitted(prior: NDArray[np.float64], sizes: NDArray[np.int64], stock: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The prior with rows and columns scaled to the sizes and the stock, neither of them exceeded."""
+    column = np.ones(stock.size)
+    for _ in range(_MAX_ITERATIONS):
+        row = sizes / (prior @ column)
+        excess = column * (row @ prior) / stock
+        column /= excess
+        if np.abs(excess - 1).max() < _TOLERANCE:
+            break
+    table = prior * row[:, None] * column
+    return np.asarray(table * np.minimum(1, sizes / table.sum(axis=1))[:, None], dtype=np.float64)
+
+
+def _rounded(
+    table: NDArray[np.float64],
+    sizes: NDArray[np.int64],
+    stock: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Whole numbers with exact margins, none below the table's entry rounded down."""
+    whole = np.floor(table).astype(np.int64)
+    log_fraction = np.log(np.maximum(table - whole, _SMALLEST_PRIOR))
+    return whole + draw_without_reuse(log_fraction, sizes - whole.sum(axis=1), stock - whole.sum(axis=0), rng)

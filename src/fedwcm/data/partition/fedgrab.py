@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.partition.checks import check_count, check_labels, check_positive
 from fedwcm.data.partition.dealing import parts_of, rank_within
+from fedwcm.data.partition.protocol import check_count, check_labels, check_positive
 
 
 @dataclass(frozen=True, kw_only=True)

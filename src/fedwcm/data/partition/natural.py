@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.partition.checks import check_labels
 from fedwcm.data.partition.dealing import parts_of
+from fedwcm.data.partition.protocol import check_labels
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

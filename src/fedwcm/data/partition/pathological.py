@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.partition.checks import check_count, check_labels
 from fedwcm.data.partition.dealing import deal_counts, equal_sizes
+from fedwcm.data.partition.protocol import check_count, check_labels
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""NumPy's `.npz` files."""
+"""Arrays in NumPy's files: `.npz`, or a folder of `.npy` files whose samples stay on disk."""
 
 import math
 import zipfile
@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from fedwcm.core.checks import did_you_mean
 from fedwcm.data.dataset import listed
 from fedwcm.data.formats.safety import require_bounded
-from fedwcm.data.part_names import PARTS, part_of
+from fedwcm.data.raw import PARTS, RawSplits, Samples, part_of
 from fedwcm.data.read_options import ReadOptions
-from fedwcm.data.samples import Parts, Samples
 
 PART_KEYS = ("x_train", "y_train", "x_val", "y_val", "x_test", "y_test")
 WHOLE_KEYS = ("x", "y")
@@ -26,7 +25,7 @@ MAX_CODE_POINT = 0x10FFFF
 SURROGATES = (0xD800, 0xDFFF)
 
 
-def read_npz(path: Path, options: ReadOptions = ReadOptions()) -> Parts:  # noqa: B008 (frozen)
+def read_npz(path: Path, options: ReadOptions = ReadOptions()) -> RawSplits:  # noqa: B008 (frozen)
     """Read `x_train`, `y_train` and, where there are such parts, `x_val`, `y_val`, `x_test`, `y_test`; or `x`,
     `y`.
 
@@ -39,7 +38,7 @@ def read_npz(path: Path, options: ReadOptions = ReadOptions()) -> Parts:  # noqa
     return replace(array_parts(str(path), read_arrays(path), options), owned=True)
 
 
-def array_parts(where: str, arrays: Mapping[str, NDArray[Any]], options: ReadOptions) -> Parts:
+def array_parts(where: str, arrays: Mapping[str, NDArray[Any]], options: ReadOptions) -> RawSplits:
     """The parts that these arrays make; see `read_npz`."""
     arrays = _usual_names(where, arrays)
     is_split = any(key in arrays for key in PART_KEYS)
@@ -48,14 +47,14 @@ def array_parts(where: str, arrays: Mapping[str, NDArray[Any]], options: ReadOpt
     names = arrays.get("classes")
     classes = None if names is None else tuple(str(name) for name in np.atleast_1d(names))
     if not is_split:
-        return Parts(_samples(where, arrays, "", options), classes=classes)
+        return RawSplits(_samples(where, arrays, "", options), classes=classes)
     found = {
         part: _samples(where, arrays, f"_{part}", options)
         for part in PARTS
         if f"x_{part}" in arrays or f"y_{part}" in arrays
     }
     train = found.get("train") or next(iter(found.values())).take(slice(0))
-    return Parts(train, found.get("test"), classes, found.get("val"))
+    return RawSplits(train, found.get("test"), classes, found.get("val"))
 
 
 def _usual_names(where: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -147,3 +146,29 @@ def check_text(where: str, values: NDArray[Any]) -> NDArray[Any]:
     if (codes > MAX_CODE_POINT).any() or ((codes >= SURROGATES[0]) & (codes <= SURROGATES[1])).any():
         raise ValueError(f"{where} holds text with characters that do not exist")
     return values
+
+
+SUFFIX = ".npy"
+
+
+def is_npy_folder(path: Path) -> bool:
+    """Return whether a folder holds `.npy` files."""
+    return path.is_dir() and any(path.glob(f"*{SUFFIX}"))
+
+
+def read_npy_folder(path: Path, options: ReadOptions) -> RawSplits:
+    """Read a folder with a file for each array of a `.npz` file: `x_train.npy`, `y_train.npy`, `x_test.npy`, …
+
+    Inputs are mapped.
+    """
+    names = {file.stem: file for file in sorted(path.glob(f"*{SUFFIX}"))}
+    arrays = {name: _read(file, name.lower().startswith("x")) for name, file in names.items()}
+    return array_parts(str(path), arrays, options)
+
+
+def _read(file: Path, mapped: bool) -> NDArray[Any]:
+    with file.open("rb") as content:
+        check_header(str(file), content, file.stat().st_size)
+    # Not copy on write ("c"): the system refuses such a mapping of a file that is larger than its memory.
+    values: NDArray[Any] = np.load(file, mmap_mode="r" if mapped else None, allow_pickle=False)
+    return check_text(str(file), np.asarray(values))
