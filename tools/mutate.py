@@ -33,7 +33,7 @@ EQUIVALENT = ROOT / "tools" / "equivalent_mutants.toml"
 GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "balance": ("balance.py", ("test_balance.py", "test_paper_claims.py", "reference/test_reference.py")),
     "metrics": ("metrics/*.py", ("metrics", "test_metrics.py")),
-    "statistics": ("reports/statistics.py", ("reports/test_verdicts.py",)),
+    "statistics": ("reports/statistics.py", ("reports/test_statistics.py", "reports/test_verdicts.py")),
     "losses": ("losses/*.py", ("losses", "reference/test_zoo_losses_agreement.py", "test_loss_contract.py")),
     "partition": ("data/partition/*.py", ("data/test_partition*.py", "data/test_longtail.py")),
     "methods": ("methods/*.py", ("test_methods.py", "methods", "reference", "test_contract.py")),

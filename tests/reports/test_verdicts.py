@@ -7,10 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
-from scipy import stats
 
 from fedwcm.cli.results_table import print_results
 from fedwcm.experiment.comparison_folder import ComparisonFolder
@@ -20,7 +17,6 @@ from fedwcm.reports.content import report_content
 from fedwcm.reports.figures import Bars, Curves
 from fedwcm.reports.load import MethodRuns, load_runs
 from fedwcm.reports.page import page
-from fedwcm.reports.statistics import Spread, differences, holm, paired_test, spread
 from fedwcm.reports.sweep import ON_TEST, ON_VALIDATION, sweep_figures, sweep_of
 from fedwcm.reports.table import rows_of, tasks_of
 from fedwcm.reports.table_files import csv_table, latex_table, markdown_table
@@ -54,76 +50,6 @@ def comparison(
     return load_runs([out])
 
 
-@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_size=8), st.integers(0, 9))
-def test_what_all_runs_of_a_seed_share_does_not_count(pairs: list[tuple[float, float]], seed: int) -> None:
-    one, other = np.array(pairs).T
-    luck = np.random.default_rng(seed).normal(size=len(pairs))
-    plain = paired_test((one - other).tolist())
-    shifted = paired_test(((one + luck) - (other + luck)).tolist())
-    assert plain is not None
-    assert shifted is not None
-    if np.ptp(one - other) > 1e-6:
-        assert shifted.p == pytest.approx(plain.p, abs=1e-6)
-        known = stats.ttest_rel(one, other)
-        assert plain.p == pytest.approx(known.pvalue)
-        assert (plain.low, plain.high) == pytest.approx(tuple(known.confidence_interval(0.95)), abs=1e-9)
-    assert plain.low - 1e-12 <= plain.mean <= plain.high + 1e-12
-
-
-def test_equal_differences_prove_no_more_than_their_number() -> None:
-    assert paired_test([0.1]) is None
-    tests = [paired_test([0.25] * seeds) for seeds in (2, 6)]
-    assert [test.p for test in tests if test] == [0.5, 2.0**-5]
-    nothing = paired_test([0.0, 0.0, 0.0])
-    assert nothing is not None
-    assert nothing.p == 1.0
-
-
-def test_the_spread_is_that_of_a_sample_and_none_of_one_number() -> None:
-    assert spread([0.4]) == Spread(0.4, 0.0, 1)
-    assert spread([1.0, 3.0]) == Spread(2.0, pytest.approx(2**0.5), 2)
-
-
-def test_holm_multiplies_the_smallest_by_their_number_and_keeps_the_order() -> None:
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
-    assert holm([]) == []
-
-
-def test_more_methods_ask_for_a_smaller_p_value() -> None:
-    values = {"a": {0: 0.9, 1: 0.91, 2: 0.905}, "b": {0: 0.8, 1: 0.79, 2: 0.81}}
-    alone = differences(values)[0]
-    crowd = differences({**values, **{f"c{i}": {0: 0.5, 1: 0.9, 2: 0.1} for i in range(8)}})
-    among = next(pair for pair in crowd if (pair.method, pair.other) == ("a", "b"))
-    assert alone.distinguishable
-    assert alone.corrected is not None
-    assert among.corrected == pytest.approx(9 * alone.corrected)
-    assert len(crowd) == 10 * 9 / 2
-
-
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_a_method_is_not_better_for_seeds_that_the_other_does_not_have(sign: float) -> None:
-    values = {
-        "a": {0: sign * 0.9, 1: sign * 0.5, 2: sign * 0.5},
-        "b": {1: sign * 0.6, 2: sign * 0.601},
-    }
-    (pair,) = differences(values, lower_is_better=sign < 0)
-    assert (pair.method, pair.other, pair.seeds) == ("a", "b", 2)
-    assert pair.reversed
-    assert not pair.distinguishable
-
-
-def test_a_method_with_few_seeds_changes_nothing_between_the_others() -> None:
-    several = {
-        "a": {0: 0.700, 1: 0.752, 2: 0.748, 3: 0.751, 4: 0.749, 5: 0.750},
-        "b": {0: 0.701, 1: 0.700, 2: 0.699, 3: 0.702, 4: 0.698, 5: 0.700},
-    }
-    (alone,) = differences(several)
-    among = [pair for pair in differences({**several, "c": {0: 0.4}}) if pair.other == "b"]
-    assert alone.distinguishable
-    assert among == [alone]
-
-
 def test_seeds_decide_whether_there_is_a_verdict(tmp_path: Path) -> None:
     skills = {"fedavg": 0.3, "fedcm": 0.9, "fedwcm": 0.9}
     one = comparison(tmp_path / "one", skills, 1)
@@ -132,15 +58,40 @@ def test_seeds_decide_whether_there_is_a_verdict(tmp_path: Path) -> None:
     five = comparison(tmp_path / "five", skills, 5)
     best, second, third = rows_of(five)
     assert best.verdict == "best"
-    assert second.verdict == "not distinguishable with 5 seeds"
+    assert second.verdict == "equivalent within 0.01"
     assert third.verdict.startswith("worse by 0.")
     assert third.method == "fedavg"
     said = comparison_headline(five)[0]
     assert "It is better than fedavg" in said
-    assert "5 seeds it is not distinguishable from" in said
+    assert "It is equivalent to fed" in said
+    assert " within 0.01 (5 seeds)" in said
+    assert "On the rare classes (elk) " in said
     found = {(r["method"], r["other"]): r for r in verdict_records(five) if r["metric"] == "final_accuracy"}
     assert len(found) == 3
     assert {found[key]["verdict"] for key in found if key[1] == "fedavg"} == {"better"}
+
+
+def test_what_is_open_is_not_marked_and_says_by_how_much_and_what_is_missing(tmp_path: Path) -> None:
+    best, other = rows_of(comparison(tmp_path / "few", {"fedavg": 0.8, "fedcm": 0.81}, 3))
+    assert "final_accuracy" in best.best - other.best, "with three seeds only the highest is marked"
+    groups = comparison(tmp_path / "open", {"fedavg": 0.5, "fedcm": 0.51}, 6)
+    best, other = rows_of(groups)
+    assert (best.verdict, "final_accuracy" in best.best, other.best & {"final_accuracy"}) == (
+        "highest",
+        True,
+        set(),
+    )
+    assert other.verdict.startswith("undecided: −0.0")
+    assert "; 6 seeds, " in other.verdict
+    said = comparison_headline(groups)[0]
+    assert "6 seeds do not decide between it and" in said
+    assert "are needed." in said
+
+
+def test_the_rounds_that_the_best_saves_are_counted(tmp_path: Path) -> None:
+    groups = comparison(tmp_path, {"fedavg": 0.75, "fedcm": 0.95}, 3)
+    assert "fedcm reaches 0.85 after" in comparison_headline(groups)[0]
+    assert "fedavg not in every run." in comparison_headline(groups)[0]
 
 
 def test_all_that_tie_are_marked_and_times_side_by_side_are_not(tmp_path: Path) -> None:
@@ -256,18 +207,6 @@ def test_the_heading_of_short_names_is_not_broken(tmp_path: Path) -> None:
     assert " method " in screen.export_text()
 
 
-def test_equal_differences_of_values_that_vary_are_judged_by_how_they_vary() -> None:
-    few = {"a": {0: 0.944, 1: 0.888, 2: 0.889}, "b": {0: 0.056, 1: 0.0, 2: 0.001}}
-    (pair,) = differences(few)
-    assert pair.distinguishable
-    assert pair.test is not None
-    assert pair.test.low < pair.test.mean < pair.test.high
-    many = {"a": {seed: 0.1 * seed for seed in range(10)}, "b": {seed: 0.1 * seed - 0.02 for seed in range(10)}}
-    assert differences(many)[0].distinguishable  # by their signs: the spread of the seeds says nothing
-    constant = {"a": dict.fromkeys(range(3), 0.9), "b": dict.fromkeys(range(3), 0.1)}
-    assert not differences(constant)[0].distinguishable
-
-
 def test_comparisons_with_different_grids_share_a_table(tmp_path: Path) -> None:
     for rate in (0.1, 0.2):
         comparison(tmp_path / "rates", {"fedavg": rate}, 2, grid=("local.lr",), local__lr=rate)
@@ -312,7 +251,11 @@ def test_a_run_that_lies_in_two_folders_counts_once(tmp_path: Path) -> None:
 def test_a_method_with_one_seed_is_not_bold_for_want_of_a_test(tmp_path: Path) -> None:
     comparison(tmp_path, {"fedavg": 0.7, "fedcm": 0.71}, 3)
     groups = comparison(tmp_path, {"fedwcm": 0.1}, 1)
-    assert [row.method for row in rows_of(groups) if "final_accuracy" in row.best] == ["fedcm", "fedavg"]
+    assert [row.method for row in rows_of(groups) if "final_accuracy" in row.best] == ["fedcm"]
+    assert [row.method for row in rows_of(comparison(tmp_path, {"fedprox": 0.99}, 1))][-2:] == [
+        "fedprox",
+        "fedwcm",
+    ]
 
 
 def test_numbers_are_of_finished_runs_and_the_row_says_of_how_many(tmp_path: Path) -> None:
@@ -355,12 +298,3 @@ def test_what_tells_two_grids_apart_is_a_column_of_their_table(tmp_path: Path) -
     sweep = sweep_of(groups)
     assert sweep is not None
     assert sum(cell is not None for _, cells in sweep.pivot.rows for cell in cells) == 4
-
-
-def test_a_method_of_one_seed_does_not_take_the_verdict_from_the_others() -> None:
-    judged = {"a": {0: 0.8, 1: 0.82, 2: 0.81}, "b": {0: 0.7, 1: 0.71, 2: 0.72}}
-    alone = differences(judged)[0]
-    pair = differences({"lucky": {0: 0.99}, **judged})[0]
-    assert (
-        (pair.method, pair.other, pair.test) == (alone.method, alone.other, alone.test) == ("a", "b", alone.test)
-    )

@@ -127,11 +127,16 @@ def print_views(trackers: Sequence[str], folder: Path) -> None:
 
 
 def seeds_in(text: str) -> list[int]:
-    """The seeds in a list `0,1,2`."""
-    for seed in (listed := split_list(text)):
-        if not seed.isdigit():
-            raise ValueError(f"--seeds: {seed!r} is not a seed: it must be a non-negative whole number")
-    return [int(seed) for seed in listed]
+    """The seeds in a list `0,1,2` or a range `0-9`."""
+    seeds: list[int] = []
+    for part in split_list(text):
+        first, dash, last = part.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise ValueError(f"--seeds: {part!r} is not a seed: it must be a non-negative whole number, or 0-9")
+        if dash and int(last) < int(first):
+            raise ValueError(f"--seeds: {part!r} holds no seed: a range goes upwards, as in 0-9")
+        seeds += range(int(first), int(last or first) + 1)
+    return seeds
 
 
 def _value(name: str, text: str) -> object:

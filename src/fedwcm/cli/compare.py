@@ -28,7 +28,9 @@ def add_parser(commands: SubParsers) -> None:
         ],
     )
     parser.add_argument("--methods", required=True, metavar="A,B[x=y],…", help="methods or recipes")
-    parser.add_argument("--seeds", default="0", metavar="0,1,2", help="a run of each method for each (default 0)")
+    parser.add_argument(
+        "--seeds", default="0", metavar="0-4", help="a run of each method for each: 0-4 or 0,1,7 (default 0)"
+    )
     parser.add_argument(
         "--grid",
         action="append",
@@ -101,13 +103,9 @@ def _print_result(comparison: "Comparison", *, as_json: bool) -> None:
         print(json.dumps(comparison.to_json()))
         return
     from fedwcm.cli.console import console
-    from fedwcm.cli.results_table import print_results
-    from fedwcm.reports.warnings import rising_labels
+    from fedwcm.cli.results_table import print_comparison
 
-    print_results(comparison.rows, console(), f"{comparison.folder}/table.csv")
-    print("\n" + "\n".join([*comparison.headline, *rising_labels(comparison.groups)]))
-    if comparison.report is not None:
-        print(f"\nreport: {comparison.report}")
+    print_comparison(comparison, console())
     tracked = {name: None for runs in comparison.runs.values() for run in runs for name in run.config.run.track}
     print_views(list(tracked), comparison.folder)
 

@@ -1,6 +1,5 @@
 """The content of a report as plain data: made from loaded runs, rendered by `page.py` and `paper.py`."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from fedwcm.reports.series import milestones
 from fedwcm.reports.styles import styles_of
 from fedwcm.reports.sweep import Sweep, sweep_figures, sweep_of
 from fedwcm.reports.table import Row, columns_of, method_name, rows_of, swept_options
-from fedwcm.reports.verdicts import comparison_headline
+from fedwcm.reports.verdicts import comparison_headline, default_target
 from fedwcm.reports.warnings import warnings
 
 SHOWN = 10
@@ -115,14 +114,8 @@ def _table(groups: Sequence[MethodRuns], target: float | None) -> Table:
         columns=columns_of(rows),
         rows=rows,
         milestones=[[milestones(run) for run in group.runs] for group in groups],
-        target=_default_target(groups) if target is None else target,
+        target=default_target(groups) if target is None else target,
     )
-
-
-def _default_target(groups: Sequence[MethodRuns]) -> float:
-    """Nine tenths of the best accuracy, rounded down to a multiple of 0.05."""
-    finals = [run.outcome.accuracy or 0.0 for group in groups for run in group.counted]
-    return round(max(0.05, math.floor(0.9 * max(finals) * 20) / 20), 2)
 
 
 def _styles(groups: Sequence[MethodRuns], best: Sequence[str]) -> dict[str, int]:

@@ -5,21 +5,21 @@ from html import escape
 from itertools import groupby
 
 from fedwcm.reports.content import Table
-from fedwcm.reports.markup import breakable
-from fedwcm.reports.table import FIRST, LOWER_IS_BETTER, Row
+from fedwcm.reports.markup import breakable, sentence
+from fedwcm.reports.table import FIRST, LOWER_IS_BETTER, Row, marks_meaning
 from fedwcm.reports.table_files import diverged_mark, seeds_text, swept_columns
 
-BEST_IS_BOLD = (
-    "In bold: the best of each column, and all that the seeds cannot tell apart from it. The verdict comes from "
-    "paired differences over shared seeds (t-test, Holm's correction). A click on a heading sorts."
+JUDGED = (
+    "The verdict comes from paired differences over shared seeds: t-test and interval at the same level, 95 % "
+    "after Holm's correction."
 )
-ONE_SEED = "The highest of each column in bold; one seed allows no verdict. A click on a heading sorts."
 
 
 def results(table: Table) -> str:
     """The section with the table."""
-    several = any(row.runs > 1 for row in table.rows)
-    meaning = f"Mean ± standard deviation over the seeds. {BEST_IS_BOLD}" if several else ONE_SEED
+    meaning = f"In bold: {sentence(marks_meaning(table.rows))} A click on a heading sorts."
+    if any(row.runs > 1 for row in table.rows):
+        meaning = f"Mean ± standard deviation over the seeds. {JUDGED} {meaning}"
     bodies = "".join(_bodies(table))
     return f"""<section id="results"><h2>Results</h2>
 <p class="facts">{meaning}</p>

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 from scipy.special import stdtr, stdtrit  # scipy.stats takes a second to import
@@ -11,6 +11,17 @@ Place = TypeVar("Place", bound=Hashable)
 
 LEVEL = 0.95
 """Confidence level: a difference counts if its corrected p-value is below 1 − LEVEL."""
+
+MARGIN = 0.01
+"""Accuracies whose difference is known to be at most this are equivalent: one point."""
+
+FEW_SEEDS = 5
+"""Seeds from which methods are called equivalent in a table; with fewer only the highest is marked."""
+
+MOST_SEEDS = 1000
+"""Seeds up to which it is worth saying how many a verdict needs."""
+
+Verdict = Literal["better", "worse", "equivalent", "undecided", "no verdict"]
 
 
 @dataclass(frozen=True)
@@ -24,12 +35,27 @@ class Spread:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """The mean of paired differences, its confidence interval, and the p-value of there being no difference."""
+    """The mean of paired differences, its standard error, and the p-value of there being no difference."""
 
     mean: float
-    low: float
-    high: float
+    error: float
+    number: int
     p: float
+
+    def interval(self, alpha: float = 1 - LEVEL) -> tuple[float, float]:
+        """Return the confidence interval of level 1 − alpha: it leaves out 0 just if p is below alpha."""
+        if self.error == 0:  # equal differences: their signs are the only evidence
+            return (self.mean, self.mean) if self.p < alpha else (min(0.0, self.mean), max(0.0, self.mean))
+        reach = float(stdtrit(self.number - 1, 1 - alpha / 2)) * self.error
+        return self.mean - reach, self.mean + reach
+
+    @property
+    def low(self) -> float:
+        return self.interval()[0]
+
+    @property
+    def high(self) -> float:
+        return self.interval()[1]
 
 
 @dataclass(frozen=True)
@@ -38,7 +64,7 @@ class Difference:
 
     `test` is None for fewer than two such seeds; `corrected` is its p-value after Holm's correction for the
     comparisons of `method` with all others that can be tested. `ahead` says whether the method is better on these
-    seeds, too.
+    seeds, too. Differences up to `margin` do not matter.
     """
 
     method: str
@@ -47,20 +73,42 @@ class Difference:
     test: PairedTest | None
     corrected: float | None
     ahead: bool
+    margin: float = MARGIN
 
     @property
-    def distinguishable(self) -> bool:
-        """Whether the method is better than the other by more than chance explains."""
-        return self.ahead and self._significant
+    def verdict(self) -> Verdict:
+        """What the method is: better, worse, equivalent within the margin, or none of these as far as is known."""
+        if self.test is None or self.corrected is None:
+            return "no verdict"
+        if self.corrected < 1 - LEVEL:
+            return "better" if self.ahead else "worse"
+        low, high = self.interval
+        return "equivalent" if -self.margin <= low and high <= self.margin else "undecided"
 
     @property
-    def reversed(self) -> bool:
-        """Whether on the seeds that both have it is the other that is better by more than chance explains."""
-        return not self.ahead and self._significant
+    def interval(self) -> tuple[float, float]:
+        """The confidence interval at the level of Holm's step: it leaves out 0 just if the verdict does."""
+        assert self.test is not None
+        return self.test.interval(self._alpha)
 
     @property
-    def _significant(self) -> bool:
-        return self.corrected is not None and self.corrected < 1 - LEVEL
+    def _alpha(self) -> float:
+        assert self.test is not None
+        assert self.corrected is not None
+        return (1 - LEVEL) * (self.test.p / self.corrected if self.corrected else 1.0)
+
+    @property
+    def seeds_needed(self) -> int | None:
+        """Seeds that would decide in four cases of five if difference and spread stay; None for very many."""
+        assert self.test is not None
+        numbers, distance = np.arange(max(self.seeds + 1, FEW_SEEDS), MOST_SEEDS + 1), abs(self.test.mean)
+        errors = self.test.error * (self.test.number / numbers) ** 0.5
+        reach = stdtrit(numbers - 1, 1 - self._alpha / 2) * errors
+        decided = reach + stdtrit(numbers - 1, 0.8) * errors <= distance
+        if self.test.error == 0:
+            decided = 2.0 ** (1 - numbers) < self._alpha
+        decided |= distance + reach <= self.margin
+        return int(numbers[np.argmax(decided)]) if decided.any() else None
 
 
 def spread(values: Sequence[float]) -> Spread:
@@ -94,32 +142,34 @@ def paired_test(differences: Sequence[float], largest_std: float = 0.0) -> Paire
     std = float(np.std(differences, ddof=1))
     if np.ptp(differences) > 1e-12 * max(1.0, abs(mean)):
         return _t_test(mean, std, number)
-    by_signs = PairedTest(mean, mean, mean, 1.0 if mean == 0 else 2.0 ** (1 - number))
+    by_signs = PairedTest(mean, 0.0, number, 1.0 if mean == 0 else 2.0 ** (1 - number))
     bounded = _t_test(mean, largest_std, number) if largest_std > 1e-12 else by_signs
     return min(by_signs, bounded, key=lambda test: test.p)
 
 
 def _t_test(mean: float, std: float, number: int) -> PairedTest:
     error = std / number**0.5
-    reach = float(stdtrit(number - 1, (1 + LEVEL) / 2)) * error
-    return PairedTest(mean, mean - reach, mean + reach, 2 * float(stdtr(number - 1, -abs(mean) / error)))
+    return PairedTest(mean, error, number, 2 * float(stdtr(number - 1, -abs(mean) / error)))
 
 
 def differences(
-    values: Mapping[str, Mapping[Hashable, float]], *, lower_is_better: bool = False
+    values: Mapping[str, Mapping[Hashable, float]], *, lower_is_better: bool = False, margin: float = MARGIN
 ) -> list[Difference]:
     """Return every pair of methods, the better first; pairs of the best method come first.
 
-    Methods of a single seed, which cannot be judged, rank behind all others.
+    Methods that cannot be judged beside the others rank behind them: those of a single seed, and those of fewer
+    than `FEW_SEEDS` where others have as many.
 
     Args:
         values: for each method a number per seed.
         lower_is_better: whether a method with a lower mean ranks higher.
+        margin: the difference up to which two methods are equivalent.
     """
     sign = -1.0 if lower_is_better else 1.0
     means = {name: float(np.mean(list(values[name].values()))) for name in values}
-    ranked = sorted(values, key=lambda name: (len(values[name]) == 1, -sign * means[name]))
-    found: list[Difference] = []
+    enough = FEW_SEEDS if any(len(numbers) >= FEW_SEEDS for numbers in values.values()) else 2
+    ranked = sorted(values, key=lambda name: (len(values[name]) < enough, -sign * means[name]))
+    pairs: list[Difference] = []
     for place, method in enumerate(ranked):
         others = [other for other in ranked if other != method]
         tests = [_tested(values[method], values[other]) for other in others]
@@ -127,8 +177,9 @@ def differences(
         p_values = [None if test is None else next(corrected) for test in tests]
         for other, test, p in list(zip(others, tests, p_values, strict=True))[place:]:
             seeds = len(values[method].keys() & values[other].keys())
-            found.append(Difference(method, other, seeds, test, p, test is not None and sign * test.mean > 0))
-    return found
+            ahead = test is not None and sign * test.mean > 0
+            pairs.append(Difference(method, other, seeds, test, p, ahead, margin))
+    return pairs
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

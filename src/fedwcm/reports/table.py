@@ -7,11 +7,12 @@ from fedwcm.config.schema import COMPONENTS
 from fedwcm.config.settings import RESULT_NEUTRAL
 from fedwcm.reports.load import LoadedRun, MethodRuns, differing
 from fedwcm.reports.series import megabytes, seconds_per_round
-from fedwcm.reports.statistics import Difference, Spread, differences, spread
+from fedwcm.reports.statistics import FEW_SEEDS, MARGIN, MOST_SEEDS, Difference, Spread, differences, spread
 
 COLUMNS = {
     "selected_accuracy": "selected",
     "final_accuracy": "final",
+    "balanced_accuracy": "balanced",
     "few": "few",
     "medium": "medium",
     "many": "many",
@@ -52,7 +53,7 @@ class Row:
         position: of the method in the order of the comparison.
         runs: how many there are; the numbers are of those that have finished or, if none has, of all so far.
         task: the options of the data and their division that set this row apart; empty if all rows share them.
-        best: the columns in which the row is the best of its task, or not distinguishable from the best.
+        best: the columns in which the row is the best of its task, or equivalent to the best.
         verdict: how the row compares with the best of its task.
     """
 
@@ -91,8 +92,22 @@ class Task:
 
 
 def columns_of(rows: Sequence[Row]) -> dict[str, str]:
-    """The columns in which any row has a number, with their headings."""
-    return {key: name for key, name in COLUMNS.items() if any(row.values[key] for row in rows)}
+    """The columns in which any row has a number, with their headings; balanced accuracy where it says more."""
+    used = {key: name for key, name in COLUMNS.items() if any(row.values[key] for row in rows)}
+    both = [(row.values["balanced_accuracy"], row.values["final_accuracy"]) for row in rows]
+    if all(one is None or other is None or abs(one.mean - other.mean) < MARGIN / 2 for one, other in both):
+        used.pop("balanced_accuracy", None)
+    return used
+
+
+def marks_meaning(rows: Sequence[Row]) -> str:
+    """What is marked in a table, as a sentence, and what is missing for more."""
+    fewest, most = min(row.finished for row in rows), max(row.finished for row in rows)
+    if most < FEW_SEEDS:
+        seeds = "one seed says nothing" if most == 1 else f"{most} seeds say little"
+        return f"only the highest of each column: {seeds} of the others. More: --seeds 0-{FEW_SEEDS - 1}"
+    less = f"; rows of fewer than {FEW_SEEDS} seeds rank behind" if fewest < FEW_SEEDS else ""
+    return f"the highest of each column, and what is equivalent to it within {MARGIN}{less}."
 
 
 def tasks_of(groups: Sequence[MethodRuns]) -> list[Task]:
@@ -115,8 +130,10 @@ def rows_of(groups: Sequence[MethodRuns]) -> list[Row]:
 
 
 def _ranked(task: Task, positions: dict[str, int], swept: Sequence[str]) -> list[Row]:
-    tied = {column: _tied(task, column) for column in COLUMNS}
+    marked = {column: _marked(task, column) for column in COLUMNS}
     verdicts = verdicts_of(task)
+    most = max(len(group.counted) for group in task.groups)
+    enough = FEW_SEEDS if most >= FEW_SEEDS else min(2, most)
     rows = [
         Row(
             label=group.label,
@@ -128,17 +145,18 @@ def _ranked(task: Task, positions: dict[str, int], swept: Sequence[str]) -> list
             finished=sum(run.finished for run in group.runs),
             diverged=group.diverged,
             values={column: spread_of(group, column) for column in COLUMNS},
-            best=frozenset(column for column in COLUMNS if group.label in tied[column]),
+            best=frozenset(column for column in COLUMNS if group.label in marked[column]),
             verdict=verdicts[group.label],
         )
         for group in task.groups
     ]
-    return sorted(rows, key=lambda row: _rank(row, task.first))
+    return sorted(rows, key=lambda row: _rank(row, task.first, enough))
 
 
-def _rank(row: Row, column: str) -> tuple[bool, float]:
+def _rank(row: Row, column: str, enough: int) -> tuple[bool, bool, float]:
+    """Rows with too few seeds to be judged beside the others come behind them, diverged ones last."""
     value = row.values[column]
-    return row.diverged > 0, float("inf") if value is None else -value.mean
+    return row.diverged > 0, value is None or value.runs < enough, float("inf") if value is None else -value.mean
 
 
 def method_name(group: MethodRuns) -> str:
@@ -182,46 +200,64 @@ def pairs(task: Task, column: str | None = None) -> list[Difference]:
         known: dict[Hashable, float] = {seed: value for seed, value in numbers.items() if value is not None}
         if known and not group.diverged:
             values[group.label] = known
-    return differences(values, lower_is_better=column in LOWER_IS_BETTER)
+    margin = 0.0 if column in COSTS else MARGIN
+    return differences(values, lower_is_better=column in LOWER_IS_BETTER, margin=margin)
 
 
 def verdicts_of(task: Task) -> dict[str, str]:
     """How each method compares with the best of its task."""
     said = {group.label: "diverged" if group.diverged else "–" for group in task.groups}
-    found = pairs(task)
-    if found:
-        best = found[0].method
-        against = [pair for pair in found if pair.method == best]
-        said[best] = "best" if found[0].test and not any(pair.reversed for pair in against) else "highest"
-        said |= {pair.other: _verdict(pair) for pair in against}
+    against = against_best(pairs(task))
+    if against:
+        sure = all(pair.verdict in ("better", "equivalent") for pair in against)
+        said[against[0].method] = "best" if sure else "highest"
+        said |= {pair.other: _against(pair) for pair in against}
     return said
 
 
-def _verdict(pair: Difference) -> str:
-    if pair.test is None or pair.corrected is None:
+def against_best(found: Sequence[Difference]) -> list[Difference]:
+    """The pairs of the best method, its nearest rival first."""
+    return [pair for pair in found if pair.method == found[0].method]
+
+
+def _against(pair: Difference) -> str:
+    """How the second of a pair compares with the first."""
+    if pair.test is None:
         return "no verdict: one seed" if pair.seeds else "no verdict: no shared seed"
-    if pair.distinguishable:
-        return f"worse by {pair.test.mean:.3f}, p {pair.corrected:.2g}"
-    if pair.reversed:
-        return f"better by {-pair.test.mean:.3f} on the {pair.seeds} shared seeds, p {pair.corrected:.2g}"
-    return f"not distinguishable with {pair.seeds} seeds"
+    size = f"{abs(pair.test.mean):.3f}"
+    if pair.verdict == "better":
+        return f"worse by {size}, p {pair.corrected:.2g}"
+    if pair.verdict == "worse":
+        return f"better by {size} on the {pair.seeds} shared seeds, p {pair.corrected:.2g}"
+    if pair.verdict == "equivalent":
+        return f"equivalent within {pair.margin}"
+    low, high = pair.interval
+    interval = f"{signed(-pair.test.mean)} ({signed(-high)} to {signed(-low)})"
+    return f"undecided: {interval}; {pair.seeds} seeds, {needed_text(pair.seeds_needed)} needed"
 
 
-def _tied(task: Task, column: str) -> set[str]:
-    """The methods that are the best in a column, as far as their seeds can tell; none of a single method."""
+def needed_text(seeds: int | None) -> str:
+    """How many seeds a verdict needs."""
+    return f"more than {MOST_SEEDS:,}" if seeds is None else f"about {seeds}"
+
+
+def signed(value: float) -> str:
+    """Three digits after the point, with a sign."""
+    return f"{value:+.3f}".replace("-", "−")
+
+
+def _marked(task: Task, column: str) -> set[str]:
+    """The best method in a column and, from `FEW_SEEDS` on, those equivalent to it; none of a single method."""
     if column == "seconds_per_round" and any(run.shared_machine for group in task.groups for run in group.runs):
         return set()  # runs at the same time slow each other down
-    found = pairs(task, column)
-    if not found:
-        return set()
+    against = against_best(pairs(task, column))
     means = {group.label: value.mean for group in task.groups if (value := spread_of(group, column)) is not None}
-    if len(set(means.values())) == 1:
+    if not against or len(set(means.values())) == 1:
         return set()
-    best = found[0].method
-    others = [pair for pair in found if pair.method == best]
-    exact = {pair.other for pair in others if pair.test is None or column == "megabytes_per_round"}
-    equal = {other for other in exact if means[other] == means[best]}
-    return {best} | equal | {pair.other for pair in others if pair.other not in exact and not pair.distinguishable}
+    best = against[0].method
+    equal = {pair.other for pair in against if means[pair.other] == means[best]}
+    near = {pair.other for pair in against if pair.seeds >= FEW_SEEDS and pair.verdict == "equivalent"}
+    return {best} | equal | near
 
 
 def spread_of(group: MethodRuns, column: str) -> Spread | None:

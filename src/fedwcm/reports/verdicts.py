@@ -1,17 +1,25 @@
-"""What a comparison shows, in words: per task the best method, what it beats, and what ties with it."""
+"""What a comparison shows, in words: per task the best method, what it beats, what equals it, what is open."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fedwcm.reports.load import MethodRuns
-from fedwcm.reports.statistics import Difference
+import numpy as np
+
+from fedwcm.metrics.classification import shot_groups
+from fedwcm.reports.load import LoadedRun, MethodRuns
+from fedwcm.reports.series import milestones
+from fedwcm.reports.statistics import Difference, Spread
 from fedwcm.reports.sweep import best_settings, chosen_by, tuned_options
 from fedwcm.reports.table import (
     FIRST,
     TASK_SECTIONS,
     Task,
+    against_best,
     method_name,
+    needed_text,
     pairs,
+    signed,
     spread_of,
     swept_options,
     tasks_of,
@@ -26,7 +34,7 @@ SHOWN = 0.001
 """The smallest difference that three digits show."""
 
 MOST_NAMED = 6
-"""Methods that a sentence lists by name; of more it gives the number."""
+"""Methods, or classes, that a sentence lists by name; of more it gives the number."""
 
 
 def comparison_headline(groups: Sequence[MethodRuns]) -> list[str]:
@@ -53,25 +61,19 @@ def verdict_records(groups: Sequence[MethodRuns]) -> list[dict[str, object]]:
 
 def _record(pair: Difference) -> dict[str, object]:
     test = pair.test
+    low, high = (None, None) if test is None else pair.interval
     return {
         "method": pair.method,
         "other": pair.other,
         "seeds": pair.seeds,
         "difference": None if test is None else test.mean,
-        "low": None if test is None else test.low,
-        "high": None if test is None else test.high,
+        "low": low,
+        "high": high,
         "p": None if test is None else test.p,
         "p_corrected": pair.corrected,
-        "verdict": _word(pair),
+        "verdict": pair.verdict,
+        "seeds_needed": pair.seeds_needed if pair.verdict == "undecided" else None,
     }
-
-
-def _word(pair: Difference) -> str:
-    if pair.test is None:
-        return "no verdict"
-    if pair.reversed:
-        return "worse"
-    return "better" if pair.distinguishable else "not distinguishable"
 
 
 def _sentences(task: Task) -> list[str]:
@@ -80,19 +82,67 @@ def _sentences(task: Task) -> list[str]:
     known = {label: accuracy for label, accuracy in tested.items() if accuracy is not None}
     if not known:
         return ["No run was tested."]
-    found = pairs(task)
+    against = against_best(pairs(task))
     has = "ends with" if column == "final_accuracy" else "in the round selected on validation data has"
-    best = found[0].method if found else max(known, key=lambda label: known[label].mean)
-    if not found:
+    best = against[0].method if against else max(known, key=lambda label: known[label].mean)
+    if not against:
         return [f"{best} {has} a test accuracy of {cell_text(known[best])}."]
-    against = [pair for pair in found if pair.method == best]
-    said = [f"{best} {has} the highest test accuracy, {cell_text(known[best])}."]
-    if all(pair.test is None for pair in against):
-        nearest = against[0].other
-        gap = known[best].mean - known[nearest].mean
-        seeds = "one seed" if against[0].seeds else "no shared seed"
-        return [*said, f"{nearest} is {_behind(gap)}, with {seeds}: no verdict without more seeds."]
-    return said + _judged(against)
+    said = [f"{best} {has} the highest test accuracy, {cell_text(known[best])}.", *_judged(against, known)]
+    return said + _on_rare_classes(task, best) + _rounds_saved(task, best)
+
+
+def _on_rare_classes(task: Task, best: str) -> list[str]:
+    """How the rare classes fare, of which the overall accuracy says little."""
+    against = against_best(pairs(task, "few"))
+    means = {group.label: spread_of(group, "few") for group in task.groups}
+    known = {label: value for label, value in means.items() if value is not None}
+    if not against or len({value.mean for value in known.values()}) == 1:
+        return []
+    first = against[0].method
+    whose = "it" if first == best else first
+    said = (
+        f"On the rare classes{_names(task.groups[0].runs[0])} {whose} has the highest, {cell_text(known[first])}."
+    )
+    return [said, *_judged(against, known)]
+
+
+def _names(run: LoadedRun) -> str:
+    """The names of the rare classes, if they are few and short."""
+    rule = "share" if run.settings.get("run.shot_groups") == "share" else "range"
+    groups = shot_groups(np.array(run.train_counts), rule) if any(run.train_counts) else {}  # type: ignore[arg-type]
+    names = [run.classes[index] for index in groups.get("few", ())]
+    return f" ({listed(names)})" if 0 < len(names) <= MOST_NAMED and max(map(len, names)) < 20 else ""
+
+
+def default_target(groups: Sequence[MethodRuns]) -> float:
+    """Return nine tenths of the best accuracy, rounded down to a multiple of 0.05."""
+    finals = [run.outcome.accuracy or 0.0 for group in groups for run in group.counted]
+    return round(max(0.05, math.floor(0.9 * max(finals) * 20) / 20), 2)
+
+
+def _rounds_saved(task: Task, best: str) -> list[str]:
+    """How many rounds the best takes to an accuracy that the others reach later, or not in every run."""
+    target = default_target(task.groups)
+    rounds = {group.label: _rounds_to(group, target) for group in task.groups if not group.diverged}
+    own = rounds.pop(best, None)
+    later = {label: number for label, number in rounds.items() if number is not None}
+    if own is None or not rounds or any(number <= own for number in later.values()):
+        return []
+    said = f"{best} reaches {target:g} after {own:.0f} rounds on average"
+    if later:
+        least, most = round(min(later.values())), round(max(later.values()))
+        said += f"; {_several(list(later))} after {least if least == most else f'{least} to {most}'}"
+    never = [label for label in rounds if label not in later]
+    return [said + (f"; {_several(never)} not in every run" if never else "") + "."]
+
+
+def _rounds_to(group: MethodRuns, target: float) -> float | None:
+    """Rounds until the accuracy first was at the target: the mean over the runs; None if one did not get there."""
+    firsts = [
+        next((number for number, value in milestones(run) if value >= target), None) for run in group.counted
+    ]
+    reached = [number for number in firsts if number is not None]
+    return float(np.mean(reached)) if len(reached) == len(firsts) else None
 
 
 def _behind(gap: float) -> str:
@@ -116,43 +166,61 @@ def _short_name(group: MethodRuns) -> str:
     return f"{method_name(group)} ({', '.join(own)})" if own else method_name(group)
 
 
-def _judged(against: Sequence[Difference]) -> list[str]:
-    """What the best is better than, and what it cannot be told apart from."""
-    beaten = [pair for pair in against if pair.distinguishable]
-    reversed_ = [pair for pair in against if pair.reversed]
-    tied = [pair for pair in against if pair.test is not None and pair not in (*beaten, *reversed_)]
-    open_ = [pair.other for pair in against if pair.test is None]
+def _judged(against: Sequence[Difference], means: dict[str, Spread]) -> list[str]:
+    """What the best is better than, what equals it, and what the seeds cannot decide."""
+    by_verdict = {word: [pair for pair in against if pair.verdict == word] for word in VERDICTS}
+    if len(by_verdict["no verdict"]) == len(against):
+        nearest = against[0]
+        gap = means[nearest.method].mean - means[nearest.other].mean
+        seeds = "one seed" if nearest.seeds else "no shared seed"
+        return [f"{nearest.other} is {_behind(gap)}, with {seeds}: no verdict without more seeds."]
     said = []
-    if beaten:
-        gains = [pair.test.mean for pair in beaten if pair.test is not None]
+    if beaten := by_verdict["better"]:
+        gains = [abs(pair.test.mean) for pair in beaten if pair.test is not None]
         by = f"{gains[0]:.3f}" if len(gains) == 1 else f"{min(gains):.3f} to {max(gains):.3f}"
-        said.append(f"It is better than {_named(beaten)}, by {by}.")
-    if tied:
-        seeds = min(pair.seeds for pair in tied)
-        said.append(f"With {seeds} seeds it is not distinguishable from {_named(tied)}: {_interval(tied)}.")
-    if reversed_:
-        said.append(f"On the seeds that they share, {_named(reversed_)} did better.")
-    if open_:
-        said.append(f"No verdict on {listed(open_)}: too few shared seeds.")
+        said.append(f"It is better than {_named(beaten)}, by {by} ({_seeds(beaten)}).")
+    if equal := by_verdict["equivalent"]:
+        said.append(f"It is equivalent to {_named(equal)} within {equal[0].margin} ({_seeds(equal)}).")
+    if undecided := by_verdict["undecided"]:
+        said.append(_open(undecided))
+    if worse := by_verdict["worse"]:
+        said.append(f"On the seeds that they share, {_named(worse)} did better.")
+    if unjudged := by_verdict["no verdict"]:
+        said.append(f"No verdict on {_named(unjudged)}: too few shared seeds.")
     return said
 
 
-def _interval(tied: Sequence[Difference]) -> str:
-    """How far ahead the best is of the nearest that it cannot be told apart from."""
-    nearest = tied[0]
-    test = nearest.test
-    assert test is not None
-    whom = f" of {nearest.other}" if len(tied) > 1 else ""
-    if test.low == test.high == 0:
-        return f"equal to {nearest.other} with every seed" if len(tied) > 1 else "equal with every seed"
-    lead = f"{test.mean:.3f} ahead{whom}" if nearest.ahead else f"{-test.mean:.3f} behind{whom} on shared seeds"
-    return f"{lead}, 95 % interval {_signed(test.low)} to {_signed(test.high)}"
+VERDICTS = ("better", "equivalent", "undecided", "worse", "no verdict")
 
 
-def _signed(value: float) -> str:
-    return f"{value:+.3f}".replace("-", "−")
+def _open(undecided: Sequence[Difference]) -> str:
+    """What the seeds cannot decide: by how much the best leads, and how many seeds would tell."""
+    leads = [f"{pair.other} ({_lead(pair)})" for pair in undecided[:MOST_DETAILED]]
+    rest = len(undecided) - len(leads)
+    said = listed([*leads, f"{rest} others"] if rest else leads)
+    needed = [pair.seeds_needed for pair in undecided]
+    most = None if None in needed else max(number for number in needed if number is not None)
+    return f"{_seeds(undecided).capitalize()} do not decide between it and {said}; {needed_text(most)} are needed."
+
+
+MOST_DETAILED = 3
+"""Undecided pairs whose difference a sentence gives."""
+
+
+def _lead(pair: Difference) -> str:
+    assert pair.test is not None
+    low, high = pair.interval
+    lead = f"{abs(pair.test.mean):.3f} {'behind' if pair.ahead else 'ahead'}"
+    return f"{lead}, interval {signed(low)} to {signed(high)}"
+
+
+def _seeds(found: Sequence[Difference]) -> str:
+    return f"{min(pair.seeds for pair in found)} seeds"
 
 
 def _named(found: Sequence[Difference]) -> str:
-    names = [pair.other for pair in found]
+    return _several([pair.other for pair in found])
+
+
+def _several(names: Sequence[str]) -> str:
     return listed(names) if len(names) <= MOST_NAMED else f"{len(names)} others"
