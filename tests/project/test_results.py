@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from tools import measure_gain, measure_readings, measure_theory
+from tools import measure_cifar10, measure_gain, measure_readings, measure_table1, measure_theory
 from tools.generated import write_blocks
 
 from fedwcm.methods.fedwcm import FedWCM
+from fedwcm.reports.statistics import seed_test
 from fedwcm.reproduce.cells import Scope
 from fedwcm.reproduce.paper_numbers import rows_of_paper
 
@@ -21,15 +22,37 @@ def test_the_gain_agrees_with_every_row_of_fashion_mnist_and_cifar10() -> None:
 
 def test_a_collapse_is_what_the_paper_underlines() -> None:
     rows = [row for name in ("table1", "table4") for row in rows_of_paper(name) if row["method"] == "FedCM"]
-    rows = [row for row in rows if row.get("dataset", "cifar10") in measure_gain.CLASSES]
+    rows = [row for row in rows if row.get("dataset", "cifar10") in ("fashion-mnist", "cifar10", "svhn")]
     for row in rows:
         assert (float(row["accuracy"]) < measure_gain.COLLAPSED) == (row["underlined"] == "yes"), row
 
 
 def test_the_tables_on_the_page_are_those_of_the_script() -> None:
     text = measure_gain.PAGE.read_text(encoding="utf-8")
-    for lines in (measure_gain._table([*FASHION, *CIFAR]), measure_gain._remainder([*FASHION, *CIFAR])):
+    rows = [*FASHION, *CIFAR]
+    for lines in (measure_gain._table(rows), measure_gain._remainder(rows), measure_gain._collapsed()):
         assert "\n".join(lines) in text
+
+
+def test_the_papers_fedwcm_is_highest_in_39_of_50_cells() -> None:
+    blocks = [measure_table1.printed(name) for name in measure_table1.DATASETS]
+    assert [measure_table1.highest(block) for block in blocks] == [0, 9, 10, 10, 10]
+    assert sum(map(len, blocks)) == 50
+
+
+def test_the_tables_of_cifar10_are_those_of_the_runs() -> None:
+    text = (measure_cifar10.ROOT / "docs" / "results" / "cifar10.md").read_text(encoding="utf-8")
+    stored = measure_cifar10.runs(measure_cifar10.ROOT / "results")
+    for lines in (measure_cifar10._differences(stored), measure_cifar10._rounds(stored)):
+        assert "\n".join(lines) in text
+
+
+def test_places_of_one_seed_are_one_unit() -> None:
+    points = {("a", 0): 1.0, ("b", 0): 3.0, ("a", 1): 2.0, ("b", 1): 2.0, ("c", 1): 9.0}
+    test = seed_test(points)
+    assert test is not None
+    assert (test.mean, test.low) == (2.0, 2.0)  # the mean of each seed over a and b is 2
+    assert seed_test({("a", 0): 1.0, ("b", 0): 2.0}) is None
 
 
 def test_on_quadratics_fedwcm_ends_at_the_minimum_of_its_weighted_mean_and_not_of_the_plain_one() -> None:
