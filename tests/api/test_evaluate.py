@@ -225,6 +225,19 @@ def test_a_label_or_client_of_another_name_is_no_input(trained: Path, tmp_path: 
     assert measured.test_accuracy == fedwcm.evaluate(trained / "run", known).test_accuracy
 
 
+def test_an_id_column_is_carried_into_the_predictions(trained: Path, tmp_path: Path) -> None:
+    lines = table(tmp_path / "new.csv", 20, 8, COLUMNS).read_text().splitlines()
+    named = [f"{lines[0]},case", *(f"{line},007-{i}" for i, line in enumerate(lines[1:]))]
+    (tmp_path / "named.csv").write_text("\n".join(named) + "\n")
+    out = tmp_path / "predictions.csv"
+    arguments = [str(trained / "run"), str(tmp_path / "named.csv"), "--out", str(out)]
+    assert main(["predict", *arguments]) == 2
+    assert main(["predict", *arguments, "--id", "case"]) == 0
+    rows = list(csv.DictReader(out.open()))
+    assert [row["case"] for row in rows] == [f"007-{i}" for i in range(20)]
+    assert [row["predicted"] for row in rows] == fedwcm.predict(trained / "run", tmp_path / "new.csv").labels
+
+
 def test_predictions_of_images_go_by_their_files(tmp_path: Path) -> None:
     x, y = digits()
     keep = y < 3

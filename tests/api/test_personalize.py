@@ -53,6 +53,17 @@ def test_clients_that_disagree_gain_by_fine_tuning(layers: str, folder: Path) ->
     assert not (folder / "personalized.json").exists()
 
 
+class MyMethod(fedwcm.Method):
+    """A method that nobody can import."""
+
+    name = "mine"
+
+
+def test_a_method_of_one_s_own_is_not_needed(tmp_path: Path) -> None:
+    fedwcm.run(MyMethod(), dataset=DATA, out=tmp_path / "run", report=False, **SMALL)
+    assert fedwcm.personalize(tmp_path / "run", DATA, epochs=3).gain > 0.2
+
+
 def test_only_the_head_moves_if_it_alone_is_fine_tuned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moved = []
     tune = personalization.fine_tune

@@ -139,3 +139,24 @@ def test_a_comparison_notices_that_a_module_has_other_weights_and_a_resumed_run_
     whole = fedwcm.run("fedavg", model=first, **{**SMALL, "rounds": 3})
     assert timeless(longer.history) == timeless(whole.history)
     fedwcm.compare(["fedavg"], [0], tmp_path / "c", model=first, **{**SMALL, "rounds": 3})
+
+
+def test_cut_metrics_are_said_and_a_damaged_summary_is_made_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"dataset": "digits", "clients": 4, "rounds": 3, "epochs": 1, "settings": {"run.workers": 1}}
+    out = tmp_path / "run"
+    fedwcm.run("fedavg", out=out, report=False, **options)
+    summary, metrics = (out / "summary.json").read_text(), (out / "metrics.jsonl").read_bytes()
+    (out / "summary.json").write_text(summary[:100])
+    with pytest.warns(UserWarning, match="made again"):
+        fedwcm.run("fedavg", out=out, resume=True, report=False, **options)
+    before, after = (json.loads(text) for text in (summary, (out / "summary.json").read_text()))
+    assert {**after, "seconds_per_round": before["seconds_per_round"]} == before
+    assert (out / "metrics.jsonl").read_bytes() == metrics
+    for content, last in ((b"", 0), (metrics[:-20], 2)):
+        (out / "metrics.jsonl").write_bytes(content)
+        with pytest.warns(UserWarning, match=f"ends with round {last}, but the run was evaluated up to 3"):
+            assert len(fedwcm.open_run(out).history) == last
+    assert main(["report", str(out)]) == 0
+    assert "curves and rounds are missing" in capsys.readouterr().err

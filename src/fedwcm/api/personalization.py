@@ -75,9 +75,10 @@ def personalize(
 
 
 def _as_it_was(config: Config, dataset: DataLike | None, clients: ClientsLike | None) -> Config:
-    """Return the configuration of the run, with its objects, for one process."""
+    """Return the configuration of the run, with its objects, for one process. Fine-tuning needs no method."""
     privacy = PrivacyOptions(epsilon=config.privacy.epsilon)  # the same noise, which the seed gives; no encryption
-    config = replace(config, run=replace(config.run, backend="sequential"), privacy=privacy)
+    config = replace(config, method=Component("fedavg"), run=replace(config.run, backend="sequential"))
+    config = replace(config, privacy=privacy)
     if clients is not None:
         config = replace(config, partition=Component(CLIENT_IDS, value=clients))
     if isinstance(dataset, (str, Path)):

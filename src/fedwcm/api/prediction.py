@@ -25,12 +25,14 @@ class Predictions:
     Args:
         classes: the names of the classes, in the order of the columns of `probabilities`.
         probabilities: of each class, `(samples, classes)`.
-        ids: what the source calls each sample: the path of an image; else its number, from 1.
+        ids: what the source calls each sample: its id, the path of an image, or its number from 1.
+        id_name: the heading of the ids.
     """
 
     classes: tuple[str, ...]
     probabilities: NDArray[np.float32]
     ids: tuple[str, ...]
+    id_name: str = "sample"
 
     def __repr__(self) -> str:
         return f"Predictions of {len(self.ids):,} samples: labels, probabilities, ids, write(path)"
@@ -45,7 +47,7 @@ class Predictions:
         require_csv(path)
         with Path(path).open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow(["sample", "predicted", *(f"p({name})" for name in self.classes)])
+            writer.writerow([self.id_name, "predicted", *(f"p({name})" for name in self.classes)])
             for name, label, row in zip(self.ids, self.labels, self.probabilities, strict=True):
                 writer.writerow([name, label, *(f"{p:.6g}" for p in row)])
 
@@ -61,6 +63,7 @@ def predict(
     data_dir: str | Path | None = None,
     label: str | None = None,
     client: str | None = None,
+    id: str | None = None,
     drop: Sequence[str] = (),
     encoding: str | None = None,
     delimiter: str | None = None,
@@ -78,6 +81,7 @@ def predict(
         data_dir: folder in which named data sets are looked for first.
         label: label column, if its name differs from that in the training data.
         client: client column, if its name differs from that in the training data.
+        id: column of a table that names its rows: it becomes the first column of the predictions.
         drop: columns to leave out, by name or pattern.
         encoding: encoding of a text file.
         delimiter: what separates the columns of a text file, or `tab`; by default recognised.
@@ -92,12 +96,13 @@ def predict(
         labelled=False,
         part="all",
         data_dir=data_dir,
+        id=id,
         drop=(*drop, *others),
         encoding=encoding,
         delimiter=delimiter,
     )
     probabilities = found.logits(rows.x).softmax(dim=-1).numpy()
-    predictions = Predictions(found.schema.classes, probabilities, _ids(rows))
+    predictions = Predictions(found.schema.classes, probabilities, _ids(rows), id or "sample")
     if out is not None:
         Path(out).parent.mkdir(parents=True, exist_ok=True)
         predictions.write(out)

@@ -147,4 +147,4 @@ def read_result(folder: RunFolder, model: ModelLike | None = None, trust: bool =
     """The run in a folder; its model is loaded when it is asked for."""
     summary = folder.summary() if folder.finished else None
     loading = partial(load_model, folder.path, model=model, trust=trust)
-    return Result(folder.config(), folder.metrics(), summary, loading, folder.path)
+    return Result(folder.config(), folder.metrics(summary), summary, loading, folder.path)

@@ -21,6 +21,7 @@ def add_parser(commands: SubParsers) -> None:
         "--out", default="predictions.csv", metavar="FILE", help="CSV file (default: predictions.csv)"
     )
     add_trained_model(parser)
+    parser.add_argument("--id", metavar="COLUMN", help="column that names the rows, kept in the predictions")
     for name in NAMES:
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="X", help=FLAGS[name].help)
     parser.set_defaults(execute=execute)
@@ -38,6 +39,7 @@ def execute(arguments: argparse.Namespace) -> int:
         out=arguments.out,
         model=arguments.model,
         trust=arguments.trust,
+        id=arguments.id,
         adjust=arguments.adjust,
         **options,
     )

@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 import sys
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from fedwcm.cli.common import (
 )
 from fedwcm.config.fine_tuning import FineTuning
 from fedwcm.config.flags import config_from
+from fedwcm.utils.json_record import RecordError
 
 if TYPE_CHECKING:
     from fedwcm.api import Result
@@ -79,8 +81,9 @@ def execute(arguments: argparse.Namespace) -> int:
 
     if arguments.personalize is not None and not arguments.resume:
         _require_clients_to_tune(arguments)
-    held = RunFolder(out)
-    before = held.summary().rounds if arguments.resume and held.finished else None
+    held, before = RunFolder(out), None
+    with suppress(RecordError):  # a damaged summary is made again
+        before = held.summary().rounds if arguments.resume and held.finished else None
     quiet = arguments.quiet or arguments.json
     try:
         result = run(

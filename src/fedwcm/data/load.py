@@ -139,6 +139,7 @@ def load_rows(
     label: str | None = None,
     client: str | None = None,
     split: str | None = None,
+    id: str | None = None,
     drop: Sequence[str] = (),
     encoding: str | None = None,
     delimiter: str | None = None,
@@ -151,12 +152,14 @@ def load_rows(
     `part="all"` always everything. Without labels (`labelled=False`) none are needed, and rows stay in the order
     of the source.
 
-    The other options are those of `load_dataset`; the label's column is the training data's unless it is named.
+    `id` is a column of a table whose values name the rows. The other options are those of `load_dataset`;
+    the label's column is the training data's unless it is named.
     """
     options = ReadOptions(
         label=label,
         client=client,
         split=split,
+        id=id,
         drop=tuple(drop),
         encoding=encoding,
         delimiter=delimiter,

@@ -12,7 +12,7 @@ from fedwcm.data.schema import DatasetSchema, Encoding
 Impute = Literal["median"]
 Unlabelled = Literal["skip"]
 
-COLUMNS = ("label", "client", "group", "split", "features", "drop", "impute", "unlabelled")
+COLUMNS = ("label", "client", "group", "split", "id", "features", "drop", "impute", "unlabelled")
 READING = (*COLUMNS, "encoding", "delimiter")
 """Options of the columns of a table, and of a text file that holds one."""
 
@@ -23,13 +23,14 @@ class ReadOptions:
 
     `schema` is that of a trained model, to which the samples are matched. Without labels (`labelled` false) none
     are looked for. `whole` leaves the rows of a table together, whatever part they belong to. `client_ids` are the
-    clients of the training samples where the source does not name them.
+    clients of the training samples where the source does not name them. `id` is the column that names each row.
     """
 
     label: str | None = None
     client: str | None = None
     group: str | None = None
     split: str | None = None
+    id: str | None = None
     features: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     impute: Impute | None = None

@@ -74,7 +74,7 @@ def with_first_weights(wanted: Config, folder: RunFolder) -> Config:
 
 def has_finished(folder: RunFolder, options: RunOptions) -> bool:
     """Whether the folder's run has ended, and was to be this long: a longer one goes on."""
-    if not folder.finished:
+    if folder.readable_summary() is None:
         return False
     held = _held(folder).run
     return (held.rounds, held.patience) == (options.rounds, options.patience)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from fedwcm.experiment.records import (
     RoundRecord,
     Summary,
 )
+from fedwcm.utils.json_record import RecordError
 
 REPORT = "report.html"
 """The page about a run or a comparison, in its folder."""
@@ -84,13 +86,21 @@ class RunFolder:
         with replacing(self.config_file) as draft:
             write_toml(config, draft)
 
-    def metrics(self) -> list[RoundRecord]:
-        """The evaluated rounds so far; a last line that a crash cut short is left out."""
+    def metrics(self, summary: Summary | None = None) -> list[RoundRecord]:
+        """Return the evaluated rounds so far, without a last line that a crash cut short.
+
+        Given the summary of a finished run, warn if rounds are missing at the end.
+        """
         if not self.metrics_file.exists():
             return []
         lines = self.metrics_file.read_text(encoding="utf-8").split("\n")
         *whole, _cut_short = lines
-        return [read_round(line, f"{self.metrics_file}, line {n}") for n, line in enumerate(whole, 1)]
+        records = [read_round(line, f"{self.metrics_file}, line {n}") for n, line in enumerate(whole, 1)]
+        last = records[-1].round if records else 0
+        if summary is not None and last < summary.rounds:
+            text = f"{self.metrics_file} ends with round {last}, but the run was evaluated up to {summary.rounds}"
+            warnings.warn(f"{text}: the file was cut, and curves and rounds are missing", stacklevel=3)
+        return records
 
     @property
     def has_metrics(self) -> bool:
@@ -137,6 +147,14 @@ class RunFolder:
 
     def summary(self) -> Summary:
         return Summary.from_json(read_json(self.summary_file), str(self.summary_file))
+
+    def readable_summary(self) -> Summary | None:
+        """Return the summary of a run that is to be resumed; None, with a warning, if it is damaged."""
+        try:
+            return self.summary() if self.finished else None
+        except RecordError as error:
+            warnings.warn(f"{error}: it is made again from the last checkpoint", stacklevel=3)
+            return None
 
     def discard_results(self) -> None:
         """Remove what was computed from the final model: the run goes on, to another one."""

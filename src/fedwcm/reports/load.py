@@ -133,7 +133,7 @@ def load_run(path: Path) -> LoadedRun:
         path=path,
         label=index.labels[path.name] if member else _title(settings),
         settings=settings,
-        history=folder.metrics(),
+        history=folder.metrics(summary),
         summary=summary,
         classes=_classes(folder, split),
         train_counts=summary.train_counts if summary else split.totals if split else (),

@@ -69,7 +69,8 @@ def match_columns(where: str, columns: Sequence[str], encoding: Encoding, option
             "inputs in the same order, such as a .npz file"
         )
     dropped = _matching(where, "drop", options.drop, columns)
-    roles = {encoding.label, options.label, options.client, options.split, *encoding.ignored, *dropped}
+    named = (options.label, options.client, options.split, options.id)
+    roles = {encoding.label, *named, *encoding.ignored, *dropped}
     missing = [name for name in wanted if name not in columns]
     extra = [name for name in columns if name not in wanted and name not in roles]
     if not missing and not extra:
@@ -122,7 +123,7 @@ def read_table(path: Path, options: ReadOptions) -> RawSplits:
     All other columns are features, or those that the options choose; a column of images is the only one. Rows are
     counted from 1 in errors, without the header.
     """
-    names = (options.label_column if options.known is None else None, options.client, options.group)
+    names = (options.label_column if options.known is None else None, options.client, options.group, options.id)
     table = open_table(path, options.encoding, options.text_columns, names, options.delimiter)
     return table_parts(str(path), table, options)
 
@@ -144,7 +145,8 @@ def table_parts(where: str, table: Any, options: ReadOptions) -> RawSplits:
         training = training[drawn[0]]
     encoding = find_encoding(where, table, roles, training, options)
     x = read_features(where, table, encoding, trained=options.schema is not None)
-    whole = Samples(x, values.get("label"), values.get("client"), group=values.get("group"))
+    others = (values.get(role) for role in ("label", "client", "id", "group"))
+    whole = Samples(x, *others)
     digest = table_digest(table)
     if len(rows) == 1 and len(rows["train"]) == len(x):
         return RawSplits(whole, encoding=encoding, owned=True, digest=digest, drawn=drawn)
@@ -157,7 +159,7 @@ def read_roles(where: str, table: Any, roles: Mapping[str, str], advice: str = "
     """Return what each of these columns says of every row; `advice` is for a label that is missing."""
     return {
         role: category_values(
-            where, table, name, dates=role in ("client", "group"), advice=advice if role == "label" else ""
+            where, table, name, dates=role in ("client", "group", "id"), advice=advice if role == "label" else ""
         )
         for role, name in roles.items()
     }
@@ -172,12 +174,12 @@ def find_roles(where: str, columns: Sequence[str], options: ReadOptions) -> Role
     """Which columns hold the label, the client and the part."""
     label = options.label_column
     roles = {"label": find_label(where, label, columns)} if options.labelled else {}
-    given = {"client": options.client, "group": options.group, "split": options.split}
+    given = {"client": options.client, "group": options.group, "split": options.split, "id": options.id}
     taken = (label, *given.values(), *options.drop)
     for role, name in given.items():
         if name is not None:
             roles[role] = find_column(where, name, columns)
-        elif role != "group" and role in columns and role not in taken and options.known is None:
+        elif role in ("client", "split") and role in columns and role not in taken and options.known is None:
             text = f"{where}: column {role!r} is read as a feature; if it is not one, pass --{role} {role}"
             warnings.warn(text, stacklevel=4)
     if len(set(roles.values())) != len(roles):
