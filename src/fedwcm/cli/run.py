@@ -81,9 +81,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     if arguments.personalize is not None and not arguments.resume:
         _require_clients_to_tune(arguments)
-    held, before = RunFolder(out), None
-    with suppress(RecordError):  # a damaged summary is made again
-        before = held.summary().rounds if arguments.resume and held.finished else None
+    before = _finished_rounds(RunFolder(out)) if arguments.resume else None
     quiet = arguments.quiet or arguments.json
     try:
         result = run(
@@ -107,6 +105,13 @@ def execute(arguments: argparse.Namespace) -> int:
         print(f"{out} is finished already: nothing to resume", file=sys.stderr)
     _print_result(arguments, result, RunFolder(out))
     return 0
+
+
+def _finished_rounds(folder: "RunFolder") -> int | None:
+    """Return the rounds of a run that has ended; None if it has not, or its summary is damaged and made again."""
+    with suppress(RecordError):
+        return folder.summary().rounds if folder.finished else None
+    return None
 
 
 def _require_clients_to_tune(arguments: argparse.Namespace) -> None:
