@@ -6,7 +6,7 @@ from tools import measure_cifar10, measure_gain, measure_readings, measure_table
 from tools.generated import write_blocks
 
 from fedwcm.methods.fedwcm import FedWCM
-from fedwcm.reports.statistics import seed_test
+from fedwcm.reports.statistics import paired_test, seed_test
 from fedwcm.reproduce.cells import Scope
 from fedwcm.reproduce.paper_numbers import rows_of_paper
 
@@ -48,10 +48,8 @@ def test_the_tables_of_cifar10_are_those_of_the_runs() -> None:
 
 
 def test_places_of_one_seed_are_one_unit() -> None:
-    points = {("a", 0): 1.0, ("b", 0): 3.0, ("a", 1): 2.0, ("b", 1): 2.0, ("c", 1): 9.0}
-    test = seed_test(points)
-    assert test is not None
-    assert (test.mean, test.low) == (2.0, 2.0)  # the mean of each seed over a and b is 2
+    points = {("a", 0): 1.0, ("b", 0): 3.0, ("a", 1): 3.0, ("b", 1): 5.0, ("c", 1): 9.0}
+    assert seed_test(points) == paired_test([2.0, 4.0])  # over a and b, which both seeds have
     assert seed_test({("a", 0): 1.0, ("b", 0): 2.0}) is None
 
 
