@@ -26,8 +26,8 @@ from fedwcm.data.partition import (
     counts_of,
     describe,
 )
-from fedwcm.data.partition.creff import _attempt
-from fedwcm.data.partition.fedgrab import _taken_from_the_top
+from fedwcm.data.partition.creff import _try_division
+from fedwcm.data.partition.fedgrab import _take_from_largest
 
 Labels = NDArray[np.int64]
 
@@ -195,7 +195,7 @@ def test_fedgrab_gives_everyone_the_minimum(
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=8).filter(any), st.data())
 def test_samples_move_from_whoever_is_the_largest(sizes: list[int], data: st.DataObject) -> None:
     amount = data.draw(st.integers(0, sum(sizes)))
-    given_away = _taken_from_the_top(np.array(sizes), amount, np.random.default_rng(0))
+    given_away = _take_from_largest(np.array(sizes), amount, np.random.default_rng(0))
     one_by_one = list(sizes)
     for _ in range(amount):
         one_by_one[one_by_one.index(max(one_by_one))] -= 1
@@ -231,7 +231,7 @@ def test_creff_of_one_group_keeps_few_classes_a_client_when_beta_is_small() -> N
 def test_creff_gives_nothing_more_to_members_at_the_average_and_nothing_to_strangers() -> None:
     stock = np.random.default_rng(0).integers(0, 50, (300, 7)) + 1
     is_member = np.arange(10) < np.where(np.arange(300) % 3, 10, 4)[:, None]
-    counts = _attempt(stock, is_member, 0.5, np.random.default_rng(1))
+    counts = _try_division(stock, is_member, 0.5, np.random.default_rng(1))
     np.testing.assert_array_equal(counts.sum(axis=2), stock)
     assert not counts.transpose(0, 2, 1)[~is_member].any()
     average = stock.sum(axis=1) / is_member.sum(axis=1)

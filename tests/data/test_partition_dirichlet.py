@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedwcm.data.partition import dealing
-from fedwcm.data.partition.equal import _fitted
+from fedwcm.data.partition.equal import _fit_margins
 
 CLASS_TOTALS = st.lists(st.integers(0, 60), min_size=1, max_size=8).filter(any)
 
@@ -72,14 +72,14 @@ def test_many_sweeps_at_a_time_have_the_law_of_one_by_one(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("beta", [0.02, 0.3, 5])
 def test_dirichlet_weights_have_the_mean_and_variance_of_their_law(beta: float) -> None:
-    weights = dealing.renormalised(dealing.log_dirichlet(beta, (40_000, 4), np.random.default_rng(0)))
+    weights = dealing.renormalise(dealing.log_dirichlet(beta, (40_000, 4), np.random.default_rng(0)))
     shares = weights / weights.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(shares.mean(axis=0), 0.25, atol=0.01)
     np.testing.assert_allclose(shares.var(axis=0), 0.25 * 0.75 / (4 * beta + 1), rtol=0.05)
 
 
 def test_renormalising_a_prior_leaves_no_mass_where_nothing_is_allowed() -> None:
-    weights = dealing.renormalised(np.array([[0.0, -5000.0, -5001.0]]), np.array([[False, True, True]]))
+    weights = dealing.renormalise(np.array([[0.0, -5000.0, -5001.0]]), np.array([[False, True, True]]))
     np.testing.assert_allclose(weights, [[0, 1, np.exp(-1)]])
 
 
@@ -87,7 +87,7 @@ def test_fitting_keeps_the_odds_ratios_of_the_priors_and_meets_the_margins() -> 
     rng = np.random.default_rng(0)
     prior = rng.random((6, 4)) + 0.05
     sizes, stock = np.full(6, 50), np.array([150, 90, 40, 20])
-    fitted = _fitted(prior, sizes, stock)
+    fitted = _fit_margins(prior, sizes, stock)
 
     def odds(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
         return matrix[1:, 1:] * matrix[:1, :1] / (matrix[1:, :1] * matrix[:1, 1:])

@@ -6,9 +6,9 @@ import numpy as np
 
 from fedwcm.data.codes import encode, encode_clients, encode_labels
 from fedwcm.data.dataset import Dataset, check_finite
-from fedwcm.data.features import LARGEST_EXACT, as_features, as_whole_numbers, matched, warn_of_coarse
-from fedwcm.data.fingerprint import array_digest, sampled
-from fedwcm.data.large_arrays import joined
+from fedwcm.data.features import LARGEST_EXACT, as_features, as_whole_numbers, match_schema, warn_of_coarse
+from fedwcm.data.fingerprint import array_digest, sample_rows
+from fedwcm.data.large_arrays import join_arrays
 from fedwcm.data.leaks import refuse_divided_groups, warn_of_leaks
 from fedwcm.data.named import DATASETS
 from fedwcm.data.raw import InferenceRows, RawSplits, Samples
@@ -33,7 +33,7 @@ def build_dataset(name: str, parts: RawSplits, options: ReadOptions) -> Dataset:
     client_names, client_ids = encode_clients(name, train.client, unseen)
     if train.x.dtype == np.float64:
         warn_of_coarse(f"{name}: train features", train.x)
-    x = {part: as_features(f"{name}: {part} features", held.x) for part, held in present.items()}
+    x = {part: as_features(f"{name}: {part} features", samples.x) for part, samples in present.items()}
     dataset = Dataset(
         name=name,
         x_train=x["train"],
@@ -72,48 +72,50 @@ def source_digest(parts: RawSplits) -> str:
     """Return a digest of what was read, before a test part is drawn: the same whatever the seed."""
     if parts.digest:
         return parts.digest
-    held = parts.present().values()
-    arrays = [array for part in held for array in (*sampled(part.x), part.y, part.client) if array is not None]
-    return array_digest(np.array(parts.classes or (), dtype=np.str_), *arrays)
+    samples = parts.present().values()
+    arrays = [array for each in samples for array in (*sample_rows(each.x), each.y, each.client)]
+    return array_digest(
+        np.array(parts.classes or (), dtype=np.str_), *(array for array in arrays if array is not None)
+    )
 
 
 def build_rows(name: str, parts: RawSplits, options: ReadOptions) -> InferenceRows:
-    """The test part, if there is one and everything was not asked for; else all samples."""
+    """Return the test part, if there is one and everything was not asked for; else all samples."""
     schema, present = options.schema, _with_whole_numbers(parts).present()
     assert schema is not None
     for part, samples in present.items():
         _check_lengths(f"{name}: {part} part", samples)
     only_test = "test" in present and not options.whole
-    chosen = {part: held for part, held in present.items() if part == "test" or not only_test}
+    chosen = {part: samples for part, samples in present.items() if part == "test" or not only_test}
     places = {part: f"{name}: x" if len(chosen) == 1 else f"{name}: x_{part}" for part in chosen}
-    inputs = {part: matched(places[part], held.x, schema) for part, held in chosen.items()}
+    inputs = {part: match_schema(places[part], samples.x, schema) for part, samples in chosen.items()}
     for part, values in inputs.items():
         check_finite(places[part], values)
-    x = joined(list(inputs.values()))
+    x = join_arrays(list(inputs.values()))
     if len(x) == 0:
         raise ValueError(f"{name} holds no samples")
     y = None
     if options.labelled:
         y = np.concatenate([*encode_labels(name, chosen, parts.classes, schema)[1].values()])
-    ids = [held.ids for held in chosen.values() if held.ids is not None]
+    ids = [samples.ids for samples in chosen.values() if samples.ids is not None]
     names = tuple(str(each) for each in np.concatenate(ids)) if len(ids) == len(chosen) else None
-    holders = [held.client for held in chosen.values() if held.client is not None]
+    holders = [samples.client for samples in chosen.values() if samples.client is not None]
     clients = np.concatenate(holders).astype(np.str_) if len(holders) == len(chosen) else None
     return InferenceRows(name, "test" if only_test else "all", x, y, names, clients)
 
 
 def _with_whole_numbers(parts: RawSplits) -> RawSplits:
-    """The parts with labels and clients as integers, where they are floats that are all whole."""
-    found = {
+    """Return the parts with labels and clients as integers, where they are floats that are all whole."""
+    converted = {
         part: replace(
-            held,
-            y=None if held.y is None else as_whole_numbers(held.y),
-            client=None if held.client is None else as_whole_numbers(held.client),
-            group=None if held.group is None else as_whole_numbers(held.group),
+            samples,
+            y=None if samples.y is None else as_whole_numbers(samples.y),
+            client=None if samples.client is None else as_whole_numbers(samples.client),
+            group=None if samples.group is None else as_whole_numbers(samples.group),
         )
-        for part, held in parts.present().items()
+        for part, samples in parts.present().items()
     }
-    return replace(parts, train=found["train"], test=found.get("test"), val=found.get("val"))
+    return replace(parts, train=converted["train"], test=converted.get("test"), val=converted.get("val"))
 
 
 def _check_lengths(where: str, samples: Samples) -> None:

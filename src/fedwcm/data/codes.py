@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.dataset import listed
+from fedwcm.data.dataset import quote_names
 from fedwcm.data.raw import Samples
 from fedwcm.data.schema import DatasetSchema, is_whole_number
 
@@ -30,13 +30,13 @@ def encode(values: NDArray[Any]) -> tuple[tuple[str, ...], Codes]:
 def encode_labels(
     name: str, parts: dict[str, Samples], classes: tuple[str, ...] | None, schema: DatasetSchema | None = None
 ) -> tuple[tuple[str, ...], dict[str, Codes]]:
-    """The classes, and the labels of each part as positions in them."""
+    """Return the classes, and the labels of each part as positions in them."""
     _require_alike(name, "labels", {part: samples.labels for part, samples in parts.items()})
-    labels = np.concatenate([held.labels for held in parts.values()])
-    classes, codes = _class_codes(name, labels, classes)
+    labels = np.concatenate([samples.labels for samples in parts.values()])
+    classes, codes = _encode_classes(name, labels, classes)
     if schema is not None:
-        classes, codes = schema.classes, _renumbered(name, codes, classes, schema.classes)
-    cuts = np.cumsum([len(held.x) for held in parts.values()])[:-1]
+        classes, codes = schema.classes, _renumber(name, codes, classes, schema.classes)
+    cuts = np.cumsum([len(samples.x) for samples in parts.values()])[:-1]
     return classes, dict(zip(parts, np.split(codes, cuts), strict=True))
 
 
@@ -48,23 +48,23 @@ def _require_alike(name: str, role: str, values: dict[str, NDArray[Any]]) -> Non
         raise ValueError(f"{name}: {text}: they must all be integers, or all text")
 
 
-def _class_codes(
+def _encode_classes(
     name: str, labels: NDArray[Any], classes: tuple[str, ...] | None
 ) -> tuple[tuple[str, ...], Codes]:
     if classes is None:
         return encode(labels)
     if labels.dtype.kind != "U":
         return classes, labels.astype(np.int64)
-    found, codes = encode(labels)
+    names, codes = encode(labels)
     index = {text: i for i, text in enumerate(classes)}
-    for label in found:
+    for label in names:
         if label not in index:
             raise ValueError(f"{name}: label {label!r:.100} is not among the classes {classes!s:.500}")
-    return classes, np.array([index[label] for label in found], dtype=np.int64)[codes]
+    return classes, np.array([index[label] for label in names], dtype=np.int64)[codes]
 
 
-def _renumbered(name: str, codes: Codes, classes: tuple[str, ...], known: tuple[str, ...]) -> Codes:
-    """The codes as positions in the classes of a model, matched by name."""
+def _renumber(name: str, codes: Codes, classes: tuple[str, ...], known: tuple[str, ...]) -> Codes:
+    """Return the codes as positions in the classes of a model, matched by name."""
     wrong = np.flatnonzero((codes < 0) | (codes >= len(classes)))
     if len(wrong):
         raise ValueError(f"{name}: a label is {codes[wrong[0]]}: it must be from 0 to {len(classes) - 1}")
@@ -72,7 +72,8 @@ def _renumbered(name: str, codes: Codes, classes: tuple[str, ...], known: tuple[
     strange = [each for each in used if each not in known]
     if strange:
         raise ValueError(
-            f"{name} has classes that the model does not know: {listed(strange)}; it knows {listed(known)}"
+            f"{name} has classes that the model does not know: {quote_names(strange)}; "
+            f"it knows {quote_names(known)}"
         )
     positions = {each: i for i, each in enumerate(known)}
     return np.array([positions.get(each, -1) for each in classes], dtype=np.int64)[codes]
@@ -89,6 +90,6 @@ def encode_clients(
         _require_alike(name, "clients", {"train": train, "test": test})
     lost = [] if test is None else list(np.setdiff1d(test, train))
     if lost:
-        text = f"{name}: no training sample, only test samples, of client {listed(lost)}; dropped as client"
+        text = f"{name}: no training sample, only test samples, of client {quote_names(lost)}; dropped as client"
         warnings.warn(text, stacklevel=4)
     return names, ids

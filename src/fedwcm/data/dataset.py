@@ -126,7 +126,7 @@ class Dataset:
 
 
 def model_shape(x: NDArray[Any]) -> tuple[int, ...]:
-    """Shape of a sample of this array as a model takes it: images with the channels first."""
+    """Return the shape of a sample as a model takes it: images with the channels first."""
     if x.ndim == 4:
         height, width, channels = x.shape[1:]
         return (channels, height, width)
@@ -191,10 +191,10 @@ def _check_class_cover(data: Dataset) -> None:
         held_out["validation"] = np.bincount(data.y_val, minlength=data.num_classes) > 0
     for part, present in held_out.items():
         if (present & ~trained).any():
-            names = listed(data.classes[i] for i in np.flatnonzero(present & ~trained))
+            names = quote_names(data.classes[i] for i in np.flatnonzero(present & ~trained))
             raise ValueError(f"{data.name}: no training sample, only {part} samples, of class {names}")
     if not tested.all():
-        names = listed(data.classes[i] for i in np.flatnonzero(~tested))
+        names = quote_names(data.classes[i] for i in np.flatnonzero(~tested))
         text = f"{data.name}: no test sample of class {names}; its accuracy cannot be measured"
         warnings.warn(text, stacklevel=4)
 
@@ -207,8 +207,8 @@ def _warn_of_names(data: Dataset) -> None:
     joined = [name for name in data.classes if _is_list(name, set(data.classes))]
     if joined:
         warnings.warn(
-            f"{data.name}: {listed(joined)} may be several labels in one; each such text is taken as a class of "
-            "its own, since a sample has one class here",
+            f"{data.name}: {quote_names(joined)} may be several labels in one; each such text is taken as a class "
+            "of its own, since a sample has one class here",
             stacklevel=4,
         )
     _warn_of_alike(data, "class", lambda name: name.strip().casefold(), "differ by capitals or spaces alone")
@@ -224,7 +224,7 @@ def _warn_of_alike(data: Dataset, kind: str, key: Callable[[str], object], how: 
         alike.setdefault(key(name), []).append(name)
     doubtful = [name for group in alike.values() if len(group) > 1 for name in group]
     if doubtful:
-        text = f"{data.name}: the {plural} {listed(doubtful)} {how}: each is a {kind} of its own"
+        text = f"{data.name}: the {plural} {quote_names(doubtful)} {how}: each is a {kind} of its own"
         warnings.warn(text, stacklevel=5)
 
 
@@ -238,7 +238,7 @@ def _number_in(name: str) -> float | str:
 
 
 def _is_list(name: str, classes: set[str]) -> bool:
-    """Whether a name looks like a list: `a|b` or `a;b`, or `a,b` where `a` and `b` are classes as well."""
+    """Return whether a name looks like a list: `a|b` or `a;b`, or `a,b` where `a` and `b` are classes as well."""
     for separator in SEPARATORS:
         if len([part for part in name.split(separator) if part.strip()]) > 1:
             return True
@@ -246,6 +246,6 @@ def _is_list(name: str, classes: set[str]) -> bool:
     return len(pieces) > 1 and all(piece in classes for piece in pieces)
 
 
-def listed(names: Iterable[object]) -> str:
-    """Up to ten names in quotes, and how many more there are."""
+def quote_names(names: Iterable[object]) -> str:
+    """Return up to ten names in quotes, and how many more there are."""
     return shortened(repr(str(name)) for name in names)

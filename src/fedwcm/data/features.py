@@ -8,10 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.data.dataset import MAX_CHANNELS, model_shape
-from fedwcm.data.large_arrays import in_colour
+from fedwcm.data.large_arrays import to_colour
 from fedwcm.data.schema import DatasetSchema
 
 LARGEST_EXACT = 2.0**53
+
+FEW_STEPS = 100
+"""A column whose values span fewer steps of float32 has lost too much of what tells them apart."""
 
 
 def as_whole_numbers(values: NDArray[Any]) -> NDArray[Any]:
@@ -49,20 +52,16 @@ def as_features(where: str, x: NDArray[Any]) -> NDArray[Any]:
         return np.ascontiguousarray(x, dtype=dtype.newbyteorder("=") if isinstance(dtype, np.dtype) else dtype)
 
 
-def matched(where: str, x: NDArray[Any], schema: DatasetSchema) -> NDArray[Any]:
-    """The samples as the model of a schema takes them: of its shape and type."""
+def match_schema(where: str, x: NDArray[Any], schema: DatasetSchema) -> NDArray[Any]:
+    """Return the samples as the model of a schema takes them: of its shape and type."""
     x = as_features(where, x)
     if x.ndim == 4 and x.shape[3] == 1 and schema.input_shape[:1] == (3,):
-        x = in_colour(x)  # grey images among coloured ones, as in training
+        x = to_colour(x)  # grey images among coloured ones, as in training
     if model_shape(x) != schema.input_shape:
         raise ValueError(f"{where} have the shape {model_shape(x)}, those of the model {schema.input_shape}")
     if x.ndim == 4 and x.dtype.name != schema.dtype:
         raise ValueError(f"{where} are images of {x.dtype}, those of the model of {schema.dtype}")
     return x
-
-
-FEW_STEPS = 100
-"""A column whose values span fewer steps of float32 has lost too much of what tells them apart."""
 
 
 def warn_of_coarse(where: str, values: NDArray[Any], names: Sequence[str] = ()) -> None:

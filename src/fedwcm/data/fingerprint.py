@@ -17,18 +17,18 @@ CHUNK = 100
 
 
 def fingerprint(dataset: Dataset) -> str:
-    """A digest of the samples, the labels and who belongs to the training and to the test part."""
+    """Digest the samples, the labels and who belongs to the training and to the test part."""
     parts = ((dataset.x_train, dataset.y_train), (dataset.x_test, dataset.y_test))
-    return array_digest(np.array(dataset.classes), *(array for x, y in parts for array in (*sampled(x), y)))
+    return array_digest(np.array(dataset.classes), *(array for x, y in parts for array in (*sample_rows(x), y)))
 
 
-def sampled(x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The shape of an array, and the rows of it that a digest reads."""
+def sample_rows(x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the shape of an array, and the rows of it that a digest reads."""
     return np.array(x.shape), x[:: -(-x.nbytes // MOST_BYTES) or 1]
 
 
 def array_digest(*arrays: NDArray[Any]) -> str:
-    """A digest of these arrays."""
+    """Return a digest of these arrays."""
     total = hashlib.blake2b(digest_size=8)
     for array in arrays:
         total.update(f"{array.dtype} {array.shape}".encode())
@@ -39,7 +39,7 @@ def array_digest(*arrays: NDArray[Any]) -> str:
 
 
 def table_digest(*tables: Any) -> str:
-    """A digest of these pyarrow tables."""
+    """Return a digest of these pyarrow tables."""
     import pyarrow as pa
 
     sink = _HashingFile()

@@ -30,7 +30,7 @@ class Preparation:
 
     @classmethod
     def of(cls, normalizer: Normalizer, is_image: bool, device: torch.device) -> "Preparation":
-        """The preparation of images `(n, H, W, C)`, whose channels come first then, or of anything else."""
+        """Return the preparation of images `(n, H, W, C)`, whose channels come first then, or of anything else."""
         shape = (-1, 1, 1) if is_image else (-1,)
         mean, std = (torch.from_numpy(each).view(shape).to(device) for each in (normalizer.mean, normalizer.std))
         return cls(mean, std, normalizer.keeps_integers)
@@ -72,12 +72,16 @@ def model_inputs(
 
 @dataclass(frozen=True)
 class FlipCrop:
-    """Random flip and crop of images `(K, b, C, H, W)`."""
+    """Random flip and crop of images `(K, b, C, H, W)`, on the batch tensor.
+
+    Each image is mirrored with probability 1/2 and, with probability 1/2, padded by `pad` zeros on every side
+    (zero is the mean, since inputs are normalised) and cut back to its size at a random place.
+    """
 
     pad: int = 4
 
     def draw(self, rng: np.random.Generator, steps: int, batch_size: int) -> Ints:
-        """Whether to flip, and the corner to cut from, of every image: `(steps, batch_size, 3)`."""
+        """Draw for every image whether to flip it and the corner to cut from: `(steps, batch_size, 3)`."""
         shape = (steps, batch_size)
         flip = rng.integers(2, size=shape)
         corner = rng.integers(2 * self.pad + 1, size=(*shape, 2))
@@ -85,7 +89,7 @@ class FlipCrop:
         return np.concatenate([flip[..., None], np.where(stays, self.pad, corner)], axis=-1)
 
     def apply(self, inputs: Tensor, draws: Tensor) -> Tensor:
-        """The images as drawn: mirrored along the last axis, then cut from the padded picture."""
+        """Mirror the images along the last axis, then cut them from the padded picture, as drawn."""
         flip, top, left = draws.unbind(dim=-1)
         height, width = inputs.shape[-2:]
         rows = top[..., None] + torch.arange(height, device=inputs.device)

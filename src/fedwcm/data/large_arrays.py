@@ -21,7 +21,7 @@ def zeros(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     return _zeros_on_disk(shape, np.dtype(dtype)) if large else np.zeros(shape, dtype)
 
 
-def taken(x: NDArray[Any], rows: NDArray[Any] | slice) -> NDArray[Any]:
+def take_rows(x: NDArray[Any], rows: NDArray[Any] | slice) -> NDArray[Any]:
     """Return the chosen rows: a view if they are a slice, else a copy, on disk if the array is large."""
     if isinstance(rows, slice) or x.nbytes <= IN_MEMORY:
         return x[rows]
@@ -32,7 +32,7 @@ def taken(x: NDArray[Any], rows: NDArray[Any] | slice) -> NDArray[Any]:
     return copy
 
 
-def in_colour(grey: NDArray[Any]) -> NDArray[Any]:
+def to_colour(grey: NDArray[Any]) -> NDArray[Any]:
     """Return grey images (n, height, width, 1) with three equal channels."""
     colour, step = zeros((*grey.shape[:3], 3), grey.dtype), _rows_at_a_time(grey)
     for start in range(0, len(grey), step):
@@ -50,6 +50,6 @@ def _rows_at_a_time(x: NDArray[Any]) -> int:
     return max(1, MOVED_BYTES // max(1, x[:1].nbytes))
 
 
-def joined(arrays: list[NDArray[Any]]) -> NDArray[Any]:
-    """The arrays as one; a single one is not copied."""
+def join_arrays(arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    """Return the arrays as one; a single one is not copied."""
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

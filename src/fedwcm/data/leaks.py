@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 
-from fedwcm.data.dataset import Dataset, listed
+from fedwcm.data.dataset import Dataset, quote_names
 from fedwcm.data.raw import Samples
 
 FEW_ROWS = 20
@@ -65,7 +65,7 @@ def refuse_divided_groups(name: str, parts: dict[str, Samples]) -> None:
         own = [str(value) for value in np.unique(values)]
         if both := [group for group in own if group in seen]:
             raise ValueError(
-                f"{name}: the groups {listed(both)} have samples in {part} and in {seen[both[0]]}: a group "
+                f"{name}: the groups {quote_names(both)} have samples in {part} and in {seen[both[0]]}: a group "
                 "must be in one part"
             )
         seen.update(dict.fromkeys(own, part))

@@ -27,7 +27,7 @@ def class_counts(
     profile: Profile = "exponential",
     n_max: int | None = None,
 ) -> NDArray[np.int64]:
-    """How many samples each class keeps.
+    """Return how many samples each class keeps.
 
     `exponential` keeps floor(n_max * imbalance^(c / (C - 1))) samples of class c. `step` keeps n_max of
     each class in the first half (the larger half if C is odd) and floor(n_max * imbalance) of the others.
@@ -40,12 +40,12 @@ def class_counts(
     if available.ndim != 1 or available.size == 0:
         raise ValueError(f"available must hold one count for each class, got shape {available.shape}")
     if (available < 1).any():
-        raise ValueError(f"available must be at least 1 for every class, got 0 for {_names(available < 1)}")
-    shares = _shares(available.size, imbalance, profile)
+        raise ValueError(f"available must be at least 1 for every class, got 0 for {_name_classes(available < 1)}")
+    shares = _class_shares(available.size, imbalance, profile)
     if n_max is None:
-        return _scaled(shares, _largest_n_max(available, shares))
+        return _scale_shares(shares, _largest_n_max(available, shares))
     require(n_max >= 1, "n_max", n_max, "at least 1")
-    counts = _scaled(shares, n_max)
+    counts = _scale_shares(shares, n_max)
     if (counts > available).any():
         short = int(np.argmax(counts > available))
         raise ValueError(
@@ -62,7 +62,7 @@ def long_tail(
     profile: Profile = "exponential",
     n_max: int | None = None,
 ) -> NDArray[np.int64]:
-    """Sorted indices of a random subset of `labels` with exactly the counts of `class_counts`.
+    """Draw the sorted indices of a random subset of `labels` with exactly the counts of `class_counts`.
 
     The classes are 0 to labels.max(), and each must occur.
     """
@@ -72,7 +72,8 @@ def long_tail(
     available = np.bincount(labels)
     if (available == 0).any():
         raise ValueError(
-            f"labels must contain every class from 0 to {labels.max()}, got none of {_names(available == 0)}"
+            f"labels must contain every class from 0 to {labels.max()}, "
+            f"got none of {_name_classes(available == 0)}"
         )
     counts = class_counts(available, imbalance, profile, n_max)
     reached = counts.min() / counts.max()
@@ -81,15 +82,15 @@ def long_tail(
             f"imbalance = {imbalance:g} is not reached: every class keeps at least 1 sample, and the largest keeps"
         )
         warnings.warn(f"{text} {counts.max()}, so that it is {reached:.2g}", stacklevel=2)
-    kept = [
+    rows = [
         rng.choice(np.flatnonzero(labels == c), size=count, replace=False, shuffle=False)
         for c, count in enumerate(counts)
     ]
-    return np.sort(np.concatenate(kept))
+    return np.sort(np.concatenate(rows))
 
 
-def _shares(classes: int, imbalance: float, profile: str) -> NDArray[np.float64]:
-    """The size of each class relative to the head."""
+def _class_shares(classes: int, imbalance: float, profile: str) -> NDArray[np.float64]:
+    """Return the size of each class relative to the head."""
     require(0 < imbalance <= 1, "imbalance", imbalance, "n_min / n_max, above 0 and at most 1")
     rank = np.arange(classes)
     if profile == "exponential":
@@ -99,23 +100,23 @@ def _shares(classes: int, imbalance: float, profile: str) -> NDArray[np.float64]
     raise unknown("profile", profile, get_args(Profile))
 
 
-def _scaled(shares: NDArray[np.float64], n_max: int) -> NDArray[np.int64]:
+def _scale_shares(shares: NDArray[np.float64], n_max: int) -> NDArray[np.int64]:
     return np.maximum(np.floor(n_max * shares * _ROUNDING_GUARD), 1).astype(np.int64)
 
 
 def _largest_n_max(available: NDArray[np.int64], shares: NDArray[np.float64]) -> int:
-    """Bisection on the head count: the counts never fall when it grows."""
+    """Find the largest head count by bisection: the counts never fall when it grows."""
     low, high = 1, int(available[0])
     while low < high:
         middle = (low + high + 1) // 2
-        if (_scaled(shares, middle) <= available).all():
+        if (_scale_shares(shares, middle) <= available).all():
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def _names(mask: NDArray[np.bool_]) -> str:
-    """The classes in the mask, for an error message."""
-    found = np.flatnonzero(mask)
-    return f"class{'es' if found.size > 1 else ''} {shortened(found)}"
+def _name_classes(mask: NDArray[np.bool_]) -> str:
+    """Return the classes in the mask, for an error message."""
+    numbers = np.flatnonzero(mask)
+    return f"class{'es' if numbers.size > 1 else ''} {shortened(numbers)}"

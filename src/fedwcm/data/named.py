@@ -80,9 +80,9 @@ def user_cache() -> Path:
 def data_folders(data_dir: Path | None) -> tuple[Path, ...]:
     """Return the folders to look in, in order: `data_dir`, FEDWCM_DATA, the user's cache, Debian's."""
     environment = os.environ.get(ENVIRONMENT)
-    given = [data_dir] if data_dir is not None else []
-    named = [Path(environment).expanduser()] if environment else []
-    return (*given, *named, user_cache(), DEBIAN_FOLDER)
+    from_environment = Path(environment).expanduser() if environment else None
+    folders = (data_dir, from_environment, user_cache(), DEBIAN_FOLDER)
+    return tuple(folder for folder in folders if folder is not None)
 
 
 def fetch(file: RemoteFile, folder: Path) -> Path:
@@ -111,12 +111,12 @@ def fetch(file: RemoteFile, folder: Path) -> Path:
 def read_named(name: str, entry: NamedDataset, folders: Sequence[Path], download_to: Path | None) -> RawSplits:
     """Read a dataset from the first folder that holds it, else download it to `download_to` (None: never)."""
     if entry.embedded is not None:
-        return _checked(name, entry, entry.embedded())
+        return _check_entry(name, entry, entry.embedded())
     layouts = (FolderLayout(f"{name}.npz", read_npz), *entry.layouts)
     layout, path = _find(layouts, folders) or _download(name, entry, layouts, folders, download_to)
     with reading(path):
         parts = layout.read(path)
-    return _checked(f"{name} ({path})", entry, parts)
+    return _check_entry(f"{name} ({path})", entry, parts)
 
 
 def _find(layouts: Iterable[FolderLayout], folders: Iterable[Path]) -> tuple[FolderLayout, Path] | None:
@@ -139,8 +139,8 @@ def _download(
         except OSError as error:
             problem = error
         else:
-            if found := _find(layouts, [target]):
-                return found
+            if place := _find(layouts, [target]):
+                return place
             problem = "the downloaded files are not as expected"
     searched = ", ".join(str(folder) for folder in folders)
     forms = ", ".join(layout.path for layout in layouts)
@@ -153,7 +153,7 @@ def _download(
     ) from (problem if isinstance(problem, OSError) else None)
 
 
-def _checked(where: str, entry: NamedDataset, parts: RawSplits) -> RawSplits:
+def _check_entry(where: str, entry: NamedDataset, parts: RawSplits) -> RawSplits:
     """Name the classes, and refuse a file that holds something else than its name says."""
     classes = parts.classes or entry.classes or tuple(str(i) for i in range(entry.num_classes))
     channels, height, width = entry.input_shape

@@ -33,7 +33,7 @@ class Normalizer:
 
     @classmethod
     def fit(cls, inputs: Array, rows: NDArray[np.int64] | None = None) -> "Normalizer":
-        """The statistics of these inputs, or some rows. A constant channel or column is only centred."""
+        """Take the statistics of these inputs, or of some rows. A constant channel or column is only centred."""
         axes, chosen = tuple(range(inputs.ndim - 1)), np.arange(len(inputs)) if rows is None else rows
         count = len(chosen) * inputs[:1].size / inputs.shape[-1]
         mean = sum(chunk.sum(axis=axes, dtype=np.float64) for chunk in _chunks(inputs, chosen)) / count
@@ -44,7 +44,7 @@ class Normalizer:
 
     def __call__(self, inputs: Array) -> Array:
         if self.keeps_integers:
-            return _integers(inputs)
+            return _require_integers(inputs)
         is_image = inputs.ndim == 4
         shape = (len(inputs), inputs.shape[3], *inputs.shape[1:3]) if is_image else inputs.shape
         scaled = np.empty(shape, dtype=np.float32)
@@ -98,7 +98,7 @@ def _warn_of_coarse(mean: NDArray[np.float64], std: NDArray[np.float64]) -> None
 
 
 def _chunks(inputs: Array, rows: NDArray[np.int64]) -> Iterator[Array]:
-    """These rows, a few at a time: never copied as a whole, which matters if they are mapped from a file."""
+    """Yield these rows, a few at a time: as a whole, rows that are mapped from a file may not fit into memory."""
     size = _chunk_size(inputs)
     for i in range(0, len(rows), size):
         yield inputs[rows[i : i + size]]
@@ -116,7 +116,7 @@ def _chunk_size(inputs: Array) -> int:
 def choose_normalizer(
     inputs: Array, how: Normalize, rows: NDArray[np.int64] | None = None, *, embeds: bool = False
 ) -> tuple[Normalizer, str]:
-    """The normalizer for these training inputs, and a sentence on what it does, for the log.
+    """Return the normalizer for these training inputs, and a sentence on what it does, for the log.
 
     Args:
         inputs: the training samples, as a `Dataset` holds them.
@@ -141,11 +141,11 @@ def choose_normalizer(
         used = len(inputs) if rows is None else len(rows)
         text = f"standardised per {per} by mean and standard deviation of {used} training samples"
         return Normalizer.fit(inputs, rows), f"inputs: {text}{hint}"
-    mean, std = _fixed(how, inputs.shape[-1])
+    mean, std = _read_pair(how, inputs.shape[-1])
     return Normalizer(mean, std), f"inputs: normalised with the mean and standard deviation given, per {per}"
 
 
-def _fixed(how: Normalize, width: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _read_pair(how: Normalize, width: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     allowed = f"auto, standard, none, or [mean, std], each a number or a list of {width} numbers, std positive"
     try:
         mean, std = (np.atleast_1d(np.array(part, dtype=np.float32)) for part in how)
@@ -157,7 +157,7 @@ def _fixed(how: Normalize, width: int) -> tuple[NDArray[np.float32], NDArray[np.
     return mean, std
 
 
-def _integers(inputs: Array) -> NDArray[np.int64]:
+def _require_integers(inputs: Array) -> NDArray[np.int64]:
     whole = np.asarray(inputs).astype(np.int64)
     wrong = np.argwhere(whole != inputs) if inputs.dtype.kind == "f" else np.empty((0, inputs.ndim), np.int64)
     if len(wrong):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import TensorDataset
 
-from fedwcm.data.dataset import MAX_CHANNELS, Dataset, listed
+from fedwcm.data.dataset import MAX_CHANNELS, Dataset, quote_names
 from fedwcm.data.formats.arrays import array_parts
 from fedwcm.data.formats.hub import read_hub_splits
 from fedwcm.data.formats.table import table_parts
@@ -29,7 +29,7 @@ PAIR, FOUR = 2, 4
 
 
 def read_object(source: Any, options: ReadOptions) -> tuple[str, RawSplits]:
-    """The name and the parts of data in memory."""
+    """Read data in memory; return its name and its parts."""
     name = type(source).__name__
     if _comes_from(source, "pandas"):
         options.refuse(f"this {name}", "a DataFrame", COLUMN_OPTIONS)
@@ -46,7 +46,7 @@ def read_object(source: Any, options: ReadOptions) -> tuple[str, RawSplits]:
 
 
 def as_parts(dataset: Dataset, options: ReadOptions) -> RawSplits:
-    """The parts of a data set that is made already, its inputs in the order in which a model has them."""
+    """Return the parts of a data set that is made already, its inputs in the order in which a model has them."""
     order: Any = slice(None)
     names, known = dataset.feature_names, options.known.feature_names if options.known is not None else ()
     if names and known and names != known:
@@ -56,8 +56,8 @@ def as_parts(dataset: Dataset, options: ReadOptions) -> RawSplits:
         )
         if missing or unknown:
             raise ValueError(
-                f"{dataset.name} has other inputs than the model: it lacks {listed(missing) or 'none'} and has "
-                f"{listed(unknown) or 'none'} besides"
+                f"{dataset.name} has other inputs than the model: it lacks {quote_names(missing) or 'none'} and "
+                f"has {quote_names(unknown) or 'none'} besides"
             )
         order = [names.index(name) for name in known]
     val = None if dataset.x_val is None else Samples(dataset.x_val[..., order], dataset.y_val)
@@ -69,7 +69,7 @@ def as_parts(dataset: Dataset, options: ReadOptions) -> RawSplits:
 
 
 def as_array(value: object) -> NDArray[Any]:
-    """Any array, tensor, series or nested list as NumPy has it, text as text; images with the channels last.
+    """Return an array, tensor, series or nested list as NumPy has it, text as text, images with the channels last.
 
     A tensor of four axes is taken as torch has images, `(n, channels, height, width)`, unless only its last axis
     can be that of the channels.
@@ -78,7 +78,7 @@ def as_array(value: object) -> NDArray[Any]:
         _refuse_sparse_and_masked(value)
         array = np.asarray(value)
         if array.dtype.kind == "U" and isinstance(value, (list, tuple)) and len(set(map(type, value))) > 1:
-            kinds = listed(sorted({type(item).__name__ for item in value}))
+            kinds = quote_names(sorted({type(item).__name__ for item in value}))
             raise ValueError(f"an array holds {kinds} together: its values must all be text, or all numbers")
         is_text = array.dtype == object and all(isinstance(item, str) for item in array.flat)
         return array.astype(np.str_) if is_text else array
@@ -103,19 +103,21 @@ def _refuse_sparse_and_masked(value: object) -> None:
 
 
 def _comes_from(source: object, package: str) -> bool:
-    """Whether its class is of a package that need not be installed."""
+    """Return whether its class is of a package that need not be installed."""
     return any(cls.__module__.partition(".")[0] == package for cls in type(source).__mro__)
 
 
 def _arrow_table(where: str, frame: Any) -> Any:
-    """A DataFrame as a table of pyarrow; a column that cannot be one is named."""
+    """Return a DataFrame as a table of pyarrow; a column that cannot be one is named."""
     import pyarrow as pa
 
     if not hasattr(frame, "columns"):
         raise ValueError(f"dataset is a {where} of pandas: it must be a DataFrame with inputs and labels")
     if not frame.columns.is_unique:
         repeated = frame.columns[frame.columns.duplicated()].unique().tolist()
-        raise ValueError(f"{where}: the columns {listed(repeated)} are there more than once: names must differ")
+        raise ValueError(
+            f"{where}: the columns {quote_names(repeated)} are there more than once: names must differ"
+        )
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
@@ -126,11 +128,11 @@ def _arrow_table(where: str, frame: Any) -> Any:
 
 def _in_memory(source: Any, options: ReadOptions) -> RawSplits:
     if _are_parts(source):
-        named = name_parts("dataset", source)
-        found = {part: _part(source[name], options) for part, name in named.items()}
-        if "train" not in found:
-            raise ValueError(f"dataset has the parts {listed(list(source))}: it must have one called 'train'")
-        return RawSplits(found["train"], found.get("test"), _class_names(source[named["train"]]), found.get("val"))
+        names = name_parts("dataset", source)
+        parts = {part: _part(source[name], options) for part, name in names.items()}
+        if "train" not in parts:
+            raise ValueError(f"dataset has the parts {quote_names(list(source))}: it must have one called 'train'")
+        return RawSplits(parts["train"], parts.get("test"), _class_names(source[names["train"]]), parts.get("val"))
     _refuse_mixed_names(source)
     if _are_clients(source):
         return _clients(source if isinstance(source, Mapping) else dict(enumerate(source)))
@@ -157,15 +159,15 @@ def _samples(x: object, y: object = None) -> Samples:
 
 
 def _are_parts(source: object) -> bool:
-    """Whether this is a dict of pairs, or torch data sets, that go by the names of parts, such as `train`."""
+    """Return whether this is a dict of pairs, or torch data sets, by the names of parts, such as `train`."""
     if not isinstance(source, Mapping) or not source:
         return False
-    samples = all(_is_pair(held) or isinstance(held, TorchDataset) for held in source.values())
+    samples = all(_is_pair(part) or isinstance(part, TorchDataset) for part in source.values())
     return samples and all(isinstance(name, str) and part_of(name) is not None for name in source)
 
 
-def _part(held: Any, options: ReadOptions) -> Samples:
-    return _torch(held, options) if isinstance(held, TorchDataset) else _samples(*held)
+def _part(part: Any, options: ReadOptions) -> Samples:
+    return _torch(part, options) if isinstance(part, TorchDataset) else _samples(*part)
 
 
 def _refuse_mixed_names(source: object) -> None:
@@ -174,34 +176,34 @@ def _refuse_mixed_names(source: object) -> None:
         return
     parts = {part_of(name) for name in source if isinstance(name, str)} - {None}
     if len(parts) > 1:
-        names = listed(list(source))
+        names = quote_names(list(source))
         raise ValueError(
             f"dataset has the names {names}: they must be 'train', 'val' and 'test', or those of clients"
         )
 
 
 def _are_clients(source: object) -> bool:
-    """Whether this holds a pair of samples and labels for each client: a list, or a dict by name."""
-    held = list(source.values()) if isinstance(source, Mapping) else source
-    return isinstance(held, list) and bool(held) and all(map(_is_pair, held))
+    """Return whether this holds a pair of samples and labels for each client: a list, or a dict by name."""
+    pairs = list(source.values()) if isinstance(source, Mapping) else source
+    return isinstance(pairs, list) and bool(pairs) and all(map(_is_pair, pairs))
 
 
 def _is_pair(value: object) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == PAIR and np.ndim(value[0]) > 0
 
 
-def _clients(held: Mapping[Any, Sequence[object]]) -> RawSplits:
-    pairs = {name: _samples(*pair) for name, pair in held.items()}
+def _clients(source: Mapping[Any, Sequence[object]]) -> RawSplits:
+    pairs = {name: _samples(*pair) for name, pair in source.items()}
     empty = [name for name, pair in pairs.items() if not len(pair.x)]
     if empty and len(empty) < len(pairs):
-        warnings.warn(f"clients: no sample of client {listed(empty)}; dropped as client", stacklevel=2)
+        warnings.warn(f"clients: no sample of client {quote_names(empty)}; dropped as client", stacklevel=2)
         pairs = {name: pair for name, pair in pairs.items() if len(pair.x)}
     first = next(iter(pairs))
     for name, pair in pairs.items():
         _check_client(name, pair, first, pairs[first])
     if len(repeated := {str(name) for name in pairs}) < len(pairs):
         twice = [name for name in repeated if sum(str(key) == name for key in pairs) > 1]
-        raise ValueError(f"clients: {listed(twice)} names two clients, one by a number and one by text")
+        raise ValueError(f"clients: {quote_names(twice)} names two clients, one by a number and one by text")
     names = np.repeat(np.array(list(pairs)), [len(pair.x) for pair in pairs.values()])
     x, y = (np.concatenate([getattr(pair, part) for pair in pairs.values()]) for part in ("x", "labels"))
     return RawSplits(Samples(x, y, names))
@@ -227,7 +229,7 @@ def _check_client(name: object, pair: Samples, first: object, other: Samples) ->
 
 
 def _torch(dataset: "TorchDataset[Any]", options: ReadOptions) -> Samples:
-    """All samples of a data set of torch, each `(input, label)`; the input alone where no label is needed."""
+    """Read all samples of a data set of torch, each `(input, label)`; the input alone where no label is needed."""
     name = type(dataset).__name__
     if isinstance(dataset, TensorDataset):
         columns: Sequence[Any] = dataset.tensors
@@ -240,7 +242,10 @@ def _torch(dataset: "TorchDataset[Any]", options: ReadOptions) -> Samples:
         _warn_of_random(name, dataset, rows)
         pairs = [row if isinstance(row, (tuple, list)) else (row,) for row in rows]
         inputs, *labels = zip(*pairs, strict=True)
-        columns = [_stacked(inputs), *([_plain(name, label) for label in column] for column in labels[:1])]
+        columns = [
+            _stack_inputs(inputs),
+            *([_unwrap_label(name, label) for label in column] for column in labels[:1]),
+        ]
     if len(columns) < PAIR and options.labelled:
         raise ValueError(f"dataset is a {name}: its samples must be pairs (input, label)")
     return _samples(*columns[:PAIR])
@@ -260,14 +265,14 @@ def _warn_of_random(name: str, dataset: "TorchDataset[Any]", rows: Sequence[Any]
             return
 
 
-def _stacked(inputs: Sequence[Any]) -> Any:
+def _stack_inputs(inputs: Sequence[Any]) -> Any:
     if all(isinstance(each, torch.Tensor) for each in inputs):
         kind = functools.reduce(torch.promote_types, {each.dtype for each in inputs})
         return torch.stack([each.to(kind) for each in inputs])
     return np.stack([np.asarray(each) for each in inputs])
 
 
-def _plain(name: str, label: Any) -> Any:
+def _unwrap_label(name: str, label: Any) -> Any:
     if not isinstance(label, (torch.Tensor, np.ndarray, np.generic)):
         return label
     if np.size(label) != 1:
@@ -279,6 +284,6 @@ def _plain(name: str, label: Any) -> Any:
 
 
 def _class_names(dataset: object) -> tuple[str, ...] | None:
-    """The names that data sets of torchvision know, by the number of the class."""
+    """Return the names that data sets of torchvision know, by the number of the class."""
     names = getattr(dataset, "classes", None)
     return tuple(map(str, names)) if isinstance(names, (list, tuple)) else None

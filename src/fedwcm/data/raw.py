@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.large_arrays import taken
+from fedwcm.data.large_arrays import take_rows
 from fedwcm.data.schema import Encoding
 
 PARTS = ("train", "val", "test")
@@ -44,7 +44,7 @@ class Samples:
 
     def take(self, rows: NDArray[Any] | slice) -> "Samples":
         """Return the chosen rows (indices or a slice, which copies nothing)."""
-        return self.with_inputs(taken(self.x, rows), rows)
+        return self.with_inputs(take_rows(self.x, rows), rows)
 
     def with_inputs(self, x: NDArray[Any], rows: NDArray[Any] | slice) -> "Samples":
         """Return what is known of the chosen rows with these inputs."""

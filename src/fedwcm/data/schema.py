@@ -77,12 +77,12 @@ class DatasetSchema:
         return not all(is_whole_number(name) or name in ("False", "True") for name in self.classes)
 
     def to_json(self) -> dict[str, Any]:
-        """The schema as plain values that JSON can hold."""
+        """Return the schema as plain values that JSON can hold."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, record: object) -> Self:
-        """The schema that these values hold; ValueError if they are not those of a schema."""
+        """Return the schema that these values hold; ValueError if they are not those of a schema."""
         match record:
             case {"classes": classes, "input_shape": shape, "dtype": str(dtype), "encoding": dict(encoding)}:
                 return cls(_texts("classes", classes), _sides(shape), dtype, _encoding(encoding))

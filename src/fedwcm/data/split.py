@@ -9,13 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.data.codes import Codes
-from fedwcm.data.dataset import listed
+from fedwcm.data.dataset import quote_names
 from fedwcm.data.features import as_features
-from fedwcm.data.large_arrays import joined
+from fedwcm.data.large_arrays import join_arrays
 from fedwcm.data.raw import RawSplits, Samples
 from fedwcm.data.read_options import ReadOptions
 
 Indices = NDArray[np.int64]
+
+MOVED = 1000
+"""Samples moved at a time."""
 
 
 def stratified_split(
@@ -48,16 +51,16 @@ def _group_split(
     _, classes = np.unique(labels, return_inverse=True)
     names, members = np.unique(groups, return_inverse=True)
     totals = np.bincount(classes)
-    wanted = np.minimum(np.floor(totals * fraction + 0.5), totals - 1)
+    targets = np.minimum(np.floor(totals * fraction + 0.5), totals - 1)
     counts = np.bincount(members * len(totals) + classes, minlength=len(names) * len(totals))
     counts = counts.reshape(len(names), len(totals))
-    chosen, held = np.zeros(len(names), dtype=bool), np.zeros(len(totals), dtype=np.int64)
+    is_held_out, counted = np.zeros(len(names), dtype=bool), np.zeros(len(totals), dtype=np.int64)
     for group in rng.permutation(len(names)):
-        after = held + counts[group]
-        gain = (((held - wanted) / totals) ** 2).sum() - (((after - wanted) / totals) ** 2).sum()
+        after = counted + counts[group]
+        gain = (((counted - targets) / totals) ** 2).sum() - (((after - targets) / totals) ** 2).sum()
         if gain > 0 and (after < totals).all():
-            chosen[group], held = True, after
-    held_out = chosen[members]
+            is_held_out[group], counted = True, after
+    held_out = is_held_out[members]
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
@@ -80,17 +83,15 @@ def client_split(
     else:
         strange = [str(name) for name in chosen if str(name) not in names]
         if strange:
-            raise ValueError(f"test_clients: no client is called {listed(strange)}; they are {listed(names)}")
+            raise ValueError(
+                f"test_clients: no client is called {quote_names(strange)}; they are {quote_names(names)}"
+            )
         out = np.array([names.index(str(name)) for name in chosen], dtype=np.int64)
     if len(set(out.tolist())) in (0, len(names)):
         text = "leaves no client to train, or none to test on"
         raise ValueError(f"test_clients = {chosen!r} {text}: there are {len(names)} clients")
     held_out = np.isin(ids, out)
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
-
-
-MOVED = 1000
-"""Samples moved at a time."""
 
 
 def draw_test(name: str, parts: RawSplits, options: ReadOptions) -> RawSplits:
@@ -119,8 +120,8 @@ def _with_own_validation(name: str, test: Samples, val: Samples) -> tuple[Sample
     tested = np.isin(val.client.astype(np.str_), test.client.astype(np.str_))
     tested_parts = [test, val.take(np.flatnonzero(tested))]
     whole = Samples(
-        joined([as_features(f"{name}: features", part.x) for part in tested_parts]),
-        joined([part.labels for part in tested_parts]),
+        join_arrays([as_features(f"{name}: features", part.x) for part in tested_parts]),
+        join_arrays([part.labels for part in tested_parts]),
         np.concatenate([part.client.astype(np.str_) for part in tested_parts if part.client is not None]),
         group=None if test.group is None else np.concatenate([part.group for part in tested_parts]),
     )
@@ -128,7 +129,7 @@ def _with_own_validation(name: str, test: Samples, val: Samples) -> tuple[Sample
 
 
 def _move_to_front(samples: Samples, rows: Codes) -> Samples:
-    """These rows, in ascending order, without a second copy: they overwrite those that are not wanted."""
+    """Keep these rows, in ascending order, without a second copy: they overwrite the others."""
     if not samples.x.flags.writeable:
         return samples.take(rows)
     for start in range(0, len(rows), MOVED):
@@ -144,7 +145,7 @@ def draw_rows(
     groups: NDArray[Any] | None,
     options: ReadOptions,
 ) -> tuple[Codes, Codes]:
-    """The rows that stay for training and those drawn for the test: some of each class, or whole clients."""
+    """Draw the rows that stay for training and those for the test: some of each class, or whole clients."""
     rng = np.random.default_rng(options.seed)
     if options.test_clients is None:
         return stratified_split(labels, options.test_fraction, rng, groups)

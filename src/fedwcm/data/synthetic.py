@@ -48,7 +48,7 @@ class SyntheticFederation:
         return Shard(store, np.arange(SAMPLES))
 
     def held_out(self) -> tuple[NDArray[np.float32], Ints]:
-        """Samples to test on, equally many of each class."""
+        """Draw samples to test on, equally many of each class."""
         labels = np.arange(TEST_SAMPLES) % CLASSES
         return self._around(labels, generator(self._seed, Purpose.VALIDATION)), labels
 
@@ -59,7 +59,7 @@ class SyntheticFederation:
 
 
 def _class_counts(clients: int, beta: float, imbalance: float, seed: int) -> Ints:
-    """How many samples of each class each client has, `(clients, classes)`."""
+    """Return how many samples of each class each client has, `(clients, classes)`."""
     rng = generator(seed, Purpose.PARTITION)
     tail: Floats = imbalance ** (np.arange(CLASSES) / (CLASSES - 1))
     counts = np.empty((clients, CLASSES), dtype=np.int64)

@@ -17,7 +17,7 @@ from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Ints
 from fedwcm.data import DATASETS, Dataset, load_dataset, synthetic
-from fedwcm.data.dataset import listed
+from fedwcm.data.dataset import quote_names
 from fedwcm.data.fingerprint import array_digest, fingerprint
 from fedwcm.data.inputs import are_small
 from fedwcm.data.longtail import long_tail
@@ -148,7 +148,7 @@ def _warn_of_unvalidated(dataset: Dataset, rows: Ints, val_rows: Ints) -> None:
     left, counts = np.unique(dataset.y_train[rows], return_counts=True)
     missing = ~np.isin(left, dataset.y_train[val_rows])
     if missing.any():
-        names = listed([dataset.classes[code] for code in left[missing]])
+        names = quote_names([dataset.classes[code] for code in left[missing]])
         more = "; choose a larger val_fraction" if counts[missing].max() > 1 else ""
         text = f"{dataset.name}: no validation sample of class {names}"
         warnings.warn(f"{text}: metrics on validation data are those of the other classes{more}", stacklevel=2)
@@ -253,7 +253,7 @@ def _natural(dataset: Dataset, rows: Ints) -> Natural:
     assert dataset.client_ids is not None
     ids = dataset.client_ids[rows]
     if len(lost := np.setdiff1d(dataset.client_ids, ids)):
-        names = listed([dataset.client_names[i] for i in lost])
+        names = quote_names([dataset.client_names[i] for i in lost])
         text = "the long tail and the validation part leave no training sample of client"
         warnings.warn(f"{dataset.name}: {text} {names}; dropped as client", stacklevel=2)
     return Natural(client_ids=ids)

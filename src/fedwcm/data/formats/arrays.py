@@ -12,7 +12,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from fedwcm.core.checks import did_you_mean
-from fedwcm.data.dataset import listed
+from fedwcm.data.dataset import quote_names
 from fedwcm.data.formats.safety import require_bounded
 from fedwcm.data.raw import PARTS, RawSplits, Samples, part_of
 from fedwcm.data.read_options import ReadOptions
@@ -23,6 +23,8 @@ CLIENT_KEYS = tuple(f"{role}_{part}" for role in ("client", "group") for part in
 KINDS = "biufU"
 MAX_CODE_POINT = 0x10FFFF
 SURROGATES = (0xD800, 0xDFFF)
+
+SUFFIX = ".npy"
 
 
 def read_npz(path: Path, options: ReadOptions = ReadOptions()) -> RawSplits:  # noqa: B008 (frozen)
@@ -39,7 +41,7 @@ def read_npz(path: Path, options: ReadOptions = ReadOptions()) -> RawSplits:  # 
 
 
 def array_parts(where: str, arrays: Mapping[str, NDArray[Any]], options: ReadOptions) -> RawSplits:
-    """The parts that these arrays make; see `read_npz`."""
+    """Return the parts that these arrays make; see `read_npz`."""
     arrays = _usual_names(where, arrays)
     is_split = any(key in arrays for key in PART_KEYS)
     known = (*PART_KEYS, *CLIENT_KEYS, "classes") if is_split else (*WHOLE_KEYS, "client", "group", "classes")
@@ -48,26 +50,26 @@ def array_parts(where: str, arrays: Mapping[str, NDArray[Any]], options: ReadOpt
     classes = None if names is None else tuple(str(name) for name in np.atleast_1d(names))
     if not is_split:
         return RawSplits(_samples(where, arrays, "", options), classes=classes)
-    found = {
+    parts = {
         part: _samples(where, arrays, f"_{part}", options)
         for part in PARTS
         if f"x_{part}" in arrays or f"y_{part}" in arrays
     }
-    train = found.get("train") or next(iter(found.values())).take(slice(0))
-    return RawSplits(train, found.get("test"), classes, found.get("val"))
+    train = parts.get("train") or next(iter(parts.values())).take(slice(0))
+    return RawSplits(train, parts.get("test"), classes, parts.get("val"))
 
 
 def _usual_names(where: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The arrays by the names that they go by here; two that have the same are an error."""
-    found: dict[str, str] = {}
+    """Return the arrays by the names that they go by here; two that have the same are an error."""
+    originals: dict[str, str] = {}
     for name in arrays:
         kind, _, ending = str(name).lower().partition("_")
         part = part_of(ending)
         key = f"{kind}_{part}" if part else str(name).lower()
-        if key in found:
-            raise ValueError(f"{where} has two arrays for {key!r}, {found[key]!r} and {name!r}: leave one")
-        found[key] = name
-    return {key: arrays[name] for key, name in found.items()}
+        if key in originals:
+            raise ValueError(f"{where} has two arrays for {key!r}, {originals[key]!r} and {name!r}: leave one")
+        originals[key] = name
+    return {key: arrays[name] for key, name in originals.items()}
 
 
 def _samples(where: str, arrays: Mapping[str, NDArray[Any]], part: str, options: ReadOptions) -> Samples:
@@ -76,7 +78,8 @@ def _samples(where: str, arrays: Mapping[str, NDArray[Any]], part: str, options:
     if missing:
         raise ValueError(
             f"{where} lacks {', '.join(missing)}: it must hold {' and '.join(WHOLE_KEYS)}, or x_train and y_train "
-            f"and, if there are such parts, {', '.join(PART_KEYS[2:])}; it holds {listed(arrays) or 'nothing'}"
+            f"and, if there are such parts, {', '.join(PART_KEYS[2:])}; "
+            f"it holds {quote_names(arrays) or 'nothing'}"
         )
     y, client, group = (arrays.get(f"{role}{part}") for role in ("y", "client", "group"))
     return Samples(arrays[f"x{part}"], y if options.labelled else None, client, group=group)
@@ -146,9 +149,6 @@ def check_text(where: str, values: NDArray[Any]) -> NDArray[Any]:
     if (codes > MAX_CODE_POINT).any() or ((codes >= SURROGATES[0]) & (codes <= SURROGATES[1])).any():
         raise ValueError(f"{where} holds text with characters that do not exist")
     return values
-
-
-SUFFIX = ".npy"
 
 
 def is_npy_folder(path: Path) -> bool:

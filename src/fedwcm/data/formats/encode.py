@@ -32,7 +32,7 @@ RowIndices = NDArray[np.int64]
 def fit_columns(
     where: str, table: Any, names: Sequence[str], rows: RowIndices, impute: str | None
 ) -> tuple[Column, ...]:
-    """How each column becomes inputs, learnt from the training rows alone."""
+    """Return how each column becomes inputs, learnt from the training rows alone."""
     return tuple(_fit(where, name, table.column(name), rows, impute) for name in names)
 
 
@@ -93,7 +93,7 @@ def labelled_rows(where: str, table: Any, name: str) -> Any:
 
 
 def _plain(column: Any) -> Any:
-    """A column with its categories written out."""
+    """Return a column with its categories written out."""
     import pyarrow as pa
 
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
@@ -124,7 +124,7 @@ def _fit(where: str, name: str, column: Any, rows: RowIndices, impute: str | Non
 
 
 def _warn_of_row_numbers(where: str, name: str, column: Any) -> None:
-    """Where rows are sorted by class, their numbers tell the label, in this file alone."""
+    """Warn of a column of row numbers: where rows are sorted by class, they tell the label, in this file alone."""
     import pyarrow as pa
 
     count = len(column)
@@ -141,7 +141,7 @@ def _warn_of_row_numbers(where: str, name: str, column: Any) -> None:
 
 
 def _typical(where: str, name: str, column: Any, rows: RowIndices) -> float:
-    """The median of numbers, the more frequent of true and false: half true is no value of a row."""
+    """Return the median of numbers, the more frequent of true and false: half true is no value of a row."""
     import pyarrow as pa
 
     values = _numbers(column)[rows]
@@ -167,7 +167,7 @@ def _fit_category(where: str, name: str, texts: NDArray[Any], impute: str | None
 
 
 def _refuse_numbers(where: str, name: str, texts: NDArray[Any]) -> None:
-    """Numbers among text are a slip, not categories: one bad value would make a category of each number."""
+    """Refuse numbers among text: one bad value would make a category of each number."""
     values = np.unique(texts[texts != ""])
     numeric = np.array([_reads_as_number(str(value)) for value in values], dtype=bool)
     if numeric.any():
@@ -253,7 +253,7 @@ def _one_hot(where: str, column: Column, values: Any, advice: str) -> NDArray[An
 
 
 def _category_texts(where: str, column: Column, values: Any) -> NDArray[Any]:
-    """The texts of a column that held text in training; its values may look like others where there are few."""
+    """Return the texts of a column that held text in training, whatever its values look like here."""
     import pyarrow as pa
 
     kind = values.type
@@ -270,7 +270,7 @@ def _no_categories(where: str, column: Column, complaint: str) -> ValueError:
 
 
 def _vectors(where: str, name: str, column: Any) -> NDArray[np.float32]:
-    """A column of lists as a matrix; all must have one length, and no gap."""
+    """Return a column of lists as a matrix; all must have one length, and no gap."""
     if column.null_count:
         raise _gap(where, name, np.asarray(column.is_null()), "")
     size = _vector_length(where, name, column)
@@ -294,7 +294,7 @@ def _vectors(where: str, name: str, column: Any) -> NDArray[np.float32]:
 
 
 def _vector_length(where: str, name: str, column: Any) -> int:
-    """The length of a column's lists, which must be the same in every row."""
+    """Return the length of a column's lists, which must be the same in every row."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -314,14 +314,14 @@ def _vector_length(where: str, name: str, column: Any) -> int:
 
 
 def _pieces(column: Any) -> Iterator[Any]:
-    """The column a piece at a time, of which copies can be afforded."""
+    """Yield the column in pieces of which copies can be afforded."""
     for chunk in column.chunks:
         for start in range(0, len(chunk), PIECE_ROWS):
             yield chunk.slice(start, PIECE_ROWS)
 
 
 def _numbers(column: Any) -> NDArray[np.float64]:
-    """Numbers in double precision, NaN where there is none."""
+    """Return numbers in double precision, NaN where there is none."""
     import pyarrow as pa
 
     values: NDArray[np.float64] = np.asarray(column.cast(pa.float64(), safe=False).fill_null(float("nan")))
@@ -329,7 +329,7 @@ def _numbers(column: Any) -> NDArray[np.float64]:
 
 
 def _texts(where: str, name: str, column: Any) -> NDArray[np.str_]:
-    """Values as text as NumPy holds it, each as long as the longest: a single long one could fill the memory."""
+    """Return values as NumPy holds text: each as long as the longest, of which one could fill the memory."""
     texts = ["" if value is None else str(value) for value in column.to_pylist()]
     longest = max(map(len, texts))
     require_bounded(f"{where}: column {name!r}", 4 * longest * len(texts), column.nbytes)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedwcm.data.dataset import listed
+from fedwcm.data.dataset import quote_names
 from fedwcm.data.fingerprint import table_digest
 from fedwcm.data.formats.encode import encode_columns, fit_columns
 from fedwcm.data.formats.images import stack_images
@@ -45,7 +45,7 @@ def read_hub_splits(where: str, splits: Mapping[str, Any], options: ReadOptions)
         needed = "'train'" if options.schema is None else "'train', 'validation' or 'test'"
         raise ValueError(f"{where} has no split {needed}; its splits are {', '.join(splits)}")
     if others := [name for name in splits if name not in names.values()]:
-        warnings.warn(f"{where}: the splits {listed(others)} are ignored", stacklevel=4)
+        warnings.warn(f"{where}: the splits {quote_names(others)} are ignored", stacklevel=4)
     leading = splits[names.get("train") or next(iter(names.values()))]
     roles, image, features = _find_columns(where, leading.features, options)
     tables = {part: _table(splits[name], [*roles.values(), *features]) for part, name in names.items()}

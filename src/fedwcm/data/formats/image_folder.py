@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedwcm.data.dataset import listed
+from fedwcm.data.dataset import quote_names
 from fedwcm.data.formats.encode import category_values
 from fedwcm.data.formats.images import image_suffixes, open_image, stack_images
 from fedwcm.data.formats.safety import require_inside
@@ -57,40 +57,40 @@ def read_image_folder(folder: Path, options: ReadOptions) -> RawSplits:
         files = [replace(file, group=group) for file, group in zip(files, groups, strict=True)]
     whole = _samples(folder, files, options)  # all at once, so that the parts agree in channels
     parts, start = {"train": whole.take(slice(0))}, 0
-    for part, found in listed_files.items():
-        parts[part] = whole.take(slice(start, start + len(found)))
-        start += len(found)
+    for part, images in listed_files.items():
+        parts[part] = whole.take(slice(start, start + len(images)))
+        start += len(images)
     encoding = Encoding(image_size=options.size)
     return RawSplits(parts["train"], parts.get("test"), val=parts.get("val"), encoding=encoding)
 
 
 def _roots(folder: Path) -> dict[str, Path]:
-    """The folder of each part; the folder itself where it has no parts."""
+    """Return the folder of each part; the folder itself where it has no parts."""
     names = [path.name for path in _subfolders(folder, folder)]
-    found = name_parts(str(folder), names)
-    others = [name for name in names if name not in found.values()]
-    if not found:
+    parts = name_parts(str(folder), names)
+    others = [name for name in names if name not in parts.values()]
+    if not parts:
         return {"train": folder}
-    if "train" not in found and others:
+    if "train" not in parts and others:
         raise ValueError(
-            f"{folder} has a folder {next(iter(found.values()))!r} but none called 'train', beside "
-            f"{listed(others)}: name the folder of the training part 'train', or give the classes other names"
+            f"{folder} has a folder {next(iter(parts.values()))!r} but none called 'train', beside "
+            f"{quote_names(others)}: name the folder of the training part 'train', or give the classes other names"
         )
     if others:
-        text = f"{folder}: {listed(others)} are ignored: beside 'train' only 'val' and 'test' are read"
+        text = f"{folder}: {quote_names(others)} are ignored: beside 'train' only 'val' and 'test' are read"
         warnings.warn(text, stacklevel=5)
-    return {part: folder / name for part, name in found.items()}
+    return {part: folder / name for part, name in parts.items()}
 
 
 def _list_images(top: Path, root: Path, nested: bool) -> list[ImageFile]:
     files: list[ImageFile] = []
     for holder in _subfolders(top, root) if nested else [root]:
         for folder in _subfolders(top, holder):
-            found = sorted(file for file in folder.iterdir() if _is_image(file))
-            if not found:
+            images = sorted(file for file in folder.iterdir() if _is_image(file))
+            if not images:
                 raise ValueError(_without_images(top, folder, nested))
             client = holder.name if nested else None
-            files.extend(ImageFile(require_inside(top, file), folder.name, client) for file in found)
+            files.extend(ImageFile(require_inside(top, file), folder.name, client) for file in images)
     if not files:
         levels = "one folder per client, in it one per class" if nested else "one folder per class"
         raise ValueError(f"{root} holds no folders of images ({levels})")
@@ -100,8 +100,8 @@ def _list_images(top: Path, root: Path, nested: bool) -> list[ImageFile]:
 def _without_images(top: Path, folder: Path, nested: bool) -> str:
     deeper = [path.name for path in _subfolders(top, folder)]
     hint = (
-        f"; it holds the folders {listed(deeper)}: if {folder.name!r} is a client and these are classes, pass "
-        f"--client {CLIENT_FOLDERS} (client={CLIENT_FOLDERS!r})"
+        f"; it holds the folders {quote_names(deeper)}: if {folder.name!r} is a client and these are classes, "
+        f"pass --client {CLIENT_FOLDERS} (client={CLIENT_FOLDERS!r})"
         if deeper and not nested
         else ""
     )
@@ -109,8 +109,8 @@ def _without_images(top: Path, folder: Path, nested: bool) -> str:
 
 
 def _subfolders(top: Path, folder: Path) -> list[Path]:
-    found = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    return [require_inside(top, path) for path in found]
+    folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return [require_inside(top, path) for path in folders]
 
 
 def _is_image(file: Path) -> bool:
@@ -118,10 +118,10 @@ def _is_image(file: Path) -> bool:
 
 
 def _every_image(folder: Path) -> list[ImageFile]:
-    found = sorted(file for file in folder.rglob("*") if _is_image(file))
-    if not found:
+    images = sorted(file for file in folder.rglob("*") if _is_image(file))
+    if not images:
         raise ValueError(f"{folder} holds no image; image files end in {', '.join(image_suffixes())}")
-    return [ImageFile(require_inside(folder, file), "") for file in found]
+    return [ImageFile(require_inside(folder, file), "") for file in images]
 
 
 def _by_table(folder: Path, files: Sequence[ImageFile], role: str, source: str) -> list[str]:
@@ -136,7 +136,9 @@ def _by_table(folder: Path, files: Sequence[ImageFile], role: str, source: str) 
         )
     table = open_table(path, None)
     if not {"file", role} <= set(table.column_names):
-        raise ValueError(f"{path} must have the columns 'file' and {role!r}; it has {listed(table.column_names)}")
+        raise ValueError(
+            f"{path} must have the columns 'file' and {role!r}; it has {quote_names(table.column_names)}"
+        )
     names, values = (map(str, category_values(str(path), table, name)) for name in ("file", role))
     holders: dict[str, str] = {}
     for name, value in zip(names, values, strict=True):

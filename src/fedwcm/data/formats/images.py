@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.data.formats.safety import CEILING, reading, require_bounded
-from fedwcm.data.large_arrays import in_colour, zeros
+from fedwcm.data.large_arrays import to_colour, zeros
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -26,7 +26,7 @@ NOT_READ = frozenset({"EPS", "BUFR", "GRIB", "HDF5", "MPEG", "WMF"})
 
 @cache
 def image_formats() -> tuple[str, ...]:
-    """The formats that are read: those that Pillow decodes."""
+    """Return the formats that are read: those that Pillow decodes."""
     from PIL import Image
 
     Image.init()
@@ -35,7 +35,7 @@ def image_formats() -> tuple[str, ...]:
 
 @cache
 def image_suffixes() -> tuple[str, ...]:
-    """The endings of the files that are read as images."""
+    """Return the endings of the files that are read as images."""
     from PIL import Image
 
     known = image_formats()
@@ -82,7 +82,7 @@ def stack_images(
             )
         if pixels.shape[2] > stack.shape[3]:
             require_bounded(f"the folder of {name}", count * pixels.nbytes, stored)
-            stack = in_colour(stack)
+            stack = to_colour(stack)
         stack[i] = pixels  # broadcasting turns a grey image into a coloured one where needed
     if stack is None:
         raise ValueError("there are no images")

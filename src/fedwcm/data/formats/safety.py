@@ -29,7 +29,7 @@ class Readable(Protocol):
 
 
 def allowed_bytes(stored: int) -> int:
-    """Bytes that a file of this size may unpack to."""
+    """Return how many bytes a file of this size may unpack to."""
     return min(max(FLOOR, RATIO * stored), CEILING)
 
 
@@ -60,7 +60,7 @@ class BoundedReader:
 
 @contextmanager
 def open_maybe_gzip(path: Path) -> Iterator[BoundedReader]:
-    """The content of a file, unpacked if it is gzipped, as a stream that ends where a bomb begins."""
+    """Open a file, unpacked if it is gzipped, as a stream that ends where a bomb begins."""
     with path.open("rb") as raw:
         zipped = raw.read(len(GZIP_MAGIC)) == GZIP_MAGIC
         raw.seek(0)
@@ -100,5 +100,5 @@ def reading(path: Path | str) -> Iterator[None]:
 
 
 def cut_text(text: str) -> str:
-    """The beginning of a text that may hold any amount of a garbled file."""
+    """Return the beginning of a text that may hold any amount of a garbled file."""
     return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + " …"

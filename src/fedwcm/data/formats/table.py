@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.core.checks import did_you_mean, nearest, shortened
-from fedwcm.data.dataset import listed
+from fedwcm.data.dataset import quote_names
 from fedwcm.data.fingerprint import table_digest
 from fedwcm.data.formats.encode import category_values, encode_columns, fit_columns, labelled_rows
 from fedwcm.data.formats.images import open_image, stack_images
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 USUAL_LABELS = ("label", "target", "y", "class")
+
+Roles = dict[str, str]
+RowValues = dict[str, NDArray[Any]]
+
+ADVICE = "; pass --unlabelled skip (unlabelled='skip') to leave such rows out"
 
 
 def find_column(where: str, name: str, columns: Sequence[str]) -> str:
@@ -43,7 +48,7 @@ def find_label(where: str, label: str | None, columns: Sequence[str]) -> str:
 
 
 def choose_features(where: str, columns: Sequence[str], options: ReadOptions) -> list[str]:
-    """The columns that are features: all, or those that `features` names, without those that `drop` names."""
+    """Return the columns that are features: all or those in `features`, without those in `drop`."""
     chosen = list(columns)
     if options.features:
         wanted = _matching(where, "features", options.features, columns)
@@ -82,15 +87,15 @@ def match_columns(where: str, columns: Sequence[str], encoding: Encoding, option
     if len(missing) > 10:
         complaints.append(f"{len(missing) - 10} more are missing")
     if extra:
-        complaints.append(f"{listed(extra)} not known to the model (leave out with --drop, drop=[…])")
+        complaints.append(f"{quote_names(extra)} not known to the model (leave out with --drop, drop=[…])")
     raise ValueError(
         f"{where} has other columns than the data that the model was trained on: {'; '.join(complaints)}"
     )
 
 
 def _matching(where: str, option: str, patterns: Sequence[str], columns: Sequence[str]) -> set[str]:
-    """The columns that the names and patterns (`pixel_*`) stand for; each must stand for one at least."""
-    found: set[str] = set()
+    """Return the columns that the names and patterns (`pixel_*`) stand for; each must stand for one at least."""
+    matching: set[str] = set()
     for pattern in patterns:
         matches = {name for name in columns if name == pattern or fnmatchcase(name, pattern)}
         if not matches:
@@ -98,8 +103,8 @@ def _matching(where: str, option: str, patterns: Sequence[str], columns: Sequenc
                 f"{where}: --{option} {pattern} ({option}) matches no feature column"
                 f"{did_you_mean(pattern, columns)}; {_all(columns)}"
             )
-        found |= matches
-    return found
+        matching |= matches
+    return matching
 
 
 def _all(columns: Sequence[str]) -> str:
@@ -107,14 +112,8 @@ def _all(columns: Sequence[str]) -> str:
 
 
 def _shown(name: str) -> str:
-    """The name, in quotes if it is empty or has spaces at its ends, which nobody would see."""
+    """Return the name, in quotes if it is empty or has spaces at its ends, which nobody would see."""
     return name[:100] if name and name == name.strip() else repr(name[:100])
-
-
-Roles = dict[str, str]
-RowValues = dict[str, NDArray[Any]]
-
-ADVICE = "; pass --unlabelled skip (unlabelled='skip') to leave such rows out"
 
 
 def read_table(path: Path, options: ReadOptions) -> RawSplits:
@@ -129,7 +128,7 @@ def read_table(path: Path, options: ReadOptions) -> RawSplits:
 
 
 def table_parts(where: str, table: Any, options: ReadOptions) -> RawSplits:
-    """The parts of a pyarrow table; see `read_table`."""
+    """Return the parts of a pyarrow table; see `read_table`."""
     if not table.num_rows:
         raise ValueError(f"{where} holds no rows")
     roles = find_roles(where, table.column_names, options)
@@ -171,26 +170,26 @@ def draw_training(where: str, values: RowValues, options: ReadOptions) -> tuple[
 
 
 def find_roles(where: str, columns: Sequence[str], options: ReadOptions) -> Roles:
-    """Which columns hold the label, the client and the part."""
+    """Return which columns hold the label, the client and the part."""
     label = options.label_column
     roles = {"label": find_label(where, label, columns)} if options.labelled else {}
-    given = {"client": options.client, "group": options.group, "split": options.split, "id": options.id}
-    taken = (label, *given.values(), *options.drop)
-    for role, name in given.items():
+    others = {"client": options.client, "group": options.group, "split": options.split, "id": options.id}
+    taken = (label, *others.values(), *options.drop)
+    for role, name in others.items():
         if name is not None:
             roles[role] = find_column(where, name, columns)
         elif role in ("client", "split") and role in columns and role not in taken and options.known is None:
             text = f"{where}: column {role!r} is read as a feature; if it is not one, pass --{role} {role}"
             warnings.warn(text, stacklevel=4)
     if len(set(roles.values())) != len(roles):
-        raise ValueError(f"{where}: one column is given two roles: {roles}")
+        raise ValueError(f"{where}: one column is others two roles: {roles}")
     return roles
 
 
 def find_encoding(
     where: str, table: Any, roles: Roles, training: NDArray[np.int64], options: ReadOptions
 ) -> Encoding:
-    """How the columns become inputs: as the schema says or, without one, learnt from the training rows."""
+    """Return how the columns become inputs: as the schema says or, without one, learnt from the training rows."""
     if options.known is not None:
         match_columns(where, table.column_names, options.known, options)
         return options.known
@@ -200,12 +199,12 @@ def find_encoding(
     images = [name for name in chosen if _holds_images(table.schema.field(name).type)]
     if len(images) > 1:
         raise ValueError(
-            f"{where} has several columns of images, {listed(images)}: leave all but one out with --drop"
+            f"{where} has several columns of images, {quote_names(images)}: leave all but one out with --drop"
         )
     ignored = tuple(name for name in table.column_names if name not in (*(images or chosen), label))
     if images:
         if passed_over := [name for name in chosen if name not in images]:
-            text = f"{where}: column {images[0]!r} holds images, so {listed(passed_over)} are ignored"
+            text = f"{where}: column {images[0]!r} holds images, so {quote_names(passed_over)} are ignored"
             warnings.warn(text, stacklevel=4)
         return Encoding((), images[0], label, ignored, options.size)
     if options.image_size is not None:
@@ -228,7 +227,7 @@ def read_features(where: str, table: Any, encoding: Encoding, *, trained: bool) 
 
 
 def _holds_images(kind: Any) -> bool:
-    """Whether a column holds bytes, or records with a field `bytes` as the Hugging Face hub writes them."""
+    """Return whether a column holds bytes, or records with a field `bytes` as the Hugging Face hub writes them."""
     import pyarrow as pa
 
     if pa.types.is_struct(kind):

@@ -37,7 +37,7 @@ SMALL = 2**20
 
 
 def table_suffix(path: Path) -> str | None:
-    """The ending that says how a table is stored, such as `.csv.gz`; None if it is no table's."""
+    """Return the ending that says how a table is stored, such as `.csv.gz`; None if it is no table's."""
     name = path.name.lower()
     return next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(suffix)), None)
 
@@ -173,7 +173,7 @@ def _with_decimal_commas(table: Any, names: Collection[str | None]) -> Any:
 
 
 def _read_json(content: bytes, block: int, text: Collection[str]) -> Any:
-    """JSON tells text from numbers itself; only text that looks like a date has to be asked for."""
+    """Read JSON lines, which tell text from numbers themselves; text that looks like a date stays text."""
     import pyarrow as pa
     from pyarrow import json
 
@@ -214,11 +214,11 @@ def _read_parquet(path: Path, encoding: str | None, delimiter: str | None) -> An
         unpacked = sum(facts.row_group(i).total_byte_size for i in range(facts.num_row_groups))
         claimed = max(unpacked, CELL_BYTES * facts.num_rows * facts.num_columns)
         require_bounded(str(path), claimed, path.stat().st_size)
-        return file.read() if unpacked <= large_arrays.IN_MEMORY else _unpacked_on_disk(file, unpacked)
+        return file.read() if unpacked <= large_arrays.IN_MEMORY else _unpack_to_disk(file, unpacked)
 
 
-def _unpacked_on_disk(file: Any, size: int) -> Any:
-    """The table in a temporary file, mapped: its columns take no memory but that of the rows being read."""
+def _unpack_to_disk(file: Any, size: int) -> Any:
+    """Unpack the table to a temporary file, mapped: its columns take memory only for the rows being read."""
     import pyarrow as pa
 
     with tempfile.TemporaryDirectory(prefix="fedwcm-table-") as folder:

@@ -48,7 +48,7 @@ PARTITIONS: dict[str, type[Any]] = {
 
 
 def make_partition(name: str, **options: Any) -> Partition:
-    """The partition of this name with these options (the fields of its class in `PARTITIONS`)."""
+    """Make the partition of this name with these options (the fields of its class in `PARTITIONS`)."""
     if name not in PARTITIONS:
         raise unknown("partition", name, PARTITIONS)
     known = {field.name: field for field in fields(PARTITIONS[name])}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.partition.dealing import deal_in_order, equal_sizes, shuffled_by_class
+from fedwcm.data.partition.dealing import deal_in_order, equal_sizes, shuffle_by_class
 from fedwcm.data.partition.protocol import check_count, check_labels, check_positive
 
 
@@ -40,5 +40,5 @@ class BalanceFL:
         rounds = math.ceil(sizes.max() / block)
         receivers = rng.permuted(np.tile(np.arange(self.clients), (rounds, 1)), axis=1)
         amounts = np.clip(sizes[receivers] - block * np.arange(rounds)[:, None], 0, block)
-        order = shuffled_by_class(rarity[labels], rng)
+        order = shuffle_by_class(rarity[labels], rng)
         return deal_in_order(order, receivers.ravel(), amounts.ravel(), self.clients)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.partition.dealing import deal_in_order, equal_sizes, log_dirichlet, renormalised
+from fedwcm.data.partition.dealing import deal_in_order, equal_sizes, log_dirichlet, renormalise
 from fedwcm.data.partition.protocol import check_count, check_labels, check_positive
 
 _GROUP = 10
@@ -45,7 +45,7 @@ class CReFF:
         cell = group * classes + labels[shuffled]
         stock = np.bincount(cell, minlength=(edges.size - 1) * classes).reshape(-1, classes)
 
-        counts = _divided(stock, np.diff(edges), self.beta, rng)
+        counts = _divide_groups(stock, np.diff(edges), self.beta, rng)
         by_cell = np.argsort(cell, kind="stable")
         member = np.repeat(np.resize(np.arange(_GROUP), counts.size), counts.ravel())
         row = np.lexsort((cell[by_cell], member, group[by_cell]))
@@ -53,10 +53,10 @@ class CReFF:
         return deal_in_order(shuffled[by_cell][row], np.arange(self.clients), sizes, self.clients)
 
 
-def _divided(
+def _divide_groups(
     stock: NDArray[np.int64], members: NDArray[np.int64], beta: float, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Counts (groups, classes, members): the first attempt that is even enough, or else the best."""
+    """Draw counts (groups, classes, members): the first attempt that is even enough, or else the best."""
     is_member = np.arange(_GROUP) < members[:, None]
     half_average = stock.sum(axis=1) // (2 * members)
     best = np.zeros((*stock.shape, _GROUP), dtype=np.int64)
@@ -65,7 +65,7 @@ def _divided(
         uneven = np.flatnonzero(smallest < half_average)
         if uneven.size == 0:
             break
-        attempt = _attempt(stock[uneven], is_member[uneven], beta, rng)
+        attempt = _try_division(stock[uneven], is_member[uneven], beta, rng)
         reached = np.where(is_member[uneven], attempt.sum(axis=1), np.iinfo(np.int64).max).min(axis=1)
         better = reached > smallest[uneven]
         best[uneven[better]] = attempt[better]
@@ -73,16 +73,16 @@ def _divided(
     return best
 
 
-def _attempt(
+def _try_division(
     stock: NDArray[np.int64], is_member: NDArray[np.bool_], beta: float, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """One division of every group's classes, in label order, over the members below the average."""
+    """Draw one division of every group's classes, in label order, over the members below the average."""
     counts = np.zeros((*stock.shape, _GROUP), dtype=np.int64)
     sizes = np.zeros(is_member.shape, dtype=np.int64)
     average = stock.sum(axis=1) / is_member.sum(axis=1)
     for c in range(stock.shape[1]):
         below = is_member & (sizes < average[:, None])
-        upto = np.cumsum(renormalised(log_dirichlet(beta, (stock.shape[0], _GROUP), rng), below), axis=1)
+        upto = np.cumsum(renormalise(log_dirichlet(beta, (stock.shape[0], _GROUP), rng), below), axis=1)
         cuts = (upto / upto[:, -1:] * stock[:, c, None]).astype(np.int64)
         counts[:, c] = np.diff(cuts, axis=1, prepend=0)
         sizes += counts[:, c]

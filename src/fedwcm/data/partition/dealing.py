@@ -3,22 +3,25 @@
 import numpy as np
 from numpy.typing import NDArray
 
+# Entries (draws times classes) held at a time while drawing.
+_BLOCK = 2**20
+
 
 def equal_sizes(samples: int, clients: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Client sizes that differ by at most one. Chance decides who gets one more."""
+    """Draw client sizes that differ by at most one. Chance decides who gets one more."""
     sizes = np.full(clients, samples // clients, dtype=np.int64)
     sizes[: samples % clients] += 1
     return rng.permutation(sizes)
 
 
-def shuffled_by_class(labels: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """All indices, class after class, in random order within each class."""
+def shuffle_by_class(labels: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return all indices, class after class, in random order within each class."""
     order = rng.permutation(labels.size)
     return order[np.argsort(labels[order], kind="stable")]
 
 
 def rank_within(groups: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each entry, how many earlier entries are of the same group."""
+    """Return for each entry how many earlier entries are of the same group."""
     order = np.argsort(groups, kind="stable")
     sizes = np.bincount(groups)
     rank = np.empty(groups.size, dtype=np.int64)
@@ -26,8 +29,8 @@ def rank_within(groups: NDArray[np.int64]) -> NDArray[np.int64]:
     return rank
 
 
-def parts_of(owner: NDArray[np.int64], clients: int) -> list[NDArray[np.int64]]:
-    """Each client's indices, sorted, from the owner of each sample."""
+def group_by_owner(owner: NDArray[np.int64], clients: int) -> list[NDArray[np.int64]]:
+    """Return each client's indices, sorted, from the owner of each sample."""
     order = np.argsort(owner, kind="stable")
     return np.split(order, np.cumsum(np.bincount(owner, minlength=clients))[:-1])
 
@@ -38,7 +41,7 @@ def deal_in_order(
     """Deal the samples in this order: the first amounts[0] go to receivers[0], and so on."""
     owner = np.empty(order.size, dtype=np.int64)
     owner[order] = np.repeat(receivers, amounts)
-    return parts_of(owner, clients)
+    return group_by_owner(owner, clients)
 
 
 def deal_counts(
@@ -47,15 +50,11 @@ def deal_counts(
     """Give client k exactly counts[k, c] random samples of class c. The counts must use up each class."""
     clients, classes = counts.shape
     receivers = np.tile(np.arange(clients), classes)
-    return deal_in_order(shuffled_by_class(labels, rng), receivers, counts.T.ravel(), clients)
-
-
-# Entries (draws times classes) held at a time while drawing.
-_BLOCK = 2**20
+    return deal_in_order(shuffle_by_class(labels, rng), receivers, counts.T.ravel(), clients)
 
 
 def log_dirichlet(beta: float, shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Logarithms of Dirichlet(beta) rows, up to a constant for each row.
+    """Draw the logarithms of Dirichlet(beta) rows, up to a constant for each row.
 
     A Dirichlet row is a row of Gamma(beta) draws, normalised. At small beta most of those underflow, and
     renormalising over a few of the entries would divide 0 by 0. Their logarithms do not underflow:
@@ -65,10 +64,8 @@ def log_dirichlet(beta: float, shape: tuple[int, int], rng: np.random.Generator)
     return log_gamma - rng.standard_exponential(shape) / beta
 
 
-def renormalised(
-    log_weights: NDArray[np.float64], allowed: NDArray[np.bool_] | bool = True
-) -> NDArray[np.float64]:
-    """Weights over the allowed entries of each row, scaled so that the largest is 1; the others are 0.
+def renormalise(log_weights: NDArray[np.float64], allowed: NDArray[np.bool_] | bool = True) -> NDArray[np.float64]:
+    """Return weights over the allowed entries of each row, scaled so that the largest is 1; the others are 0.
 
     A row in which nothing is allowed comes out even, for the caller to ignore.
     """
@@ -83,7 +80,7 @@ def draw_without_reuse(
     stock: NDArray[np.int64],
     rng: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Counts (clients, classes) that use up `sizes` and `stock` exactly; both must have the same sum.
+    """Draw counts (clients, classes) that use up `sizes` and `stock` exactly; both must have the same sum.
 
     In each sweep every client with room draws one class from its prior, renormalised over the classes
     that are left. Where a class is asked for more than it has, chance decides who is served, and the
@@ -98,7 +95,7 @@ def draw_without_reuse(
     while room.any():
         active = rng.permutation(np.flatnonzero(room))
         sweeps = min(int(room[active].min()), max(1, _BLOCK // (active.size * classes)))
-        wishes = _wishes(renormalised(log_prior[active], left > 0), sweeps, rng)
+        wishes = _wishes(renormalise(log_prior[active], left > 0), sweeps, rng)
         served = _first_come_first_served(wishes, active.size, left)
         client = np.resize(active, served.size)[served]
         granted = wishes[: served.size][served]
@@ -109,7 +106,7 @@ def draw_without_reuse(
 
 
 def _wishes(weights: NDArray[np.float64], sweeps: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """The class that each row draws in each sweep, sweep after sweep."""
+    """Draw a class for each row in each sweep, sweep after sweep."""
     cumulative = np.cumsum(weights, axis=1)
     threshold = rng.random((sweeps, weights.shape[0])) * cumulative[:, -1]
     # A class of weight 0 adds nothing to the cumulative sum, so no threshold can fall on it.
@@ -120,7 +117,7 @@ def _wishes(weights: NDArray[np.float64], sweeps: int, rng: np.random.Generator)
 def _first_come_first_served(
     wishes: NDArray[np.int64], clients: int, left: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Which wishes are granted, up to the end of the first sweep in which a class runs short."""
+    """Return which wishes are granted, up to the end of the first sweep in which a class runs short."""
     granted = rank_within(wishes) < left[wishes]
     if granted.all():
         return granted

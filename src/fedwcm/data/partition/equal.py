@@ -11,9 +11,14 @@ from fedwcm.data.partition.dealing import (
     draw_without_reuse,
     equal_sizes,
     log_dirichlet,
-    renormalised,
+    renormalise,
 )
 from fedwcm.data.partition.protocol import check_count, check_labels, check_positive
+
+# Every client must be able to hold every class, or some margins have no solution.
+_SMALLEST_PRIOR = 1e-30
+_TOLERANCE = 1e-4
+_MAX_ITERATIONS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +63,6 @@ class Equal:
         return deal_counts(draw_without_reuse(log_prior, sizes, stock, rng), labels, rng)
 
 
-# Every client must be able to hold every class, or some margins have no solution.
-_SMALLEST_PRIOR = 1e-30
-_TOLERANCE = 1e-4
-_MAX_ITERATIONS = 1000
-
-
 @dataclass(frozen=True, kw_only=True)
 class EqualIPF:
     """Dirichlet(beta) priors, one a client, scaled to both margins by iterative proportional fitting.
@@ -87,14 +86,18 @@ class EqualIPF:
         present = np.flatnonzero(stock)
         sizes = equal_sizes(labels.size, self.clients, rng)
         log_prior = log_dirichlet(self.beta, (self.clients, present.size), rng)
-        prior = np.maximum(renormalised(log_prior), _SMALLEST_PRIOR)
+        prior = np.maximum(renormalise(log_prior), _SMALLEST_PRIOR)
         counts = np.zeros((self.clients, stock.size), dtype=np.int64)
-        counts[:, present] = _rounded(_fitted(prior, sizes, stock[present]), sizes, stock[present], rng)
+        counts[:, present] = _round_to_margins(
+            _fit_margins(prior, sizes, stock[present]), sizes, stock[present], rng
+        )
         return deal_counts(counts, labels, rng)
 
 
-def _fitted(prior: NDArray[np.float64], sizes: NDArray[np.int64], stock: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The prior with rows and columns scaled to the sizes and the stock, neither of them exceeded."""
+def _fit_margins(
+    prior: NDArray[np.float64], sizes: NDArray[np.int64], stock: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the prior with rows and columns scaled to the sizes and the stock, neither of them exceeded."""
     column = np.ones(stock.size)
     for _ in range(_MAX_ITERATIONS):
         row = sizes / (prior @ column)
@@ -106,13 +109,13 @@ def _fitted(prior: NDArray[np.float64], sizes: NDArray[np.int64], stock: NDArray
     return np.asarray(table * np.minimum(1, sizes / table.sum(axis=1))[:, None], dtype=np.float64)
 
 
-def _rounded(
+def _round_to_margins(
     table: NDArray[np.float64],
     sizes: NDArray[np.int64],
     stock: NDArray[np.int64],
     rng: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Whole numbers with exact margins, none below the table's entry rounded down."""
+    """Return whole numbers with exact margins, none below the table's entry rounded down."""
     whole = np.floor(table).astype(np.int64)
     log_fraction = np.log(np.maximum(table - whole, _SMALLEST_PRIOR))
     return whole + draw_without_reuse(log_fraction, sizes - whole.sum(axis=1), stock - whole.sum(axis=0), rng)

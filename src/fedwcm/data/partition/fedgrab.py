@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.partition.dealing import parts_of, rank_within
+from fedwcm.data.partition.dealing import group_by_owner, rank_within
 from fedwcm.data.partition.protocol import check_count, check_labels, check_positive
 
 
@@ -39,25 +39,25 @@ class FedGraB:
         for c, count in enumerate(np.bincount(labels)):
             shares = rng.dirichlet(np.full(self.clients, self.beta))
             owner[labels == c] = rng.choice(self.clients, size=count, p=shares)
-        return parts_of(_filled_up(owner, self.clients, self.min_samples, rng), self.clients)
+        return group_by_owner(_fill_up(owner, self.clients, self.min_samples, rng), self.clients)
 
 
-def _filled_up(
+def _fill_up(
     owner: NDArray[np.int64], clients: int, min_samples: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """The owners after samples moved from the largest clients to those below `min_samples`."""
+    """Return the owners after samples moved from the largest clients to those below `min_samples`."""
     sizes = np.bincount(owner, minlength=clients)
     missing = np.maximum(min_samples - sizes, 0)
-    given = _taken_from_the_top(sizes, int(missing.sum()), rng)
+    surplus = _take_from_largest(sizes, int(missing.sum()), rng)
     order = rng.permutation(owner.size)
-    moved = order[rank_within(owner[order]) < given[owner[order]]]
+    moved = order[rank_within(owner[order]) < surplus[owner[order]]]
     filled = owner.copy()
     filled[moved] = np.repeat(np.arange(clients), missing)
     return filled
 
 
-def _taken_from_the_top(sizes: NDArray[np.int64], amount: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """What each client gives when `amount` samples are taken, each from the largest client at that time.
+def _take_from_largest(sizes: NDArray[np.int64], amount: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return what each client gives when `amount` samples are taken, each from the largest client at that time.
 
     That cuts all clients above some level down to it; chance decides which of them keep one more.
     """
@@ -68,7 +68,7 @@ def _taken_from_the_top(sizes: NDArray[np.int64], amount: int, rng: np.random.Ge
             level = middle
         else:
             too_high = middle
-    given = np.maximum(sizes - level, 0)
-    keepers = rng.permutation(np.flatnonzero(given))[: given.sum() - amount]
-    given[keepers] -= 1
-    return given
+    surplus = np.maximum(sizes - level, 0)
+    keepers = rng.permutation(np.flatnonzero(surplus))[: surplus.sum() - amount]
+    surplus[keepers] -= 1
+    return surplus

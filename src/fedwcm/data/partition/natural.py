@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.partition.dealing import parts_of
+from fedwcm.data.partition.dealing import group_by_owner
 from fedwcm.data.partition.protocol import check_labels
 
 
@@ -42,4 +42,4 @@ class Natural:
                 f"client_ids must hold one id for each of the {np.size(labels)} labels, got {owner.size}"
             )
         check_labels(labels, ids.size)
-        return parts_of(owner, ids.size)
+        return group_by_owner(owner, ids.size)

@@ -56,7 +56,7 @@ class Pathological:
 
 
 def _shards(left: NDArray[np.int64], size: int, luck: NDArray[np.float64]) -> NDArray[np.int64]:
-    """One shard of each class that the uniform numbers in `luck` pick, in proportion to what is left."""
+    """Take one shard of each class that the uniform numbers in `luck` pick, in proportion to what is left."""
     upto = np.cumsum(left)
     picked = np.searchsorted(upto, luck * upto[-1], side="right")
     shard, longer = divmod(size, luck.size)

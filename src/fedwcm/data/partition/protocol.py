@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 
 from fedwcm.core.checks import require
 
+# Beyond these a Dirichlet draw is one-hot, or even, to the last bit.
+_SMALLEST, _LARGEST = 1e-9, 1e9
+
 
 class Partition(Protocol):
     """Splits a labelled data set over clients.
@@ -27,10 +30,6 @@ class Partition(Protocol):
         ...
 
 
-# Beyond these a Dirichlet draw is one-hot, or even, to the last bit.
-_SMALLEST, _LARGEST = 1e-9, 1e9
-
-
 def check_count(field: str, value: object) -> None:
     """Raise unless the value is a whole number of at least 1."""
     is_count = not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 1
@@ -44,7 +43,7 @@ def check_positive(field: str, value: object) -> None:
 
 
 def check_labels(labels: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
-    """The labels as int64. Raise unless they are class numbers and enough for one sample per client."""
+    """Return the labels as int64. Raise unless they are class numbers and enough for one sample per client."""
     labels = np.asarray(labels)
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(f"labels must be a one-dimensional integer array, got {labels.dtype}{labels.shape}")

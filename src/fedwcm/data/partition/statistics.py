@@ -35,12 +35,12 @@ class PartitionStatistics:
 
 
 def counts_of(parts: Sequence[NDArray[np.int64]], labels: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
-    """The number of samples of each class that each client holds, as a (clients, classes) table."""
+    """Return the number of samples of each class that each client holds, as a (clients, classes) table."""
     owner = np.repeat(np.arange(len(parts)), [part.size for part in parts])
-    held = np.asarray(labels)[np.concatenate(parts)] if parts else np.zeros(0, dtype=np.int64)
-    largest = int(held.max(initial=-1))
+    client_labels = np.asarray(labels)[np.concatenate(parts)] if parts else np.zeros(0, dtype=np.int64)
+    largest = int(client_labels.max(initial=-1))
     require(largest < classes, "classes", classes, f"above the largest label, {largest}")
-    table = np.bincount(owner * classes + held, minlength=len(parts) * classes)
+    table = np.bincount(owner * classes + client_labels, minlength=len(parts) * classes)
     return table.reshape(len(parts), classes).astype(np.int64, copy=False)
 
 
@@ -50,7 +50,7 @@ def describe(counts: NDArray[np.int64]) -> PartitionStatistics:
     if counts.ndim != 2 or counts.sum() == 0:
         raise ValueError(f"counts must be a (clients, classes) table with samples, got shape {counts.shape}")
     sizes, totals = counts.sum(axis=1), counts.sum(axis=0)
-    held = np.count_nonzero(counts, axis=1)
+    classes = np.count_nonzero(counts, axis=1)
     distance = _distances(counts[sizes > 0])
     largest = np.sort(sizes)[::-1][: math.ceil(sizes.size / 10)]
     return PartitionStatistics(
@@ -59,9 +59,9 @@ def describe(counts: NDArray[np.int64]) -> PartitionStatistics:
         size_min=int(sizes.min()),
         size_median=float(np.median(sizes)),
         size_max=int(sizes.max()),
-        classes_per_client_min=int(held.min()),
-        classes_per_client_median=float(np.median(held)),
-        classes_per_client_max=int(held.max()),
+        classes_per_client_min=int(classes.min()),
+        classes_per_client_median=float(np.median(classes)),
+        classes_per_client_max=int(classes.max()),
         distance_mean=float(distance.mean()),
         distance_max=float(distance.max()),
         share_of_largest_tenth=float(largest.sum() / sizes.sum()),
@@ -70,7 +70,7 @@ def describe(counts: NDArray[np.int64]) -> PartitionStatistics:
 
 
 def _distances(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Total variation distance of each row's distribution from that of all rows together."""
+    """Return the total variation distance of each row's distribution from that of all rows together."""
     mixes = counts / counts.sum(axis=1, keepdims=True)
     whole = counts.sum(axis=0) / counts.sum()
     return np.asarray(np.abs(mixes - whole).sum(axis=1) / 2, dtype=np.float64)
