@@ -217,22 +217,6 @@ def test_list_prints_a_line_for_each(what: str, capsys: pytest.CaptureFixture[st
     assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
 
 
-def test_help_does_not_import_torch_and_package_imports_no_extra() -> None:
-    code = "import sys, fedwcm.cli; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-    extras = ("flwr", "tenseal", "matplotlib", "datasets")
-    code = f"import sys, fedwcm.api; sys.exit(any(m in sys.modules for m in {extras}))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_import_takes_little_on_top_of_torch() -> None:
-    code = "import torch, time; t = time.perf_counter(); import fedwcm.api; print(time.perf_counter() - t)"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    code = "import time; t = time.perf_counter(); import torch; print(time.perf_counter() - t)"
-    torch_alone = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert float(done.stdout) < max(2.0, float(torch_alone.stdout))
-
-
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     out = tmp_path / "run"
     command = [sys.executable, "-m", "fedwcm", "run", "--method", "fedwcm", *SMALL, "--rounds", "5000"]

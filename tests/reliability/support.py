@@ -17,7 +17,7 @@ import sklearn.datasets  # noqa: F401 (what a forked process has, it need not im
 import torch
 from safetensors.torch import load_file
 
-import fedwcm.api  # noqa: F401
+import fedwcm.api.training  # noqa: F401
 from fedwcm.cli import main
 from fedwcm.engine.backends.plan import can_fork
 

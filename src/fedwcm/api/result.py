@@ -12,13 +12,12 @@ from fedwcm.api.trained import load_model
 from fedwcm.config.schema import Config
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.records import Outcome, RoundRecord, Summary, outcome_of
-from fedwcm.reports.figures import Curve
-from fedwcm.reports.frames import history_curve, history_frame, known_metric, plot_curves
-from fedwcm.reports.inline_view import facts_html, facts_text, figure
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+
+    from fedwcm.reports.figures import Curve
 
 SHOWN_METRICS = ("test_accuracy", "train_accuracy")
 """The curve of a view: the first of these that was measured."""
@@ -78,6 +77,8 @@ class Result:
 
         Numbers of classes are named `per_class_accuracy/3`. Needs pandas: `pip install 'fedwcm[notebook]'`.
         """
+        from fedwcm.reports.frames import history_frame  # here and below: a run needs no report
+
         return history_frame(self.history)
 
     def plot(self, metric: str = "test_accuracy", ax: "Axes | None" = None, **style: Any) -> "Axes":
@@ -90,17 +91,25 @@ class Result:
             ax: the axes to draw on; by default new ones.
             style: options of matplotlib's `plot`.
         """
+        from fedwcm.reports.frames import known_metric, plot_curves
+
         known_metric(metric, self.history)
         return plot_curves([self.curve(metric)], metric, ax, **style)
 
-    def curve(self, metric: str) -> Curve:
+    def curve(self, metric: str) -> "Curve":
         """A number over the rounds, under the run's name."""
+        from fedwcm.reports.frames import history_curve
+
         return history_curve(self.config.title, self.history, metric)
 
     def __repr__(self) -> str:
+        from fedwcm.reports.inline_view import facts_text
+
         return facts_text(self._facts())
 
     def _repr_html_(self) -> str:
+        from fedwcm.reports.inline_view import facts_html, figure
+
         for metric in SHOWN_METRICS:
             curve = self.curve(metric)
             if curve.x:

@@ -14,7 +14,6 @@ from fedwcm.api.result import Result, read_result
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.progress import Progress, chosen_progress
 from fedwcm.experiment.start import start
-from fedwcm.reports.write import report_or_warn
 
 
 def run(
@@ -55,10 +54,16 @@ def run(
     """
     folder = None if out is None else RunFolder(Path(out))
     described = describe_run(method, config, settings, options, trust=trust, resume=resume, folder=folder)
-    write = report_or_warn if report else None
+    write = _write_report if report else None
     ended = start(described, folder, resume=resume, report=write, progress=chosen_progress(progress))
     if ended.module is None:
         assert folder is not None  # where the run had ended before
         return read_result(folder, described.model.value, described.model.trusted)
     path = None if folder is None else folder.path
     return Result(ended.config, ended.history, ended.summary, ended.module, path)
+
+
+def _write_report(folder: Path) -> None:
+    from fedwcm.reports.write import report_or_warn  # here: a run in memory needs no report
+
+    report_or_warn(folder)

@@ -105,7 +105,7 @@ def personalized(folder: "str | Path", text: str, **given: Any) -> "Personalizat
     """Fine-tune as `--personalize` says."""
     from dataclasses import asdict
 
-    from fedwcm.api import personalize
+    from fedwcm import personalize
 
     return personalize(folder, **asdict(FineTuning.parse(text)), **given)
 

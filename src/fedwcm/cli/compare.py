@@ -13,7 +13,7 @@ from fedwcm.config.flags import COMPARE_FLAGS, refuse_varied
 from fedwcm.config.options import parse_value
 
 if TYPE_CHECKING:
-    from fedwcm.api.comparison_result import Comparison
+    from fedwcm import Comparison
 
 
 def add_parser(commands: SubParsers) -> None:
@@ -74,7 +74,7 @@ def execute(arguments: argparse.Namespace) -> int:
         common = describe_settings(None, arguments.config, settings, flags, trust=arguments.trust)
         dry_run(plan(describe_methods(methods), seeds, grid, common, out), arguments.jobs)
         return 0
-    from fedwcm.api import compare
+    from fedwcm import compare
     from fedwcm.experiment.interrupts import exit_status
 
     try:

@@ -56,7 +56,7 @@ def add_parser(commands: SubParsers) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print what was tested, and every metric, one per line or as JSON."""
-    from fedwcm.api import evaluate
+    from fedwcm import evaluate
 
     options = chosen_flags(arguments, NAMES)
     options["drop"] = column_names(arguments.drop)

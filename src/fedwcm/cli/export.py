@@ -21,7 +21,7 @@ def add_parser(commands: SubParsers) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Export, and say where the file is."""
-    from fedwcm.api import export
+    from fedwcm import export
 
     path = export(
         arguments.folder,

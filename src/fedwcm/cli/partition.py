@@ -11,7 +11,7 @@ from fedwcm.config.flags import PARTITION_FLAGS
 from fedwcm.core.checks import require
 
 if TYPE_CHECKING:
-    from fedwcm.api import PartitionedData
+    from fedwcm import PartitionedData
 
 
 def add_parser(commands: SubParsers) -> None:
@@ -33,7 +33,7 @@ def add_parser(commands: SubParsers) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Print the statistics of one partition, or of several side by side, and draw them."""
     flags, settings = chosen_flags(arguments, PARTITION_FLAGS), chosen_settings(arguments)
-    from fedwcm.api import partition, partitions
+    from fedwcm import partition, partitions
     from fedwcm.reports.division import division_table, draw_divisions
 
     if arguments.compare is None:

@@ -29,7 +29,7 @@ def add_parser(commands: SubParsers) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Predict, and say where the predictions are."""
-    from fedwcm.api import predict
+    from fedwcm import predict
 
     options = chosen_flags(arguments, NAMES)
     options["drop"] = column_names(arguments.drop)

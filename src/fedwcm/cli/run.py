@@ -24,7 +24,7 @@ from fedwcm.config.flags import config_from
 from fedwcm.utils.json_record import RecordError
 
 if TYPE_CHECKING:
-    from fedwcm.api import Result
+    from fedwcm import Result
     from fedwcm.experiment.folder import RunFolder
 
 
@@ -74,7 +74,7 @@ def execute(arguments: argparse.Namespace) -> int:
         raise ValueError("--resume needs the folder of the run that is to go on: --out DIR")
     out = Path(arguments.out) if arguments.out else _new_folder(f"{config.title}-{Path(config.data.title).stem}")
     # Imported late: torch takes seconds to import, and a mistyped option should fail at once.
-    from fedwcm.api import run
+    from fedwcm import run
     from fedwcm.engine.rounds import DivergedError
     from fedwcm.experiment.folder import RunFolder
     from fedwcm.experiment.interrupts import StoppedError, exit_status

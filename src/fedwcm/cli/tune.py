@@ -42,7 +42,7 @@ def add_parser(commands: SubParsers) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Search, then print what was found and the command to run it."""
     optional_module("optuna", "tune", "fedwcm tune")
-    from fedwcm.api import tune
+    from fedwcm import tune
     from fedwcm.experiment.interrupts import exit_status
     from fedwcm.sweeps.tuning.space import ranges_in
 

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 import numpy as np
 import torch
 
-from fedwcm.api import run
+from fedwcm import run
 from fedwcm.core.types import Floats
 from fedwcm.data import load_dataset
 from fedwcm.doctor.checks import PATIENCE, Check

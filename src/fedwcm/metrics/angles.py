@@ -8,13 +8,14 @@ Sources: Fang et al., "Exploring deep neural networks via layer-peeled model", 2
 """
 
 import numpy as np
-from scipy.spatial.distance import pdist
 
 from fedwcm.core.types import Floats
 
 
 def mean_angle(rows: Floats) -> float | None:
     """The mean angle in degrees over all pairs of rows, without rows of zeros; None if there is no pair."""
+    from scipy.spatial.distance import pdist  # here: most runs do not need scipy
+
     directed = rows[np.abs(rows).max(axis=1, initial=0) > 0]
     if len(directed) < 2:
         return None

@@ -16,7 +16,6 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import entr
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 from torch.nn.modules.conv import _ConvNd
@@ -39,6 +38,8 @@ FEATURES = "features"
 
 def layer_concentration(means: Floats) -> float | None:
     """The mean concentration of the neurons that fire; None if none does or if there is only one class."""
+    from scipy.special import entr  # here: most runs do not need scipy
+
     classes = len(means)
     total = means.sum(axis=0)
     fires = np.isfinite(total) & (total > 0)

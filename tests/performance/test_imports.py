@@ -1,0 +1,48 @@
+"""What is imported, and when: the start of a command is mostly imports, and counting them needs no clock."""
+
+import json
+import subprocess
+import sys
+
+STAGES = """
+import json, sys
+
+def stage(name):
+    seen[name] = sorted(sys.modules)
+
+seen = {}
+import fedwcm
+stage("package")
+from fedwcm.cli import main
+try:
+    main(["--help"])
+except SystemExit:
+    stage("help")
+fedwcm.run("fedwcm", dataset="digits", clients=4, rounds=1, progress=False)
+stage("run")
+print(json.dumps(seen))
+"""
+HEAVY = {
+    "torch",
+    "scipy",
+    "sklearn",
+    "flwr",
+    "ray",
+    "matplotlib",
+    "pandas",
+    "optuna",
+    "datasets",
+    "tenseal",
+    "PIL",
+}
+
+
+def test_each_stage_imports_no_more_than_it_needs() -> None:
+    done = subprocess.run([sys.executable, "-c", STAGES], check=True, capture_output=True, text=True)
+    seen = {stage: set(modules) for stage, modules in json.loads(done.stdout.splitlines()[-1]).items()}
+    assert "numpy" not in seen["package"]
+    assert HEAVY.isdisjoint(seen["package"])
+    assert HEAVY.isdisjoint(seen["help"])
+    assert HEAVY & seen["run"] == {"torch"}
+    unused = {f"fedwcm.{room}" for room in ("reports", "reproduce", "watch", "flower", "sweeps.plan")}
+    assert unused.isdisjoint(seen["run"])
