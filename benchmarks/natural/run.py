@@ -1,0 +1,131 @@
+"""Train every arm on every set, and measure each at all strengths of the correction afterwards.
+
+    FEDWCM_NATURAL=… python -m benchmarks.natural.run choose --seeds 0,1
+    python -m benchmarks.natural.run freeze        # before judging: the digest of what will run
+    python -m benchmarks.natural.run judge --seeds 100,101,102,103,104
+
+A finished run is a line of `results/natural/PHASE.jsonl`, with its configuration, and is not repeated. `choose`
+looks at validation data only; `judge` at test data, at strengths and temperatures fitted on validation data.
+"""
+
+import argparse
+import hashlib
+import json
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import fedwcm
+from benchmarks.natural.arms import ARMS, COMMON, JUDGED
+from benchmarks.natural.sets import FOLDER, SOURCES, NaturalSet, available, load
+from fedwcm.engine.rounds import DivergedError
+
+RESULTS = Path("results/natural")
+FROZEN = RESULTS / "judge.json"
+STRENGTHS = tuple(np.round(np.arange(-1.0, 2.01, 0.25), 2).tolist())
+"""How often log p is subtracted from the logits: 0 leaves the model as it was trained."""
+
+
+def run_arm(name: str, data: NaturalSet, arm: str, seed: int, phase: str) -> dict[str, Any]:
+    """Train an arm on a set; return its curves on validation data and, if it is judged, on test data."""
+    settings = {**COMMON, **ARMS[arm], "run.seed": seed}
+    job = {"set": name, "arm": arm, "seed": seed, "settings": settings}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            # Validation data stands in for test data: nothing sees the latter before `judge`.
+            dataset = (*data.train, *data.val)
+            fedwcm.run(settings=settings, dataset=dataset, clients=data.clients, out=f"{folder}/run", report=False)
+        except DivergedError as error:
+            return {**job, "diverged": str(error)}
+        parts = {"val": data.val, **({"test": data.test} if phase == "judge" else {})}
+        log_p = {part: log_probabilities(f"{folder}/run", x) for part, (x, _) in parts.items()}
+    counts = np.bincount(data.train[1], minlength=log_p["val"].shape[1])
+    return {**job, **{part: curve(log_p[part], y, counts) for part, (_, y) in parts.items()}}
+
+
+def log_probabilities(folder: str, x: NDArray[Any]) -> NDArray[np.float64]:
+    """Return log p(class | sample) as a run's model says it."""
+    probabilities = fedwcm.predict(folder, x).probabilities.astype(np.float64)
+    logarithms: NDArray[np.float64] = np.log(np.maximum(probabilities, 1e-12))
+    return logarithms
+
+
+def curve(log_p: NDArray[np.float64], y: NDArray[Any], counts: NDArray[np.int64]) -> list[dict[str, float]]:
+    """Return accuracy, balanced accuracy, that of the rarest third, and calibration, at every strength."""
+    prior = np.log(np.maximum(counts, 0.5) / counts.sum())
+    rare = np.argsort(counts)[: max(1, round(len(counts) / 3))]
+    points = []
+    for tau in STRENGTHS:
+        shifted = log_p - tau * prior
+        recalls = {c: float((shifted[y == c].argmax(axis=1) == c).mean()) for c in np.unique(y)}
+        probabilities = np.exp(shifted - np.logaddexp.reduce(shifted, axis=1, keepdims=True))
+        points.append(
+            {
+                "tau": tau,
+                "accuracy": float((shifted.argmax(axis=1) == y).mean()),
+                "balanced": float(np.mean(list(recalls.values()))),
+                "rare": float(np.mean([recalls[c] for c in rare if c in recalls])),
+                "nll": float(-np.log(probabilities[np.arange(len(y)), y] + 1e-12).mean()),
+                "ece": calibration_error(probabilities, y),
+            }
+        )
+    return points
+
+
+def calibration_error(probabilities: NDArray[np.float64], y: NDArray[Any], bins: int = 15) -> float:
+    """Return the expected calibration error of the predicted classes."""
+    confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == y
+    gaps = np.bincount((confidence * bins).astype(int).clip(0, bins - 1), weights=correct - confidence)
+    return float(np.abs(gaps).sum() / len(y))
+
+
+def finished(phase: str) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """Return the runs that are done."""
+    path = RESULTS / f"{phase}.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return {(record["set"], record["arm"], record["seed"]): record for record in records}
+
+
+def frozen_description() -> dict[str, Any]:
+    """Return the digests of what is judged: arms with all options, and the files of data."""
+    arms = {arm: {**COMMON, **ARMS[arm]} for arm in JUDGED}
+    text = json.dumps(arms, sort_keys=True).encode()
+    files = {name: (FOLDER / SOURCES[name][0]).read_bytes() for name in available()}
+    data = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    return {"arms": hashlib.sha256(text).hexdigest(), "names": list(JUDGED), "data": data}
+
+
+def main() -> None:
+    """Run a phase, or freeze what will be judged."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("phase", choices=("choose", "freeze", "judge"))
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--sets", default=",".join(available()))
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    if chosen.phase == "freeze":
+        FROZEN.write_text(json.dumps(frozen_description(), indent=2) + "\n", encoding="utf-8")
+        return
+    if chosen.phase == "judge" and json.loads(FROZEN.read_text(encoding="utf-8")) != frozen_description():
+        raise ValueError(f"{FROZEN} describes other arms or other data: what is judged was frozen before")
+    done = finished(chosen.phase)
+    for seed in map(int, chosen.seeds.split(",")):
+        for name in chosen.sets.split(","):
+            data = load(name, seed)
+            for arm in ARMS if chosen.phase == "choose" else JUDGED:
+                if (name, arm, seed) not in done:
+                    record = run_arm(name, data, arm, seed, chosen.phase)
+                    with (RESULTS / f"{chosen.phase}.jsonl").open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(record) + "\n")
+                    print(name, arm, seed, flush=True)
+
+
+if __name__ == "__main__":
+    main()

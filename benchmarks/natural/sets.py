@@ -1,0 +1,92 @@
+"""The data sets, each in three parts; where clients are people, the parts share none.
+
+They are read from the folder that FEDWCM_NATURAL names, `data/natural` by default.
+`python -m benchmarks.natural.sets` says which are there and where each is to be had.
+"""
+
+import csv
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FOLDER = Path(os.environ.get("FEDWCM_NATURAL", "data/natural"))
+SOURCES = {
+    "beats": (
+        "mitbih.npz",
+        "MIT-BIH of PhysioNet, beats by the AAMI classes, patients as clients",
+    ),
+    "attacks": ("nslkdd.npz", "NSL-KDD of the Canadian Institute for Cybersecurity, network services as clients"),
+    "activities": ("wisdm.npz", "WISDM 1.1 of Fordham University, windows of accelerometers, people as clients"),
+    "storms": ("storms.csv", "python examples/natural-clients/make_storms.py storms.csv"),
+    "sites": ("sites.npz", "python examples/unequal-clients/make_sites.py sites.npz"),
+}
+TEST_PATIENTS = (
+    *(100, 103, 105, 111, 113, 117, 121, 123, 200, 202, 210),
+    *(212, 213, 214, 219, 221, 222, 228, 231, 232, 233, 234),
+)
+"""The second half of the division of de Chazal, O'Dwyer and Reilly (2004), which tests on patients of its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class NaturalSet:
+    """Samples for training, with their clients, for validation and for the test."""
+
+    train: tuple[NDArray[Any], NDArray[Any]]
+    clients: NDArray[Any]
+    val: tuple[NDArray[Any], NDArray[Any]]
+    test: tuple[NDArray[Any], NDArray[Any]]
+
+
+def available() -> list[str]:
+    """Return the names of the sets whose files are in the folder."""
+    return [name for name, (file, _) in SOURCES.items() if (FOLDER / file).exists()]
+
+
+def load(name: str, seed: int) -> NaturalSet:
+    """Return a set. Who tests is the same for all seeds; who validates is drawn by the seed."""
+    path = FOLDER / SOURCES[name][0]
+    if name == "storms":
+        x, y, clients = _read_storms(path)
+    else:
+        arrays = np.load(path)
+        if "x_test" in arrays:
+            return _with_rows_for_validation(arrays, seed)
+        x, y, clients = arrays["x"].astype(np.float32), arrays["y"], arrays["client"]
+    people = np.random.default_rng(0).permutation(np.unique(clients))
+    test = np.isin(people, TEST_PATIENTS) if name == "beats" else np.arange(len(people)) < len(people) // 4
+    others = np.random.default_rng(seed).permutation(people[~test])
+    groups = others[len(others) // 4 :], others[: len(others) // 4], people[test]
+    train, val, held_out = (np.isin(clients, group) for group in groups)
+    return NaturalSet((x[train], y[train]), clients[train], (x[val], y[val]), (x[held_out], y[held_out]))
+
+
+def _with_rows_for_validation(arrays: Any, seed: int) -> NaturalSet:
+    """Return a set with a test part of its own; a tenth of the training rows validate."""
+    x, y, clients = arrays["x_train"], arrays["y_train"], arrays["client_train"]
+    val = np.random.default_rng(seed).random(len(y)) < 0.1
+    test = arrays["x_test"], arrays["y_test"]
+    return NaturalSet((x[~val], y[~val]), clients[~val], (x[val], y[val]), test)
+
+
+def _read_storms(path: Path) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    with path.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    columns = ("month", "hour", "lat", "long", "wind", "pressure")
+    x = np.array([[float(row[column]) for column in columns] for row in rows], dtype=np.float32)
+    _, y = np.unique([row["status"] for row in rows], return_inverse=True)
+    return x, y, np.array([row["season"] for row in rows])
+
+
+def main() -> None:
+    """Say which sets are there."""
+    for name, (file, source) in SOURCES.items():
+        where = FOLDER / file
+        print(f"{name}: {where if where.exists() else f'not in {FOLDER} as {file}; made from {source}'}")
+
+
+if __name__ == "__main__":
+    main()
