@@ -1,6 +1,7 @@
 """The Python functions: what they return can be used."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from fedwcm.data import Dataset, load_dataset
 from fedwcm.data.inputs import FlipCrop
 from fedwcm.data.normalize import Normalizer
 
-SMALL = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 2, "batch_size": 10, "rounds": 8}
+SMALL: Any = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 2, "batch_size": 10, "rounds": 8}
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def test_validation_data_is_held_out_of_training_and_chooses_the_round() -> None
     held = fedwcm.partition(dataset="digits", clients=5, val_fraction=0.25)
     assert held.counts.sum() == pytest.approx(0.75 * plain.counts.sum(), rel=0.02)
     result = fedwcm.run("fedavg", val_fraction=0.25, **SMALL)
-    best = max(result.history, key=lambda record: record.val_accuracy)
+    best = max(result.history, key=lambda record: record.val_accuracy)  # type: ignore[arg-type, return-value]
     assert result.summary.selected_accuracy == best.test_accuracy
     assert result.summary.selected_round == best.round
 
@@ -88,7 +89,7 @@ def test_own_model_by_module_and_factory(tmp_path: Path, monkeypatch: pytest.Mon
         "    return nn.Sequential(nn.Flatten(), *layers)\n"
     )
     monkeypatch.chdir(tmp_path)
-    options = {**SMALL, "model": "models_of_one_s_own:tiny", "settings": {"model.width": 16}}
+    options: Any = {**SMALL, "model": "models_of_one_s_own:tiny", "settings": {"model.width": 16}}
     result = fedwcm.run("fedwcm", out="run", **options)
     with pytest.raises(ValueError, match="only the run's folder names"):
         fedwcm.load_model("run")
@@ -102,7 +103,12 @@ def test_own_model_by_module_and_factory(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_batchnorm_model_trains_and_its_statistics_are_saved(tmp_path: Path) -> None:
-    options = {**SMALL, "rounds": 2, "model": "resnet8", "settings": {"model.norm": "batch", "model.width": 4}}
+    options: Any = {
+        **SMALL,
+        "rounds": 2,
+        "model": "resnet8",
+        "settings": {"model.norm": "batch", "model.width": 4},
+    }
     result = fedwcm.run("fedwcm", out=tmp_path / "run", **options)
     state = fedwcm.load_model(tmp_path / "run").state_dict()
     means = [value for name, value in state.items() if name.endswith("running_mean")]
@@ -112,7 +118,7 @@ def test_batchnorm_model_trains_and_its_statistics_are_saved(tmp_path: Path) -> 
 
 
 def test_a_round_without_answers_is_counted_and_changes_nothing() -> None:
-    options = {**SMALL, "clients": 3, "participation": 0.3, "settings": {"participation.dropout": 0.9}}
+    options: Any = {**SMALL, "clients": 3, "participation": 0.3, "settings": {"participation.dropout": 0.9}}
     history = fedwcm.run("fedwcm", **options).history
     silent = [i for i, record in enumerate(history) if record.participants == 0]
     assert silent
@@ -157,7 +163,7 @@ def test_augmentation_draws_have_the_stated_frequencies() -> None:
 
 
 def test_augmented_run_agrees_between_backends() -> None:
-    options = {**SMALL, "rounds": 2, "augment": True}
+    options: Any = {**SMALL, "rounds": 2, "augment": True}
     losses = [
         fedwcm.run("fedavg", backend=b, **options).history[-1].test_loss for b in ("sequential", "vectorized")
     ]

@@ -10,8 +10,8 @@ from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
 from fedwcm.samplers import SAMPLERS
 
-SMALL = {"dataset": "digits", "clients": 8, "participation": 0.5, "epochs": 1, "batch_size": 20, "rounds": 2}
-LOSSES = [name for name in LOSSES if name != "distillation"]
+SMALL: Any = {"dataset": "digits", "clients": 8, "participation": 0.5, "epochs": 1, "batch_size": 20, "rounds": 2}
+LOSSES = [name for name in LOSSES if name != "distillation"]  # type: ignore[assignment]
 """Distillation needs a teacher's file: tests/methods/test_creff_clip2fl.py makes one."""
 
 

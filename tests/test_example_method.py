@@ -50,7 +50,7 @@ def test_it_is_thirty_lines() -> None:
 
 def test_its_mean_square_moves_by_a_bounded_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLE))
-    from fedyogi import FedYogi  # type: ignore[import-not-found]
+    from fedyogi import FedYogi
 
     cohort = SimpleNamespace(samples=np.array([10, 30]))
     uploads = SimpleNamespace(sum=lambda key, weights: torch.full((2,), 0.1))

@@ -24,9 +24,9 @@ def test_seasons_are_clients_that_can_be_held_out(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(sys, "argv", ["make_storms.py", str(tmp_path / "storms.csv")])
     runpy.run_path(str(SCRIPT), run_name="__main__")
     source, options = tmp_path / "storms.csv", {"label": "status", "client": "season"}
-    data = load_dataset(source, **options)
+    data = load_dataset(source, **options)  # type: ignore[arg-type]
     assert data.client_names == ("1975", "1976", "1977", "1978", "1979", "1980")
     assert data.classes == ("hurricane", "tropical wave")
     assert data.x_train.shape[1] == 6  # without the season
-    result = fedwcm.run("fedwcm+", dataset=str(source), **options, test_clients=0.34, rounds=1, participation=0.5)
+    result = fedwcm.run("fedwcm+", dataset=str(source), **options, test_clients=0.34, rounds=1, participation=0.5)  # type: ignore[arg-type]
     assert result.summary.final_accuracy is not None

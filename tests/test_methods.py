@@ -168,7 +168,7 @@ def test_the_gain_announced_at_the_start_is_that_of_the_first_round(
     training = make_trainer(method(**options), data.federation, linear())
     if method is FedWCMX:
         assert training.population.reference_steps == 2 * 5
-    announced = training.method.starting_gain(training.population, data.federation.samples)
+    announced = training.method.starting_gain(training.population, data.federation.samples)  # type: ignore[attr-defined]
     (_, record), *_ = run_rounds(make_rounds(training, data.federation), 1)
     assert announced == pytest.approx(record.extra["gain"], rel=1e-12)
     assert record.extra["gain"] > 0.9

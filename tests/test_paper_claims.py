@@ -25,7 +25,7 @@ def _fashion_mnist() -> None:
 
 def accuracies(method: str, imbalance: float, rounds: int = 150) -> list[float]:
     result = fedwcm.run(method, config=CONFIG, imbalance=imbalance, rounds=rounds)
-    return [record.test_accuracy for record in result.history]
+    return [record.test_accuracy for record in result.history]  # type: ignore[misc]
 
 
 def test_nominal_fedcm_collapses_where_its_gain_is_above_one_and_warns() -> None:

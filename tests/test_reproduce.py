@@ -96,13 +96,13 @@ def test_more_rounds_go_on_from_what_was_kept(tmp_path: Path, monkeypatch: pytes
         (cell,) = expand(load_preset("figure8"), scope)
         archive = ResultStore(root).find(cell)
         assert archive is not None
-        return [record.test_accuracy for record in read_run(archive).history]
+        return [record.test_accuracy for record in read_run(archive).history]  # type: ignore[misc]
 
     whole = accuracies("whole", 0.008, keep=False)
     part = accuracies("parts", 0.004, keep=True)
     played: list[int] = []
     step = Rounds.step
-    monkeypatch.setattr(Rounds, "step", lambda self, state: played.append(state.round) or step(self, state))
+    monkeypatch.setattr(Rounds, "step", lambda self, state: played.append(state.round) or step(self, state))  # type: ignore[func-returns-value]
     assert accuracies("parts", 0.008, keep=False) == whole
     assert played == [2, 3]
     assert (part, len(whole)) == (whole[:2], 4)

@@ -67,7 +67,7 @@ def test_shapes_that_do_not_belong_together_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["logits", "embeddings"])
 def test_numbers_that_are_not_finite_are_refused(name: str) -> None:
-    tables = {"logits": torch.zeros(4, 3), "embeddings": torch.zeros(3, 2)}
+    tables: Any = {"logits": torch.zeros(4, 3), "embeddings": torch.zeros(3, 2)}
     tables[name][2, 1] = math.nan
     with pytest.raises(ValueError, match=f"teacher's {name} have a NaN or an infinity in 1 rows, the first 2"):
         Teacher(**tables, labels=torch.zeros(4, dtype=torch.int64))

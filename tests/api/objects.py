@@ -1,7 +1,7 @@
 """A method, a loss, a sampler and a model of one's own, and data in memory."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,14 @@ import fedwcm
 from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.types import Cohort, Context, Floats, Ints, State
 
-SMALL = {"clients": 6, "rounds": 3, "epochs": 1, "batch_size": 20, "participation": 0.5, "backend": "sequential"}
+SMALL: dict[str, Any] = {
+    "clients": 6,
+    "rounds": 3,
+    "epochs": 1,
+    "batch_size": 20,
+    "participation": 0.5,
+    "backend": "sequential",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -151,7 +151,7 @@ def test_an_export_that_differs_is_an_error_and_leaves_no_file(
 
     def slightly_off(*arguments: Any) -> Any:
         run = write(*arguments)
-        return lambda x: run(x) + 1e-3
+        return lambda x: run(x) + 1e-3  # type: ignore[misc]
 
     monkeypatch.setitem(exporting.WRITERS, "torchscript", slightly_off)
     with pytest.raises(ValueError, match=r"differs from the trained one by 0\.00"):

@@ -145,7 +145,7 @@ def test_images_of_torch_have_their_channels_first() -> None:
 
 def test_ready_made_clients_and_client_ids_are_the_natural_partition() -> None:
     x, y = digits()
-    owner = np.arange(len(y)) % 4
+    owner: Any = np.arange(len(y)) % 4
     held = [(x[owner == k], y[owner == k]) for k in range(4)]
     by_list = fedwcm.partition(dataset=held)
     by_name = fedwcm.partition(dataset={f"site {k}": pair for k, pair in enumerate(held)})
@@ -154,7 +154,7 @@ def test_ready_made_clients_and_client_ids_are_the_natural_partition() -> None:
     assert by_list.counts.shape == by_name.counts.shape == by_ids.counts.shape == (4, 10)
     assert by_ids.counts.sum() == pytest.approx(0.8 * len(y), abs=6)
     assert losses(clients=owner) == losses(clients=[f"site {k}" for k in owner])
-    assert fedwcm.partition(dataset=(x, y), clients=np.int64(7), beta=np.float32(0.5)).counts.shape[0] == 7
+    assert fedwcm.partition(dataset=(x, y), clients=np.int64(7), beta=np.float32(0.5)).counts.shape[0] == 7  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"partition\.beta is not an option"):
         fedwcm.partition(dataset=(x, y), clients=owner, beta=0.5)
     with pytest.raises(ValueError, match=r"600.* samples but 3 clients"):
@@ -219,7 +219,7 @@ def local_method() -> Any:
 
 def test_what_text_can_rebuild_is_text_and_the_rest_says_that_it_is_not(tmp_path: Path) -> None:
     cell = local_method()
-    owner = np.arange(600) % 4
+    owner: Any = np.arange(600) % 4
     module = tiny((64,), 10)
     fedwcm.run(
         cell(power=2.0), dataset=digits(), model=module, loss=Margin(), out=tmp_path, **SMALL | {"clients": owner}
@@ -237,7 +237,7 @@ def test_what_text_can_rebuild_is_text_and_the_rest_says_that_it_is_not(tmp_path
 
 def test_a_resumed_run_of_objects_is_the_run_that_was_never_stopped(tmp_path: Path) -> None:
     cell, module = local_method(), tiny((64,), 10)
-    given = {
+    given: Any = {
         "dataset": digits(),
         "model": module,
         "loss": Margin,
@@ -247,7 +247,7 @@ def test_a_resumed_run_of_objects_is_the_run_that_was_never_stopped(tmp_path: Pa
     options: dict[str, Any] = {**SMALL, **given, "rounds": 6, "settings": {"run.checkpoint_every": 2}}
     whole = fedwcm.run(cell(power=2.0), out=tmp_path / "whole", **options)
     with pytest.raises(KeyboardInterrupt):
-        fedwcm.run(cell(power=2.0), out=tmp_path / "cut", progress=StopAfter(3), **options)
+        fedwcm.run(cell(power=2.0), out=tmp_path / "cut", progress=StopAfter(3), **options)  # type: ignore[arg-type]
     needed = {"method": "method", "dataset": "data", "model": "model", "clients": "partition"}
     for keyword, kind in needed.items():
         again = {key: value for key, value in {**given, "method": cell}.items() if key != keyword}
@@ -290,7 +290,7 @@ def test_resume_without_options_goes_on_with_those_of_the_run(
     options: dict[str, Any] = {**SMALL, "rounds": 4, "lr": 0.05, "seed": 3}
     whole = fedwcm.run("fedcm[alpha=0.3]", dataset="digits", **options)
     with pytest.raises(KeyboardInterrupt):
-        fedwcm.run("fedcm[alpha=0.3]", dataset="digits", out=tmp_path, progress=StopAfter(2), **options)
+        fedwcm.run("fedcm[alpha=0.3]", dataset="digits", out=tmp_path, progress=StopAfter(2), **options)  # type: ignore[arg-type]
     assert main(["run", "--out", str(tmp_path), "--resume", "--quiet"]) == 0
     resumed = fedwcm.run(out=tmp_path, resume=True)
     assert timeless(resumed.history) == timeless(whole.history)
@@ -298,7 +298,7 @@ def test_resume_without_options_goes_on_with_those_of_the_run(
 
 
 def test_a_name_that_only_the_folder_knows_runs_no_code(tmp_path: Path) -> None:
-    options = {**SMALL, "dataset": digits()}
+    options: Any = {**SMALL, "dataset": digits()}
     fedwcm.run(Tilted, model=tiny, out=tmp_path, **options)
     for call in (
         lambda: fedwcm.load_model(tmp_path),

@@ -113,7 +113,7 @@ def test_an_instance_its_class_and_its_name_are_the_same_partition() -> None:
     assert divided(name, clients=5).tolist() == expected
     assert divided(name, settings={"partition.clients": 5}).tolist() == expected
     assert divided(f"{__name__}:in_thirds").tolist() == divided(in_thirds).tolist() == divided(Slices(3)).tolist()
-    local = dataclass(frozen=True)(type("Local", (Slices,), {}))  # no import finds it: it stays an object
+    local: Any = dataclass(frozen=True)(type("Local", (Slices,), {}))  # no import finds it: it stays an object
     assert divided(local, clients=5).tolist() == expected
 
 

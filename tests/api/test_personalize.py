@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,9 +30,9 @@ def quarrelling() -> dict[str, np.ndarray]:
     return {"x": x.astype(np.float32), "y": side ^ (owner % 2), "client": names}
 
 
-SMALL = {"rounds": 2, "epochs": 1, "batch_size": 10, "lr": 0.1}
+SMALL: Any = {"rounds": 2, "epochs": 1, "batch_size": 10, "lr": 0.1}
 SMALL |= {"settings": {"model.hidden": [8], "local.weight_decay": 0.01}}
-DATA = quarrelling()
+DATA: Any = quarrelling()
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("layers", ["all", "head"])
 def test_clients_that_disagree_gain_by_fine_tuning(layers: str, folder: Path) -> None:
-    record = fedwcm.personalize(folder, epochs=3, layers=layers)
+    record = fedwcm.personalize(folder, epochs=3, layers=layers)  # type: ignore[arg-type]
     summary = json.loads((folder / "summary.json").read_text())
     assert record.client_accuracy_before == pytest.approx(summary["client_accuracy"])
     assert record.before["client_mean"] == pytest.approx(summary["client_mean"])
@@ -66,7 +67,7 @@ def test_a_method_of_one_s_own_is_not_needed(tmp_path: Path) -> None:
 
 def test_only_the_head_moves_if_it_alone_is_fine_tuned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moved = []
-    tune = personalization.fine_tune
+    tune = personalization.fine_tune  # type: ignore[attr-defined]
 
     def watched(trainer, client, shard, sent: Broadcast):  # type: ignore[no-untyped-def]
         x, buffers = tune(trainer, client, shard, sent)
@@ -86,9 +87,9 @@ def test_only_the_head_moves_if_it_alone_is_fine_tuned(folder: Path, monkeypatch
 
 def test_one_epoch_of_all_layers_is_a_round_of_fedavg_at_that_client_alone(tmp_path: Path) -> None:
     """The same loop: a federation of one client, one more round."""
-    one = {key: value[:ROWS] for key, value in DATA.items()}
+    one: Any = {key: value[:ROWS] for key, value in DATA.items()}
     np.savez(tmp_path / "one.npz", **one)
-    options = {**SMALL, "dataset": tmp_path / "one.npz", "participation": 1.0, "report": False}
+    options: Any = {**SMALL, "dataset": tmp_path / "one.npz", "participation": 1.0, "report": False}
     fedwcm.run("fedavg", out=tmp_path / "short", **options)
     longer = fedwcm.run("fedavg", out=tmp_path / "long", **{**options, "rounds": 3})
     tuned = fedwcm.personalize(tmp_path / "short", epochs=1)
@@ -137,7 +138,7 @@ def test_the_commands_say_before_and_after(folder: Path, capsys: pytest.CaptureF
 
 
 def test_what_cannot_be_personalised_is_refused_by_its_reason(folder: Path, tmp_path: Path) -> None:
-    options = {**SMALL, "rounds": 1, "report": False}
+    options: Any = {**SMALL, "rounds": 1, "report": False}
     fedwcm.run("fedavg", dataset=DATA, test_clients=["p1"], out=tmp_path / "unseen", **options)
     with pytest.raises(ValueError, match="whole clients were held out"):
         fedwcm.personalize(tmp_path / "unseen", dataset=DATA)
@@ -164,7 +165,7 @@ def test_the_loss_has_the_noisy_counts_of_the_run(tmp_path: Path, monkeypatch: p
         return seen[-1]
 
     monkeypatch.setattr(PriorCE, "_shift", watched)
-    options = {"rounds": 1, "epochs": 1, "participation": 1.0, "backend": "sequential", "report": False}
+    options: Any = {"rounds": 1, "epochs": 1, "participation": 1.0, "backend": "sequential", "report": False}
     fedwcm.run(
         "fedavg+prior_ce",
         dataset=data,

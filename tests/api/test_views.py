@@ -157,7 +157,7 @@ def test_plots_have_a_line_per_method_and_know_their_metrics(
     assert len(axes.collections) == len(comparison.runs)  # a band each
     run = comparison.runs["fedcm"][0]
     assert run.plot("per_class_accuracy/0", ax=axes, label="cat") is axes
-    assert list(axes.lines[-1].get_ydata()) == [(record.per_class_accuracy or ())[0] for record in run.history]
+    assert list(axes.lines[-1].get_ydata()) == [(record.per_class_accuracy or ())[0] for record in run.history]  # type: ignore[arg-type]
     pyplot.close("all")
     with pytest.raises(ValueError, match=r"unknown metric 'test_acuracy'\. Did you mean 'test_accuracy'"):
         run.plot("test_acuracy")

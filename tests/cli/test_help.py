@@ -113,9 +113,9 @@ def test_names_and_options_are_completed() -> None:
     flags = {flag: parser.add_argument(flag) for flag in ("--method", "--methods", "--set", "--rounds")}
     add_completers(parser)
     complete = {flag: getattr(action, "completer", None) for flag, action in flags.items()}
-    assert "fedwcm+prior_ce" in complete["--method"]("fedwcm+p")
-    assert {"fedavg,fedcm", "fedavg,fedcm-nominal"} <= set(complete["--methods"]("fedavg,fedc"))
-    assert "local.lr=" in complete["--set"]("local.l")
+    assert "fedwcm+prior_ce" in complete["--method"]("fedwcm+p")  # type: ignore[misc]
+    assert {"fedavg,fedcm", "fedavg,fedcm-nominal"} <= set(complete["--methods"]("fedavg,fedc"))  # type: ignore[misc]
+    assert "local.lr=" in complete["--set"]("local.l")  # type: ignore[misc]
     assert complete["--rounds"] is None
 
 

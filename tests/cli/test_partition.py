@@ -20,7 +20,7 @@ def test_the_papers_four_divide_the_same_samples_and_equal_the_single_ones() -> 
     assert totals == [totals[0]] * 4
     for name, division in divisions.items():
         beta = {} if name == "balancefl" else {"beta": 0.2}
-        alone = fedwcm.partition(dataset="digits", partition=name, clients=20, **beta)
+        alone = fedwcm.partition(dataset="digits", partition=name, clients=20, **beta)  # type: ignore[arg-type]
         np.testing.assert_array_equal(division.counts, alone.counts)
         assert division.config == alone.config
 

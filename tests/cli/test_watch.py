@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,7 +125,7 @@ def test_a_comparison_says_what_it_will_run_before_it_begins(tmp_path: Path) -> 
 
         def close(self) -> None: ...
 
-    options = {"dataset": "digits", "clients": 10, "rounds": 1, "epochs": 1, "report": False}
+    options: Any = {"dataset": "digits", "clients": 10, "rounds": 1, "epochs": 1, "report": False}
     fedwcm.compare(["fedavg", "fedwcm"], [0], tmp_path, progress=Looking, **options)
     assert states == ["waiting,waiting", "finished,waiting"]
     assert Watch([tmp_path]).look().ended

@@ -33,7 +33,7 @@ def test_several_clients_hold_keys_and_the_distribution_is_the_same(monkeypatch:
     import fedwcm.experiment.class_distribution
 
     seen: list[int] = []
-    plain = fedwcm.experiment.class_distribution.sum_counts
+    plain = fedwcm.experiment.class_distribution.sum_counts  # type: ignore[attr-defined]
 
     def watched(*arguments: object, key_holders: int = 1, **options: object) -> object:
         seen.append(key_holders)

@@ -216,7 +216,7 @@ def test_token_ids_reach_an_embedding_as_they_are(
         participation=1.0,
         rounds=15,
         lr=1.0,
-        backend=backend,
+        backend=backend,  # type: ignore[arg-type]
         out="run",
         report=False,
     )
@@ -227,7 +227,7 @@ def test_token_ids_reach_an_embedding_as_they_are(
 @pytest.mark.parametrize("folder", [False, True], ids=["npz", "npy"])
 def test_a_part_goes_by_any_of_its_names_in_capitals_or_not(tmp_path: Path, folder: bool) -> None:
     x, y = np.arange(24, dtype=np.float32).reshape(12, 2), np.arange(12) % 2
-    arrays = {"X_train": x, "Y_Train": y, "x_validation": x[:6], "y_dev": y[:6]}
+    arrays: Any = {"X_train": x, "Y_Train": y, "x_validation": x[:6], "y_dev": y[:6]}
     arrays |= {"X_TEST": x[:4], "y_testing": y[:4]}
     if folder:
         for name, values in arrays.items():

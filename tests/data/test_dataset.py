@@ -228,7 +228,7 @@ def test_columns_that_float32_cannot_tell_apart_are_warned_of() -> None:
 def test_numbers_of_a_table_that_become_equal_in_float32_are_warned_of_by_name(
     tmp_path: Path, spread: int, kind: type
 ) -> None:
-    times = (1_700_000_000 + np.linspace(0, spread, 40)).astype(kind)
+    times = (1_700_000_000 + np.linspace(0, spread, 40)).astype(kind)  # type: ignore[var-annotated]
     table = pa.table({"size": np.arange(40) / 7, "time": times, "y": [0, 1] * 20})
     parquet.write_table(table, tmp_path / "own.parquet")
     with pytest.warns(

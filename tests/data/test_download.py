@@ -74,7 +74,7 @@ def test_what_is_missing_is_downloaded_once_and_found_afterwards(tmp_path: Path,
 
 def test_a_download_that_stopped_half_way_is_completed(tmp_path: Path, entry: NamedDataset) -> None:
     fetch(entry.downloads[0], tmp_path)
-    assert len(read_named("svhn", entry, [tmp_path], tmp_path).train.y) == 20
+    assert len(read_named("svhn", entry, [tmp_path], tmp_path).train.y) == 20  # type: ignore[arg-type]
 
 
 def test_a_file_with_the_wrong_checksum_is_refused_and_not_kept(tmp_path: Path, entry: NamedDataset) -> None:

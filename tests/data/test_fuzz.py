@@ -20,7 +20,7 @@ def fuzz(count: int, folder: Path, *names: str, timeout: float) -> None:
 
 
 FORMATS = ("idx", "cifar-binary", "npz", "csv", "json-lines", "parquet")
-FORMATS += ("image-folder", "tiny-imagenet", "by-schema")
+FORMATS += ("image-folder", "tiny-imagenet", "by-schema")  # type: ignore[assignment]
 """One reader of every format; the others are variants: packed, in a folder, with other columns."""
 
 

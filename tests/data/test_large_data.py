@@ -131,7 +131,7 @@ def save_folder(path: Path, arrays: Arrays) -> Path:
 
 @pytest.mark.usefixtures("lazy")
 def test_a_folder_of_npy_files_is_mapped_and_trains_as_the_npz_file(tmp_path: Path) -> None:
-    arrays = {**images(), "classes": np.array(["a", "b", "c"])}
+    arrays: Any = {**images(), "classes": np.array(["a", "b", "c"])}
     folder = save_folder(tmp_path / "set", arrays)
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     np.savez(tmp_path / "set.npz", **arrays)
@@ -222,7 +222,7 @@ def test_peak_memory_is_bounded_by_the_size_of_the_file(tmp_path: Path, kind: st
     n = 100_000  # so that what is taken once whatever the size, some 50 MB, does not decide
     x, y = rng.integers(256, size=(n, 32, 32, 3), dtype=np.uint8), np.arange(n) % 10
     cut = n * 9 // 10
-    arrays = {"x_train": x[:cut], "y_train": y[:cut], "x_test": x[cut:], "y_test": y[cut:]}
+    arrays: Any = {"x_train": x[:cut], "y_train": y[:cut], "x_test": x[cut:], "y_test": y[cut:]}
     if kind == "npy":
         source = save_folder(tmp_path / "set", arrays)
     else:

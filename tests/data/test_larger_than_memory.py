@@ -128,7 +128,7 @@ def test_a_disk_without_room_is_an_error_that_says_the_cure(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(large_arrays, "IN_MEMORY", 0)
-    monkeypatch.setattr(pages_module.os, "posix_fallocate", full, raising=False)
+    monkeypatch.setattr(pages_module.os, "posix_fallocate", full, raising=False)  # type: ignore[attr-defined]
     said = r"no room for unpacked samples \(No space left on device\): [\d,]+ bytes are needed; .* TMPDIR"
     with pytest.raises(OSError, match=said):
         load_dataset(source)

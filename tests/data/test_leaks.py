@@ -32,7 +32,7 @@ def patients_of(rows: np.ndarray) -> set[int]:
 
 
 def test_a_group_stays_on_one_side_of_the_test_and_of_the_validation(tmp_path: Path) -> None:
-    arrays = {"x": X, "y": Y, "group": PATIENTS}
+    arrays: Any = {"x": X, "y": Y, "group": PATIENTS}
     np.savez(tmp_path / "own.npz", **arrays)
     FRAME.to_csv(tmp_path / "own.csv", index=False)
     for source, options in (
@@ -41,7 +41,7 @@ def test_a_group_stays_on_one_side_of_the_test_and_of_the_validation(tmp_path: P
         (arrays, {}),
         (tmp_path / "own.npz", {}),
     ):
-        data = load_dataset(source, **options)
+        data = load_dataset(source, **options)  # type: ignore[arg-type]
         assert not patients_of(data.x_train) & patients_of(data.x_test)
         assert np.bincount(data.y_test).tolist() == [8, 8, 8]
     division = fedwcm.partition(dataset=FRAME, label="kind", group="patient", val_fraction=0.25, clients=3)

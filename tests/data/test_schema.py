@@ -48,7 +48,7 @@ def test_a_schema_survives_json(trained: Dataset, tmp_path: Path) -> None:
     assert DatasetSchema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
     images = Dataset(
         "photos",
-        *(np.zeros((2, 4, 5, 3), np.uint8), np.array([0, 1])) * 2,  # type: ignore[arg-type]
+        *(np.zeros((2, 4, 5, 3), np.uint8), np.array([0, 1])) * 2,
         classes=("a", "b"),
         encoding=Encoding(image_size=4),
     )

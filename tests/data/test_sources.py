@@ -171,12 +171,12 @@ def test_tiny_imagenet_takes_val_as_test_and_grey_images_as_colour(tmp_path: Pat
     entry = replace(DATASETS["tiny-imagenet"], num_classes=3)
     parts = read_named("tiny-imagenet", entry, [tmp_path / "data"], None)
     assert parts.classes == tuple(sorted(WNIDS))
-    assert list(parts.train.y) == [wnid for wnid in sorted(WNIDS) for _ in range(2)]
+    assert list(parts.train.y) == [wnid for wnid in sorted(WNIDS) for _ in range(2)]  # type: ignore[arg-type]
     assert parts.train.x.shape == (6, 64, 64, 3)
     assert parts.train.x[:, 0, 0, 0] == pytest.approx([0, 20, 60, 80, 120, 140], abs=2)
     assert np.ptp(parts.train.x, axis=3).max() <= 2
     assert parts.test is not None
-    assert list(parts.test.y) == list(WNIDS)
+    assert list(parts.test.y) == list(WNIDS)  # type: ignore[arg-type]
 
 
 def test_a_named_dataset_of_another_size_is_refused(tmp_path: Path) -> None:

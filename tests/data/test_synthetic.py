@@ -21,13 +21,13 @@ def test_a_client_is_the_same_in_whatever_order_it_is_asked_for() -> None:
     other.shard(7)
     for client in (4, 0, 49):
         mine, theirs = one.shard(client), other.shard(client)
-        assert torch.equal(mine.store.inputs, theirs.store.inputs)
+        assert torch.equal(mine.store.inputs, theirs.store.inputs)  # type: ignore[arg-type]
         np.testing.assert_array_equal(mine.labels, theirs.labels)
 
 
 def test_clients_and_seeds_differ() -> None:
     inputs = [federation(seed=seed).shard(client).store.inputs for seed in (0, 1) for client in (0, 1)]
-    assert all(not torch.equal(inputs[i], inputs[j]) for i in range(4) for j in range(i))
+    assert all(not torch.equal(inputs[i], inputs[j]) for i in range(4) for j in range(i))  # type: ignore[arg-type]
 
 
 def test_counts_are_those_of_the_shards() -> None:

@@ -115,9 +115,9 @@ def test_statistics_that_the_user_put_into_evaluation_mode_stay() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(60, 4)).astype(np.float32), rng.integers(0, 3, 60)
     module = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.BatchNorm1d(6), nn.Linear(6, 3))
-    module[1].running_mean.fill_(0.5)  # type: ignore[union-attr, operator]
+    module[1].running_mean.fill_(0.5)
     module[1].eval()
-    options = {"clients": 3, "beta": 1.0, "participation": 1.0, "rounds": 2, "epochs": 1, "batch_size": 10}
+    options: Any = {"clients": 3, "beta": 1.0, "participation": 1.0, "rounds": 2, "epochs": 1, "batch_size": 10}
     ended = fedwcm.run("fedavg", dataset=(x, y), model=module, **options).model.state_dict()
     assert torch.equal(ended["1.running_mean"], torch.full((6,), 0.5))
     assert not torch.equal(ended["3.running_mean"], torch.zeros(6))

@@ -35,11 +35,11 @@ FEDERATION = InMemoryFederation(torch.from_numpy(DATA.inputs).to("meta"), DATA.l
 NEED_A_TEACHER = {"clip2fl", "distillation"}
 
 
-class StandIn(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class StandIn(TorchDispatchMode):
     """Makes `meta` a device whose values can be read, all of them one, and counts what crosses its border."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.copies = 0
 
     def __torch_dispatch__(

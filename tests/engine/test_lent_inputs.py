@@ -44,7 +44,7 @@ def trained(how: str, method: str, backend: str, **options: object) -> fedwcm.Re
         participation=0.5,
         rounds=3,
         val_fraction=0.2,
-        backend=backend,
+        backend=backend,  # type: ignore[arg-type]
         **options,  # type: ignore[arg-type]
     )
 

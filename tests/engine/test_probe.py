@@ -148,7 +148,7 @@ def test_full_gradients_are_of_augmented_samples_if_mini_batches_are(engine: str
     """With one step from x and no momentum, Mime's direction is the full gradient alone: g(w) − g(x) = 0."""
 
     def model(**options: Any) -> Tensor:
-        small = {"clients": 5, "participation": 1.0, "rounds": 1, "steps": 1, "batch_size": 20, "beta": 1.0}
+        small: Any = {"clients": 5, "participation": 1.0, "rounds": 1, "steps": 1, "batch_size": 20, "beta": 1.0}
         ended = fedwcm.run("mime[beta=0.0]", dataset="digits", model="mlp[hidden=[4]]", **small, **options)
         return torch.cat([value.flatten() for value in ended.model.state_dict().values()])
 
@@ -164,7 +164,7 @@ def test_all_gradients_of_a_step_have_the_same_dropout() -> None:
         def dropping(input_shape: tuple[int, ...], classes: int) -> nn.Module:
             return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Dropout(0.5), nn.Linear(8, classes))
 
-        small = {"clients": 5, "participation": 1.0, "rounds": 1, "steps": 1, "beta": 1.0}
+        small: Any = {"clients": 5, "participation": 1.0, "rounds": 1, "steps": 1, "beta": 1.0}
         ended = fedwcm.run("mime[beta=0.0]", dataset="digits", model=dropping, batch_size=batch_size, **small)
         return torch.cat([value.flatten() for value in ended.model.state_dict().values()])
 

@@ -21,7 +21,7 @@ class Recurrent(nn.Module):
 
     def __init__(self, layer: type[nn.RNNBase]) -> None:
         super().__init__()
-        self.layer = layer(CHANNELS, 6, batch_first=True)
+        self.layer = layer(CHANNELS, 6, batch_first=True)  # type: ignore[arg-type, call-arg]
         self.head = nn.Linear(6, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ def trained(module: nn.Module, backend: str, method: str = "fedcm") -> fedwcm.Re
         rounds=2,
         epochs=1,
         batch_size=8,
-        backend=backend,
+        backend=backend,  # type: ignore[arg-type]
         settings={"run.workers": {"auto": 1, "parallel": 2}.get(backend, 0)},
     )
 
@@ -149,7 +149,7 @@ def frozen_by_hook() -> nn.Sequential:
 def replaced_forward() -> nn.Sequential:
     module = nn.Sequential(nn.Linear(CHANNELS, 8), nn.ReLU(), nn.Linear(8, CLASSES))
     plain = module[0].forward
-    module[0].forward = lambda x: 0.1 * plain(x)  # type: ignore[method-assign]
+    module[0].forward = lambda x: 0.1 * plain(x)
     return module
 
 
@@ -160,7 +160,7 @@ def test_hooks_of_a_stack_of_linear_layers_are_obeyed_by_every_backend(make: Any
     options = {"clients": 3, "beta": 1.0, "participation": 1.0, "rounds": 2, "epochs": 2}
 
     def weights(rate: float, backend: str) -> Tensor:
-        made = {"model": lambda input_shape, classes: make(), "lr": rate, "backend": backend, **options}
+        made: Any = {"model": lambda input_shape, classes: make(), "lr": rate, "backend": backend, **options}
         return fedwcm.run("fedavg", dataset=(x, y), batch_size=10, **made).model.state_dict()["0.weight"]
 
     alone = weights(0.1, "sequential")
@@ -188,7 +188,7 @@ def test_gradient_hooks_are_called_for_every_client_whatever_the_backend() -> No
             module[1].weight.register_hook(count)
             return module
 
-        small = {"clients": 3, "participation": 1.0, "rounds": 1, "steps": 2, "beta": 1.0}
+        small: Any = {"clients": 3, "participation": 1.0, "rounds": 1, "steps": 2, "beta": 1.0}
         fedwcm.run(
             "fedavg",
             dataset="digits",
@@ -206,7 +206,7 @@ def test_a_hook_on_the_head_is_obeyed_where_a_loss_calls_the_head() -> None:
         module[3].register_forward_hook(lambda _, __, output: 3 * output)
         return module
 
-    small = {"clients": 3, "participation": 1.0, "rounds": 1, "epochs": 1, "beta": 1.0, "loss": "balancefl"}
+    small: Any = {"clients": 3, "participation": 1.0, "rounds": 1, "epochs": 1, "beta": 1.0, "loss": "balancefl"}
     one, other = (
         fedwcm.run("fedavg", dataset="digits", model=tripled, backend=backend, **small).model.state_dict()
         for backend in ("sequential", "vectorized")

@@ -67,7 +67,7 @@ def test_a_parameter_without_dimensions_trains_alike_on_every_backend(method: st
         losses(method, model=lambda input_shape, classes: Tempered(), backend=backend)
         for backend in ("sequential", "vectorized", "parallel")
     ]
-    np.testing.assert_allclose(runs[1:], [runs[0]] * 2, rtol=1e-5)
+    np.testing.assert_allclose(runs[1:], [runs[0]] * 2, rtol=1e-5)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ def _in_pool(_: int) -> list[tuple[float | None, float | None]]:
 def test_a_default_run_works_in_a_pool() -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         (inside,) = pool.map(_in_pool, [0])
-    np.testing.assert_allclose(inside, _in_pool(0), rtol=1e-5)
+    np.testing.assert_allclose(inside, _in_pool(0), rtol=1e-5)  # type: ignore[arg-type]
 
 
 def test_a_daemonic_process_is_given_a_backend_without_children(

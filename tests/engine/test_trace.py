@@ -127,7 +127,9 @@ def test_affine_directions_are_recognised_and_end_where_eager_steps_do(name: str
     method = By(hook=FUSED[name])
     assert trace_direction(method, *context(method)) is not None
     for fused, eager in zip(
-        trained(method, stacked=True), trained(the_long_way(By)(hook=FUSED[name]), stacked=True), strict=True
+        trained(method, stacked=True),
+        trained(the_long_way(By)(hook=FUSED[name]), stacked=True),  # type: ignore[call-arg]
+        strict=True,
     ):
         torch.testing.assert_close(fused, eager, rtol=1e-9, atol=1e-12)
 
@@ -145,7 +147,9 @@ def test_anything_else_is_asked_at_every_step(name: str) -> None:
     method = By(hook=EAGER[name])
     assert trace_direction(method, *context(method)) is None
     for one, other in zip(
-        trained(method, stacked=True), trained(the_long_way(By)(hook=EAGER[name]), stacked=True), strict=True
+        trained(method, stacked=True),
+        trained(the_long_way(By)(hook=EAGER[name]), stacked=True),  # type: ignore[call-arg]
+        strict=True,
     ):
         assert torch.equal(one, other)
 
@@ -175,7 +179,7 @@ def test_an_error_in_a_direction_is_raised_by_the_first_step() -> None:
 
 @pytest.mark.parametrize("base", [METHODS["fedavg"], METHODS["scaffold"], Mime, FedSMOO, METHODS["fedwmsam"]])
 def test_sam_before_any_method_takes_effect(base: type[Method]) -> None:
-    kind = dataclass(frozen=True, kw_only=True)(type(f"Sharp{base.__name__}", (SharpnessAware, base), {}))
+    kind = dataclass(frozen=True, kw_only=True)(type(f"Sharp{base.__name__}", (SharpnessAware, base), {}))  # type: ignore[var-annotated]
     plain, sharp = trained(base())[0], trained(kind(rho=0.5))[0]
     assert not torch.allclose(plain, sharp, rtol=1e-4)
     if base not in (FedSMOO, METHODS["fedwmsam"]):  # these have a rho of their own, which the mix-in sets too

@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from fedwcm.experiment.records import RoundRecord
 from fedwcm.methods import METHODS
 from tests.records import round_record, timeless
 
-SMALL = {
+SMALL: Any = {
     "dataset": "digits",
     "clients": 10,
     "participation": 0.4,
@@ -115,7 +116,7 @@ def test_metrics_that_were_cut_short_resume_from_the_checkpoint_before(tmp_path:
     whole = fedwcm.run("fedavg", out=tmp_path, **SMALL)
     metrics = RunFolder(tmp_path).metrics_file
     metrics.write_bytes(metrics.read_bytes()[:-1])
-    longer = {**SMALL, "rounds": SMALL["rounds"] + 1}
+    longer: Any = {**SMALL, "rounds": SMALL["rounds"] + 1}
     with pytest.warns(UserWarning, match="resuming from the checkpoint of round 10"):
         resumed = fedwcm.run("fedavg", out=tmp_path, resume=True, **longer)
     assert timeless(resumed.history[: len(whole.history)]) == timeless(whole.history)
@@ -129,7 +130,7 @@ def test_a_checkpoint_that_holds_its_history_itself_can_be_resumed(tmp_path: Pat
     text = json.dumps({**facts, "history": [record.to_json() for record in whole.history]})
     save_file(tensors, newest, metadata={"fedwcm": text, "digest": checkpoint._digest(tensors, text)})
     RunFolder(tmp_path).metrics_file.write_text("damaged")
-    longer = {**SMALL, "rounds": SMALL["rounds"] + 1}
+    longer: Any = {**SMALL, "rounds": SMALL["rounds"] + 1}
     resumed = fedwcm.run("scaffold", out=tmp_path, resume=True, **longer)
     assert timeless(resumed.history) == timeless(fedwcm.run("scaffold", **longer).history)
     assert RunFolder(tmp_path).metrics() == resumed.history
@@ -150,7 +151,14 @@ class Written(Silent):
 def test_a_late_round_writes_no_more_than_an_early_one(tmp_path: Path) -> None:
     written = Written()
     settings = {"run.checkpoint_every": 1, "run.workers": 1, "model.hidden": [2]}
-    options = {"dataset": "digits", "clients": 4, "epochs": 1, "batch_size": 400, "model": "mlp", "rounds": 90}
+    options: Any = {
+        "dataset": "digits",
+        "clients": 4,
+        "epochs": 1,
+        "batch_size": 400,
+        "model": "mlp",
+        "rounds": 90,
+    }
     fedwcm.run("fedavg", out=tmp_path, settings=settings, progress=written, report=False, **options)
     early, late = (written.bytes[n + 10] - written.bytes[n] for n in (10, 75))
     assert late < 1.05 * early
@@ -226,7 +234,7 @@ def test_running_the_written_configuration_again_gives_the_same_run(tmp_path: Pa
 
 
 def test_diverged_run_stops_and_keeps_its_history(tmp_path: Path) -> None:
-    wild = {**SMALL, "rounds": 30, "settings": {"local.lr": 1e18}}
+    wild: Any = {**SMALL, "rounds": 30, "settings": {"local.lr": 1e18}}
     with pytest.raises(DivergedError, match="a NaN or an infinity"):
         fedwcm.run("fedavg", out=tmp_path / "run", **wild)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())

@@ -4,6 +4,7 @@ import importlib
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ class MySampler(fedwcm.Sampler):
 def my_model(input_shape, classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
 """
-DIGITS = {"dataset": "digits", "clients": 5, "rounds": 2, "epochs": 1, "participation": 1.0}
+DIGITS: Any = {"dataset": "digits", "clients": 5, "rounds": 2, "epochs": 1, "participation": 1.0}
 
 
 def write_module(folder: Path, factor: float) -> None:
@@ -60,10 +61,10 @@ def test_edited_code_is_refused(folder: Path, options: dict[str, str]) -> None:
 
 
 def test_a_comparison_does_not_mix_two_versions_of_a_method(folder: Path) -> None:
-    fedwcm.compare(["own_code:Mine"], seeds=[0], out="both", **DIGITS)  # type: ignore[arg-type]
+    fedwcm.compare(["own_code:Mine"], seeds=[0], out="both", **DIGITS)
     write_module(folder, 0.5)
     with pytest.raises(ValueError, match=r"the code of own_code has changed since"):
-        fedwcm.compare(["own_code:Mine"], seeds=[0, 1], out="both", **DIGITS)  # type: ignore[arg-type]
+        fedwcm.compare(["own_code:Mine"], seeds=[0, 1], out="both", **DIGITS)
 
 
 def test_libraries_are_named_by_their_version_and_bases_are_digested(folder: Path) -> None:
@@ -76,7 +77,7 @@ def test_libraries_are_named_by_their_version_and_bases_are_digested(folder: Pat
 
 
 def test_a_run_names_what_made_it_and_each_process_that_went_on(tmp_path: Path) -> None:
-    fedwcm.run("fedavg", **DIGITS, out=tmp_path / "run")  # type: ignore[arg-type]
+    fedwcm.run("fedavg", **DIGITS, out=tmp_path / "run")
     held = RunFolder(tmp_path / "run")
     (first,) = held.environments()
     assert {"fedwcm", "python", "torch", "numpy"} <= set(first.versions)
@@ -84,5 +85,5 @@ def test_a_run_names_what_made_it_and_each_process_that_went_on(tmp_path: Path) 
     assert "made with" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     held.write_environments([replace(first, versions={**first.versions, "torch": "1.0"})])
     with pytest.warns(UserWarning, match=r"goes on with torch .*, not 1\.0"):
-        fedwcm.run("fedavg", **{**DIGITS, "rounds": 3}, out=tmp_path / "run", resume=True)  # type: ignore[arg-type]
+        fedwcm.run("fedavg", **{**DIGITS, "rounds": 3}, out=tmp_path / "run", resume=True)
     assert len(held.environments()) == 2

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from fedwcm.reports.table import columns_of
 from tests.experiment.test_checkpoint import Interrupted
 from tests.records import round_record, timeless
 
-UNSTEADY = {
+UNSTEADY: Any = {
     "dataset": "digits",
     "clients": 10,
     "participation": 0.2,
@@ -37,19 +38,19 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> fedwcm.Result:
 
 def test_the_selected_model_is_kept_and_the_last_is_beside_it(whole: fedwcm.Result) -> None:
     summary, folder = whole.summary, whole.folder
-    best = max(whole.history, key=lambda record: record.val_accuracy)
+    best = max(whole.history, key=lambda record: record.val_accuracy)  # type: ignore[arg-type, return-value]
     assert best.round < whole.history[-1].round, "nothing to select: the last round is the best"
     assert summary.selected_round == best.round
     assert (summary.val_accuracy, summary.selected_accuracy) == (best.val_accuracy, best.test_accuracy)
     assert (summary.few, summary.macro_f1, summary.test_loss) == (best.few, best.macro_f1, best.test_loss)
     confusion = torch.tensor(summary.confusion)
     assert confusion.trace() / confusion.sum() == pytest.approx(best.test_accuracy)
-    assert fedwcm.evaluate(folder).test_accuracy == best.test_accuracy
+    assert fedwcm.evaluate(folder).test_accuracy == best.test_accuracy  # type: ignore[arg-type]
     for key, value in load_file(folder / "model.safetensors").items():
         assert torch.equal(whole.model.state_dict()[key], value)
     (folder / "model.safetensors").rename(folder / "selected")
     (folder / "model-last.safetensors").rename(folder / "model.safetensors")
-    assert fedwcm.evaluate(folder).test_accuracy == summary.final_accuracy != best.test_accuracy
+    assert fedwcm.evaluate(folder).test_accuracy == summary.final_accuracy != best.test_accuracy  # type: ignore[arg-type]
     (folder / "model.safetensors").rename(folder / "model-last.safetensors")
     (folder / "selected").rename(folder / "model.safetensors")
 
@@ -62,14 +63,14 @@ def test_a_run_stopped_after_the_selected_round_keeps_it_when_resumed(
         fedwcm.run("fedavg", out=tmp_path, progress=Interrupted(after), **UNSTEADY)
     resumed = fedwcm.run("fedavg", out=tmp_path, resume=True, report=False)
     assert timeless(resumed.history) == timeless(whole.history)
-    assert timeless([resumed.summary]) == timeless([whole.summary])
+    assert timeless([resumed.summary]) == timeless([whole.summary])  # type: ignore[list-item]
     for name in ("model.safetensors", "model-last.safetensors"):
         one, two = load_file(tmp_path / name), load_file(whole.folder / name)
         assert all(torch.equal(one[key], two[key]) for key in two)
 
 
 def test_a_run_without_validation_data_keeps_the_last_model_alone(tmp_path: Path) -> None:
-    options = {**UNSTEADY, "val_fraction": 0.0, "rounds": 2}
+    options: Any = {**UNSTEADY, "val_fraction": 0.0, "rounds": 2}
     result = fedwcm.run("fedavg", out=tmp_path, report=False, **options)
     assert result.summary.selected_round is None
     assert not RunFolder(tmp_path).last_model_file.exists()
@@ -137,7 +138,7 @@ def test_a_run_out_of_patience_stops_there_and_says_so(
 
 
 def test_a_comparison_carries_what_to_choose_by(tmp_path: Path) -> None:
-    short = {key: value for key, value in UNSTEADY.items() if key != "lr"} | {"rounds": 4}
+    short: Any = {key: value for key, value in UNSTEADY.items() if key != "lr"} | {"rounds": 4}
     found = fedwcm.compare(["fedavg"], [0], tmp_path, grid={"local.lr": [0.01, 0.5]}, report=False, **short)
     summaries = {result.folder.name: result.summary for runs in found.runs.values() for result in runs}
     outcomes = json.loads((tmp_path / "comparison.json").read_text())["outcomes"]

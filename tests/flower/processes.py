@@ -126,7 +126,7 @@ def _groups_below(root: int) -> set[int]:
             except OSError:
                 continue
             parents[int(entry.name)] = int(fields[1])
-    found, frontier = set(), {root}
+    found, frontier = set(), {root}  # type: ignore[var-annotated]
     while frontier:
         frontier = {child for child, parent in parents.items() if parent in frontier} - found
         found |= frontier

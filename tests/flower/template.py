@@ -18,7 +18,7 @@ from fedwcm.experiment.runner import Runner, RunResult
 from ..factories import Scripted
 
 CLIENTS = 5
-TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
+TOLERANCE: Any = {"rtol": 1e-5, "atol": 1e-6}
 """Float32 in another process, perhaps with other threads: equal up to the order of sums."""
 
 

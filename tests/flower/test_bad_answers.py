@@ -43,7 +43,7 @@ def entry(record: str, key: str, value: Any) -> Harm:
     """The answer with another value, or one computed from the right one."""
 
     def harm(content: RecordDict) -> RecordDict:
-        values = dict(content[record])  # type: ignore[arg-type]
+        values = dict(content[record])
         values[key] = value(values[key]) if callable(value) else value
         return RecordDict({**content, record: type(content[record])(values)})  # type: ignore[arg-type]
 

@@ -91,7 +91,7 @@ def test_a_client_with_bad_metrics_is_left_out_of_the_mean(
     nodes.mischief = mischief
     finished = serve(nodes, config, model)
     assert finished is not None
-    assert sorted(finished.history[0].extra["per_client"]) == [str(c) for c in range(CLIENTS) if c != liar]  # type: ignore[arg-type]
+    assert sorted(finished.history[0].extra["per_client"]) == [str(c) for c in range(CLIENTS) if c != liar]  # type: ignore[arg-type, type-var]
     assert any(said in message for message in caplog.messages)
 
 

@@ -30,7 +30,7 @@ FILES = {"pyproject.toml", "README.md"} | {
 
 def run_command(*arguments: str) -> int:
     parser = argparse.ArgumentParser()
-    command.add(parser.add_subparsers())
+    command.add(parser.add_subparsers())  # type: ignore[attr-defined]
     chosen = parser.parse_args(["flower", *arguments])
     code: int = chosen.do(chosen)
     return code

@@ -57,7 +57,7 @@ def test_a_run_under_encryption_is_the_simulator_s() -> None:
 
 
 def test_with_exact_scores_a_run_under_encryption_is_the_open_one() -> None:
-    (plain, _), (private, _) = run_federation(), run_federation(**SEALED, **{"privacy.score_levels": 0})
+    (plain, _), (private, _) = run_federation(), run_federation(**SEALED, **{"privacy.score_levels": 0})  # type: ignore[arg-type]
     assert_same(plain, private)
 
 
@@ -69,7 +69,7 @@ def test_no_answer_holds_a_client_s_counts() -> None:
 
     def watch(client: int, request: Message, reply: Message) -> Message:
         for record in [*reply.content.metric_records.values(), *reply.content.config_records.values()]:
-            for value in record.values():
+            for value in record.values():  # type: ignore[attr-defined]
                 assert value != counts[client].tolist()
                 if isinstance(value, bytes):
                     assert counts[client].tobytes() not in value
@@ -103,7 +103,7 @@ def overheard(**changes: Any) -> tuple[dict[int, int], dict[int, set[float]]]:
 
     def listen(client: int, request: Message, reply: Message) -> Message:
         for record in [*reply.content.config_records.values(), *reply.content.metric_records.values()]:
-            for key, value in record.items():
+            for key, value in record.items():  # type: ignore[attr-defined]
                 if key == "samples":
                     samples[client] = int(str(value))
                 if key in ("score", "report/score"):
@@ -153,7 +153,7 @@ def test_a_client_that_is_not_counted_is_named_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also if it was asked for a key first, here by the order of the candidates."""
-    server = partial(counting.Server, rng=np.random.default_rng(0))
+    server = partial(counting.Server, rng=np.random.default_rng(0))  # type: ignore[attr-defined]
     monkeypatch.setattr(counting, "Server", server)
 
     def garbled(client: int, request: Message, reply: Message) -> Message | None:
@@ -225,9 +225,10 @@ def test_an_encrypted_reply_is_added_when_it_comes(monkeypatch: pytest.MonkeyPat
 
 def test_the_protocol_s_options_can_be_set() -> None:
     with pytest.raises(ValueError, match="key_holders=2 needs at least 6 clients, not 5"):
-        run_federation(**SEALED, **{"privacy.key_holders": 2})
+        run_federation(**SEALED, **{"privacy.key_holders": 2})  # type: ignore[arg-type]
     finished, nodes = run_federation(
-        **SEALED, **{"privacy.key_holders": 2, "privacy.min_contributors": 2, "run.rounds": 1}
+        **SEALED,
+        **{"privacy.key_holders": 2, "privacy.min_contributors": 2, "run.rounds": 1},  # type: ignore[arg-type]
     )
     assert (
         list(finished.summary.train_counts)

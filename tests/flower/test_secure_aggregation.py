@@ -85,7 +85,7 @@ def test_no_upload_leaves_a_client_but_masked() -> None:
         assert not any(reply.content.array_records.values())
         if stage_of(request) == Stage.COLLECT_MASKED_VECTORS:
             masked = reply.content.config_records[RECORD_KEY_CONFIGS][Key.MASKED_PARAMETERS]
-            seen.append(np.frombuffer(masked[1][-8 * 600 :], dtype=np.int64))  # type: ignore[index]
+            seen.append(np.frombuffer(masked[1][-8 * 600 :], dtype=np.int64))  # type: ignore[arg-type]
         return reply
 
     finished = run_federation("fedavg", watch)
@@ -126,7 +126,7 @@ def test_with_too_few_shares_the_round_changes_nothing() -> None:
 
 def test_clients_that_could_not_hide_each_other_are_not_summed() -> None:
     """Two sums over three clients would leave one unknown."""
-    finished = run_federation("fedcm", **{"participation.fraction": 0.6})
+    finished = run_federation("fedcm", **{"participation.fraction": 0.6})  # type: ignore[arg-type]
     assert finished.history[0].participants == 0
     assert "clients are too few: " in next(iter((finished.history[0].left_out or {}).values()))
 
@@ -140,14 +140,14 @@ def test_a_sum_in_which_one_client_has_nearly_all_the_weight_is_not_made() -> No
 
 
 def test_increments_are_bounded_on_the_clients() -> None:
-    bound = {"aggregation.max_norm": 0.02}
+    bound: Any = {"aggregation.max_norm": 0.02}
     expected = in_simulator("fedavg", **ALL, **bound)
     assert_close(run_federation("fedavg", **bound), expected)
     assert_close(run_federation("fedavg", mods=[secaggplus_mod, fixedclipping_mod], **bound), expected)
 
 
 def test_an_entry_beyond_the_range_is_not_cut_off_silently() -> None:
-    finished = run_federation("fedavg", **{"flower.secure_range": 1e-5})
+    finished = run_federation("fedavg", **{"flower.secure_range": 1e-5})  # type: ignore[arg-type]
     reasons = set((finished.history[0].left_out or {}).values())
     assert any("flower.secure_range = 1e-05 is the largest" in reason for reason in reasons)
 
@@ -163,7 +163,7 @@ def test_client_and_server_must_agree(
     mods: Any, secure: bool, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(RuntimeError, match="0 clients connected"):
-        run_federation("fedavg", mods=mods, **{"flower.secure_aggregation": secure})
+        run_federation("fedavg", mods=mods, **{"flower.secure_aggregation": secure})  # type: ignore[arg-type]
     assert any(reason in line for line in caplog.messages)
 
 
@@ -173,9 +173,9 @@ def test_what_could_protect_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="not possible around the app"):
         add_training(ClientApp(mods=[secaggplus_mod]), model=model, data=data)
     with pytest.raises(ValueError, match="it needs every single upload"):
-        run_federation("fedavg", **{"aggregation.rule": "median"})
+        run_federation("fedavg", **{"aggregation.rule": "median"})  # type: ignore[arg-type]
 
 
 def test_a_run_that_diverges_ends_though_the_server_sees_no_upload() -> None:
     with pytest.raises(DivergedError, match="5 of 5 updates have a NaN or an infinity in round"):
-        run_federation("fedavg", **{"local.lr": 1e30, "local.clip": "none"})
+        run_federation("fedavg", **{"local.lr": 1e30, "local.clip": "none"})  # type: ignore[arg-type]

@@ -52,7 +52,7 @@ def sums(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
 def killed_then_resumed(folder: Path, missing: list[int], monkeypatch: pytest.MonkeyPatch) -> RunResult:
     """A run whose server dies in round 2, when the sum is known; some clients are then missing."""
     config = options(folder)
-    evaluate, calls = evaluator.evaluate, [0]
+    evaluate, calls = evaluator.evaluate, [0]  # type: ignore[attr-defined]
 
     def dying(*args: Any, **kwargs: Any) -> Any:
         calls[0] += 1

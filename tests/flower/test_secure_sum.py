@@ -56,7 +56,7 @@ class Party:
         return lost
 
     def summed(self, weights: Floats) -> tuple[SecureSum, Floats]:
-        protocol = SecureSum(self.ask, range(len(self.vectors)), 8.0)
+        protocol = SecureSum(self.ask, range(len(self.vectors)), 8.0)  # type: ignore[arg-type]
         facts = {"run_id": "s", "round": 1, "task": "train", "key": "delta"}
         questions = {client: {**facts, "weights": column.tolist()} for client, column in enumerate(weights.T)}
         protocol.collect(questions, (len(weights), SIZE))

@@ -32,8 +32,8 @@ def test_the_bytes_of_a_round_are_those_of_the_models_within_5_percent(method: s
         assert nodes.down[name] / (CLIENTS * parameters * FLOAT) == pytest.approx(down, rel=0.05)
         assert nodes.up[name] / (CLIENTS * parameters * FLOAT) == pytest.approx(up, rel=0.05)
         # What the metrics say is the models alone; no message is shorter.
-        assert 0.95 * nodes.down[name] < record.bytes_down < nodes.down[name]  # type: ignore[operator]
-        assert 0.95 * nodes.up[name] < record.bytes_up < nodes.up[name]  # type: ignore[operator]
+        assert 0.95 * nodes.down[name] < record.bytes_down < nodes.down[name]
+        assert 0.95 * nodes.up[name] < record.bytes_up < nodes.up[name]
 
 
 def test_vectors_travel_in_float32() -> None:

@@ -68,7 +68,7 @@ class HeadFirst(nn.Module):
         self.body = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.Tanh())
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self.head(self.body(inputs))  # type: ignore[no-any-return]
+        return self.head(self.body(inputs))
 
 
 def head_first(bias: bool = True) -> nn.Module:
@@ -105,7 +105,7 @@ def test_gradient_of_each_class_is_autograds(data: Clusters, stacked: bool, firs
         for c in range(CLASSES):
             rows = [i for i in data.parts[client] if data.labels[i] == c]
             leaf = head.clone().requires_grad_()
-            features = module[:-1](torch.from_numpy(data.inputs[rows]))  # type: ignore[index]
+            features = module[:-1](torch.from_numpy(data.inputs[rows]))
             logits = features @ leaf[:, :-1].T + leaf[:, -1]
             expected = torch.zeros_like(head)
             if rows:
@@ -220,7 +220,7 @@ def test_retraining_is_sgd_on_cross_entropy_from_a_fresh_linear_layer() -> None:
     inputs, labels = features.reshape(-1, HIDDEN), torch.arange(CLASSES).repeat_interleave(9)
     optimizer = torch.optim.SGD([head], lr=lr)
     for _ in range(3):
-        for rows in torch.randperm(len(labels), generator=rng).split(batch):  # type: ignore[no-untyped-call]
+        for rows in torch.randperm(len(labels), generator=rng).split(batch):
             optimizer.zero_grad()
             cross_entropy(inputs[rows] @ head[:, :-1].T + head[:, -1], labels[rows]).backward()
             optimizer.step()

@@ -40,7 +40,7 @@ def first_points(method: Method, cohorts: list[list[int]]) -> tuple[list[Tensor]
 
 @pytest.mark.parametrize("name", ["fedlesam", "fedlesam-s", "fedlesam-d"])
 def test_the_perturbation_is_the_whole_difference_of_global_models_scaled_to_rho(name: str) -> None:
-    x, at = first_points(METHODS[name](rho=0.2), [[0], [0]])
+    x, at = first_points(METHODS[name](rho=0.2), [[0], [0]])  # type: ignore[call-arg]
     assert torch.equal(at[0], x[0])  # no earlier model, no perturbation
     e = at[1] - x[1]
     assert torch.allclose(e, 0.2 * (x[0] - x[1]) / (x[0] - x[1]).norm(), rtol=1e-4)

@@ -20,7 +20,7 @@ from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.types import Context, State
 from fedwcm.engine.evaluate import evaluate
-from fedwcm.engine.fast.affine_step import Gradient
+from fedwcm.engine.fast.affine_step import Gradient  # type: ignore[attr-defined]
 from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import VmapForward
 from fedwcm.engine.network import Network

@@ -1,6 +1,7 @@
 """Accuracy of each client: on its own test samples, or by its classes; its mean, worst decile and spread."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def test_the_worst_decile_is_the_mean_of_the_worst_tenth_at_least_of_one() -> No
     assert spread_over_clients(np.array([np.nan])) == {}
 
 
-SMALL = {"rounds": 3, "epochs": 1, "settings": {"model.hidden": [8]}, "val_fraction": 0.2}
+SMALL: Any = {"rounds": 3, "epochs": 1, "settings": {"model.hidden": [8]}, "val_fraction": 0.2}
 
 
 def people() -> dict[str, np.ndarray]:
@@ -90,7 +91,7 @@ def test_a_run_names_its_clients_in_summary_table_and_report(held_out: list[str]
 
 
 def test_test_data_that_are_nobodys_are_measured_by_class_if_asked_for(tmp_path: Path) -> None:
-    options = {"dataset": "digits", "clients": 5, **SMALL, "rounds": 1}
+    options: Any = {"dataset": "digits", "clients": 5, **SMALL, "rounds": 1}
     assert fedwcm.run("fedavg", **options).summary.client_mean is None
     found = fedwcm.compare(["fedavg"], [0], tmp_path, diagnostics=["clients"], report=False, **options)
     [[result]] = found.runs.values()
@@ -99,7 +100,7 @@ def test_test_data_that_are_nobodys_are_measured_by_class_if_asked_for(tmp_path:
 
 
 def test_owners_of_test_samples_are_not_the_clients_that_a_partition_made(tmp_path: Path) -> None:
-    options = {"partition": "equal", "clients": 10, "diagnostics": ["clients"], "participation": 1.0, **SMALL}
+    options: Any = {"partition": "equal", "clients": 10, "diagnostics": ["clients"], "participation": 1.0, **SMALL}
     accuracy = fedwcm.run("fedavg", dataset=people(), **options).summary.client_accuracy
     assert accuracy is not None
     assert set(accuracy) == {str(client) for client in range(10)}
@@ -109,9 +110,11 @@ def test_the_gain_of_fine_tuning_is_that_of_the_clients_that_were_fine_tuned(tmp
     data = people()
     test = {key: values[::5] for key, values in data.items()}
     test["client"] = np.where(np.arange(60) % 2, test["client"], "only tested")
-    parts = {f"{key}_train": values for key, values in data.items()} | {f"{k}_test": v for k, v in test.items()}
+    parts: Any = {f"{key}_train": values for key, values in data.items()} | {
+        f"{k}_test": v for k, v in test.items()
+    }
     np.savez(tmp_path / "people.npz", **parts)
-    options = {**SMALL, "participation": 1.0, "out": tmp_path / "run", "report": False}
+    options: Any = {**SMALL, "participation": 1.0, "out": tmp_path / "run", "report": False}
     fedwcm.run("fedavg", dataset=tmp_path / "people.npz", **options)
     record = fedwcm.personalize(tmp_path / "run", epochs=3, write=True)
     (row,) = rows_of(load_runs([tmp_path / "run"]))

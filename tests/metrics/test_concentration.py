@@ -1,6 +1,7 @@
 """Neuron concentration: its laws, and what it hears of networks of every build."""
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from fedwcm.metrics.diagnostics import diagnosing
 from fedwcm.models import build_model
 from tests.records import timeless
 
-SMALL = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 1, "batch_size": 10, "rounds": 6}
+SMALL: Any = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 1, "batch_size": 10, "rounds": 6}
 ADDED = {"concentration", "concentration_layers", "classifier_angle", "minority_angle"}
 
 
@@ -214,7 +215,7 @@ def test_a_network_without_activations_has_its_features_and_one_without_a_linear
 
 def test_a_run_records_it_when_asked_and_nothing_else_changes() -> None:
     plain = fedwcm.run("fedwcm", **SMALL)
-    asked = fedwcm.run("fedwcm", diagnostics="concentration", **SMALL)
+    asked = fedwcm.run("fedwcm", diagnostics="concentration", **SMALL)  # type: ignore[arg-type]
     for before, after in zip(timeless(plain.history), timeless(asked.history), strict=True):
         assert ADDED.isdisjoint(before)
         assert set(after) - set(before) == ADDED
@@ -254,7 +255,7 @@ class Interrupted:
 
 
 def test_a_stopped_and_resumed_run_measures_the_same(tmp_path: object) -> None:
-    options = {**SMALL, "diagnostics": ["concentration"], "out": f"{tmp_path}/run"}
+    options: Any = {**SMALL, "diagnostics": ["concentration"], "out": f"{tmp_path}/run"}
     whole = fedwcm.run("fedcm", **{**options, "out": None})
     with pytest.raises(KeyboardInterrupt):
         fedwcm.run("fedcm", progress=Interrupted(), **options)
@@ -264,7 +265,7 @@ def test_a_stopped_and_resumed_run_measures_the_same(tmp_path: object) -> None:
 
 def test_an_unknown_diagnostic_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ValueError, match="Did you mean 'concentration'"):
-        fedwcm.run("fedavg", diagnostics="concentrations", **SMALL)
+        fedwcm.run("fedavg", diagnostics="concentrations", **SMALL)  # type: ignore[arg-type]
 
 
 class Tokens(nn.Module):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import cycle, product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch import Tensor, nn
@@ -52,7 +53,7 @@ def affordable_batch(c: Convolution, most: int) -> int:
     return max(1, min(most, PRODUCTS // products))
 
 
-def problems(chosen: list[Convolution], **settings: object) -> list[str]:
+def problems(chosen: list[Convolution], **settings: Any) -> list[str]:
     return [f"{each}" for each in check_convolutions(chosen, **settings) if each.problem]
 
 

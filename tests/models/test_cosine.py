@@ -14,7 +14,7 @@ SHAPES = {"mlp": (12,)}
 def test_every_model_takes_it_and_its_scores_are_cosines(name: str) -> None:
     shape = SHAPES.get(name, (3, 8, 8))
     model = build_model(name, shape, 5, 0, head="cosine").eval()
-    features, head = model.body(torch.randn(4, *shape)), model.head  # type: ignore[operator]
+    features, head = model.body(torch.randn(4, *shape)), model.head
     assert isinstance(head, CosineLinear)
     expected = torch.stack([torch.cosine_similarity(features, row[None], dim=-1) for row in head.weight], dim=1)
     torch.testing.assert_close(head(features), expected)

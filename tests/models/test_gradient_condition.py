@@ -31,7 +31,7 @@ def float64_gradient(size: int, disturbance: float) -> Tensor:
         for parameter in model.parameters():
             parameter.mul_(1 + disturbance * torch.randn_like(parameter))
     cross_entropy(model(x.double()), y).backward()
-    return model.get_parameter(DEEP).grad
+    return model.get_parameter(DEEP).grad  # type: ignore[return-value]
 
 
 def sensitivity(size: int) -> float:
@@ -66,4 +66,4 @@ def test_every_convolution_below_it_is_right_all_the_same() -> None:
 def weight_gradient(layer: nn.Conv2d, x: Tensor, by_output: Tensor) -> Tensor:
     """From the layer's input and the gradient by its output, both in float64."""
     shape = layer.weight.shape
-    return nn.grad.conv2d_weight(x, shape, by_output, layer.stride, layer.padding)
+    return nn.grad.conv2d_weight(x, shape, by_output, layer.stride, layer.padding)  # type: ignore[attr-defined]

@@ -119,7 +119,7 @@ def test_each_stage_halves_the_sides_and_doubles_the_channels() -> None:
 
 def test_cnn_with_relu_after_the_pool_is_the_cnn_with_relu_before_it() -> None:
     model = build_model("cnn", CIFAR, 10, 0, width=4)
-    layers = list(model.body)
+    layers = list(model.body)  # type: ignore[arg-type]
     for at in range(0, 9, 3):
         layers[at + 1], layers[at + 2] = layers[at + 2], layers[at + 1]
     x = batch(CIFAR)
@@ -186,8 +186,8 @@ def test_build_leaves_batch_norm_statistics_and_training_mode_untouched() -> Non
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
     for module in norms:
         assert module.num_batches_tracked == 0
-        assert torch.equal(module.running_mean, torch.zeros_like(module.running_mean))
-        assert torch.equal(module.running_var, torch.ones_like(module.running_var))
+        assert torch.equal(module.running_mean, torch.zeros_like(module.running_mean))  # type: ignore[arg-type]
+        assert torch.equal(module.running_var, torch.ones_like(module.running_var))  # type: ignore[arg-type]
     assert norms
     assert all(module.training for module in model.modules())
 

@@ -27,7 +27,7 @@ class StridedPointwiseCalls(TorchDispatchMode):
         super().__init__()
         self.count = 0
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         if func is torch.ops.aten.convolution.default:
             _, weight, _, stride, *_ = args
             self.count += weight.shape[2:].numel() == 1 and max(stride) > 1
@@ -81,7 +81,7 @@ def cured(seed: int = 0) -> Own:
 def gradients(model: nn.Module, x: Tensor) -> dict[str, Tensor]:
     model.zero_grad()
     model(x).square().sum().backward()
-    return {name: parameter.grad for name, parameter in model.named_parameters()}
+    return {name: parameter.grad for name, parameter in model.named_parameters()}  # type: ignore[misc]
 
 
 def assert_same_function(one: nn.Module, other: nn.Module, x: Tensor) -> None:
@@ -101,12 +101,12 @@ def test_layer_is_a_plain_convolution(
     side: tuple[int, int], kernel: int, stride: Stride, padding: int | str, bias: bool
 ) -> None:
     x = torch.randn(2, 3, *side, dtype=torch.float64)
-    layer = SubsampledConv2d(3, 4, kernel, stride, padding, bias=bias)
-    plain = nn.Conv2d(3, 4, kernel, stride, padding, bias=bias)
+    layer = SubsampledConv2d(3, 4, kernel, stride, padding, bias=bias)  # type: ignore[arg-type]
+    plain = nn.Conv2d(3, 4, kernel, stride, padding, bias=bias)  # type: ignore[arg-type]
     plain.load_state_dict(layer.state_dict())
     assert_same_function(layer, plain, x)
     if not isinstance(stride, tuple):
-        layer, plain = (kind(3, 4, kernel, stride, padding, bias=bias) for kind in (SubsampledConv1d, nn.Conv1d))
+        layer, plain = (kind(3, 4, kernel, stride, padding, bias=bias) for kind in (SubsampledConv1d, nn.Conv1d))  # type: ignore[assignment]
         plain.load_state_dict(layer.state_dict())
         assert_same_function(layer, plain, x[:, :, 0])
 

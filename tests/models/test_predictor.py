@@ -4,6 +4,7 @@ import copy
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,7 +91,7 @@ def test_the_run_s_model_is_adjusted_wherever_it_is_used(
 def test_a_model_whose_training_accounted_for_the_distribution_is_refused(
     tmp_path: Path, settings: dict[str, object], reason: str
 ) -> None:
-    few = {**SMALL, "rounds": 1}
+    few: Any = {**SMALL, "rounds": 1}
     method = {"method.name": "fedavg"}
     fedwcm.run(dataset="digits", out=tmp_path / "run", settings={**method, **settings}, **few)
     with pytest.raises(ValueError, match=reason):

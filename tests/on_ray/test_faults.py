@@ -40,7 +40,7 @@ class Noted(Scaffold):  # type: ignore[misc]
         for client in ctx.clients.ids:
             (self.folder / f"{ctx.round}-{client}-{node}").touch()
         time.sleep(self.seconds)
-        return super().finish(w, c, ctx)  # type: ignore[no-any-return]
+        return super().finish(w, c, ctx)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,7 +46,7 @@ def test_workers_make_the_model_of_one_process_and_keep_the_state_of_clients(clu
 
 def test_an_unknown_upload_names_those_that_there_are() -> None:
     forms = {"delta": ((3,), torch.float32)}
-    uploads = RemoteUploads(np.arange(2), cast(Any, None), forms, {}, {"delta": np.ones(2)})
+    uploads = RemoteUploads(np.arange(2), cast(Any, None), forms, {}, {"delta": np.ones(2)})  # type: ignore[arg-type]
     for ask in (lambda: uploads.sum("dleta", np.ones(2)), lambda: uploads.norms("dleta")):
         with pytest.raises(ValueError, match=r"there is no upload 'dleta': .* 'delta'"):
             ask()
@@ -103,7 +103,7 @@ def test_workers_are_sent_the_data_unless_they_have_them(
     from fedwcm.engine.backends.on_ray import pool
 
     sent = list[str]()
-    monkeypatch.setattr(pool, "pack", lambda value: sent.append(type(value).__name__) or pack(value))
+    monkeypatch.setattr(pool, "pack", lambda value: sent.append(type(value).__name__) or pack(value))  # type: ignore[func-returns-value]
     common = {"participation.fraction": 0.5, "run.workers": 2, "local.epochs": 1, **settings}
     results = [
         fedwcm.run("scaffold", settings=common, clients=8, rounds=2, model="mlp", backend=backend)

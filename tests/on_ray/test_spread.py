@@ -83,7 +83,7 @@ def disturbed(mark: Path) -> MethodLike:
             if ctx.round == 4 and not mark.exists():
                 mark.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
-            return super().finish(w, c, ctx)  # type: ignore[no-any-return]
+            return super().finish(w, c, ctx)
 
     return Disturbed
 
@@ -93,7 +93,7 @@ class Slow(FedAvg):  # type: ignore[misc]
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         time.sleep(1.0)
-        return super().finish(w, c, ctx)  # type: ignore[no-any-return]
+        return super().finish(w, c, ctx)
 
 
 def data(seed: int = 0) -> tuple[Any, Any]:

@@ -31,7 +31,7 @@ gate.finish(loss=0.5, accuracy=0.75)
 
 
 @pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     """Start a small contender that runs three rounds."""
     script = tmp_path / "player.py"
     script.write_text(textwrap.dedent(PLAYER), encoding="utf-8")
@@ -49,7 +49,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         contender.close()
 
 
-def test_a_contender_plays_when_let_through_and_tells_how_long_it_took(start) -> None:
+def test_a_contender_plays_when_let_through_and_tells_how_long_it_took(start) -> None:  # type: ignore[no-untyped-def]
     contender = start()
     assert all(0.05 <= contender.run_round() < 1.0 for _ in range(2))
     last = contender.finish()
@@ -57,13 +57,13 @@ def test_a_contender_plays_when_let_through_and_tells_how_long_it_took(start) ->
     assert last["memory_bytes"] > 10**6
 
 
-def test_contenders_take_turns(start) -> None:
+def test_contenders_take_turns(start) -> None:  # type: ignore[no-untyped-def]
     contenders = [start(), start()]
     for _ in range(2):
         assert all(contender.run_round() >= 0.05 for contender in contenders)
 
 
-def test_a_contender_that_fails_says_why_without_folders(start) -> None:
+def test_a_contender_that_fails_says_why_without_folders(start) -> None:  # type: ignore[no-untyped-def]
     contender = start("fails")
     contender.run_round()
     with pytest.raises(FailedError, match=r"ended: RuntimeError: in file\.py"):
@@ -105,7 +105,7 @@ def test_every_bar_finds_its_contenders_in_the_line_up() -> None:
 
 def test_work_of_the_benchmark_itself_is_not_load_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, whole_machine, own = [0.0], [1000], [5.0]
-    monkeypatch.setattr(machine.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(machine.time, "perf_counter", lambda: clock[0])  # type: ignore[attr-defined]
     monkeypatch.setattr(machine, "cpu_seconds", lambda pid: own[0])
     monkeypatch.setattr(machine, "_field", lambda *_: f"{whole_machine[0]} 0 0 99 99 0 0 0")
     others = machine.OtherLoad()

@@ -47,7 +47,7 @@ def test_the_papers_sizes_are_reproduced() -> None:
 @needs_tenseal
 def test_the_command_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
-    bench.add(parser.add_subparsers())
+    bench.add(parser.add_subparsers())  # type: ignore[attr-defined]
     chosen = parser.parse_args(
         ["bench", "privacy", "--classes", "10,20", "--clients", "3", "--more-clients", "30"]
     )

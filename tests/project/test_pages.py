@@ -3,6 +3,7 @@
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -11,7 +12,7 @@ from fedwcm.cli import command_line
 from tests.project import ROOT
 from tests.project.markdown import GITHUB, PAGES, anchors_of, code_of, links_of, text_of
 
-name_of = {"ids": lambda page: page.relative_to(ROOT).as_posix()}
+name_of: Any = {"ids": lambda page: page.relative_to(ROOT).as_posix()}
 
 
 @pytest.mark.parametrize("page", PAGES, **name_of)

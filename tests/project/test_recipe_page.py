@@ -13,7 +13,7 @@ from tests.project import ROOT
 def found() -> dict[str, tables.Results]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
-        return {phase: tables.results(phase) for phase in (*tables.PHASES, "earlier")}
+        return {phase: tables.results(phase) for phase in (*tables.PHASES, "earlier")}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", tables.TABLES)

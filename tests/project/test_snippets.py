@@ -8,6 +8,7 @@ import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,7 +93,7 @@ def snippets(page: Path) -> list[Snippet]:
 def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs that pages other than the README speak of."""
     folder = tmp_path_factory.mktemp("finished")
-    options = {"dataset": "digits", "clients": 5, "rounds": 2, "epochs": 1}
+    options: Any = {"dataset": "digits", "clients": 5, "rounds": 2, "epochs": 1}
     fedwcm.compare(["fedavg", "fedwcm"], [0], folder / "runs" / "fashion", **options)
     for name in ("digits", "mine"):
         fedwcm.run("fedwcm", out=folder / "runs" / name, **options)
@@ -125,7 +126,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         y = np.arange(600) % 10
         x = rng.integers(0, 256, size=(600, *shape)).astype(np.uint8)
         np.savez(tmp_path / f"{name}.npz", x_train=x, y_train=y, x_test=x[:100], y_test=y[:100])
-    sites = {"client_train": np.arange(600) % 15, "x_test": x[:100, :14, :14, 0], "y_test": y[:100]}
+    sites: Any = {"client_train": np.arange(600) % 15, "x_test": x[:100, :14, :14, 0], "y_test": y[:100]}
     np.savez(tmp_path / "sites.npz", x_train=x[:, :14, :14, 0], y_train=y, **sites)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     monkeypatch.setenv("FEDWCM_DATA", str(tmp_path))

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ pytest.importorskip("nbclient", reason="nbclient is not installed: it comes with
 
 from tools.execute_tutorials import TUTORIALS, executed  # noqa: E402
 
-name_of = {"ids": lambda path: path.stem}
+name_of: Any = {"ids": lambda path: path.stem}
 
 NOISE = {
     "an absolute path": re.compile(r"(?<![\w.:/<])/[A-Za-z][\w.-]*/\w|\b[A-Z]:\\"),
@@ -79,11 +80,11 @@ def test_tutorial_runs_and_prints_what_is_stored(path: Path) -> None:
         assert [_words(output) for output in after.outputs] == [_words(output) for output in before.outputs]
 
 
-def _code(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+def _code(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:  # type: ignore[name-defined]
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def _complaints(notebook: nbformat.NotebookNode) -> list[str]:
+def _complaints(notebook: nbformat.NotebookNode) -> list[str]:  # type: ignore[name-defined]
     """What is wrong with a notebook's outputs, by cell."""
     found = []
     for cell in _code(notebook):
@@ -99,13 +100,13 @@ def _noise(text: str) -> list[str]:
     return [what for what, pattern in NOISE.items() if pattern.search(text)]
 
 
-def _texts(output: nbformat.NotebookNode) -> Iterator[str]:
+def _texts(output: nbformat.NotebookNode) -> Iterator[str]:  # type: ignore[name-defined]
     if output.output_type == "stream":
         yield output.text
     yield from (value for kind, value in output.get("data", {}).items() if kind.startswith("text/"))
 
 
-def _words(output: nbformat.NotebookNode) -> str:
+def _words(output: nbformat.NotebookNode) -> str:  # type: ignore[name-defined]
     """The printed text without its numbers and spaces; of what is shown otherwise, the kinds of media."""
     if output.output_type == "stream":
         return re.sub(r"[\d.,]+|\s+", " ", output.text)

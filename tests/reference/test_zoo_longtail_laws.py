@@ -76,8 +76,8 @@ def test_balancefl_comes_with_both_derivatives(present: Labels | None) -> None:
     noisy = sample(1)[0]
     _, d_noisy, d_plain = balancefl_parts(noisy, z, teacher, y, present=present)
     value = lambda a, b: balancefl_parts(a, b, teacher, y, present=present)[0]  # noqa: E731
-    np.testing.assert_allclose(d_noisy, derivative(lambda v: value(v, z), noisy), atol=1e-8)
-    np.testing.assert_allclose(d_plain, derivative(lambda v: value(noisy, v), z), atol=1e-8)
+    np.testing.assert_allclose(d_noisy, derivative(lambda v: value(v, z), noisy), atol=1e-8)  # type: ignore[arg-type]
+    np.testing.assert_allclose(d_plain, derivative(lambda v: value(noisy, v), z), atol=1e-8)  # type: ignore[arg-type]
 
 
 def same(a: tuple[float, Vector], b: tuple[float, Vector]) -> None:

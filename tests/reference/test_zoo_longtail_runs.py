@@ -26,7 +26,9 @@ def problem(seed: int = 0) -> tuple[Vector, list[tuple[Vector, Labels]], Any]:
     sizes = (12, 9, 6)
     labels = [np.concatenate([np.arange(CLASSES), rng.integers(0, 2, n - CLASSES)]) for n in sizes]
     made = [(rng.normal(size=(len(y), 4)), y) for y in labels]
-    batches = {(k, r): [rng.permutation(n)[:4] for _ in range(3)] for k, n in enumerate(sizes) for r in range(3)}
+    batches: Any = {
+        (k, r): [rng.permutation(n)[:4] for _ in range(3)] for k, n in enumerate(sizes) for r in range(3)
+    }
     return 0.5 * rng.normal(size=NET.size), made, lambda k, r: batches[k, r]
 
 
@@ -109,7 +111,7 @@ def test_fedgrab_without_a_tail_is_fedavg_on_binary_losses() -> None:
     x, data, batches = problem()
     plain = fedavg(lambda z, y: sigmoid_ce(z, y)[1], x, data, batches)
     run = lambda **options: run_fedgrab(x, NET, data, (12, 9, 6), COHORTS, **options, **local(batches))  # noqa: E731
-    np.testing.assert_allclose(run(tail=Tail(first="none", cuts=(0.5, 1.5))), plain, atol=1e-12)
+    np.testing.assert_allclose(run(tail=Tail(first="none", cuts=(0.5, 1.5))), plain, atol=1e-12)  # type: ignore[arg-type]
     gated = run(tail=Tail("all"), gate=lambda k, r, b, tail: tail)
     np.testing.assert_allclose(gated, plain, atol=1e-12)
     assert np.abs(run()[0] - plain[0]).max() > 1e-4
@@ -166,13 +168,13 @@ def test_clip2fl_without_its_terms_is_creff() -> None:
     x, data, batches = problem()
     rng = np.random.default_rng(9)
     args = (x, NET, data, (12, 9, 6), COHORTS)
-    clip = {
+    clip: Any = {
         "teacher": [rng.normal(size=(len(y), CLASSES)) for _, y in data],
         "text": rng.normal(size=(CLASSES, 3)),
     }
     plain = run_creff(*args, server=feature_server(), **local(batches))
-    off = run_clip2fl(*args, server=feature_server(), alpha=0.0, contrast_weight=0.0, **clip, **local(batches))
-    on = run_clip2fl(*args, server=feature_server(), **clip, **local(batches))
+    off = run_clip2fl(*args, server=feature_server(), alpha=0.0, contrast_weight=0.0, **clip, **local(batches))  # type: ignore[misc]
+    on = run_clip2fl(*args, server=feature_server(), **clip, **local(batches))  # type: ignore[misc]
     for a, b, c in zip(plain, off, on, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-12)
         assert np.abs(a[-1] - c[-1]).max() > 1e-5
@@ -182,7 +184,7 @@ def quadratic(k: int, r: int, b: int, y: Vector) -> Vector:
     return np.asarray((1.0 + k) * (y - k) + 0.1 * np.sin(3 * y + b + r))
 
 
-FLAT = {"local_lr": 0.1, "lr_decay": 0.95, "epochs": 2, "batch_size": 5}
+FLAT: Any = {"local_lr": 0.1, "lr_decay": 0.95, "epochs": 2, "batch_size": 5}
 STILL = Schedule(rate=0.0)
 
 
@@ -200,7 +202,7 @@ def test_fedwmsam_with_little_momentum_is_scaffold() -> None:
 
 def test_fedwmsam_perturbs_neither_a_first_step_nor_as_its_own_gradient_does() -> None:
     args = (np.ones(3), quadratic, [5, 5], [[0, 1]])
-    once = FLAT | {"epochs": 1}
+    once: Any = FLAT | {"epochs": 1}
     np.testing.assert_allclose(run_fedwmsam(*args, rho=0.5, **once), run_fedwmsam(*args, rho=0.0, **once))
     twice = run_fedwmsam(*args, rho=0.5, schedule=STILL, **FLAT)[0]
     own = run_client_momentum(np.ones(3), sharpness_aware(quadratic, 0.5), *args[2:], alpha=0.1, **FLAT)[0]

@@ -3,6 +3,7 @@
 import gc
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ class Observed(Silent):
         self.megabytes: list[float] = []
         self.files: list[int] = []
 
-    def round(self, number: int, record: dict[str, object]) -> None:
+    def round(self, number: int, record: dict[str, object]) -> None:  # type: ignore[override]
         if number % EVERY == 0:
             gc.collect()
             pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -39,8 +40,15 @@ def observe(rounds: int, backend: str, tmp_path: Path) -> Observed:
         "model.hidden": [4],
         "participation.fraction": 0.4,
     }
-    options = {"dataset": "digits", "clients": 5, "epochs": 1, "batch_size": 64, "model": "mlp", "rounds": rounds}
-    fedwcm.run("scaffold", out=tmp_path / "run", settings=settings, progress=observed, report=False, **options)
+    options: Any = {
+        "dataset": "digits",
+        "clients": 5,
+        "epochs": 1,
+        "batch_size": 64,
+        "model": "mlp",
+        "rounds": rounds,
+    }
+    fedwcm.run("scaffold", out=tmp_path / "run", settings=settings, progress=observed, report=False, **options)  # type: ignore[arg-type]
     return observed
 
 

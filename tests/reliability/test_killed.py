@@ -72,7 +72,7 @@ def check(
     def start(folder: Path) -> BaseProcess:
         def do() -> int:
             store.IN_MEMORY = 0 if on_disk else store.IN_MEMORY  # in this forked process only
-            os.fsync = slow_fsync if moment is while_saving else os.fsync
+            os.fsync = slow_fsync if moment is while_saving else os.fsync  # type: ignore[assignment]
             return said_in(tmp_path / "log", [*options(method, backend, rounds), str(folder)])
 
         return forked(do)

@@ -73,7 +73,7 @@ def test_whoever_waits_gets_the_lock_when_it_is_free(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_its_holder_removes_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened, really_open = [], os.open
+    opened, really_open = [], os.open  # type: ignore[var-annotated]
 
     def open_late(path: Path, *options: int) -> int:
         if not opened:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from fedwcm.experiment.interrupts import StoppedError
 
 from .support import DIGITS, assert_same_run, command, end, finish, lines, needs_fork, wait_until
 
-SMALL = {
+SMALL: Any = {
     "dataset": "digits",
     "clients": 6,
     "epochs": 1,
@@ -84,7 +85,7 @@ def test_ctrl_c_while_the_command_exits(tmp_path: Path) -> None:
 def test_ctrl_c_while_a_checkpoint_is_written(
     presses: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, save_file, saved = tmp_path / "run", checkpoint.save_file, []
+    out, save_file, saved = tmp_path / "run", checkpoint.save_file, []  # type: ignore[attr-defined]
 
     def interrupted(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
         saved.append(path)
@@ -108,7 +109,7 @@ def test_ctrl_c_while_a_checkpoint_is_written(
 def test_a_signal_while_the_model_is_written_does_not_keep_the_run_from_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, write_model = tmp_path / "run", runner.write_model
+    out, write_model = tmp_path / "run", runner.write_model  # type: ignore[attr-defined]
 
     def interrupted(*arguments: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)

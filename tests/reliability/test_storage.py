@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from fedwcm.watch.follow import Watch
 
 from .support import DIGITS, assert_same_run, command, finish, metrics, mounted, needs_fork, said_in
 
-SMALL = {
+SMALL: Any = {
     "dataset": "digits",
     "clients": 6,
     "epochs": 1,
@@ -35,7 +36,7 @@ def test_a_disk_that_fills_up_ends_the_run_and_leaves_what_was_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fedwcm.run("scaffold", out=tmp_path / "whole", **SMALL)
-    out, save_file = tmp_path / "run", checkpoint.save_file
+    out, save_file = tmp_path / "run", checkpoint.save_file  # type: ignore[attr-defined]
 
     def full(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
         if '"round": 4' in metadata["fedwcm"][:12]:

@@ -3,6 +3,7 @@
 import shutil
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli_w
@@ -14,7 +15,7 @@ from fedwcm.config.schema import Component
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.models import chosen_model
 
-SMALL = {"dataset": "digits", "clients": 4, "epochs": 1, "rounds": 1, "settings": {"run.workers": 1}}
+SMALL: Any = {"dataset": "digits", "clients": 4, "epochs": 1, "rounds": 1, "settings": {"run.workers": 1}}
 
 THEIRS = "ray://theirs.example:10001"
 

@@ -107,7 +107,7 @@ def test_a_state_that_a_dying_worker_wrote_is_not_used(tmp_path: Path, monkeypat
 def test_a_worker_that_is_killed_while_it_waits_is_replaced() -> None:
     disturbed = parallel(Counter())
     step: Callable[..., Any] = disturbed.backend.run
-    killed = []
+    killed = []  # type: ignore[var-annotated]
 
     def killing(*arguments: Any) -> Any:
         if not killed:

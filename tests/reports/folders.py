@@ -86,7 +86,7 @@ def write_comparison(
 
 def write_grid(out: Path, seeds: int = 2) -> Path:
     """A comparison over a grid of learning rates and divisions: two tasks, and a method whose name is long."""
-    labels = {}
+    labels = {}  # type: ignore[var-annotated]
     for method, rate, beta, seed in product(("fedavg", LONG_NAME), (0.01, 0.1), (0.1, 0.6), range(seeds)):
         name = f"run{len(labels)}"
         settings = {"local__lr": rate, "partition__beta": beta, "run__name": method}

@@ -1,6 +1,7 @@
 """What a run writes down for its report is what happened."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import fedwcm
 from fedwcm.engine import rounds
 from fedwcm.experiment.folder import RunFolder
 
-SMALL = {"dataset": "digits", "clients": 8, "participation": 0.5, "epochs": 1, "batch_size": 20, "rounds": 3}
+SMALL: Any = {"dataset": "digits", "clients": 8, "participation": 0.5, "epochs": 1, "batch_size": 20, "rounds": 3}
 
 
 @pytest.fixture(scope="module")

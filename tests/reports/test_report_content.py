@@ -364,7 +364,7 @@ def test_accuracy_on_all_training_data_and_of_clients_is_compared(tmp_path: Path
     assert (list(bars.categories), [bar.name for bar in bars.bars]) == (["Eve", "Anna"], ["fedavg", "fedwcm"])
     assert content.table is not None
     assert content.table.columns["train_set_accuracy"] == "training set"
-    assert [row.values["train_set_accuracy"].mean for row in content.table.rows] == pytest.approx([0.6, 0.6])  # type: ignore[union-attr]
+    assert [row.values["train_set_accuracy"].mean for row in content.table.rows] == pytest.approx([0.6, 0.6])
 
 
 def test_a_loss_out_of_control_is_a_warning(tmp_path: Path) -> None:

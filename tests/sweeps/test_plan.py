@@ -72,7 +72,7 @@ def test_a_recipe_keeps_what_makes_it_and_says_so() -> None:
 def test_a_finished_run_with_other_options_is_not_taken_for_the_one_asked_for(
     before: dict[str, Any], tmp_path: Path
 ) -> None:
-    now = {"loss": "focal"} if "loss" in before else {}
+    now: Any = {"loss": "focal"} if "loss" in before else {}
     fedwcm.compare(["fedavg"], [0], tmp_path, report=False, **SMALL, **before)
     with pytest.raises(ValueError, match="cannot be resumed with another configuration"):
         fedwcm.compare(["fedavg"], [0], tmp_path, report=False, **SMALL, **now)

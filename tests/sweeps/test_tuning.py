@@ -34,7 +34,7 @@ from fedwcm.sweeps.tuning.study import MethodStudy
 from fedwcm.sweeps.tuning.tune import search_options
 from tests.records import round_record, summary
 
-SMALL = {"dataset": "digits", "clients": 6, "epochs": 1, "rounds": 2, "participation": 0.5}
+SMALL: Any = {"dataset": "digits", "clients": 6, "epochs": 1, "rounds": 2, "participation": 0.5}
 FLAGS = [part for key, value in SMALL.items() for part in (f"--{key}", str(value))]
 
 
@@ -116,7 +116,7 @@ def test_a_search_is_not_continued_on_other_data(tmp_path: Path) -> None:
     x, y = rng.normal(size=(60, 4)).astype(np.float32), np.tile(np.arange(3), 20)
     asked: dict[str, Any] = {"methods": ["fedavg"], "search": {"lr": [0.05, 0.1]}, "trials": 1, "rounds": 1}
     owners = np.repeat(np.arange(4), 15)
-    given = {"dataset": (x, y), "clients": owners, "model": torch.nn.Linear(4, 3)}
+    given: Any = {"dataset": (x, y), "clients": owners, "model": torch.nn.Linear(4, 3)}
     fedwcm.tune(out=tmp_path, **asked, **given)
     fedwcm.tune(out=tmp_path, **asked, **given)
     for name, other in {
@@ -160,7 +160,7 @@ def test_from_python_the_result_prints_and_its_winner_runs(
 def test_all_trials_are_a_data_frame(tmp_path: Path) -> None:
     pytest.importorskip("pandas", reason="pandas is not installed: it comes with fedwcm[notebook]")
     distributions = {"local.lr": FloatDistribution(0, 1)}
-    trial = optuna.trial.create_trial(params={"local.lr": 0.1}, distributions=distributions, value=1.0)
+    trial = optuna.trial.create_trial(params={"local.lr": 0.1}, distributions=distributions, value=1.0)  # type: ignore[arg-type]
     frame = Tuning(tmp_path, [0], {"fedavg": [trial], "fedcm": []}).table()
     assert list(frame["method"]) == ["fedavg"]
     assert list(frame["local.lr"]) == [0.1]
@@ -206,14 +206,14 @@ def test_candidates_after_a_kill_are_those_of_a_search_that_was_not_stopped(tmp_
         for number in range(4):
             for _ in range(kills if number == 1 else 0):
                 study.give_back(study.next_trial(4))  # type: ignore[arg-type]
-            params.append(study.next_trial(4).params)  # type: ignore[union-attr]
+            params.append(study.next_trial(4).params)
         candidates.append(params)
     assert candidates[0] == candidates[1]
 
 
 def test_a_setting_that_lags_behind_is_pruned_on_the_validation_data(tmp_path: Path) -> None:
     space: dict[str, Any] = {"local.lr": CategoricalDistribution([0.3])}
-    asked = describe_settings(None, None, None, {**SMALL, "val_fraction": 0.2})
+    asked: Any = describe_settings(None, None, None, {**SMALL, "val_fraction": 0.2})
     study = MethodStudy(tmp_path, "fedavg", space, _asked(asked, space), 0)
     for _ in range(6):  # better than any run will be
         trial = study.next_trial(7)
@@ -269,7 +269,7 @@ def test_the_metric_that_selects_a_round_chooses_the_options(
         return SimpleNamespace(summary=summary(final_accuracy=0.5, **measured))
 
     monkeypatch.setattr(trial_module, "start", start)
-    asked = describe_run("fedavg", None, {"run.select_by": select_by}, {})
+    asked: Any = describe_run("fedavg", None, {"run.select_by": select_by}, {})
     study = MethodStudy(tmp_path, "fedavg", {"local.lr": FloatDistribution(0, 1)}, "", 0)
     for value in values:
         trial = study.next_trial(2)
@@ -330,7 +330,7 @@ def test_a_method_that_is_an_object_is_tuned(tmp_path: Path) -> None:
     assert "--method 'fedprox[" in page
     fixed = fedwcm.tune([FedProx(mu=0.2), FedProx()], {"lr": "0.05:0.1"}, tmp_path / "b", trials=1, **SMALL)
     assert sorted(fixed.trials) == ["fedprox", "fedprox[mu=0.2]"]
-    local = dataclass(frozen=True, kw_only=True)(type("Local", (FedProx,), {}))
+    local = dataclass(frozen=True, kw_only=True)(type("Local", (FedProx,), {}))  # type: ignore[var-annotated]
     with pytest.raises(ValueError, match="a search names its methods"):
         fedwcm.tune([local], {"lr": "0.05:0.1"}, tmp_path / "c", trials=1, **SMALL)
 

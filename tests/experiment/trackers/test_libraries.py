@@ -20,7 +20,7 @@ from fedwcm.experiment.trackers.tensorboard import tag_of
 from fedwcm.experiment.trackers.tracking import views
 
 NAMES = [name for name in ("tensorboard", "mlflow", "wandb") if find_spec(name) is not None]
-SMALL = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 1, "batch_size": 10, "rounds": 5}
+SMALL: Any = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 1, "batch_size": 10, "rounds": 5}
 MISSING = "{} is not installed: it is part of the extra fedwcm[track]"
 
 
@@ -37,7 +37,7 @@ class Stopping:
 
 
 def stopped_and_resumed(out: Path, trackers: list[str]) -> fedwcm.Result:
-    options = {**SMALL, "out": out, "track": trackers, "diagnostics": "concentration"}
+    options: Any = {**SMALL, "out": out, "track": trackers, "diagnostics": "concentration"}
     with pytest.raises(KeyboardInterrupt):
         fedwcm.run("fedwcm", progress=Stopping(), **options)
     return fedwcm.run("fedwcm", resume=True, **options)
@@ -66,7 +66,7 @@ def folder_of(result: fedwcm.Result, name: str) -> Path:
 
 
 def expected(result: fedwcm.Result, key: str) -> list[tuple[int, float]]:
-    return [(record.round, pytest.approx(record.number(key), rel=1e-6)) for record in result.history]
+    return [(record.round, pytest.approx(record.number(key), rel=1e-6)) for record in result.history]  # type: ignore[misc]
 
 
 def test_tensorboard_holds_every_round_once_and_the_options(tracked: fedwcm.Result) -> None:
@@ -136,7 +136,7 @@ def test_mlflow_holds_one_run_with_options_rounds_and_summary(in_mlflow: fedwcm.
     for key in ("test_accuracy", "concentration", "concentration_layers/body.1"):
         history = {metric.step: metric.value for metric in client.get_metric_history(run.info.run_id, key)}
         assert sorted(history) == [1, 2, 3, 4, 5]
-    assert history[5] == pytest.approx(in_mlflow.history[-1].extra["concentration_layers"]["body.1"])  # type: ignore[index]
+    assert history[5] == pytest.approx(in_mlflow.history[-1].extra["concentration_layers"]["body.1"])  # type: ignore[call-overload]
     assert run.data.metrics["summary/final_accuracy"] == pytest.approx(in_mlflow.summary.final_accuracy)
     assert run.data.tags["method"] == "fedwcm"
 
@@ -162,7 +162,7 @@ def test_mlflow_writes_to_the_server_that_its_own_variable_names_and_says_that_a
 
 def wandb_records(path: Path) -> Iterator[Any]:
     """The records of an offline run: protocol buffers in a log of 32 KiB blocks."""
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
     data, at, parts = path.read_bytes(), 7, b""
     while at + 7 <= len(data):

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ from fedwcm.experiment.trackers.tracking import Tracking, views
 from fedwcm.experiment.trackers.worker import TrackerWarning
 from tests.records import round_record, timeless
 
-SMALL = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 1, "batch_size": 10, "rounds": 3}
+SMALL: Any = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 1, "batch_size": 10, "rounds": 3}
 
 
 class Diary(Tracker):
@@ -91,7 +91,7 @@ def test_a_stopped_run_is_closed_and_goes_on_from_its_checkpoint(tmp_path: Path)
 
         def close(self) -> None: ...
 
-    options = {**SMALL, "out": tmp_path / "run", "settings": {"run.checkpoint_every": 1}}
+    options: Any = {**SMALL, "out": tmp_path / "run", "settings": {"run.checkpoint_every": 1}}
     with pytest.raises(KeyboardInterrupt):
         fedwcm.run("fedavg", track=["diary"], progress=Stopping(), **options)
     assert [entry[0] for entry in Diary.heard] == ["start", "log", "log", "close"]
@@ -164,7 +164,7 @@ def test_the_threads_of_trackers_end_with_the_run(tmp_path: Path) -> None:
 def test_an_unknown_tracker_a_missing_package_or_no_folder_is_said_before_anything_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = {**SMALL, "dataset": "no-such-file.csv"}
+    options: Any = {**SMALL, "dataset": "no-such-file.csv"}
     with pytest.raises(ValueError, match="Did you mean 'tensorboard'"):
         fedwcm.run("fedavg", track="tensorbord", out=tmp_path / "run", **options)
     with pytest.raises(ValueError, match="needs a folder"):
@@ -216,7 +216,7 @@ def test_classes_are_tracked_by_their_names(tmp_path: Path) -> None:
     heard: dict[str, float] = {}
     trackers = Tracking(["diary"])
     trackers.start(tmp_path, {"method.name": "fedavg"}, 0)
-    trackers._threads[0]._tracker.log = lambda _, scalars: heard.update(scalars)  # type: ignore[method-assign]
+    trackers._threads[0]._tracker.log = lambda _, scalars: heard.update(scalars)  # type: ignore[assignment, method-assign]
     trackers.log(round_record(1, test_accuracy=0.5, per_class_accuracy=[0.1, None, 0.3]))
     trackers.close()
     assert {key: value for key, value in heard.items() if "class" in key} == {
