@@ -156,7 +156,7 @@ def test_the_split_from_which_columns_are_learnt_is_the_one_that_is_trained_on(
 ) -> None:
     draws: list[int] = []
     draw = split.stratified_split
-    monkeypatch.setattr(split, "stratified_split", lambda *values: draws.append(1) or draw(*values))
+    monkeypatch.setattr(split, "stratified_split", lambda *values: draws.append(1) or draw(*values))  # type: ignore[func-returns-value]
     table_rows(hf, 40).save_to_disk(tmp_path / "set")
     for source in (table_rows(hf, 40), table_rows(hf, 40).to_pandas(), f"hub:{tmp_path / 'set'}"):
         assert len(load_dataset(source, label="kind").x_test) == 8

@@ -146,11 +146,11 @@ def test_cut_metrics_are_said_and_a_damaged_summary_is_made_again(
 ) -> None:
     options = {"dataset": "digits", "clients": 4, "rounds": 3, "epochs": 1, "settings": {"run.workers": 1}}
     out = tmp_path / "run"
-    fedwcm.run("fedavg", out=out, report=False, **options)
+    fedwcm.run("fedavg", out=out, report=False, **options)  # type: ignore[arg-type]
     summary, metrics = (out / "summary.json").read_text(), (out / "metrics.jsonl").read_bytes()
     (out / "summary.json").write_text(summary[:100])
     with pytest.warns(UserWarning, match="made again"):
-        fedwcm.run("fedavg", out=out, resume=True, report=False, **options)
+        fedwcm.run("fedavg", out=out, resume=True, report=False, **options)  # type: ignore[arg-type]
     before, after = (json.loads(text) for text in (summary, (out / "summary.json").read_text()))
     assert {**after, "seconds_per_round": before["seconds_per_round"]} == before
     assert (out / "metrics.jsonl").read_bytes() == metrics

@@ -192,7 +192,7 @@ def test_no_client_has_more_than_a_stated_share_of_a_round(method: str) -> None:
                 record["samples"] = 10**6 if method == "fedavg" else record["samples"]
         for numbers in reply.content.metric_records.values():
             if "counts" in numbers:
-                samples = 10**6 if method == "fedavg" else sum(numbers["counts"])
+                samples = 10**6 if method == "fedavg" else sum(numbers["counts"])  # type: ignore[arg-type]
                 numbers["counts"] = [*[0] * scarcest, samples]
             for key in [key for key in numbers if key.endswith("score")]:
                 prior = request.content.config_records["population"]["prior"]

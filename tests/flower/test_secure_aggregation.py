@@ -133,7 +133,7 @@ def test_clients_that_could_not_hide_each_other_are_not_summed() -> None:
 
 def test_a_sum_in_which_one_client_has_nearly_all_the_weight_is_not_made() -> None:
     """It would be that client's upload."""
-    finished = run_federation("fedwcm[score=local]", **{"aggregation.max_share": "none"})
+    finished = run_federation("fedwcm[score=local]", **{"aggregation.max_share": "none"})  # type: ignore[arg-type]
     reason = "only 1 clients, of 4 needed, have at least 5% of the largest weight in the sum"
     assert [record.participants for record in finished.history] == [0, 0]
     assert reason in next(iter((finished.history[0].left_out or {}).values()))

@@ -63,7 +63,7 @@ def test_the_wheel_is_what_is_imported(installed: Path, tmp_path: Path) -> None:
 
 def test_the_demo_runs_outside_the_repository(installed: Path, tmp_path: Path) -> None:
     command = [installed / "fedwcm", "compare", "--methods", "fedavg,fedcm,fedwcm", "--seeds", "0", *DEMO.split()]
-    table = _run([*command, "--out", "runs/demo"], cwd=tmp_path)
+    table = _run([*command, "--out", "runs/demo"], cwd=tmp_path)  # type: ignore[list-item]
     assert all(f" {method} " in table for method in ("fedavg", "fedcm", "fedwcm"))
     assert "<html" in (tmp_path / "runs" / "demo" / "report.html").read_text(encoding="utf-8")
 

@@ -36,7 +36,7 @@ def test_equal_differences_prove_no_more_than_their_number() -> None:
 
 def test_the_spread_is_that_of_a_sample_and_none_of_one_number() -> None:
     assert spread([0.4]) == Spread(0.4, 0.0, 1)
-    assert spread([1.0, 3.0]) == Spread(2.0, pytest.approx(2**0.5), 2)
+    assert spread([1.0, 3.0]) == Spread(2.0, pytest.approx(2**0.5), 2)  # type: ignore[arg-type]
 
 
 def test_holm_multiplies_the_smallest_by_their_number_and_keeps_the_order() -> None:

@@ -113,7 +113,7 @@ def test_a_method_that_diverged_is_last_marked_and_not_compared(tmp_path: Path) 
 def test_other_data_is_another_task_and_swept_options_have_columns(tmp_path: Path) -> None:
     for beta, skill in (("0.1", 0.4), ("1.0", 0.9)):
         options = {"partition__beta": float(beta), "local__lr": 0.1}
-        comparison(tmp_path, {"fedavg": skill, "fedcm": 0.3}, 2, grid=("partition.beta",), **options)
+        comparison(tmp_path, {"fedavg": skill, "fedcm": 0.3}, 2, grid=("partition.beta",), **options)  # type: ignore[arg-type]
     rows = rows_of(load_runs([tmp_path]))
     assert [(row.method, row.task, row.verdict != "best") for row in rows] == [
         ("fedavg", "partition.beta=0.1", False),
@@ -123,7 +123,7 @@ def test_other_data_is_another_task_and_swept_options_have_columns(tmp_path: Pat
     ]
     table = list(csv.DictReader(io.StringIO(csv_table(rows))))
     assert [line["partition.beta"] for line in table] == ["0.1", "0.1", "1.0", "1.0"]
-    assert float(table[0]["final_accuracy_mean"]) == pytest.approx(rows[0].values["final_accuracy"].mean)  # type: ignore[union-attr]
+    assert float(table[0]["final_accuracy_mean"]) == pytest.approx(rows[0].values["final_accuracy"].mean)
     assert all(float(line["final_accuracy_std"]) >= 0 and line["final_accuracy_n"] == "2" for line in table)
     assert len({record["task"] for record in verdict_records(load_runs([tmp_path]))}) == 2
 
@@ -180,7 +180,7 @@ def test_the_validation_data_chooses_the_setting_and_not_the_test_data(
             folder = RunFolder(ComparisonFolder(tmp_path).run_path(f"fedavg (local.lr={lr})", seed))
             summary = folder.summary()
             tested = {"selected_round": 1, "selected_accuracy": summary.final_accuracy, "val_accuracy": validated}
-            folder.write_summary(replace(summary, **tested, val_balanced_accuracy=balanced))
+            folder.write_summary(replace(summary, **tested, val_balanced_accuracy=balanced))  # type: ignore[arg-type]
     groups = load_runs([tmp_path])
     sweep = sweep_of(groups)
     assert sweep is not None
@@ -267,7 +267,7 @@ def test_numbers_are_of_finished_runs_and_the_row_says_of_how_many(tmp_path: Pat
     rows = {row.method: row for row in rows_of(load_runs([tmp_path]))}
     shown = rows["fedavg"].values["final_accuracy"]
     assert shown is not None
-    assert shown.mean == pytest.approx(np.mean(whole["fedavg"][:2]))
+    assert shown.mean == pytest.approx(np.mean(whole["fedavg"][:2]))  # type: ignore[arg-type]
     assert (rows["fedavg"].finished, rows["fedavg"].runs, shown.runs) == (2, 3, 2)
     assert "2 of 3" in markdown_table(list(rows.values()))
     assert f"{shown.mean:.3f}" in comparison_headline(load_runs([tmp_path]))[0]

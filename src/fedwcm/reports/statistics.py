@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from scipy.special import stdtr, stdtrit  # scipy.stats takes a second to import
@@ -153,7 +153,7 @@ def _t_test(mean: float, std: float, number: int) -> PairedTest:
 
 
 def differences(
-    values: Mapping[str, Mapping[Hashable, float]], *, lower_is_better: bool = False, margin: float = MARGIN
+    values: Mapping[str, Mapping[Any, float]], *, lower_is_better: bool = False, margin: float = MARGIN
 ) -> list[Difference]:
     """Return every pair of methods, the better first; pairs of the best method come first.
 
