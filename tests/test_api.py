@@ -10,8 +10,7 @@ import torch
 import fedwcm
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.data import Dataset, load_dataset
-from fedwcm.data.inputs import FlipCrop
-from fedwcm.data.normalize import Normalizer
+from fedwcm.data.inputs import FlipCrop, Normalizer
 
 SMALL: Any = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 2, "batch_size": 10, "rounds": 8}
 

@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression  # pip install scikit-learn
 from torch.nn.functional import normalize
 
 from fedwcm.data import load_dataset
-from fedwcm.data.normalize import Normalizer
+from fedwcm.data.inputs import Normalizer
 from fedwcm.teacher import Teacher
 
 

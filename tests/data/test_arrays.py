@@ -9,7 +9,7 @@ import pytest
 import fedwcm
 from fedwcm.config.flags import config_from
 from fedwcm.data import load_dataset
-from fedwcm.data.normalize import Normalizer, choose_normalizer, warn_of_other_scale
+from fedwcm.data.inputs import Normalizer, choose_normalizer, warn_of_other_scale
 from fedwcm.experiment.partitioning import partition_data
 
 RNG = np.random.default_rng(0)

@@ -15,8 +15,8 @@ from pyarrow import parquet
 from torch.utils.data import Dataset as TorchDataset
 
 from fedwcm.data import Dataset, load_dataset, load_rows, stratified_split
-from fedwcm.data.codes import encode
-from fedwcm.data.normalize import Normalizer
+from fedwcm.data.build import encode
+from fedwcm.data.inputs import Normalizer
 
 RNG = np.random.default_rng(0)
 

@@ -161,3 +161,14 @@ def test_the_split_from_which_columns_are_learnt_is_the_one_that_is_trained_on(
     for source in (table_rows(hf, 40), table_rows(hf, 40).to_pandas(), f"hub:{tmp_path / 'set'}"):
         assert len(load_dataset(source, label="kind").x_test) == 8
     assert len(draws) == 3
+
+
+def test_rows_without_labels_have_the_ids_of_their_column(hf: Any) -> None:
+    for rows, label in (
+        (image_rows(hf, 8), "label"),
+        (table_rows(hf, 8).add_column("writer", list("abcdefgh")), "kind"),
+    ):
+        schema = load_dataset(rows, label=label, drop=["writer"]).schema
+        assert len(load_rows(rows, schema, labelled=False).x) == 8
+        read = load_rows(rows, schema, labelled=False, id="writer")
+        assert read.ids == tuple(rows["writer"])

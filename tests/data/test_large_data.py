@@ -22,8 +22,7 @@ from fedwcm.data import load_dataset
 from fedwcm.data.fingerprint import fingerprint
 from fedwcm.data.formats.arrays import read_npy_folder
 from fedwcm.data.formats.safety import reading
-from fedwcm.data.inputs import model_inputs
-from fedwcm.data.normalize import Normalizer
+from fedwcm.data.inputs import Normalizer, model_inputs
 from fedwcm.data.read_options import ReadOptions
 
 CPU = torch.device("cpu")

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from fedwcm.api.arguments import ModelLike
 from fedwcm.config.schema import Component
 from fedwcm.core.batch import Inputs
-from fedwcm.data.inputs import are_small, model_inputs
-from fedwcm.data.normalize import Normalizer, warn_of_other_scale
+from fedwcm.data.inputs import Normalizer, are_small, model_inputs, warn_of_other_scale
 from fedwcm.data.objects import as_array
 from fedwcm.data.schema import DatasetSchema
 from fedwcm.engine.evaluate import CHUNK

@@ -8,8 +8,7 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from fedwcm.core.checks import did_you_mean
-from fedwcm.data.build import build_dataset, build_rows, source_digest
-from fedwcm.data.codes import encode
+from fedwcm.data.build import build_dataset, build_rows, encode, source_digest
 from fedwcm.data.dataset import Dataset
 from fedwcm.data.features import as_whole_numbers
 from fedwcm.data.formats.arrays import is_npy_folder, read_npy_folder, read_npz
@@ -26,7 +25,7 @@ from fedwcm.data.schema import DatasetSchema
 
 HUB = "hub:"
 TABLE_OPTIONS = (*READING, "image_size")
-HUB_OPTIONS = ("label", "client", "group", "features", "drop", "impute", "image_size")
+HUB_OPTIONS = ("label", "client", "group", "id", "features", "drop", "impute", "image_size")
 FOLDER_OPTIONS = ("client", "group", "image_size")
 
 

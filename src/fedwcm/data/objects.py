@@ -40,9 +40,9 @@ def read_object(source: Any, options: ReadOptions) -> tuple[str, RawSplits]:
         return name, read_hub_splits(name, source if isinstance(source, Mapping) else {"train": source}, options)
     options.refuse(f"this {name}", "data without columns", ())
     if isinstance(source, TorchDataset):
-        return name, RawSplits(_torch(source, options), classes=_class_names(source))
+        return name, RawSplits(_read_torch(source, options), classes=_class_names(source))
     kind = "clients" if _are_clients(source) and not _are_parts(source) else "arrays"
-    return kind, _in_memory(source, options)
+    return kind, _read_memory(source, options)
 
 
 def as_parts(dataset: Dataset, options: ReadOptions) -> RawSplits:
@@ -126,26 +126,28 @@ def _arrow_table(where: str, frame: Any) -> Any:
         raise ValueError(f"{where}: {reasons:.300}: {cure}") from error
 
 
-def _in_memory(source: Any, options: ReadOptions) -> RawSplits:
+def _read_memory(source: Any, options: ReadOptions) -> RawSplits:
     if _are_parts(source):
         names = name_parts("dataset", source)
-        parts = {part: _part(source[name], options) for part, name in names.items()}
+        parts = {part: _read_part(source[name], options) for part, name in names.items()}
         if "train" not in parts:
             raise ValueError(f"dataset has the parts {quote_names(list(source))}: it must have one called 'train'")
         return RawSplits(parts["train"], parts.get("test"), _class_names(source[names["train"]]), parts.get("val"))
     _refuse_mixed_names(source)
     if _are_clients(source):
-        return _clients(source if isinstance(source, Mapping) else dict(enumerate(source)))
+        return _read_clients(source if isinstance(source, Mapping) else dict(enumerate(source)))
     if isinstance(source, Mapping):
         return array_parts("dataset", {key: as_array(value) for key, value in source.items()}, options)
     if isinstance(source, tuple) and len(source) == PAIR:
         if all(isinstance(part, TorchDataset) for part in source):
-            return RawSplits(_torch(source[0], options), _torch(source[1], options), _class_names(source[0]))
+            return RawSplits(
+                _read_torch(source[0], options), _read_torch(source[1], options), _class_names(source[0])
+            )
         if all(map(_is_pair, source)):
-            return RawSplits(_samples(*source[0]), _samples(*source[1]))
-        return RawSplits(_samples(*source))
+            return RawSplits(_read_pair(*source[0]), _read_pair(*source[1]))
+        return RawSplits(_read_pair(*source))
     if isinstance(source, tuple) and len(source) == FOUR:
-        return RawSplits(_samples(*source[:PAIR]), _samples(*source[PAIR:]))
+        return RawSplits(_read_pair(*source[:PAIR]), _read_pair(*source[PAIR:]))
     if not options.labelled and np.ndim(source):
         return RawSplits(Samples(as_array(source)))
     size = f" of {len(source)}" if isinstance(source, (tuple, list)) else ""
@@ -154,7 +156,7 @@ def _in_memory(source: Any, options: ReadOptions) -> RawSplits:
     )
 
 
-def _samples(x: object, y: object = None) -> Samples:
+def _read_pair(x: object, y: object = None) -> Samples:
     return Samples(as_array(x), None if y is None else as_array(y))
 
 
@@ -166,8 +168,8 @@ def _are_parts(source: object) -> bool:
     return samples and all(isinstance(name, str) and part_of(name) is not None for name in source)
 
 
-def _part(part: Any, options: ReadOptions) -> Samples:
-    return _torch(part, options) if isinstance(part, TorchDataset) else _samples(*part)
+def _read_part(part: Any, options: ReadOptions) -> Samples:
+    return _read_torch(part, options) if isinstance(part, TorchDataset) else _read_pair(*part)
 
 
 def _refuse_mixed_names(source: object) -> None:
@@ -192,8 +194,8 @@ def _is_pair(value: object) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == PAIR and np.ndim(value[0]) > 0
 
 
-def _clients(source: Mapping[Any, Sequence[object]]) -> RawSplits:
-    pairs = {name: _samples(*pair) for name, pair in source.items()}
+def _read_clients(source: Mapping[Any, Sequence[object]]) -> RawSplits:
+    pairs = {name: _read_pair(*pair) for name, pair in source.items()}
     empty = [name for name, pair in pairs.items() if not len(pair.x)]
     if empty and len(empty) < len(pairs):
         warnings.warn(f"clients: no sample of client {quote_names(empty)}; dropped as client", stacklevel=2)
@@ -228,7 +230,7 @@ def _check_client(name: object, pair: Samples, first: object, other: Samples) ->
         )
 
 
-def _torch(dataset: "TorchDataset[Any]", options: ReadOptions) -> Samples:
+def _read_torch(dataset: "TorchDataset[Any]", options: ReadOptions) -> Samples:
     """Read all samples of a data set of torch, each `(input, label)`; the input alone where no label is needed."""
     name = type(dataset).__name__
     if isinstance(dataset, TensorDataset):
@@ -248,7 +250,7 @@ def _torch(dataset: "TorchDataset[Any]", options: ReadOptions) -> Samples:
         ]
     if len(columns) < PAIR and options.labelled:
         raise ValueError(f"dataset is a {name}: its samples must be pairs (input, label)")
-    return _samples(*columns[:PAIR])
+    return _read_pair(*columns[:PAIR])
 
 
 def _warn_of_random(name: str, dataset: "TorchDataset[Any]", rows: Sequence[Any]) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.codes import Codes
 from fedwcm.data.dataset import quote_names
 from fedwcm.data.features import as_features
 from fedwcm.data.large_arrays import join_arrays
@@ -128,7 +127,7 @@ def _with_own_validation(name: str, test: Samples, val: Samples) -> tuple[Sample
     return whole, None if tested.all() else val.take(np.flatnonzero(~tested))
 
 
-def _move_to_front(samples: Samples, rows: Codes) -> Samples:
+def _move_to_front(samples: Samples, rows: Indices) -> Samples:
     """Keep these rows, in ascending order, without a second copy: they overwrite the others."""
     if not samples.x.flags.writeable:
         return samples.take(rows)
@@ -144,7 +143,7 @@ def draw_rows(
     clients: NDArray[Any] | None,
     groups: NDArray[Any] | None,
     options: ReadOptions,
-) -> tuple[Codes, Codes]:
+) -> tuple[Indices, Indices]:
     """Draw the rows that stay for training and those for the test: some of each class, or whole clients."""
     rng = np.random.default_rng(options.seed)
     if options.test_clients is None:

@@ -6,7 +6,7 @@ from fedwcm.config.schema import Config
 from fedwcm.core.types import Ints
 from fedwcm.data import Dataset
 from fedwcm.data.fingerprint import fingerprint
-from fedwcm.data.normalize import Normalizer
+from fedwcm.data.inputs import Normalizer
 from fedwcm.experiment.components import Components
 from fedwcm.models.facts import ModelFacts
 

@@ -19,9 +19,8 @@ from fedwcm.core.types import Ints
 from fedwcm.data import DATASETS, Dataset, load_dataset, synthetic
 from fedwcm.data.dataset import quote_names
 from fedwcm.data.fingerprint import array_digest, fingerprint
-from fedwcm.data.inputs import are_small
+from fedwcm.data.inputs import Normalizer, are_small, choose_normalizer
 from fedwcm.data.longtail import long_tail
-from fedwcm.data.normalize import Normalizer, choose_normalizer
 from fedwcm.data.objects import as_array
 from fedwcm.data.partition import (
     PARTITIONS,

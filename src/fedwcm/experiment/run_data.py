@@ -13,8 +13,7 @@ from fedwcm.core.batch import LazyInputs
 from fedwcm.core.checks import require
 from fedwcm.core.types import Ints
 from fedwcm.data import Dataset, synthetic
-from fedwcm.data.inputs import model_inputs
-from fedwcm.data.normalize import Normalizer
+from fedwcm.data.inputs import Normalizer, model_inputs
 from fedwcm.engine.evaluate import LabelledTensors
 from fedwcm.engine.federation import Federation, InMemoryFederation
 from fedwcm.experiment.device import chosen_device

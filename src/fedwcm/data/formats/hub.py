@@ -59,14 +59,13 @@ def read_hub_splits(where: str, splits: Mapping[str, Any], options: ReadOptions)
         ignored = tuple(name for name in leading.column_names if name not in (*features, image, roles["label"]))
         encoding = Encoding(columns, image, roles["label"], ignored, options.size if image else None)
     parts = {}
-    for part, table in tables.items():
-        if image is None:
-            x = encode_columns(places[part], table, encoding.columns, trained=options.schema is not None)
+    for part, name in names.items():
+        if encoding.image is None:
+            x = encode_columns(places[part], tables[part], encoding.columns, trained=options.schema is not None)
         else:
-            pictures = _images(places[part], splits[names[part]], image)
-            x = stack_images(pictures, len(table), size=encoding.image_size)
-        row_values = values[part]
-        parts[part] = Samples(x, row_values.get("label"), row_values.get("client"), group=row_values.get("group"))
+            pictures = _images(places[part], splits[name], encoding.image)
+            x = stack_images(pictures, len(splits[name]), size=encoding.image_size)
+        parts[part] = Samples(x, *(values[part].get(role) for role in ("label", "client", "id", "group")))
     train = parts.get("train") or next(iter(parts.values())).take(slice(0))
     classes = getattr(leading.features[roles["label"]], "names", None) if "label" in roles else None
     digest = "" if image else table_digest(*tables.values())
@@ -90,7 +89,7 @@ def _find_columns(
     label, names = options.label_column, list(columns)
     if options.labelled:
         label = find_label(where, label or _only(where, columns, "ClassLabel", "pass --label NAME"), names)
-    others = {"client": options.client, "group": options.group}
+    others = {"client": options.client, "group": options.group, "id": options.id}
     roles = {role: find_column(where, name, names) for role, name in others.items() if name is not None}
     roles = {"label": label, **roles} if options.labelled and label is not None else roles
     if options.known is not None:
