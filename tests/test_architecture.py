@@ -27,11 +27,11 @@ ALLOWED: dict[str, set[str]] = {
     "privacy": {"core", "utils"},
     "config": {"utils", "core", "engine", "privacy"},
     "experiment": {"utils", "core", "engine", "config", "data", "metrics", "models", "privacy", "teacher", *ZOO},
-    "watch": {"utils", "experiment"},
+    "dashboard": {"utils", "experiment"},
     "reports": {"utils", "core", "config", "data", "metrics", "experiment"},
     "flower": {"utils", "core", "engine", "config", "experiment", "losses", "privacy"},
     "sweeps": {"utils", "core", "engine", "config", "data", "experiment", "reports"},
-    "reproduce": {
+    "reproduction": {
         "utils",
         "core",
         "config",
@@ -51,7 +51,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 """What each room may import of the others; what stands above them all may import everything."""
 
-TOP = {"__init__", "__main__", "cli", "doctor"}
+TOP = {"__init__", "__main__", "cli", "diagnosis"}
 
 
 def imports(path: Path) -> set[str]:

@@ -12,19 +12,19 @@ from fedwcm.cli import main
 from fedwcm.config.recipes import RECIPE_SETS, expanded
 from fedwcm.engine.rounds import Rounds
 from fedwcm.reports.figures import Curves
-from fedwcm.reproduce.cells import Cell, Scope, expand
-from fedwcm.reproduce.command import listing, reproduce
-from fedwcm.reproduce.estimate import seconds_here, seconds_on_gpu
-from fedwcm.reproduce.figures import figures
-from fedwcm.reproduce.pages import command_line
-from fedwcm.reproduce.paper_numbers import PaperTable, rows_of_paper
-from fedwcm.reproduce.presets import chosen_methods, load_preset, preset_names
-from fedwcm.reproduce.store import ResultStore, StoredRun, read_run
-from fedwcm.reproduce.table import Entry, csv_text, markdown
+from fedwcm.reproduction.cells import Cell, Scope, expand
+from fedwcm.reproduction.command import listing, reproduce
+from fedwcm.reproduction.estimate import seconds_here, seconds_on_gpu
+from fedwcm.reproduction.figures import figures
+from fedwcm.reproduction.pages import command_line
+from fedwcm.reproduction.paper_numbers import PaperTable, rows_of_paper
+from fedwcm.reproduction.presets import chosen_methods, load_preset, preset_names
+from fedwcm.reproduction.store import ResultStore, StoredRun, read_run
+from fedwcm.reproduction.table import Entry, csv_text, markdown
 from tests.records import round_record, summary
 
 TINY = Scope(
-    datasets=["digits"],
+    dataset=["digits"],
     methods=["FedWCM"],
     seeds=[0],
     fraction=0.004,
@@ -35,7 +35,14 @@ TINY = Scope(
 def run(name: str, folder: Path, scope: Scope = TINY, *, start: bool = True) -> tuple[str, list[str]]:
     """The table, and what was said."""
     said: list[str] = []
-    pages = reproduce(name, scope, results=folder / "results", work=folder / "work", run=start, say=said.append)
+    pages = reproduce(
+        name,
+        **vars(scope),
+        results=folder / "results",
+        work=folder / "work",
+        pages_only=not start,
+        say=said.append,
+    )
     assert pages.markdown.read_text().startswith("# ")
     return pages.table, said
 
@@ -92,7 +99,7 @@ def test_a_preset_runs_is_not_run_again_and_shows_what_is_missing(name: str, tmp
 def test_more_rounds_go_on_from_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def accuracies(folder: str, fraction: float, *, keep: bool) -> list[float]:
         scope, root = replace(TINY, fraction=fraction), tmp_path / folder
-        reproduce("figure8", scope, results=root, work=root / "work", keep=keep, say=str)
+        reproduce("figure8", **vars(scope), results=root, work=root / "work", keep=keep, say=str)
         (cell,) = expand(load_preset("figure8"), scope)
         archive = ResultStore(root).find(cell)
         assert archive is not None
@@ -113,7 +120,12 @@ def test_a_run_that_would_have_begun_differently_does_not_go_on_from_what_was_ke
     scope = replace(TINY, settings={**(TINY.settings or {}), "loss.name": "ldam"})
     for fraction, kept in ((0.004, 1), (0.008, 2)):
         reproduce(
-            "figure8", replace(scope, fraction=fraction), results=tmp_path, work=tmp_path, keep=True, say=str
+            "figure8",
+            **vars(replace(scope, fraction=fraction)),
+            results=tmp_path,
+            work=tmp_path,
+            keep=True,
+            say=str,
         )
         assert len(list(tmp_path.glob("*/config.toml"))) == kept
 
@@ -132,8 +144,10 @@ def test_a_cell_whose_default_has_changed_is_run_again(tmp_path: Path, monkeypat
 
 def test_a_page_of_other_settings_has_another_name_and_says_so(tmp_path: Path) -> None:
     def page(settings: dict[str, object]) -> Path:
-        scope = Scope(datasets=["fashion-mnist"], fraction=0.02, settings=settings)
-        return reproduce("figure8", scope, results=tmp_path, work=tmp_path / "work", run=False, say=str).markdown
+        scope = Scope(dataset=["fashion-mnist"], fraction=0.02, settings=settings)
+        return reproduce(
+            "figure8", **vars(scope), results=tmp_path, work=tmp_path / "work", pages_only=True, say=str
+        ).markdown
 
     plain, other = page({}), page({"model.name": "cnn"})
     assert (plain.name, other.name) == (
@@ -153,7 +167,7 @@ def test_a_page_that_another_command_wrote_is_not_replaced_without_a_word(tmp_pa
 
 
 def test_every_figure_of_a_page_has_a_caption_that_tells_it_from_the_others(tmp_path: Path) -> None:
-    pages = reproduce("appendix-b", TINY, results=tmp_path, work=tmp_path / "work", say=str)
+    pages = reproduce("appendix-b", **vars(TINY), results=tmp_path, work=tmp_path / "work", say=str)
     captions = [
         line for line in pages.markdown.read_text().splitlines() if line.startswith("*") and line.endswith("*")
     ]
@@ -163,9 +177,9 @@ def test_every_figure_of_a_page_has_a_caption_that_tells_it_from_the_others(tmp_
 
 
 def test_a_part_of_an_axis_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
-    preset, part = load_preset("table1"), Scope(datasets=["cifar10"], only={"imbalance": ["0.1"], "beta": ["0.6"]})
+    preset, part = load_preset("table1"), Scope(dataset=["cifar10"], only={"imbalance": ["0.1"], "beta": ["0.6"]})
     cells = expand(preset, part)
-    whole = {cell.fingerprint for cell in expand(preset, Scope(datasets=["cifar10"]))}
+    whole = {cell.fingerprint for cell in expand(preset, Scope(dataset=["cifar10"]))}
     assert len(cells) == 7 * 3
     assert {cell.fingerprint for cell in cells} < whole
     assert command_line(preset, part).endswith("--only imbalance=0.1 --only beta=0.6")
@@ -218,7 +232,7 @@ def test_a_run_on_own_data_is_found_again_until_the_data_changes(
     rows = "x,y\n" + "".join(f"{i % 7}.5,{i % 2}\n" for i in range(200))
     Path("own.csv").write_text(rows)
     own = replace(
-        TINY, datasets=["own.csv"], settings={**(TINY.settings or {}), "data.label": "y", "data.imbalance": "none"}
+        TINY, dataset=["own.csv"], settings={**(TINY.settings or {}), "data.label": "y", "data.imbalance": "none"}
     )
     run("figure8", tmp_path, own)
     store, preset = ResultStore(tmp_path / "results"), load_preset("figure8")
@@ -241,7 +255,7 @@ def test_the_fingerprint_is_of_what_changes_the_result() -> None:
 
 
 def test_estimates_grow_with_the_work() -> None:
-    cells = expand(load_preset("figure10"), Scope(datasets=["fashion-mnist"], methods=["FedAvg"], seeds=[0]))
+    cells = expand(load_preset("figure10"), Scope(dataset=["fashion-mnist"], methods=["FedAvg"], seeds=[0]))
     times = [seconds_here([cell]) or 0 for cell in cells]
     assert times == sorted(times)
     assert times[0] > 0
@@ -251,7 +265,7 @@ def test_estimates_grow_with_the_work() -> None:
 def test_the_list_has_every_preset_and_counts_what_is_done(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = {line.name: line for line in listing(Scope(datasets=["digits"], seeds=[0]), tmp_path)}
+    lines = {line.name: line for line in listing(Scope(dataset=["digits"], seeds=[0]), tmp_path)}
     assert set(lines) == set(preset_names())
     assert lines["table1"].cells == 5 * 2 * 7
     assert main(["reproduce", "no-such-table"]) == 2

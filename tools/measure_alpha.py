@@ -14,9 +14,9 @@ from fedwcm.balance import adaptive_alpha, discrepancy, local_deviations
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.data.longtail import class_counts
 from fedwcm.data.partition import counts_of, make_partition
-from fedwcm.reproduce.cells import Scope, expand
-from fedwcm.reproduce.presets import class_samples, load_preset
-from fedwcm.reproduce.store import ResultStore
+from fedwcm.reproduction.cells import Scope, expand
+from fedwcm.reproduction.presets import class_samples, load_preset
+from fedwcm.reproduction.store import ResultStore
 from tools.generated import write_blocks
 
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "readings.md"
@@ -35,7 +35,7 @@ def main() -> None:
     given = parser.parse_args()
     seeds = [int(seed) for seed in given.seeds.split(",")]
     methods = given.methods.split(",") if given.methods else ()
-    scope = Scope(datasets=[given.dataset], methods=methods, seeds=seeds, fraction=given.fraction)
+    scope = Scope(dataset=[given.dataset], methods=methods, seeds=seeds, fraction=given.fraction)
     write_blocks(PAGE, {f"alpha-map-{given.dataset}": _lines(scope, measured(scope, Path(given.results)))})
 
 
@@ -89,7 +89,7 @@ def _lines(scope: Scope, accuracies: Mapping[tuple[str, str], Mapping[float, flo
     rounds = expand(load_preset("alpha-map"), scope)[0].settings["run.rounds"]
     seeds = ", ".join(map(str, scope.seeds))
     about = (
-        f"Exact FedCM on {scope.datasets[0]}, {rounds} rounds, seeds {seeds}, mean of the last ten evaluations. "
+        f"Exact FedCM on {scope.dataset[0]}, {rounds} rounds, seeds {seeds}, mean of the last ten evaluations. "
         "The last columns are the α of each rule, α = 0.1 + 0.9 (1 − e^(−exponent)), with D, the clients' mean "
         "local deviation or the mean of both as exponent, and a constant."
     )
@@ -97,7 +97,7 @@ def _lines(scope: Scope, accuracies: Mapping[tuple[str, str], Mapping[float, flo
 
 
 def _mean_predictions(scope: Scope, imbalance: float, beta: str) -> dict[str, float]:
-    each = [predictions(scope.datasets[0], imbalance, beta, seed) for seed in scope.seeds]
+    each = [predictions(scope.dataset[0], imbalance, beta, seed) for seed in scope.seeds]
     return {rule: float(np.mean([values[rule] for values in each])) for rule in RULES}
 
 

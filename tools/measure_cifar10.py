@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from fedwcm.reports.statistics import seed_test, spread
-from fedwcm.reproduce.cells import Scope, expand
-from fedwcm.reproduce.presets import load_preset
-from fedwcm.reproduce.store import ResultStore, StoredRun
+from fedwcm.reproduction.cells import Scope, expand
+from fedwcm.reproduction.presets import load_preset
+from fedwcm.reproduction.store import ResultStore, StoredRun
 from tools.generated import write_blocks
 
 ROOT = Path(__file__).parents[1]

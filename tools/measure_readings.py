@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from fedwcm.reports.statistics import seed_test
-from fedwcm.reproduce.cells import Scope, expand
-from fedwcm.reproduce.presets import load_preset
-from fedwcm.reproduce.store import ResultStore
+from fedwcm.reproduction.cells import Scope, expand
+from fedwcm.reproduction.presets import load_preset
+from fedwcm.reproduction.store import ResultStore
 from tools.generated import write_blocks
 
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "readings.md"
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--results", default="results")
     given = parser.parse_args()
     seeds = [int(seed) for seed in given.seeds.split(",")]
-    scope = Scope(datasets=[given.dataset], seeds=seeds, fraction=given.fraction)
+    scope = Scope(dataset=[given.dataset], seeds=seeds, fraction=given.fraction)
     write_blocks(PAGE, {given.dataset: lines(scope, measured(scope, Path(given.results)))})
 
 
@@ -65,7 +65,7 @@ def lines(scope: Scope, values: Values) -> list[str]:
     rounds = expand(load_preset("readings"), scope)[0].settings["run.rounds"]
     seeds = ", ".join(map(str, scope.seeds))
     about = (
-        f"{scope.datasets[0]}, {rounds} rounds, seeds {seeds}, mean of the last ten evaluations: the default's "
+        f"{scope.dataset[0]}, {rounds} rounds, seeds {seeds}, mean of the last ten evaluations: the default's "
         "accuracy, and below it how far each other reading is above it, in points. The last column is the mean "
         "over the places that all seeds have, with the 95 % interval over the seeds; bold if that excludes zero."
     )

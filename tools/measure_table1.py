@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedwcm.reproduce.cells import Scope, expand
-from fedwcm.reproduce.paper_numbers import rows_of_paper
-from fedwcm.reproduce.presets import load_preset
-from fedwcm.reproduce.store import ResultStore, StoredRun, read_run
-from fedwcm.reproduce.table import Entry, entries
+from fedwcm.reproduction.cells import Scope, expand
+from fedwcm.reproduction.paper_numbers import rows_of_paper
+from fedwcm.reproduction.presets import load_preset
+from fedwcm.reproduction.store import ResultStore, StoredRun, read_run
+from fedwcm.reproduction.table import Entry, entries
 from tools.generated import write_blocks
 
 ROOT = Path(__file__).parents[1]
@@ -37,7 +37,7 @@ Table = Mapping[Place, Mapping[str, float]]
 
 def main() -> None:
     """Write all tables."""
-    short, long = Scope(fraction=0.2, datasets=["fashion-mnist"]), Scope(seeds=[0], datasets=["fashion-mnist"])
+    short, long = Scope(fraction=0.2, dataset=["fashion-mnist"]), Scope(seeds=[0], dataset=["fashion-mnist"])
     paper = {name: printed(name) for name in DATASETS}
     ours = {"100 rounds, three seeds": measured(short), "500 rounds, one seed": measured(long)}
     write_blocks(
@@ -121,7 +121,7 @@ def _distance(paper: Table, ours: Mapping[str, Table]) -> list[str]:
 def _closeness() -> list[str]:
     """How far FedWCM's weights and α are from FedAvg's: 100 % effective clients, and an α of 1."""
     found: dict[Place, list[tuple[float, float]]] = {}
-    for place, _, run in _runs(Scope(fraction=0.2, datasets=["fashion-mnist"], methods=["FedWCM"])):
+    for place, _, run in _runs(Scope(fraction=0.2, dataset=["fashion-mnist"], methods=["FedWCM"])):
         found.setdefault(place, []).append((mean_alpha(run), effective_share(run)))
     lines = ["| IF | β | mean α | effective clients |", "|---|---|---|---|"]
     for (imbalance, beta), values in found.items():

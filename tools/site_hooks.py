@@ -25,6 +25,8 @@ REFERENCE = {
         ),
         *("fedwcm.partition", "fedwcm.partitions", "fedwcm.PartitionedData"),
         *("fedwcm.report", "fedwcm.load_model", "fedwcm.load_normalizer", "fedwcm.Result", "fedwcm.Comparison"),
+        *("fedwcm.reproduce", "fedwcm.watch", "fedwcm.doctor", "fedwcm.bench", "fedwcm.list_names"),
+        *("fedwcm.flower_init", "fedwcm.flower_check"),
     ),
     "method": ("fedwcm.core.method", "fedwcm.core.mixins", "fedwcm.core.optimizer_rule", "fedwcm.core.types"),
     "loss": ("fedwcm.core.loss", "fedwcm.core.batch"),

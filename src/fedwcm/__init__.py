@@ -24,13 +24,19 @@ if TYPE_CHECKING:
     from fedwcm.api.trained import load_model, load_normalizer
     from fedwcm.api.training import run
     from fedwcm.api.tuning import tune
+    from fedwcm.cli.listing import list_names
     from fedwcm.core.loss import Loss
     from fedwcm.core.method import Method
     from fedwcm.core.sampler import Sampler
+    from fedwcm.dashboard.show import watch
     from fedwcm.data import Dataset
     from fedwcm.data.partition import Partition
+    from fedwcm.diagnosis import bench, doctor
     from fedwcm.experiment.partitioning import PartitionedData
+    from fedwcm.flower.app.check import flower_check as flower_check
+    from fedwcm.flower.app.init import flower_init as flower_init
     from fedwcm.reports.write import report
+    from fedwcm.reproduction.command import reproduce
 
 __version__ = "0.1.0"
 __all__ = [
@@ -43,9 +49,12 @@ __all__ = [
     "Predictions",
     "Result",
     "Sampler",
+    "bench",
     "compare",
+    "doctor",
     "evaluate",
     "export",
+    "list_names",
     "load_model",
     "load_normalizer",
     "open_run",
@@ -54,8 +63,10 @@ __all__ = [
     "personalize",
     "predict",
     "report",
+    "reproduce",
     "run",
     "tune",
+    "watch",
 ]
 
 _HOMES = {
@@ -68,9 +79,14 @@ _HOMES = {
     "Predictions": "fedwcm.api.prediction",
     "Result": "fedwcm.api.result",
     "Sampler": "fedwcm.core.sampler",
+    "bench": "fedwcm.diagnosis",
     "compare": "fedwcm.api.comparison",
+    "doctor": "fedwcm.diagnosis",
     "evaluate": "fedwcm.api.evaluation",
     "export": "fedwcm.api.exporting",
+    "flower_check": "fedwcm.flower.app.check",
+    "flower_init": "fedwcm.flower.app.init",
+    "list_names": "fedwcm.cli.listing",
     "load_model": "fedwcm.api.trained",
     "load_normalizer": "fedwcm.api.trained",
     "open_run": "fedwcm.api.opening",
@@ -79,10 +95,12 @@ _HOMES = {
     "personalize": "fedwcm.api.personalization",
     "predict": "fedwcm.api.prediction",
     "report": "fedwcm.reports.write",
+    "reproduce": "fedwcm.reproduction.command",
     "run": "fedwcm.api.training",
     "tune": "fedwcm.api.tuning",
+    "watch": "fedwcm.dashboard.show",
 }
-"""Where each public name is defined."""
+"""Where each public name is defined. `import *` leaves those of `fedwcm.flower` alone: they need Flower."""
 
 
 def __getattr__(name: str) -> object:

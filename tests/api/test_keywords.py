@@ -1,5 +1,6 @@
 """An option is declared once: flags, keywords, settings, the list and the page of all options derive from it."""
 
+import argparse
 import ast
 import inspect
 import re
@@ -13,7 +14,7 @@ from tools.make_options import KEYWORDS, PAGE, keyword_module, options_page
 
 import fedwcm
 from fedwcm.api.keywords import CompareKeywords, PartitionKeywords, RunKeywords
-from fedwcm.cli import main
+from fedwcm.cli import command_line, main
 from fedwcm.config import option_docs
 from fedwcm.config.flags import COMPARE_FLAGS, FLAGS, PARTITION_FLAGS, declared_flags
 from fedwcm.config.schema import SECTIONS, RunOptions
@@ -60,13 +61,52 @@ def test_a_new_option_is_everywhere_by_one_declaration(monkeypatch: pytest.Monke
         option_docs.all_options.cache_clear()
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        *(fedwcm.run, fedwcm.compare, fedwcm.tune, fedwcm.partition, fedwcm.partitions),
-        *(fedwcm.evaluate, fedwcm.predict, fedwcm.load_model),
-    ],
-)
+FUNCTIONS: dict[str, Callable[..., object]] = {
+    **{
+        name: getattr(fedwcm, name)
+        for name in ("run", "compare", "tune", "reproduce", "watch", "report", "partition")
+    },
+    **{name: getattr(fedwcm, name) for name in ("evaluate", "predict", "export", "bench", "doctor")},
+    **{"flower init": fedwcm.flower_init, "flower check": fedwcm.flower_check, "list": fedwcm.list_names},
+}
+"""The function of every command."""
+
+OTHERWISE = {
+    **{"set": "settings", "no_report": "report", "quiet": "progress"},
+    **{
+        "personalize": "fedwcm.personalize",
+        "json": "the result",
+        "confusion": "the result",
+        "list": "fedwcm list",
+    },
+}
+"""Flags that functions have under another name, or that are another function."""
+
+
+def _parsers(
+    parser: argparse.ArgumentParser, name: str = ""
+) -> typing.Iterator[tuple[str, argparse.ArgumentParser]]:
+    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    for group in groups:
+        for word, inner in group.choices.items():
+            yield from _parsers(inner, f"{name} {word}".strip())
+    if not groups:
+        yield name, parser
+
+
+def test_every_command_is_a_function_with_its_keywords() -> None:
+    parsers = dict(_parsers(command_line()))
+    assert parsers.keys() == FUNCTIONS.keys()
+    for name, function in FUNCTIONS.items():
+        flags = {action.dest for action in parsers[name]._actions} - {"help", *OTHERWISE}
+        own = inspect.signature(function).parameters
+        more = function.__annotations__.get("options")
+        options = typing.get_args(more)[0].__annotations__ if more else {}
+        picture = {"compare", "out"} if name == "partition" else set()  # fedwcm.partitions, and no picture
+        assert flags <= {*own, *options, *picture}, name
+
+
+@pytest.mark.parametrize("function", [*FUNCTIONS.values(), fedwcm.partitions, fedwcm.load_model])
 def test_every_keyword_is_documented(function: Callable[..., object]) -> None:
     described = re.findall(r"^        (\w+): \S", str(function.__doc__), flags=re.MULTILINE)
     assert described == list(inspect.signature(function).parameters)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fedwcm.cli import main
-from fedwcm.doctor import backends, checks
-from fedwcm.doctor.convolutions import Convolution, ConvolutionResult
+from fedwcm.diagnosis import backends, checks
+from fedwcm.diagnosis.convolutions import Convolution, ConvolutionResult
 from fedwcm.engine.backends.plan import can_fork
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="needs fork")

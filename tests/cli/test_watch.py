@@ -20,12 +20,12 @@ from rich.console import Console
 
 import fedwcm
 from fedwcm.cli import main
+from fedwcm.dashboard.follow import SILENCE, Snapshot, Watch, WatchedRun
+from fedwcm.dashboard.formatting import bar, sparkline
+from fedwcm.dashboard.frame import frame, status
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.live import MetricsFollower
 from fedwcm.experiment.records import PartitionRecord, RoundRecord, Summary
-from fedwcm.watch.follow import SILENCE, Snapshot, Watch, WatchedRun
-from fedwcm.watch.formatting import bar, sparkline
-from fedwcm.watch.frame import frame, status
 from tests.records import round_record
 from tests.records import summary as a_summary
 
@@ -238,7 +238,7 @@ def test_once_prints_a_frame_and_ends_also_without_a_terminal(
 
 
 def test_watching_needs_no_torch() -> None:
-    code = "import sys, fedwcm.watch.show; sys.exit('torch' in sys.modules)"
+    code = "import sys, fedwcm.dashboard.show; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

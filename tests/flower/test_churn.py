@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.flower.app.init import write_app
+from fedwcm.flower.app.init import flower_init
 
 from .processes import Program, Site, running_site, wait_until
 from .template import assert_model_of, cohorts_of, in_simulator
@@ -46,7 +46,7 @@ class Churn(threading.Thread):
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    write_app(tmp_path / "app")
+    flower_init(tmp_path / "app")
     with running_site(tmp_path) as site:
         yield site
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.flower.app.init import write_app
+from fedwcm.flower.app.init import flower_init
 
 from .processes import Program, Site, running_site, wait_until, write_node_key
 from .template import CLIENTS, assert_model_of, cohorts_of, in_simulator
@@ -21,7 +21,7 @@ PHASE = 240.0
 @pytest.fixture
 def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     """A SuperLink, and a folder with the app; everything is stopped at the end."""
-    write_app(tmp_path / "app")
+    flower_init(tmp_path / "app")
     with running_site(tmp_path) as site:
         yield site
 

@@ -16,7 +16,7 @@ from flwr.common.config import flatten_dict, get_project_config
 from fedwcm.cli import flower as command
 from fedwcm.config.schema import LocalOptions
 from fedwcm.engine.aggregation import Aggregation
-from fedwcm.flower.app.init import package_name, write_app
+from fedwcm.flower.app.init import flower_init, package_name
 from fedwcm.flower.app.options import FlowerOptions, read
 from fedwcm.flower.server.deployment import serve
 from fedwcm.flower.template.fedwcm_app import task
@@ -63,7 +63,7 @@ def test_an_app_has_its_folder_s_name_as_far_as_a_package_can(name: str, package
 
 
 def test_every_option_is_in_the_config_of_the_app_and_valid(tmp_path: Path) -> None:
-    write_app(tmp_path / "app")
+    flower_init(tmp_path / "app")
     config = flatten_dict(get_project_config(tmp_path / "app")["tool"]["flwr"]["app"]["config"])
     for section, cls in {"local": LocalOptions, "aggregation": Aggregation, "flower": FlowerOptions}.items():
         assert {f"{section}.{field.name}" for field in fields(cls)} <= set(config)
@@ -82,7 +82,7 @@ def test_init_does_not_touch_a_folder_that_holds_something(tmp_path: Path) -> No
 
 def test_the_app_that_is_written_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "training_example"
-    write_app(folder)
+    flower_init(folder)
     monkeypatch.syspath_prepend(str(folder))
     client, own = (importlib.import_module(f"training_example.{name}") for name in ("client_app", "task"))
     config = flatten_dict(get_project_config(folder)["tool"]["flwr"]["app"]["config"])
@@ -120,13 +120,13 @@ def test_without_flower_one_sentence_says_what_to_install() -> None:
     ],
 )
 def test_check_names_what_flower_would_only_refuse(given: str, complaint: str, tmp_path: Path) -> None:
-    write_app(tmp_path / "app")
+    flower_init(tmp_path / "app")
     with pytest.raises(ValueError, match=re.escape(complaint)):
         run_command("check", str(tmp_path / "app"), "--run-config", given)
 
 
 def test_check_names_a_misspelt_key_of_the_file(tmp_path: Path) -> None:
-    write_app(tmp_path / "app")
+    flower_init(tmp_path / "app")
     file = tmp_path / "app" / "pyproject.toml"
     file.write_text(file.read_text().replace("batch_size =", "batchsize ="))
     with pytest.raises(ValueError, match=r"unknown option 'local\.batchsize'"):
@@ -134,7 +134,7 @@ def test_check_names_a_misspelt_key_of_the_file(tmp_path: Path) -> None:
 
 
 def test_check_says_that_all_is_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_app(tmp_path / "app")
+    flower_init(tmp_path / "app")
     given = 'app.imbalance=0.5 method.name="fedcm[alpha=0.2]"'
     assert run_command("check", str(tmp_path / "app"), "--run-config", given) == 0
     assert "it trains fedcm" in capsys.readouterr().out

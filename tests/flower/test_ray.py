@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.flower.app.init import write_app
+from fedwcm.flower.app.init import flower_init
 
 from .processes import Site, running_site, wait_until
 from .template import CLIENTS, assert_model_of, cohorts_of, in_simulator
@@ -19,7 +19,7 @@ ROUNDS = 2
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    write_app(tmp_path / "app")
+    flower_init(tmp_path / "app")
     with running_site(tmp_path, secure=False) as site:
         yield site
 

@@ -6,7 +6,7 @@ import pytest
 from flwr.common.config import flatten_dict, parse_config_args
 
 from fedwcm.config.settings import from_settings, to_settings
-from fedwcm.flower.app.init import write_app
+from fedwcm.flower.app.init import flower_init
 from fedwcm.flower.app.options import read
 
 
@@ -134,7 +134,7 @@ def test_the_app_that_is_written_has_a_valid_config(tmp_path_factory: pytest.Tem
     import tomllib
 
     folder = tmp_path_factory.mktemp("apps") / "app"
-    write_app(folder)
+    flower_init(folder)
     tables = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
     options = read(flatten_dict(tables["tool"]["flwr"]["app"]["config"]))
     assert options.config.method.name == "fedwcm"

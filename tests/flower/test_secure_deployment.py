@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.flower.app.init import write_app
+from fedwcm.flower.app.init import flower_init
 
 from .processes import running_site, wait_until
 from .template import assert_model_of, cohorts_of, in_simulator
@@ -16,7 +16,7 @@ CLIENTS, ROUNDS = 4, 2
 
 
 def test_a_deployment_learns_the_simulator_s_model_from_sums_alone(tmp_path: Path) -> None:
-    write_app(tmp_path / "app")
+    flower_init(tmp_path / "app")
     app = tmp_path / "app" / "app" / "client_app.py"
     code = app.read_text().replace("data=client_data", "data=client_data, mods=[secaggplus_mod]")
     app.write_text(f"from flwr.client.mod import secaggplus_mod\n\n{code}")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.flower.app.init import write_app
+from fedwcm.flower.app.init import flower_init
 
 from .processes import Program, free_port, wait_until
 
@@ -52,7 +52,7 @@ def end_programs_with(home: Path) -> None:
 @pytest.mark.parametrize("version", [f"=={LOWEST}.0", f">={LOWEST}"], ids=["lowest", "newest"])
 def test_the_quick_start_runs(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     programs = environment_with(version, tmp_path / "environment")
-    write_app(tmp_path / "app")
+    flower_init(tmp_path / "app")
     out, home = tmp_path / "out", tmp_path / "home"
     options = f'run.rounds={ROUNDS} flower.out="{out}" flower.timeout=600.0'
     command = [str(programs / "flwr"), "run", str(tmp_path / "app"), "--stream", "--run-config", options]

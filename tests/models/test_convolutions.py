@@ -13,7 +13,7 @@ import pytest
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
-from fedwcm.doctor.convolutions import EXAMPLES, Convolution, check_convolutions
+from fedwcm.diagnosis.convolutions import EXAMPLES, Convolution, check_convolutions
 from fedwcm.models import MODELS, build_model
 
 # What a machine does not have, oneDNN does not use: the limits are then those of the machine.

@@ -7,8 +7,8 @@ from tools.generated import write_blocks
 
 from fedwcm.methods.fedwcm import FedWCM
 from fedwcm.reports.statistics import paired_test, seed_test
-from fedwcm.reproduce.cells import Scope
-from fedwcm.reproduce.paper_numbers import rows_of_paper
+from fedwcm.reproduction.cells import Scope
+from fedwcm.reproduction.paper_numbers import rows_of_paper
 
 FASHION = [("fashion-mnist", factor) for factor in (1, 0.5, 0.1, 0.05, 0.01)]
 CIFAR = [("cifar10", factor) for factor in (1, 0.5, 0.4, 0.1, 0.06, 0.05, 0.04, 0.01)]
@@ -74,14 +74,10 @@ def test_a_reading_is_compared_with_the_default_at_the_same_place_and_seed() -> 
     places = [(("0.1", "0.6"), 10), (("0.1", "0.6"), 11), (("1.0", "0.1"), 10)]
     default = dict(zip(places, (0.5, 0.7, 0.9), strict=True))
     better = {place: value + 0.01 for place, value in default.items() if place[1] == 10}
-    text = measure_readings.lines(
-        Scope(datasets=["digits"], seeds=[10, 11]), {"default": default, "other": better}
-    )
+    text = measure_readings.lines(Scope(dataset=["digits"], seeds=[10, 11]), {"default": default, "other": better})
     assert text[-2] == "| default, accuracy | 0.900 | 0.600 |  |"
     assert text[-1] == "| other | +1.0 | +1.0 | – |"  # one seed: its two places are one unit
     better |= {places[1]: default[places[1]] + 0.03}
-    text = measure_readings.lines(
-        Scope(datasets=["digits"], seeds=[10, 11]), {"default": default, "other": better}
-    )
+    text = measure_readings.lines(Scope(dataset=["digits"], seeds=[10, 11]), {"default": default, "other": better})
     assert text[-1].endswith("| +2.00 [-10.71, +14.71] |")  # of the place that both seeds have
-    assert measure_readings.lines(Scope(datasets=["digits"]), {}) == ["Not run yet."]
+    assert measure_readings.lines(Scope(dataset=["digits"]), {}) == ["Not run yet."]

@@ -15,11 +15,11 @@ import torch
 
 import fedwcm
 from fedwcm.cli import main
+from fedwcm.dashboard.follow import Watch
 from fedwcm.engine import store as store_module
 from fedwcm.engine.store import ClientStore
 from fedwcm.experiment import checkpoint
 from fedwcm.experiment.files import StorageError, replace_file, replacing
-from fedwcm.watch.follow import Watch
 
 from .support import DIGITS, assert_same_run, command, finish, metrics, mounted, needs_fork, said_in
 

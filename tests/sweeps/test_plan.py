@@ -11,7 +11,7 @@ import pytest
 import fedwcm
 from fedwcm.api.description import describe_methods
 from fedwcm.cli import main
-from fedwcm.sweeps.estimate import Cost, Estimate, total
+from fedwcm.sweeps.estimate import Cost, Estimate, Forecast
 from fedwcm.sweeps.plan import plan
 
 SMALL: dict[str, Any] = {"dataset": "digits", "clients": 8, "epochs": 1, "rounds": 2}
@@ -84,29 +84,24 @@ def test_a_finished_run_with_other_options_is_not_taken_for_the_one_asked_for(
 def test_a_dry_run_lists_the_runs_with_their_cost_and_writes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "c"
+    out, grid = tmp_path / "c", {"lr": [0.05, 0.1]}
     command = ["compare", "--methods", "fedavg,scaffold", "--seeds", "0,1", "--grid", "lr=0.05,0.1", *FLAGS]
     assert main([*command, "--out", str(out), "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert said.count(" GB") == 4 + 1
     assert "scaffold (local.lr=0.05)" in said
     assert "8 runs: about" in said
+    forecast = fedwcm.compare(["fedavg"], [0, 1], out, grid=grid, dry_run=True, **SMALL)
+    assert [(row.label, row.runs) for row in forecast.rows] == [
+        (f"fedavg (local.lr={lr})", 2) for lr in grid["lr"]
+    ]
+    assert forecast.total.seconds > 0
     assert not out.exists()
 
 
 def test_a_dry_run_ends_with_several_threads(tmp_path: Path) -> None:
     """The tests themselves run with one: a process of their own has as many as a user's."""
-    command = [
-        "compare",
-        "--methods",
-        "fedavg",
-        "--dataset",
-        "digits",
-        "--rounds",
-        "2",
-        "--out",
-        str(tmp_path / "c"),
-    ]
+    command = ["compare", "--methods", "fedavg", "--dataset", "digits", "--rounds", "2", "--out", str(tmp_path)]
     ended = subprocess.run(
         [sys.executable, "-m", "fedwcm", *command, "--dry-run"],
         env={**os.environ, "OMP_NUM_THREADS": "2"},
@@ -120,14 +115,14 @@ def test_a_dry_run_ends_with_several_threads(tmp_path: Path) -> None:
 
 
 def test_the_total_shares_the_time_and_adds_the_memory_of_what_runs_together() -> None:
-    rows = [
+    rows = (
         Estimate("a", 9, 3, 1, Cost(10.0, 5)),
         Estimate("b", 9, 1, 0, Cost(30.0, 7)),
         Estimate("c", 9, 1, 1, None),
-    ]
-    assert total(rows, 1) == Cost(50.0, 7)
-    assert total(rows, 2) == Cost(30.0, 12)  # the longest run cannot be shared
-    assert total(rows, 3) == Cost(30.0, 17)
+    )
+    assert Forecast(rows, 1).total == Cost(50.0, 7)
+    assert Forecast(rows, 2).total == Cost(30.0, 12)  # the longest run cannot be shared
+    assert Forecast(rows, 3).total == Cost(30.0, 17)
 
 
 def test_a_dry_run_needs_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

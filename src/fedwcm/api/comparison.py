@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import Literal, Unpack, overload
 
 from fedwcm.api.arguments import (
     ConfigLike,
@@ -15,6 +15,7 @@ from fedwcm.api.description import describe_methods, describe_settings
 from fedwcm.api.keywords import CompareKeywords
 from fedwcm.config.flags import option_key, refuse_varied
 from fedwcm.core.checks import require
+from fedwcm.engine.backends.plan import threads
 from fedwcm.experiment.comparison_folder import ComparisonFolder
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.lock import locked
@@ -24,10 +25,12 @@ from fedwcm.reports.table_files import csv_table, latex_table
 from fedwcm.reports.verdicts import verdict_records
 from fedwcm.reports.warnings import equal_labels
 from fedwcm.reports.write import report_or_warn
+from fedwcm.sweeps.estimate import Forecast, forecast
 from fedwcm.sweeps.execution import run_all, uses_cluster
 from fedwcm.sweeps.plan import check, plan
 
 
+@overload
 def compare(
     methods: Sequence[MethodLike],
     seeds: Sequence[int],
@@ -37,11 +40,41 @@ def compare(
     jobs: int = 1,
     trust: bool = False,
     report: bool = True,
+    dry_run: Literal[False] = False,
     config: ConfigLike | None = None,
     settings: Mapping[str, object] | None = None,
     progress: Callable[[], Progress] | bool | None = None,
     **options: Unpack[CompareKeywords],
-) -> Comparison:
+) -> Comparison: ...
+@overload
+def compare(
+    methods: Sequence[MethodLike],
+    seeds: Sequence[int],
+    out: str | Path,
+    *,
+    grid: Mapping[str, Sequence[object]] | None = None,
+    jobs: int = 1,
+    trust: bool = False,
+    dry_run: Literal[True],
+    config: ConfigLike | None = None,
+    settings: Mapping[str, object] | None = None,
+    **options: Unpack[CompareKeywords],
+) -> Forecast: ...
+def compare(
+    methods: Sequence[MethodLike],
+    seeds: Sequence[int],
+    out: str | Path,
+    *,
+    grid: Mapping[str, Sequence[object]] | None = None,
+    jobs: int = 1,
+    trust: bool = False,
+    report: bool = True,
+    dry_run: bool = False,
+    config: ConfigLike | None = None,
+    settings: Mapping[str, object] | None = None,
+    progress: Callable[[], Progress] | bool | None = None,
+    **options: Unpack[CompareKeywords],
+) -> Comparison | Forecast:
     """Run every method with every seed, and tabulate. Runs that are in `out` already are not repeated.
 
     All runs are checked before the first starts.
@@ -55,6 +88,7 @@ def compare(
         jobs: runs at a time, each in a process of its own.
         trust: import what a run's folder, given as `config`, names as `package.module:Name`.
         report: write `report.html`, one for all runs, into `out`.
+        dry_run: check the runs, and return what time and memory they are expected to take; nothing is written.
         config: a TOML file or a `Config` to start from.
         settings: dotted options, such as `{"method.q": "off"}`.
         progress: whether to show how far the runs are, by default in a notebook only; or a function that makes,
@@ -65,6 +99,10 @@ def compare(
     refuse_varied(grid or {}, "the grid", settings, options)
     common = describe_settings(None, config, settings, options, trust=trust)
     planned_runs = plan(describe_methods(methods), seeds, grid or {}, common, Path(out))
+    if dry_run:
+        with threads(1):  # trials are forked: with several threads here, those of a trial would wait for ever
+            check(planned_runs)
+        return forecast(planned_runs, jobs)
     on_cluster = any(uses_cluster(planned) for planned in planned_runs)
     require(jobs == 1 or not on_cluster, "jobs", jobs, "1 with the backend 'ray': run.workers says how many")
     round_size = max((found.round_size for found in check(planned_runs).values()), default=0)

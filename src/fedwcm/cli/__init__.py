@@ -11,7 +11,6 @@ import argcomplete
 
 from fedwcm import __version__
 from fedwcm.cli import (
-    bench,
     compare,
     doctor,
     evaluate,
@@ -36,7 +35,7 @@ from fedwcm.experiment import interrupts
 
 COMMANDS = (
     *(run, compare, tune, reproduce, watch, report, partition, evaluate, predict, export),
-    *(flower, bench, doctor, listing),
+    *(flower, doctor, listing),
 )
 
 

@@ -5,11 +5,11 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings, print_views, seeds_in
 from fedwcm.config.component_text import parse_assignment, split_list
-from fedwcm.config.flags import COMPARE_FLAGS, refuse_varied
+from fedwcm.config.flags import COMPARE_FLAGS
 from fedwcm.config.options import parse_value
 
 if TYPE_CHECKING:
@@ -65,31 +65,24 @@ def execute(arguments: argparse.Namespace) -> int:
     grid = _grid(arguments.grid)
     flags, settings = chosen_flags(arguments, COMPARE_FLAGS), chosen_settings(arguments)
     methods, out = split_list(arguments.methods), Path(arguments.out)
-    if arguments.dry_run:
-        from fedwcm.api.description import describe_methods, describe_settings
-        from fedwcm.cli.dry_run import dry_run
-        from fedwcm.sweeps.plan import plan
-
-        refuse_varied(grid, "the grid", settings, flags)
-        common = describe_settings(None, arguments.config, settings, flags, trust=arguments.trust)
-        dry_run(plan(describe_methods(methods), seeds, grid, common, out), arguments.jobs)
-        return 0
     from fedwcm import compare
     from fedwcm.experiment.interrupts import exit_status
 
+    shared: dict[str, Any] = {
+        **{"grid": grid, "jobs": arguments.jobs, "trust": arguments.trust},
+        **{"config": arguments.config, "settings": settings, **flags},
+    }
+    if arguments.dry_run:
+        print(compare(methods, seeds, out, dry_run=True, **shared))
+        return 0
     try:
         comparison = compare(
             methods,
             seeds,
             out,
-            grid=grid,
-            trust=arguments.trust,
-            jobs=arguments.jobs,
             report=not arguments.no_report,
-            config=arguments.config,
-            settings=settings,
             progress=not (arguments.quiet or arguments.json),
-            **flags,
+            **shared,
         )
     except KeyboardInterrupt:
         print("stopped; progress is saved. To resume, repeat the same command", file=sys.stderr)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from fedwcm.cli.listing import names_of
+from fedwcm.cli.listing import list_names
 from fedwcm.config.option_docs import all_options
 from fedwcm.config.schema import COMPONENTS
 
@@ -36,7 +36,7 @@ def add_completers(parser: Any) -> None:
 
 def _names(*kinds: str) -> Completer:
     def complete(prefix: str, **_: object) -> list[str]:
-        return [name for kind in kinds for name in names_of(kind) if name.startswith(prefix)]
+        return [name for kind in kinds for name in list_names(kind) if name.startswith(prefix)]
 
     return complete
 
@@ -44,12 +44,12 @@ def _names(*kinds: str) -> Completer:
 def _listed(prefix: str, **_: object) -> list[str]:
     """Names after the last comma of a list."""
     before, comma, last = prefix.rpartition(",")
-    known = [*names_of("methods"), *names_of("recipes")]
+    known = [*list_names("methods"), *list_names("recipes")]
     return [f"{before}{comma}{name}" for name in known if name.startswith(last)]
 
 
 def _options(prefix: str, **_: object) -> list[str]:
     """Dotted options; those of methods, models, … take longer, and only once their section is typed."""
     is_component = prefix.partition(".")[0] in COMPONENTS
-    known = names_of("options") if is_component else [option.key for option in all_options()]
+    known = list_names("options") if is_component else [option.key for option in all_options()]
     return [f"{key}=" for key in known if key.startswith(prefix)]

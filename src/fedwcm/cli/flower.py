@@ -2,7 +2,6 @@
 
 import argparse
 import shlex
-from pathlib import Path
 
 from fedwcm.cli.common import SubParsers
 
@@ -20,14 +19,14 @@ def add_parser(commands: SubParsers) -> None:
         help="write a Flower app to start from",
         description="Write a Flower app that runs as it is, with `flwr run`, and is meant to be edited.",
     )
-    init.add_argument("folder", metavar="DIR", type=Path, help="folder to write it to; created if missing")
+    init.add_argument("folder", metavar="DIR", help="folder to write it to; created if missing")
     init.set_defaults(execute=execute_init)
     check = actions.add_parser(
         "check",
         help="check the options of an app",
         description="Say what is wrong with the options of an app, or of a `flwr run` with these changes.",
     )
-    check.add_argument("folder", metavar="DIR", type=Path, help="folder of the app")
+    check.add_argument("folder", metavar="DIR", help="folder of the app")
     check.add_argument(
         "--run-config", metavar="'KEY=VALUE …'", action="append", default=[], help="as for flwr run"
     )
@@ -36,20 +35,18 @@ def add_parser(commands: SubParsers) -> None:
 
 def execute_check(arguments: argparse.Namespace) -> int:
     """Check the options of an app."""
-    from fedwcm.flower.app.check import checked_options
+    from fedwcm.flower.app.check import flower_check
 
-    options = checked_options(arguments.folder, arguments.run_config)
-    print(f"{arguments.folder}: all options are known; it trains {options.config.method.name}")
+    config = flower_check(arguments.folder, arguments.run_config)
+    print(f"{arguments.folder}: all options are known; it trains {config.method.name}")
     return 0
 
 
 def execute_init(arguments: argparse.Namespace) -> int:
     """Write the app and print how to run it."""
-    from fedwcm.flower.app.init import write_app
+    from fedwcm.flower.app.init import flower_init
 
-    write_app(arguments.folder)
+    flower_init(arguments.folder)
     print(f"{arguments.folder} holds a Flower app. Run it with ten simulated clients:")
-    print(
-        f"  cd {shlex.quote(str(arguments.folder))} && flwr run . --stream --federation-config 'num-supernodes=10'"
-    )
+    print(f"  cd {shlex.quote(arguments.folder)} && flwr run . --stream --federation-config 'num-supernodes=10'")
     return 0

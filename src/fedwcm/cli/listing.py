@@ -3,7 +3,7 @@
 import argparse
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.table import Table
@@ -14,6 +14,7 @@ from fedwcm.cli.component_options import documented_options, shared_options
 from fedwcm.cli.console import console
 from fedwcm.config.flags import FLAGS
 from fedwcm.config.option_docs import OptionDoc, all_options
+from fedwcm.config.recipes import RECIPES
 from fedwcm.core.checks import unknown
 
 SECTIONS = {
@@ -48,72 +49,78 @@ def add_parser(commands: SubParsers) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the names, each with one line about it; what can be listed; or one entry with its options."""
-    if arguments.what is None:
-        _print_lines([(what, about) for what, (about, _) in LISTS.items()])
-    elif arguments.what == "options" and arguments.name is None:
-        _print_lines(_every_option())
-    elif arguments.name is None:
-        _print_lines(list(LISTS[arguments.what][1]().items()))
-    else:
-        _describe(arguments.what, arguments.name)
+    what, name = arguments.what, arguments.name
+    if name is not None and (text := _description(what, name)):
+        print(text)
+    _print_lines(list_names(what, name))
     return 0
 
 
-def names_of(what: str) -> list[str]:
-    """The names in one of the lists."""
-    return list(LISTS[what][1]())
+def list_names(what: str | None = None, name: str | None = None) -> dict[str, str]:
+    """Return what is available, each name with one line about it.
+
+    Args:
+        what: `methods`, `recipes`, `losses`, `samplers`, `datasets`, `partitions`, `models`, `trackers` or
+            `options`; without it, these kinds.
+        name: an entry of that list, whose options are returned; of `options`, a section or flag.
+    """
+    if what is None:
+        return {kind: about for kind, (about, _) in LISTS.items()}
+    if what not in LISTS:
+        raise unknown("list", what, LISTS)
+    if name is None:
+        return LISTS[what][1]()
+    if what == "options":
+        return _options_called(name)
+    if what in ("methods", "recipes") and name in RECIPES:  # --method takes both
+        return {key: str(value) for key, value in RECIPES[name].settings.items()}
+    entries = LISTS[what][1]()
+    if name not in entries:
+        raise unknown(what.removesuffix("s"), name, {*entries, *(RECIPES if what == "methods" else ())})
+    if what not in SECTIONS:
+        return {name: entries[name]}
+    options = documented_options(_components_of(what)[name], SECTIONS[what])
+    return {option.key: _meaning(option) for option in options}
 
 
-def _print_lines(entries: Sequence[tuple[str, str]]) -> None:
+def _description(what: str, name: str) -> str:
+    """Return the text about an entry above its options; empty if there is none."""
+    if what in ("methods", "recipes") and name in RECIPES:
+        return f"{RECIPES[name].description}\n\nsettings:"
+    options = list_names(what, name)
+    if what not in SECTIONS:
+        return ""
+    component = _components_of(what)[name]
+    about = component if what == "models" else inspect.getmodule(component)
+    return (inspect.getdoc(about) or LISTS[what][1]()[name]) + ("\n\noptions:" if options else "")
+
+
+def _print_lines(entries: Mapping[str, str]) -> None:
     """Print two columns; the second is wrapped to the width of a terminal, and left as it is elsewhere."""
+    if not entries:
+        return
+    lines = [(name, line) for name, about in entries.items() for line in about.split("\n")]
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
-    for name, about in entries:
+    for name, about in lines:
         table.add_row(Text(name), Text(about))
     if sys.stdout.isatty():
         console().print(table)
         return
-    width = max(len(name) for name, _ in entries)
-    for name, about in entries:
+    width = max(map(len, entries))
+    for name, about in lines:
         print(f"{name:<{width}}  {about}")
 
 
-def _describe(what: str, name: str) -> None:
-    recipes = _recipes()
-    if what in ("methods", "recipes") and name in recipes:  # --method takes both
-        return _describe_recipe(name)
-    if what == "options":
-        return _print_lines(_options_called(name))
-    entries = LISTS[what][1]()
-    if name not in entries:
-        raise unknown(what.removesuffix("s"), name, {*entries, *(recipes if what == "methods" else ())})
-    if what not in SECTIONS:
-        print(f"{name}: {entries[name]}")
-        return
-    component = _components_of(what)[name]
-    about = component if what == "models" else inspect.getmodule(component)
-    print(inspect.getdoc(about) or entries[name])
-    if options := documented_options(component, SECTIONS[what]):
-        print("\noptions:")
-        _print_lines([(option.key, _meaning(option)) for option in options])
-
-
-def _describe_recipe(name: str) -> None:
-    from fedwcm.config.recipes import RECIPES
-
-    print(f"{RECIPES[name].description}\n\nsettings:")
-    _print_lines([(key, str(value)) for key, value in RECIPES[name].settings.items()])
-
-
-def _options_called(name: str) -> list[tuple[str, str]]:
-    """The options of a section, that of a flag, or the one of this dotted name."""
+def _options_called(name: str) -> dict[str, str]:
+    """Return the options of a section, that of a flag, or the one of this dotted name."""
     flag, every = FLAGS.get(name.replace("-", "_")), _every_option()
-    found = [(key, about) for key, about in every if key == (flag.key if flag else name)]
-    found = found or [(key, about) for key, about in every if key.startswith(f"{name}.")]
-    if not found:
-        raise unknown("option, section or flag", name, [*(key for key, _ in every), *FLAGS])
-    return found
+    key = flag.key if flag else name
+    chosen = {key: every[key]} if key in every else {k: v for k, v in every.items() if k.startswith(f"{name}.")}
+    if not chosen:
+        raise unknown("option, section or flag", name, [*every, *FLAGS])
+    return chosen
 
 
 def _meaning(option: OptionDoc, owners: str = "") -> str:
@@ -122,17 +129,21 @@ def _meaning(option: OptionDoc, owners: str = "") -> str:
     return f"{option.about} [{option.kind}; {default}{of}]".strip()
 
 
-def _every_option() -> list[tuple[str, str]]:
-    """Every dotted option; those of components after the option that names the component."""
+def _every_option() -> dict[str, str]:
+    """Return every dotted option; those of components after the option that names the component.
+
+    An option that means different things to components has a line for each.
+    """
     lists = {section: what for what, section in SECTIONS.items()}
-    found = []
+    meanings: dict[str, str] = {}
     for option in all_options():
-        found.append((option.key, _meaning(option)))
+        meanings[option.key] = _meaning(option)
         section, _, name = option.key.partition(".")
         if section in lists and name == "name":
-            shared = shared_options(_components_of(lists[section]), section)
-            found += [(own.key, _meaning(own, owners)) for own, owners in shared]
-    return found
+            for own, owners in shared_options(_components_of(lists[section]), section):
+                before = f"{meanings[own.key]}\n" if own.key in meanings else ""
+                meanings[own.key] = before + _meaning(own, owners)
+    return meanings
 
 
 def _components_of(what: str) -> Mapping[str, Callable[..., Any]]:
@@ -142,14 +153,14 @@ def _components_of(what: str) -> Mapping[str, Callable[..., Any]]:
     from fedwcm.models import MODELS
     from fedwcm.samplers import SAMPLERS
 
-    found: dict[str, Mapping[str, Callable[..., Any]]] = {
+    components: dict[str, Mapping[str, Callable[..., Any]]] = {
         "models": MODELS,
         "methods": METHODS,
         "losses": LOSSES,
         "samplers": SAMPLERS,
         "partitions": PARTITIONS,
     }
-    return found[what]
+    return components[what]
 
 
 def _components(what: str) -> Callable[[], dict[str, str]]:
@@ -176,13 +187,7 @@ def _trackers() -> dict[str, str]:
 
 
 def _recipes() -> dict[str, str]:
-    from fedwcm.config.recipes import RECIPES
-
     return {name: recipe.description for name, recipe in RECIPES.items()}
-
-
-def _options() -> dict[str, str]:
-    return dict(_every_option())
 
 
 def _module_line(cls: Callable[..., object]) -> str:
@@ -199,5 +204,5 @@ LISTS: dict[str, tuple[str, Callable[[], dict[str, str]]]] = {
     "partitions": ("how samples are divided among clients, for --partition", _components("partitions")),
     "models": ("networks, for --model", _models),
     "trackers": ("experiment trackers, for --track", _trackers),
-    "options": ("every dotted option, for --set, --grid and TOML files", _options),
+    "options": ("every dotted option, for --set, --grid and TOML files", _every_option),
 }

@@ -2,14 +2,11 @@
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from typing import Any
 
 from fedwcm.cli.common import SubParsers, chosen_settings, seeds_in
 from fedwcm.config.component_text import split_list
 from fedwcm.core.checks import require
-
-if TYPE_CHECKING:
-    from fedwcm.reproduce.cells import Scope
 
 
 def add_parser(commands: SubParsers) -> None:
@@ -42,7 +39,14 @@ def add_parser(commands: SubParsers) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run what is left, then print the table and where the pages are; or print the list."""
-    scope = _scope(arguments)
+    scope: dict[str, Any] = {
+        "dataset": split_list(arguments.dataset),
+        "methods": split_list(arguments.methods),
+        "seeds": seeds_in(arguments.seeds),
+        "only": dict(_axis(text) for text in arguments.only),
+        "fraction": arguments.fraction,
+        "settings": chosen_settings(arguments),
+    }
     if arguments.list and arguments.only:
         raise ValueError("--only is for one table or figure, which has the axis: it does not go with --list")
     if arguments.list:
@@ -50,21 +54,20 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.name is None:
         raise ValueError("NAME is missing: `fedwcm reproduce --list` has the names")
     from fedwcm.experiment.interrupts import exit_status
-    from fedwcm.experiment.progress import progress_maker
-    from fedwcm.reproduce.command import reproduce
+    from fedwcm.reproduction.command import reproduce
 
     try:
         pages = reproduce(
             arguments.name,
-            scope,
+            **scope,
             results=arguments.results,
             pages=arguments.pages,
             work=arguments.work,
             keep=arguments.keep,
             jobs=arguments.jobs,
             backend=arguments.backend,
-            run=not arguments.pages_only,
-            progress=progress_maker(not arguments.quiet),
+            pages_only=arguments.pages_only,
+            progress=not arguments.quiet,
         )
     except KeyboardInterrupt:
         print("stopped; progress is saved. To resume, repeat the same command", file=sys.stderr)
@@ -76,30 +79,18 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _scope(arguments: argparse.Namespace) -> "Scope":
-    from fedwcm.reproduce.cells import Scope
-
-    return Scope(
-        datasets=split_list(arguments.dataset),
-        methods=split_list(arguments.methods),
-        seeds=seeds_in(arguments.seeds),
-        only=dict(_axis(text) for text in arguments.only),
-        fraction=arguments.fraction,
-        settings=chosen_settings(arguments),
-    )
-
-
 def _axis(text: str) -> tuple[str, list[str]]:
     axis, _, values = text.partition("=")
     require(bool(axis and split_list(values)), "--only", text, "AXIS=VALUE,…, such as imbalance=0.1,0.01")
     return axis, split_list(values)
 
 
-def _print_list(scope: "Scope", results: str) -> int:
-    from fedwcm.reproduce.command import listing
+def _print_list(scope: dict[str, Any], results: str) -> int:
+    from fedwcm.reproduction.cells import Scope
+    from fedwcm.reproduction.command import listing
 
     print(f"finished runs are those in {results}; measuring some training steps of every model …", file=sys.stderr)
-    lines = listing(scope, results)
+    lines = listing(Scope(**scope), results)
     width = max(len(line.name) for line in lines)
     print(f"{'name':<{width}}  {'runs':>5}  {'done':>5}  {'left here':>10}  {'on a GPU':>10}  what")
     for line in lines:

@@ -1,7 +1,6 @@
 """`fedwcm watch`: show runs in progress."""
 
 import argparse
-from pathlib import Path
 
 from fedwcm.cli.common import SubParsers
 
@@ -13,16 +12,14 @@ def add_parser(commands: SubParsers) -> None:
         help="show runs in progress",
         description="Show runs in progress: accuracy overall and per class, momentum, time left.",
     )
-    parser.add_argument(
-        "folders", nargs="+", type=Path, metavar="DIR", help="a run, a comparison or a folder with several"
-    )
+    parser.add_argument("folders", nargs="+", metavar="DIR", help="a run, a comparison or a folder with several")
     parser.add_argument("--once", action="store_true", help="show one frame and exit")
     parser.set_defaults(execute=execute)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Show the runs."""
-    from fedwcm.watch.show import show
+    from fedwcm.dashboard.show import watch
 
-    show(arguments.folders, arguments.once)
+    watch(arguments.folders, once=arguments.once)
     return 0

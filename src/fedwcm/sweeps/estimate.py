@@ -15,6 +15,7 @@ from fedwcm.experiment.runner import Runner
 from fedwcm.sweeps.execution import process_context
 from fedwcm.sweeps.plan import PlannedRun, done
 from fedwcm.utils.child_process import ChildDiedError, call_in_child
+from fedwcm.utils.durations import duration
 
 TRIAL_ROUNDS = 2
 """Rounds of a trial: the first warms up, the last is measured."""
@@ -45,24 +46,59 @@ class Estimate:
     cost: Cost | str | None
 
 
-def estimates(planned_runs: Sequence[PlannedRun], jobs: int) -> list[Estimate]:
-    """One estimate per label, in the order of the comparison; labels without runs to come have no cost."""
-    found = []
+@dataclass(frozen=True)
+class Forecast:
+    """The runs of a comparison, and the time and memory that they are expected to take."""
+
+    rows: tuple[Estimate, ...]
+    jobs: int
+
+    @property
+    def total(self) -> Cost:
+        """The whole comparison: the work shared evenly by the jobs, and the largest runs in memory together."""
+        each = [
+            row.cost for row in self.rows if isinstance(row.cost, Cost) for _ in range(row.runs - row.finished)
+        ]
+        longest = max((cost.seconds for cost in each), default=0.0)
+        together = sorted((cost.bytes for cost in each), reverse=True)[: self.jobs]
+        return Cost(max(longest, sum(cost.seconds for cost in each) / self.jobs), sum(together))
+
+    def __str__(self) -> str:
+        cells = [("method", "seeds", "rounds", "time per run", "memory"), *map(_cells, self.rows)]
+        name, *widths = (max(map(len, column)) for column in zip(*cells, strict=True))
+        lines = ["  ".join([row[0].ljust(name), *map(str.rjust, row[1:], widths)]) for row in cells]
+        runs, finished = sum(row.runs for row in self.rows), sum(row.finished for row in self.rows)
+        done = f" ({finished} of them finished)" if finished else ""
+        at_a_time = f", {self.jobs} at a time" if self.jobs > 1 else ""
+        cost = f"about {_time(self.total.seconds)}, {_gigabytes(self.total.bytes)} of memory"
+        return "\n".join([*lines, "", f"{runs} run{'s' * (runs != 1)}{done}{at_a_time}: {cost}.", MODEL])
+
+
+def _cells(row: Estimate) -> tuple[str, ...]:
+    seeds = f"{row.runs}" + (f" ({row.finished} done)" if row.finished else "")
+    if isinstance(row.cost, Cost):
+        return row.label, seeds, str(row.rounds), _time(row.cost.seconds), _gigabytes(row.cost.bytes)
+    return row.label, seeds, str(row.rounds), row.cost or "–", "–"
+
+
+def _time(seconds: float) -> str:
+    return duration(seconds) if seconds >= 10 else f"{seconds:.1f} s"
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.2f} GB"
+
+
+def forecast(planned_runs: Sequence[PlannedRun], jobs: int) -> Forecast:
+    """Return one estimate per label, in the order of the comparison; labels without runs to come have no cost."""
+    rows = []
     for label in dict.fromkeys(planned.label for planned in planned_runs):
         members = [planned for planned in planned_runs if planned.label == label]
         waiting = [planned for planned in members if not done(planned)]
         cost = _cost(waiting[0], jobs) if waiting else None
         rounds = members[0].config.run.rounds
-        found.append(Estimate(label, rounds, len(members), len(members) - len(waiting), cost))
-    return found
-
-
-def total(rows: Sequence[Estimate], jobs: int) -> Cost:
-    """The whole comparison: the work shared evenly by the jobs, and the largest runs in memory together."""
-    each = [row.cost for row in rows if isinstance(row.cost, Cost) for _ in range(row.runs - row.finished)]
-    longest = max((cost.seconds for cost in each), default=0.0)
-    together = sorted((cost.bytes for cost in each), reverse=True)[:jobs]
-    return Cost(max(longest, sum(cost.seconds for cost in each) / jobs), sum(together))
+        rows.append(Estimate(label, rounds, len(members), len(members) - len(waiting), cost))
+    return Forecast(tuple(rows), jobs)
 
 
 def _cost(planned: PlannedRun, jobs: int) -> Cost | str:

@@ -2,32 +2,38 @@
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from click import ClickException
 from flwr.common.config import parse_config_args
 
+from fedwcm.config.schema import Config
 from fedwcm.core.checks import unknown
 from fedwcm.experiment.components import Components
 from fedwcm.experiment.unused_options import reject_unused_options
-from fedwcm.flower.app.options import AppOptions, read
+from fedwcm.flower.app.options import read
 
 PAIR = re.compile(r"(\S+?)=('[^']*'|\"[^\"]*\"|\S+)")
 """What Flower takes for an option in `--run-config`; it ignores everything else."""
 
 
-def checked_options(folder: Path, overrides: list[str]) -> AppOptions:
-    """Return the options with which `flwr run FOLDER --run-config …` would run; an error names what is wrong."""
-    listed = listed_options(folder)
-    given = _overrides(overrides)
+def flower_check(folder: str | Path, run_config: Sequence[str] = ()) -> Config:
+    """Return the configuration with which `flwr run` would run; an error names what is wrong.
+
+    Args:
+        folder: of the app.
+        run_config: changes of its options, as `flwr run` takes them: `"method.name='fedcm' run.rounds=5"`.
+    """
+    listed = listed_options(Path(folder))
+    given = _overrides(list(run_config))
     for key in given:
         if key not in listed:
             raise unknown("option", key, sorted(listed))
     options = read({**listed, **given})
     reject_unused_options(options.config, Components.of(options.config))
-    return options
+    return options.config
 
 
 def _overrides(lines: list[str]) -> dict[str, Any]:

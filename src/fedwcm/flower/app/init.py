@@ -31,8 +31,13 @@ NOT_LISTED = {"run.name", *SIMULATOR_ONLY}
 """Options that the app does not list: a run's name is its method's, and the others have one value on Flower."""
 
 
-def write_app(folder: Path) -> None:
-    """Write the app to a folder, which must be empty or new; package and app have the folder's name."""
+def flower_init(folder: str | Path) -> Path:
+    """Write a Flower app to start from, and return its folder.
+
+    Args:
+        folder: where to write it, empty or new; package and app have its name.
+    """
+    folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} is not empty: choose a new folder for the app")
     package = package_name(folder)
@@ -44,6 +49,7 @@ def write_app(folder: Path) -> None:
         path.write_text(text.replace(TEMPLATE_NAME, package.replace("_", "-")), encoding="utf-8")
     with (folder / "pyproject.toml").open("a", encoding="utf-8") as file:
         file.write(option_tables())
+    return folder
 
 
 def package_name(folder: Path) -> str:

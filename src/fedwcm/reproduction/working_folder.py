@@ -10,8 +10,8 @@ from fedwcm.config.settings import from_settings
 from fedwcm.experiment.components import Components
 from fedwcm.experiment.continuation import extension_problem, has_finished
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.reproduce.cells import Cell
-from fedwcm.reproduce.store import ResultStore
+from fedwcm.reproduction.cells import Cell
+from fedwcm.reproduction.store import ResultStore
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from importlib.resources import files
 
 Key = tuple[tuple[str, str], ...]
 
-FOLDER = files("fedwcm.reproduce") / "paper"
+FOLDER = files("fedwcm.reproduction") / "paper"
 VALUES = ("accuracy", "underlined")
 """The columns that are not part of a cell's address; the paper underlines what did not converge."""
 

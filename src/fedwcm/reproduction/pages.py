@@ -12,11 +12,11 @@ from fedwcm.reports.figures import Figure
 from fedwcm.reports.load import load_runs
 from fedwcm.reports.page import page
 from fedwcm.reports.paper import draw_figures
-from fedwcm.reproduce.cells import Cell, Scope
-from fedwcm.reproduce.figures import figures
-from fedwcm.reproduce.presets import Preset, house_settings
-from fedwcm.reproduce.store import read_run, unpacked
-from fedwcm.reproduce.table import Entry, csv_text, entries, markdown
+from fedwcm.reproduction.cells import Cell, Scope
+from fedwcm.reproduction.figures import figures
+from fedwcm.reproduction.presets import Preset, house_settings
+from fedwcm.reproduction.store import read_run, unpacked
+from fedwcm.reproduction.table import Entry, csv_text, entries, markdown
 
 CURVE_POINTS = 50
 OF_PAPER = ("table", "figure", "appendix")
@@ -54,7 +54,7 @@ def write_pages(preset: Preset, scope: Scope, found: Sequence[tuple[Cell, Path |
 
 def _stem(preset: Preset, scope: Scope) -> str:
     """The name of the files: the preset's, and what of its scope is not the paper's own."""
-    parts = [preset.name, *scope.datasets, *(f"{axis}-{'-'.join(labels)}" for axis, labels in scope.only.items())]
+    parts = [preset.name, *scope.dataset, *(f"{axis}-{'-'.join(labels)}" for axis, labels in scope.only.items())]
     parts += [f"{key}-{value}" for key, value in (scope.settings or {}).items()]
     if scope.fraction < 1:
         parts.append(f"{scope.fraction:g}")
@@ -101,15 +101,15 @@ def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: str, show
 
 def _title(preset: Preset, scope: Scope) -> str:
     """The preset's title, and which part of it this is."""
-    parts = [*scope.datasets, *(f"{axis} {', '.join(labels)}" for axis, labels in scope.only.items())]
+    parts = [*scope.dataset, *(f"{axis} {', '.join(labels)}" for axis, labels in scope.only.items())]
     parts += [str(value) for key, value in (scope.settings or {}).items() if key == "model.name"]
     return f"{preset.title} (here: {'; '.join(parts)})" if parts else preset.title
 
 
 def _changes(preset: Preset, scope: Scope) -> list[str]:
     """In what the runs differ from those of the preset."""
-    others = [name for name in scope.datasets if name not in preset.datasets]
-    whole = "beside" if len(others) < len(scope.datasets) else "instead of"
+    others = [name for name in scope.dataset if name not in preset.datasets]
+    whole = "beside" if len(others) < len(scope.dataset) else "instead of"
     changes = [f"{', '.join(others)} {whole} {', '.join(preset.datasets)}"] if others else []
     changes += [f"{100 * scope.fraction:g} % of the rounds"] if scope.fraction < 1 else []
     return changes + ([_options(scope.settings)] if scope.settings else [])
@@ -118,7 +118,7 @@ def _changes(preset: Preset, scope: Scope) -> list[str]:
 def command_line(preset: Preset, scope: Scope) -> str:
     """The command that makes the page."""
     words = ["fedwcm reproduce", preset.name]
-    words += [f"--dataset {','.join(scope.datasets)}"] if scope.datasets else []
+    words += [f"--dataset {','.join(scope.dataset)}"] if scope.dataset else []
     words += [f'--methods "{",".join(scope.methods)}"'] if scope.methods else []
     words += [f"--seeds {','.join(map(str, scope.seeds))}"] if scope.seeds else []
     words += [f"--only {axis}={','.join(labels)}" for axis, labels in scope.only.items()]

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from fedwcm.doctor import convolutions
-from fedwcm.doctor.convolutions import EXAMPLES, PLAIN_POINTWISE
+from fedwcm.diagnosis import convolutions
+from fedwcm.diagnosis.convolutions import EXAMPLES, PLAIN_POINTWISE
 
 PATIENCE = 120.0
 """Seconds after which a check counts as hanging."""

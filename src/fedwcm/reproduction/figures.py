@@ -9,9 +9,9 @@ import numpy as np
 from fedwcm.experiment.folder import slug
 from fedwcm.experiment.records import RoundRecord
 from fedwcm.reports.figures import Bar, Bars, Curve, Curves, Figure
-from fedwcm.reproduce.presets import Preset
-from fedwcm.reproduce.store import StoredRun
-from fedwcm.reproduce.table import Entry
+from fedwcm.reproduction.presets import Preset
+from fedwcm.reproduction.store import StoredRun
+from fedwcm.reproduction.table import Entry
 
 NAMES = {
     "test_accuracy": "test accuracy",

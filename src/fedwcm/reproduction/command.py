@@ -1,19 +1,19 @@
 """Run a table or figure of the paper, or what is left of it, and set both side by side."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedwcm.config.settings import from_settings
 from fedwcm.experiment.lock import locked
-from fedwcm.experiment.progress import Progress
-from fedwcm.reproduce.cells import Cell, Scope, expand
-from fedwcm.reproduce.estimate import seconds_here, seconds_on_gpu
-from fedwcm.reproduce.pages import Pages, write_pages
-from fedwcm.reproduce.presets import load_preset, preset_names
-from fedwcm.reproduce.store import ResultStore
-from fedwcm.reproduce.untrained import write_untrained
-from fedwcm.reproduce.working_folder import WorkingFolder
+from fedwcm.experiment.progress import Progress, progress_maker
+from fedwcm.reproduction.cells import Cell, Scope, expand
+from fedwcm.reproduction.estimate import seconds_here, seconds_on_gpu
+from fedwcm.reproduction.pages import Pages, write_pages
+from fedwcm.reproduction.presets import load_preset, preset_names
+from fedwcm.reproduction.store import ResultStore
+from fedwcm.reproduction.untrained import write_untrained
+from fedwcm.reproduction.working_folder import WorkingFolder
 from fedwcm.sweeps.execution import run_all
 from fedwcm.sweeps.plan import PlannedRun
 from fedwcm.utils.durations import rough_duration
@@ -36,34 +36,44 @@ class Line:
 
 def reproduce(
     name: str,
-    scope: Scope | None = None,
     *,
+    dataset: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    only: Mapping[str, Sequence[str]] | None = None,
+    fraction: float = 1.0,
+    settings: Mapping[str, object] | None = None,
     results: str | Path = "results",
     pages: str | Path | None = None,
     work: str | Path = "runs/reproduce",
     keep: bool = False,
     jobs: int = 1,
     backend: str | None = None,
-    run: bool = True,
+    pages_only: bool = False,
     say: Callable[[str], object] = print,
-    progress: Callable[[], Progress] | None = None,
+    progress: Callable[[], Progress] | bool | None = None,
 ) -> Pages:
-    """Run what is left of a preset, and write its table, figure and report.
+    """Run what is left of a table or figure of the paper, and set our numbers beside the paper's.
 
     Args:
-        name: the preset.
-        scope: which part of it; by default all, at full length.
+        name: the table or figure: `fedwcm reproduce --list` has the names.
+        dataset: data sets, in place of those of the paper.
+        methods: methods, in place of the paper's, by its names or as `fedwcm.compare` takes them.
+        seeds: seeds, in place of the usual ones.
+        only: of an axis of the table, these values: `{"imbalance": ["0.1"]}`.
+        fraction: share of the rounds, in (0, 1].
+        settings: dotted options on top of the preset's.
         results: folder of the finished runs; a run that is there with the same options is not repeated.
         pages: folder for the table, the figures and the report; by default `results`.
         work: folder of the runs in progress, from which an interrupted one goes on.
         keep: leave the models of finished runs there: the same with more rounds goes on from them.
         jobs: runs at a time.
         backend: as of a run; it does not change what is run.
-        run: `False` writes the pages from what is there.
-        say: told what will be done.
-        progress: makes what is told of each run's rounds; None shows nothing.
+        pages_only: run nothing, and write the pages from what is there.
+        say: called with a sentence on what will be done.
+        progress: whether to show how far the runs are, as in `fedwcm.compare`.
     """
-    preset, scope = load_preset(name), scope or Scope()
+    preset, scope = load_preset(name), Scope(dataset, methods, seeds, only or {}, fraction, settings)
     target = Path(pages if pages is not None else results)
     if preset.kind != "training":
         return write_untrained(preset, scope, target)
@@ -73,9 +83,9 @@ def reproduce(
         working.store_finished(cells, store)
         left = [cell for cell in cells if store.find(cell) is None]
         say(f"{preset.title}: {len(cells)} runs, {len(cells) - len(left)} done, {_forecast(left)}")
-        for batch in _batches(left if run else [], jobs):
+        for batch in _batches([] if pages_only else left, jobs):
             try:
-                run_all([_run(cell, working, backend) for cell in batch], jobs, progress)
+                run_all([_run(cell, working, backend) for cell in batch], jobs, progress_maker(progress))
             finally:
                 working.store_finished(batch, store)
     return write_pages(preset, scope, [(cell, store.find(cell)) for cell in cells], target)

@@ -14,7 +14,7 @@ from fedwcm.core.checks import require, unknown
 from fedwcm.data import DATASETS, synthetic
 from fedwcm.experiment.components import Components
 from fedwcm.experiment.partitioning import run_dataset
-from fedwcm.reproduce.presets import Preset, chosen_methods, point_settings
+from fedwcm.reproduction.presets import Preset, chosen_methods, point_settings
 
 EVALUATIONS = 100
 """Evaluations of a full run: every fifth of 500 rounds."""
@@ -25,7 +25,7 @@ class Scope:
     """Which part of a preset is run, and how.
 
     Args:
-        datasets: in place of the preset's own.
+        dataset: data sets in place of the preset's own.
         methods: in place of the preset's own, by the paper's names or as `--methods` of a comparison.
         seeds: in place of the preset's own.
         only: of an axis of the preset's grid, these values, as the table shows them.
@@ -33,7 +33,7 @@ class Scope:
         settings: dotted options on top of the preset's.
     """
 
-    datasets: Sequence[str] = ()
+    dataset: Sequence[str] = ()
     methods: Sequence[str] = ()
     seeds: Sequence[int] = ()
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -94,7 +94,7 @@ def expand(preset: Preset, scope: Scope) -> list[Cell]:
     cells = [
         _cell(preset, scope, dataset, point, (title, spec), seed)
         for seed in seeds
-        for dataset in scope.datasets or preset.datasets
+        for dataset in scope.dataset or preset.datasets
         for point in _points(preset, scope.only)
         for title, spec in methods.items()
     ]

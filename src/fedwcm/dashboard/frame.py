@@ -10,9 +10,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from fedwcm.dashboard.follow import RunState, Snapshot, WatchedRun
+from fedwcm.dashboard.formatting import bar, short_number, sparkline
 from fedwcm.utils.durations import duration
-from fedwcm.watch.follow import RunState, Snapshot, WatchedRun
-from fedwcm.watch.formatting import bar, short_number, sparkline
 
 PANELS = 4
 """Runs up to which each gets a panel, if the terminal is wide enough."""

@@ -13,7 +13,7 @@ from fedwcm.config.recipes import expanded
 from fedwcm.config.settings import Settings, overlay
 from fedwcm.core.checks import unknown
 
-FOLDER = files("fedwcm.reproduce") / "presets"
+FOLDER = files("fedwcm.reproduction") / "presets"
 COMMON = "common.toml"
 
 

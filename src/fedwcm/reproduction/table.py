@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedwcm.experiment.records import Summary
-from fedwcm.reproduce.cells import Cell
-from fedwcm.reproduce.paper_numbers import PaperTable
-from fedwcm.reproduce.presets import Preset
-from fedwcm.reproduce.store import StoredRun
+from fedwcm.reproduction.cells import Cell
+from fedwcm.reproduction.paper_numbers import PaperTable
+from fedwcm.reproduction.presets import Preset
+from fedwcm.reproduction.store import StoredRun
 
 Point = tuple[tuple[str, str], ...]
 

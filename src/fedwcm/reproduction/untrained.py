@@ -9,10 +9,10 @@ from fedwcm.data.partition import counts_of, describe
 from fedwcm.experiment.files import replace_file
 from fedwcm.experiment.partitioning import partition_data
 from fedwcm.reports.division import division_table, draw_divisions
-from fedwcm.reproduce.cells import Scope
-from fedwcm.reproduce.pages import Pages, command_line
-from fedwcm.reproduce.paper_numbers import rows_of_paper
-from fedwcm.reproduce.presets import Preset
+from fedwcm.reproduction.cells import Scope
+from fedwcm.reproduction.pages import Pages, command_line
+from fedwcm.reproduction.paper_numbers import rows_of_paper
+from fedwcm.reproduction.presets import Preset
 
 
 def write_untrained(preset: Preset, scope: Scope, folder: Path) -> Pages:
@@ -21,7 +21,7 @@ def write_untrained(preset: Preset, scope: Scope, folder: Path) -> Pages:
 
 
 def _division(preset: Preset, scope: Scope, folder: Path) -> Pages:
-    dataset = (scope.datasets or preset.datasets)[0]
+    dataset = (scope.dataset or preset.datasets)[0]
     counts: dict[str, Ints] = {}
     classes: tuple[str, ...] = ()
     for value in preset.grid["partition"]:

@@ -17,8 +17,8 @@ from fedwcm.methods.fedsmoo import FedSMOO
 from fedwcm.methods.mime import Mime
 from fedwcm.methods.sam import SharpnessAware
 from fedwcm.models import build_model
-from fedwcm.reproduce.cells import Cell
-from fedwcm.reproduce.presets import class_samples
+from fedwcm.reproduction.cells import Cell
+from fedwcm.reproduction.presets import class_samples
 
 BACKWARD = 3
 """Forward and backward together cost about this many times the forward pass."""

@@ -1,1 +1,0 @@
-"""`fedwcm doctor`: what this machine is, and whether it computes correctly."""
