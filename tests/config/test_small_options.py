@@ -80,7 +80,7 @@ def test_an_option_that_another_turns_off_is_refused(
     with pytest.raises(ValueError, match=expected):
         fedwcm.run("fedavg", settings={option: value}, **RUN)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=expected):
-        fedwcm.compare(["fedavg"], [0], tmp_path, settings={option: value}, **RUN)  # type: ignore[arg-type]
+        fedwcm.compare(["fedavg"], [0], tmp_path, settings={option: value}, **RUN)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("name", ["local.steps", "local.epochs", "local.batch_size", "data.n_max", "run.rounds"])

@@ -117,13 +117,13 @@ def by_rows(clients: int) -> Callable[[Ints, np.random.Generator], list[Ints]]:
 
 def test_a_comparison_notices_that_a_function_divides_the_samples_differently(tmp_path: Path) -> None:
     options: dict[str, Any] = {"dataset": "digits", "epochs": 1, "rounds": 1, "report": False}
-    fedwcm.compare(["fedavg"], [0, 1], tmp_path, partition=by_rows(3), **options)  # type: ignore[arg-type]
+    fedwcm.compare(["fedavg"], [0, 1], tmp_path, partition=by_rows(3), **options)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="divided differently among 3 clients, now there are 4"):
-        fedwcm.compare(["fedavg"], [0, 1], tmp_path, partition=by_rows(4), **options)  # type: ignore[arg-type]
+        fedwcm.compare(["fedavg"], [0, 1], tmp_path, partition=by_rows(4), **options)  # type: ignore[call-overload]
     run = tmp_path / "runs" / "fedavg-seed1"
     with pytest.raises(ValueError, match="divided differently"):
         fedwcm.run("fedavg", out=run, resume=True, seed=1, partition=by_rows(4), **options)  # type: ignore[arg-type]
-    assert fedwcm.compare(["fedavg"], [0, 1], tmp_path, partition=by_rows(3), **options).rows  # type: ignore[arg-type]
+    assert fedwcm.compare(["fedavg"], [0, 1], tmp_path, partition=by_rows(3), **options).rows  # type: ignore[call-overload]
 
 
 def test_a_comparison_notices_that_a_module_has_other_weights_and_a_resumed_run_keeps_its_own(

@@ -105,7 +105,7 @@ def data(seed: int = 0) -> tuple[Any, Any]:
 
 def compare(out: Path, methods: list[MethodLike], seeds: list[int], backend: str, **options: Any) -> None:
     settings = {"run.checkpoint_every": 3, **options.pop("settings", {})}
-    fedwcm.compare(
+    fedwcm.compare(  # type: ignore[call-overload]
         methods,
         seeds,
         out,
@@ -113,7 +113,7 @@ def compare(out: Path, methods: list[MethodLike], seeds: list[int], backend: str
         clients=6,
         rounds=ROUNDS,
         epochs=1,
-        backend=backend,  # type: ignore[arg-type]
+        backend=backend,
         settings=settings,
         report=False,
         **options,

@@ -1,10 +1,8 @@
 """The cost table measures what it says and stands beside the paper's."""
 
-import argparse
-
 import pytest
 
-from fedwcm.cli import bench
+from fedwcm.cli import main
 from fedwcm.privacy import BenchmarkRow, benchmark, format_benchmark
 from tests.privacy.support import needs_tenseal
 
@@ -46,12 +44,7 @@ def test_the_papers_sizes_are_reproduced() -> None:
 
 @needs_tenseal
 def test_the_command_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    parser = argparse.ArgumentParser()
-    bench.add(parser.add_subparsers())  # type: ignore[attr-defined]
-    chosen = parser.parse_args(
-        ["bench", "privacy", "--classes", "10,20", "--clients", "3", "--more-clients", "30"]
-    )
-    assert chosen.do(chosen) == 0
+    assert main(["bench", "privacy", "--classes", "10,20", "--clients", "3", "--more-clients", "30"]) == 0
     printed = capsys.readouterr().out
     assert "88,556" in printed
     assert "scaled up" in printed

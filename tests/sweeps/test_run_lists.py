@@ -39,7 +39,7 @@ def test_a_list_that_makes_no_runs_is_refused_by_name(
 
 def test_methods_may_be_text_and_seeds_of_numpy(tmp_path: Path) -> None:
     grid = {"lr": np.array([0.1])}
-    found = fedwcm.compare("fedavg, fedcm[alpha=0.2]", np.arange(1), tmp_path, grid=grid, **SMALL)  # type: ignore[arg-type]
+    found = fedwcm.compare("fedavg, fedcm[alpha=0.2]", np.arange(1), tmp_path, grid=grid, **SMALL)  # type: ignore[call-overload]
     assert {label: len(runs) for label, runs in found.runs.items()} == {
         "fedavg (local.lr=0.1)": 1,
         "fedcm[alpha=0.2] (local.lr=0.1)": 1,
