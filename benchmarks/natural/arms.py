@@ -48,5 +48,21 @@ ARMS: dict[str, Settings] = {
     "fedcm+": {**method("fedcm"), **NORMALIZED, **BALANCED},
     "fedwcm+": {**method("fedwcm", adaptive=False), **NORMALIZED, **BALANCED},
     "fedwcm H +": {**method("fedwcm", **FOLLOWING), **NORMALIZED, **BALANCED},
+    **{
+        f"{name} N cap {cap:g}": {**settings, **NORMALIZED, **BALANCED, "sampler.cap": cap}
+        for name, settings in (
+            ("fedavg", method("fedavg")),
+            ("fedwcm-x H", method("fedwcm-x", rate_limit=1.0, **FOLLOWING)),
+        )
+        for cap in (3.0, 10.0)
+    },
+    **{
+        f"{name} N half": {**settings, **NORMALIZED, **BALANCED, "loss.tau": 0.5}
+        for name, settings in (
+            ("fedavg", method("fedavg")),
+            ("fedwcm-x H", method("fedwcm-x", rate_limit=1.0, **FOLLOWING)),
+        )
+    },
+    "fedwcm-x H +": {**method("fedwcm-x", rate_limit=1.0, **FOLLOWING), **NORMALIZED, **BALANCED},
 }
 JUDGED = tuple(ARMS)
