@@ -4,8 +4,8 @@ Sources: sxontheway/BalanceFL.
 
 A sample of class c is drawn with probability 1 / (C_k · n_kc), where C_k is the number of classes that the client
 has and n_kc its number of samples of class c. An epoch has as many draws as the client has samples, so that the
-number of local steps does not change. With `cap`, balanced draws are mixed with plain ones so that no sample is drawn
-more than that many times an epoch on average: five samples of a class are not repeated four hundred times.
+number of local steps does not change. With `cap`, balanced draws are mixed with plain ones so that no sample is
+drawn more than that many times an epoch on average: five samples of a class are not repeated four hundred times.
 """
 
 from dataclasses import dataclass
