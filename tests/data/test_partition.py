@@ -19,6 +19,7 @@ from fedwcm.data.partition import (
     CReFF,
     Equal,
     EqualIPF,
+    ExtendedDirichlet,
     FedGraB,
     Natural,
     Partition,
@@ -46,6 +47,7 @@ EQUAL_SIZED: dict[str, Callable[[int, float], Partition]] = {
 RANDOM: dict[str, Callable[[int, float], Partition]] = {
     **EQUAL_SIZED,
     "fedgrab": lambda clients, beta: FedGraB(clients=clients, beta=beta),
+    "extended-dirichlet": lambda clients, beta: ExtendedDirichlet(clients=clients, beta=beta),
 }
 
 
@@ -282,6 +284,30 @@ def test_pathological_clients_hold_what_was_asked_for_where_there_are_enough_cli
     assume(sum(totals) >= clients)
     counts = table(Pathological(clients=clients, classes_per_client=wanted), labels_with(totals), seed)
     assert np.count_nonzero(counts, axis=1).max() <= wanted
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), totals=CLASS_TOTALS, width=st.integers(1, 5), beta=BETA, seed=SEED)
+def test_extended_dirichlet_clients_have_no_more_classes_than_they_are_given(
+    data: st.DataObject, totals: list[int], width: int, beta: float, seed: int
+) -> None:
+    clients = data.draw(st.integers(1, min(sum(totals), 12)))
+    partition = ExtendedDirichlet(clients=clients, beta=beta, classes_per_client=width)
+    counts = table(partition, labels_with(totals), seed)
+    assert np.count_nonzero(counts, axis=1).max() <= max(width, math.ceil(np.count_nonzero(totals) / clients))
+
+
+def test_extended_dirichlet_sets_classes_and_sizes_apart() -> None:
+    labels = cifar10(0.1)
+    even, skewed = (
+        table(ExtendedDirichlet(clients=50, beta=beta, classes_per_client=3), labels) for beta in (1e9, 0.05)
+    )
+    np.testing.assert_array_equal(np.count_nonzero(even, axis=1), 3)
+    np.testing.assert_array_equal(np.count_nonzero(even, axis=0), 15)  # 50 clients of 3 classes, 10 classes
+    shares = even / np.bincount(labels)
+    np.testing.assert_allclose(shares[shares > 0], 1 / 15, atol=0.005)
+    assert (skewed.max(axis=0) / np.bincount(labels)).mean() > 0.5
+    assert len({tuple(row > 0) for row in even}) > 20
 
 
 def test_pathological_one_class_each_where_the_totals_permit() -> None:

@@ -12,7 +12,7 @@ from fedwcm.data.partition import PARTITIONS, make_partition
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_registry_makes_every_partition(name: str) -> None:
     options: dict[str, Any] = {"clients": 3} if name != "natural" else {"client_ids": np.array([0, 1, 2, 2])}
-    if name in ("equal", "equal-ipf", "fedgrab", "creff"):
+    if name in ("equal", "equal-ipf", "fedgrab", "creff", "extended-dirichlet"):
         options["beta"] = 0.5
     partition = make_partition(name, **options)
     assert type(partition) is PARTITIONS[name]
@@ -43,9 +43,12 @@ def test_missing_option_is_named() -> None:
     [
         *[
             (name, {"clients": 0, "beta": 0.1}, "clients = 0")
-            for name in ("equal", "equal-ipf", "fedgrab", "creff")
+            for name in ("equal", "equal-ipf", "fedgrab", "creff", "extended-dirichlet")
         ],
-        *[(name, {"clients": 2, "beta": 0}, "beta = 0") for name in ("equal", "equal-ipf", "fedgrab", "creff")],
+        *[
+            (name, {"clients": 2, "beta": 0}, "beta = 0")
+            for name in ("equal", "equal-ipf", "fedgrab", "creff", "extended-dirichlet")
+        ],
         *[(name, {"clients": -1}, "clients = -1") for name in ("iid", "balancefl", "pathological")],
         ("iid", {"clients": 2.5}, "clients = 2.5"),
         ("iid", {"clients": True}, "clients = True"),

@@ -12,6 +12,7 @@ from fedwcm.core.checks import unknown
 from fedwcm.data.partition.balancefl import BalanceFL
 from fedwcm.data.partition.creff import CReFF
 from fedwcm.data.partition.equal import IID, Equal, EqualIPF
+from fedwcm.data.partition.extended import ExtendedDirichlet
 from fedwcm.data.partition.fedgrab import FedGraB
 from fedwcm.data.partition.natural import Natural
 from fedwcm.data.partition.pathological import Pathological
@@ -25,6 +26,7 @@ __all__ = [
     "CReFF",
     "Equal",
     "EqualIPF",
+    "ExtendedDirichlet",
     "FedGraB",
     "Natural",
     "Partition",
@@ -42,6 +44,7 @@ PARTITIONS: dict[str, type[Any]] = {
     "creff": CReFF,
     "balancefl": BalanceFL,
     "pathological": Pathological,
+    "extended-dirichlet": ExtendedDirichlet,
     "iid": IID,
     "natural": Natural,
 }
