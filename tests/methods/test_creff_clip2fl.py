@@ -20,8 +20,9 @@ from fedwcm.experiment.components import Components
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.losses.distillation import Distillation
 from fedwcm.methods.clip2fl import CLIP2FL, rotated
-from fedwcm.methods.creff import CReFF, class_gradients, head_of
+from fedwcm.methods.creff import CReFF, class_gradients
 from fedwcm.methods.fedavg import FedAvg
+from fedwcm.methods.head import head_of
 from fedwcm.models.cosine import CosineLinear
 from fedwcm.samplers.uniform import Uniform
 from fedwcm.teacher import Teacher

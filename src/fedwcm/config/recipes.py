@@ -116,6 +116,20 @@ RECIPES: dict[str, Recipe] = {
         "Fed-GraB: its server, which estimates the rare classes, with its loss, which balances their gradients",
         {"method.name": "fedgrab", "loss.name": "grab"},
     ),
+    "fedetf": Recipe(
+        "FedETF: a fixed simplex frame as classifier, with balanced softmax on normalised features",
+        {
+            "method.name": "fedetf",
+            "loss.name": "prior_ce",
+            "loss.prior": "client",
+            "loss.normalize": True,
+            "loss.scale": 10.0,
+        },
+    ),
+    "fedloge": Recipe(
+        "FedLoGe: a fixed sparse frame trains the features, and the head that follows them is realigned",
+        {"method.name": "fedloge", "loss.name": "fedloge"},
+    ),
     "clip2fl": Recipe(
         "CLIP2FL: CReFF with class embeddings on the server and a teacher's logits in the clients' loss",
         {"method.name": "clip2fl", "loss.name": "distillation"},

@@ -3,6 +3,7 @@
 | mix-in | what it adds | methods |
 |---|---|---|
 | `ClientStatistics` | numbers that every client computes once, before round 1 | FedWCM and all `+wcm` |
+| `StartingModel` | a change to the model before round 1 | FedETF |
 | `TwoPhase` | a first phase of the round, over all local data at `x` | Mime, MimeLite, CReFF, CLIP2FL |
 | `LocalPass` | a pass over all local data at `x` before the first step | q-FFL |
 | `LocalRates` | a learning rate per client | FedWCM-X |
@@ -16,8 +17,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fedwcm.core.layout import Layout
 from fedwcm.core.local_data import LocalData
-from fedwcm.core.types import Cohort, Context, Floats, Ints, Population, Report, State, Uploads
+from fedwcm.core.types import Cohort, Context, Floats, Ints, Population, Report, State, Uploads, Vec
 
 
 class ClientStatistics(ABC):
@@ -41,6 +43,14 @@ class ClientStatistics(ABC):
     @abstractmethod
     def with_statistics(self, s: State, statistics: Report) -> State:
         """Return the server's initial state, given the reported statistics, one entry per client."""
+
+
+class StartingModel(ABC):
+    """A start point of the method's own."""
+
+    @abstractmethod
+    def starting_model(self, x: Vec, layout: Layout) -> Vec:
+        """Return the model that round 1 starts from, given the initial one."""
 
 
 class TwoPhase(ABC):

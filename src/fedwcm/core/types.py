@@ -6,7 +6,7 @@ reads as if written for one client and handles any number of them; an engine may
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Protocol, Self
@@ -185,6 +185,7 @@ class Context:
     clients: Clients
     learning_rates: Floats
     prepared: State
+    layout: Layout = field(default_factory=lambda: Layout(()))
 
     def first(self, k: int) -> Self:
         """Return the context of the first k clients of the block."""

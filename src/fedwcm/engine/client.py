@@ -186,7 +186,8 @@ class ClientTrainer:
     def context(self, clients: Clients, sent: Broadcast) -> Context:
         """Return what these clients see while they train, each with its learning rate."""
         rates = np.full(len(clients), sent.base_lr)
-        ctx = Context(self.seed, sent.round, sent.x, sent.message, self.population, clients, rates, {})
+        layout = self.forward.network.layout
+        ctx = Context(self.seed, sent.round, sent.x, sent.message, self.population, clients, rates, {}, layout)
         return (
             replace(ctx, learning_rates=self.method.local_lr(ctx)) if isinstance(self.method, LocalRates) else ctx
         )

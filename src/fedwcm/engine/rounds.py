@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from fedwcm.core.mixins import ClientStatistics, TwoPhase
+from fedwcm.core.mixins import ClientStatistics, StartingModel, TwoPhase
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Cohort, Fault, Ints, Report, State, Vec
 from fedwcm.engine.aggregation import Aggregation
@@ -75,6 +75,8 @@ class Rounds:
     def start(self, x: Vec, buffers: Vec) -> ServerState:
         """Return the state before the first round."""
         method, population = self.trainer.method, self.trainer.population
+        if isinstance(method, StartingModel):
+            x = method.starting_model(x, self.trainer.forward.network.layout)
         s = method.init(x, population)
         if isinstance(method, ClientStatistics):
             reported = self.statistics

@@ -42,8 +42,7 @@ from fedwcm.core.local_data import LocalData
 from fedwcm.core.mixins import TwoPhase
 from fedwcm.core.types import Cohort, Context, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
-
-NO_HEAD = "federated features (methods creff, clip2fl) need a model with a final linear layer that is trained"
+from fedwcm.methods.head import NO_HEAD, head_of, with_head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,10 +103,7 @@ class CReFF(TwoPhase, FedAvg):
     def eval_params(self, x: Vec, s: State) -> Vec:
         if "head" not in s:
             return x
-        weight, bias = s["head"].tensor_split([s["features"].shape[-1]], dim=-1)
-        head = torch.cat([weight.reshape(-1), bias.reshape(-1)])
-        start = int(s["head_start"])
-        return torch.cat([x[:start], head, x[start + len(head) :]])
+        return with_head(x, int(s["head_start"]), s["head"], s["features"].shape[-1])
 
     def first_state(self, x: Vec, s: State, layout: Layout, rng: torch.Generator) -> State:
         """Return the state with the head of `x`, its position in `x`, and random features."""
@@ -146,16 +142,6 @@ class CReFF(TwoPhase, FedAvg):
                 by_logits = softmax(batch @ head.T, dim=-1).sub_(target)
                 head.addmm_(by_logits.T, batch, alpha=-self.retrain_lr / len(batch))
         return head
-
-
-def head_of(x: Vec, layout: Layout) -> tuple[Tensor, int]:
-    """Return the head in `x`, one row per class with the bias (if any) last, and the number of features."""
-    weight, bias = f"{layout.head}.weight", f"{layout.head}.bias"
-    parameters = layout.unflatten(x)
-    if weight not in parameters:
-        raise ValueError(NO_HEAD)
-    columns = [parameters[weight], *([parameters[bias][:, None]] if bias in parameters else [])]
-    return torch.cat(columns, dim=-1), columns[0].shape[-1]
 
 
 def gradient_sums(outputs: Outputs, batch: Batch, head: Tensor | None) -> Tensor:

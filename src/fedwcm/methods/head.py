@@ -1,0 +1,63 @@
+"""The head of a model, its final linear layer, as a matrix; and methods that evaluate with another one."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedwcm.core.layout import Layout
+from fedwcm.core.types import Cohort, State, Uploads, Vec
+
+if TYPE_CHECKING:
+    from fedwcm.core.method import Method as Base
+else:
+    Base = object
+
+NO_HEAD = "this method needs a model with a final linear layer that is trained"
+
+
+def head_of(x: Vec, layout: Layout) -> tuple[Tensor, int]:
+    """Return the head in `x`, one row per class with the bias (if any) last, and the number of features."""
+    weight, bias = f"{layout.head}.weight", f"{layout.head}.bias"
+    parameters = layout.unflatten(x)
+    if weight not in parameters:
+        raise ValueError(NO_HEAD)
+    columns = [parameters[weight], *([parameters[bias][:, None]] if bias in parameters else [])]
+    return torch.cat(columns, dim=-1), columns[0].shape[-1]
+
+
+def with_head(x: Vec, start: int, head: Tensor, width: int) -> Vec:
+    """Return `x` with this head, whose first parameter is at `start`; `width` is the number of features."""
+    weight, bias = head.tensor_split([width], dim=-1)
+    flat = torch.cat([weight.reshape(-1), bias.reshape(-1)])
+    return torch.cat([x[:start], flat, x[start + len(flat) :]])
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatedHead(Base):
+    """Mix-in that evaluates and exports the model with another head, which is computed from the trained one.
+
+    Training goes on with the trained one. Like `SharpnessAware`, it is a `Method` only for the type checker.
+    """
+
+    replaces_head: ClassVar[bool] = True
+
+    @abstractmethod
+    def evaluated_head(self, weight: Tensor, bias: Tensor, s: State) -> tuple[Tensor, Tensor]:
+        """Return the weight `(C, d)` and bias `(C, 1)` to evaluate; a bias that does not exist is `(C, 0)`."""
+
+    def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
+        head, width = head_of(x, cohort.layout)
+        x, s = super().update(x, s, uploads, cohort)
+        place = [cohort.layout.head_slices[0].start, *head.shape, width]
+        return x, {**s, "head_place": torch.tensor(place)}
+
+    def eval_params(self, x: Vec, s: State) -> Vec:
+        if "head_place" not in s:
+            return x
+        start, classes, columns, width = s["head_place"].tolist()
+        weight, bias = x[start : start + classes * columns].tensor_split([classes * width])
+        head = self.evaluated_head(weight.view(classes, width), bias.view(classes, columns - width), s)
+        return with_head(x, start, torch.cat(head, dim=-1), width)
