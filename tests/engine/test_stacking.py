@@ -11,6 +11,8 @@ from torch import Tensor, nn
 import fedwcm
 from fedwcm.engine.backends.plan import choose
 from fedwcm.engine.backends.stacking import stacking_problem
+from fedwcm.engine.fast.linear_layers import linear_layers
+from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
 
 STEPS, CHANNELS, CLASSES = 5, 3, 3
@@ -63,6 +65,43 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.head(self.mix(x, x, x)[0].mean(dim=1))
         return logits
+
+
+class Positions(nn.Module):
+    """A table that is added to the inputs: saved with the model, or not."""
+
+    def __init__(self, saved: bool) -> None:
+        super().__init__()
+        self.body, self.head = nn.Sequential(nn.Linear(CHANNELS, 6), nn.GELU()), nn.Linear(6, CLASSES)
+        self.table: Tensor
+        self.register_buffer("table", torch.linspace(0, 1, STEPS)[:, None], persistent=saved)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.body(x + self.table).mean(dim=1))
+        return logits
+
+
+class Signal(nn.Module):
+    """A small convolutional model of sequences."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Sequential(nn.Conv1d(CHANNELS, 4, 3), nn.ReLU()), nn.Linear(4, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.body(x.transpose(1, 2)).mean(dim=2))
+        return logits
+
+
+def idle_layers() -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(STEPS * CHANNELS, 6),
+        nn.Dropout(0.0),
+        nn.Identity(),
+        nn.ReLU(),
+        nn.Linear(6, CLASSES),
+    )
 
 
 def sequences() -> tuple[Any, ...]:
@@ -132,6 +171,47 @@ def test_a_model_that_can_be_stacked_still_is() -> None:
     assert torch.equal(network.initial()[0], before)
     plan = choose("auto", 1, network, 4, sample)
     assert (plan.name, plan.stacked, plan.note) == ("vectorized", True, "")
+
+
+@pytest.mark.parametrize("make", [idle_layers, Signal, lambda: Positions(saved=False)])
+def test_idle_dropout_fixed_tables_and_convolutions_of_sequences_do_not_keep_models_apart(make: Any) -> None:
+    module, sample = make(), torch.randn(2, STEPS, CHANNELS)
+    assert choose("auto", 1, Network(module), 4, sample).stacked
+    assert (linear_layers(Network(module)) is not None) == isinstance(module, nn.Sequential)
+    alone, together = (trained(module, backend).model.state_dict() for backend in ("sequential", "auto"))
+    for name, value in together.items():
+        torch.testing.assert_close(value, alone[name], rtol=1e-5, atol=1e-6)
+        assert not torch.equal(value, module.state_dict()[name]), name
+
+
+def test_processes_share_the_convolutions_of_sequences_in_stacked_blocks() -> None:
+    plan = choose("auto", 2, Network(Signal()), 4)
+    assert (plan.name, plan.stacked, plan.block) == ("parallel", True, 2)
+
+
+def test_what_is_not_saved_with_a_model_does_not_travel() -> None:
+    saved, fixed = Positions(saved=True), Positions(saved=False)
+    fixed.load_state_dict(saved.state_dict(), strict=False)
+    runs = [trained(module, "sequential") for module in (saved, fixed)]
+    heads = [run.model.state_dict()["head.weight"] for run in runs]
+    assert torch.equal(*heads)
+    down = [run.history[-1].bytes_down for run in runs]
+    assert down[0] - down[1] == 4 * 4 * STEPS  # four clients, a float32 for every position
+    assert Network(fixed).initial()[1].numel() == 0
+
+
+def test_a_fixed_table_that_a_model_writes_to_is_as_before_for_the_next_client() -> None:
+    class Shifting(Positions):
+        def forward(self, x: Tensor) -> Tensor:
+            self.table += 1.0
+            return super().forward(x)
+
+    forward = SequentialForward(Network(Shifting(saved=False)))
+    x, buffers = forward.network.initial()
+    for _ in range(2):
+        forward.start(x, buffers)
+        forward(x[None], torch.zeros(1, 2, STEPS, CHANNELS), track=True)
+        assert float(next(forward.network.module.buffers())[0]) == 1.0
 
 
 def scaled() -> nn.Sequential:

@@ -75,18 +75,18 @@ class SequentialForward(DenseAscent):
         self.network.set_training_mode()
         self.network.point_parameters(x)
         self._received, self._lent = x, x[:0]
-        self.network.set_counters()
+        self.network.reset_fixed_buffers()
         self._buffers = buffers.clone()
         self.network.point_buffers(self._buffers)
 
     def __call__(self, w: Vec, inputs: Tensor, track: bool) -> Outputs:
         own = self._own(w[0])
         self.network.point_parameters(own)
-        saved = None if track or not len(self._buffers) else (self._buffers.clone(), self.network.counters())
+        saved = None if track or not len(self._buffers) else (self._buffers.clone(), self.network.fixed_buffers())
         logits, features = self.network.train_outputs(inputs[0])
         if saved is not None:
             self._buffers.copy_(saved[0])
-            self.network.set_counters(saved[1])
+            self.network.reset_fixed_buffers(saved[1])
 
         def at(x: Vec) -> Outputs:
             with torch.no_grad():

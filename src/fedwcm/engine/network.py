@@ -1,8 +1,9 @@
 """A module as a function of one flat vector of parameters.
 
 Trainable parameters are one flat vector `(P,)`; floating-point buffers (BatchNorm statistics) are a second
-one. Integer buffers are counters, which cannot be averaged, and are in neither: every client starts with those of
-the new model, in every round.
+one. Two kinds of buffers are in neither, and every client starts with those of the new model in every round:
+integers, which are counters and cannot be averaged, and what is not saved with the model (`persistent=False`),
+such as a table of positions.
 """
 
 from collections.abc import Callable
@@ -46,14 +47,16 @@ class Network:
         if torch.device(device).type == "cpu":
             subsample_strided_pointwise(module)
         self.parameters = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
-        self.buffers = [(n, b) for n, b in module.named_buffers() if b.is_floating_point()]
-        counters = [b for _, b in module.named_buffers() if not b.is_floating_point()]
-        self._counters = [(counter, counter.clone()) for counter in counters]
+        saved = module.state_dict().keys()
+        travels = {n: b.is_floating_point() and n in saved for n, b in module.named_buffers()}
+        self.buffers = [(n, b) for n, b in module.named_buffers() if travels[n]]
+        self._fixed = [(b, b.clone()) for n, b in module.named_buffers() if not travels[n]]
         if not self.parameters:
             raise ValueError(f"the model {type(module).__name__} has no trainable parameters")
         self.buffer_layout = Layout.of(self.buffers)
         self._in_evaluation_mode = [m for m in module.modules() if not m.training] if module.training else []
-        self.stochastic = any(isinstance(m, _DropoutNd) for m in module.modules())
+        self._in_evaluation_mode += [m for m in module.modules() if is_idle_dropout(m)]
+        self.stochastic = any(isinstance(m, _DropoutNd) and not is_idle_dropout(m) for m in module.modules())
         self._writes_input: dict[bool, bool] = {}
         self._pointed: Vec | None = None
         self._head_input: Tensor | None = None
@@ -161,21 +164,26 @@ class Network:
         for part, (_, buffer) in zip(self.buffer_layout.slices, self.buffers, strict=True):
             buffer.data = part.of(buffers)
 
-    def counters(self) -> list[Tensor]:
-        """Return copies of the integer buffers."""
-        return [counter.clone() for counter, _ in self._counters]
+    def fixed_buffers(self) -> list[Tensor]:
+        """Return copies of the buffers that do not travel."""
+        return [buffer.clone() for buffer, _ in self._fixed]
 
-    def set_counters(self, values: list[Tensor] | None = None) -> None:
-        """Set the integer buffers to these values, or to those of the new model."""
-        for i, (counter, initial) in enumerate(self._counters):
-            counter.copy_(initial if values is None else values[i])
+    def reset_fixed_buffers(self, values: list[Tensor] | None = None) -> None:
+        """Set the buffers that do not travel to these values, or to those of the new model."""
+        for i, (buffer, initial) in enumerate(self._fixed):
+            buffer.copy_(initial if values is None else values[i])
 
     def state_dict(self, x: Vec, buffers: Vec) -> State:
         """Return the module's state dict with these parameters and buffers, for saving."""
-        self.set_counters()
+        self.reset_fixed_buffers()
         self.point_parameters(x)
         self.point_buffers(buffers)
         return {name: value.detach().clone() for name, value in self.module.state_dict().items()}
+
+
+def is_idle_dropout(module: nn.Module) -> bool:
+    """Return whether this is a dropout layer of torch that never drops anything."""
+    return isinstance(module, _DropoutNd) and type(module).__module__ == _DropoutNd.__module__ and module.p == 0
 
 
 def _does_more_than_its_class(module: nn.Module) -> bool:

@@ -75,7 +75,7 @@ def choose(
     stacked, problem = _stacking(name, network, sample)
     note = problem and f"clients train one at a time: models of this network cannot be stacked ({problem})"
     if name == "auto":
-        worth = cores > 1 and (not stacked or network.size * cohort >= WORTH_FORKING)
+        worth = cores > 1 and (not stacked or _convolutions(network) or network.size * cohort >= WORTH_FORKING)
         if worth and multiprocessing.current_process().daemon:
             note = f"{note}; {CHILDLESS}" if note else f"clients train in one process: {CHILDLESS}"
         worth = worth and _forkable(network)
@@ -130,11 +130,15 @@ def usable_cores() -> int:
 def _stackable(network: Network) -> bool:
     """Return whether models can be stacked efficiently.
 
-    Stacked convolutions become grouped convolutions, which are slow; buffers and dropout differ between clients;
-    gradient hooks are those of the module's own parameters.
+    Stacked convolutions become grouped convolutions, which are slow in two and three dimensions; buffers and
+    dropout differ between clients; gradient hooks are those of the module's own parameters.
     """
-    convolutions = any(isinstance(m, nn.modules.conv._ConvNd) for m in network.module.modules())
-    return not (network.buffers or network.stochastic or network.has_gradient_hooks or convolutions)
+    slow = any(not isinstance(layer, nn.Conv1d) for layer in _convolutions(network))
+    return not (network.buffers or network.stochastic or network.has_gradient_hooks or slow)
+
+
+def _convolutions(network: Network) -> list[nn.Module]:
+    return [module for module in network.module.modules() if isinstance(module, nn.modules.conv._ConvNd)]
 
 
 def can_fork() -> bool:

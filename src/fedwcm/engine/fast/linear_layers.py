@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fedwcm.core.layout import ParamSlice
 from fedwcm.core.types import Vec
-from fedwcm.engine.network import Network
+from fedwcm.engine.network import Network, is_idle_dropout
 
 Activation = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
 """An activation function, and its backward: the input gradient from the output gradient and the output."""
@@ -45,6 +45,8 @@ def linear_layers(network: Network) -> list[LinearLayer] | None:
     slices = {part.name: part for part in network.layout.slices}
     layers: list[LinearLayer] = []
     for name, module in _in_order("", network.module):
+        if type(module) is nn.Identity or is_idle_dropout(module):
+            continue
         trained = all(f"{name}{own}" in slices for own, _ in module.named_parameters(recurse=False))
         if type(module) is nn.Linear and trained:
             layers.append(LinearLayer(slices.pop(f"{name}weight"), slices.pop(f"{name}bias", None)))
