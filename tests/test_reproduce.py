@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,15 +11,17 @@ import pytest
 
 from fedwcm.cli import main
 from fedwcm.config.recipes import RECIPE_SETS, expanded
-from fedwcm.engine.rounds import Rounds
+from fedwcm.config.settings import Settings
+from fedwcm.engine.round_measures import RoundMeasures
+from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.reports.figures import Curves
 from fedwcm.reproduction.cells import Cell, Scope, expand
 from fedwcm.reproduction.command import listing, reproduce
-from fedwcm.reproduction.estimate import seconds_here, seconds_on_gpu
+from fedwcm.reproduction.estimate import seconds_here, seconds_on_gpu, stored_rates
 from fedwcm.reproduction.figures import figures
 from fedwcm.reproduction.pages import command_line
 from fedwcm.reproduction.paper_numbers import PaperTable, rows_of_paper
-from fedwcm.reproduction.presets import chosen_methods, load_preset, preset_names
+from fedwcm.reproduction.presets import chosen_methods, load_preset, preset_names, split_labels
 from fedwcm.reproduction.store import ResultStore, StoredRun, read_run
 from fedwcm.reproduction.table import Entry, csv_text, markdown
 from tests.records import round_record, summary
@@ -109,7 +112,12 @@ def test_more_rounds_go_on_from_what_was_kept(tmp_path: Path, monkeypatch: pytes
     part = accuracies("parts", 0.004, keep=True)
     played: list[int] = []
     step = Rounds.step
-    monkeypatch.setattr(Rounds, "step", lambda self, state: played.append(state.round) or step(self, state))  # type: ignore[func-returns-value]
+
+    def noted(self: Rounds, before: ServerState, **options: bool) -> tuple[ServerState, RoundMeasures]:
+        played.append(before.round)
+        return step(self, before, **options)
+
+    monkeypatch.setattr(Rounds, "step", noted)
     assert accuracies("parts", 0.008, keep=False) == whole
     assert played == [2, 3]
     assert (part, len(whole)) == (whole[:2], 4)
@@ -252,6 +260,30 @@ def test_the_fingerprint_is_of_what_changes_the_result() -> None:
     named = Cell(cell.point, cell.seed, {**cell.settings, "run.name": "x", "run.backend": "sequential"})
     longer = Cell(cell.point, cell.seed, {**cell.settings, "run.rounds": 99})
     assert named.fingerprint == cell.fingerprint != longer.fingerprint
+
+
+def test_labels_with_commas_are_chosen_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = ["FedCM, exact", "alpha by temperature, K clients", "default"]
+    text = "default,FedCM, exact,fedwcm[q=off, score=local],fedavg"
+    assert split_labels(text, labels) == ["default", "FedCM, exact", "fedwcm[q=off, score=local]", "fedavg"]
+    words = ["--methods", "FedCM, exact", "--only", "sizes of=CIFAR-10, IF 0.1,SVHN, IF 1", "--only", "beta=0.6"]
+    command = ["reproduce", "client-sizes", *words, "--results", str(tmp_path), "--pages-only"]
+    assert main(command) == 0
+    assert "2 runs, 0 done" in capsys.readouterr().out
+    assert '--methods "FedCM, exact" --only "sizes of=CIFAR-10, IF 0.1,SVHN, IF 1"' in next(
+        tmp_path.glob("*.md")
+    ).read_text(encoding="utf-8")
+
+
+def test_estimates_are_those_of_stored_runs() -> None:
+    (cell,) = expand(load_preset("figure8"), Scope(**{**vars(TINY), "methods": ["FedAvg"]}))
+
+    class Stored:
+        def timed(self) -> Iterator[tuple[Settings, float]]:
+            yield from ((cell.settings, seconds) for seconds in (50.0, 100.0, 9000.0))
+            yield {**cell.settings, "local.no_such_option": 1}, 1.0
+
+    assert seconds_here([cell], stored_rates(Stored())) == pytest.approx(100.0)  # type: ignore[arg-type]
 
 
 def test_estimates_grow_with_the_work() -> None:

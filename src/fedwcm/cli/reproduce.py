@@ -39,14 +39,7 @@ def add_parser(commands: SubParsers) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run what is left, then print the table and where the pages are; or print the list."""
-    scope: dict[str, Any] = {
-        "dataset": split_list(arguments.dataset),
-        "methods": split_list(arguments.methods),
-        "seeds": seeds_in(arguments.seeds),
-        "only": dict(_axis(text) for text in arguments.only),
-        "fraction": arguments.fraction,
-        "settings": chosen_settings(arguments),
-    }
+    scope = _scope(arguments)
     if arguments.list and arguments.only:
         raise ValueError("--only is for one table or figure, which has the axis: it does not go with --list")
     if arguments.list:
@@ -79,17 +72,33 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _axis(text: str) -> tuple[str, list[str]]:
+def _scope(arguments: argparse.Namespace) -> dict[str, Any]:
+    from fedwcm.reproduction.presets import load_preset, point_settings, split_labels
+
+    preset = load_preset(arguments.name) if arguments.name else None
+    grid = preset.grid if preset else {}
+    labels = {axis: [point_settings(value)[0] for value in values] for axis, values in grid.items()}
+    return {
+        "dataset": split_list(arguments.dataset),
+        "methods": split_labels(arguments.methods, preset.methods if preset else ()),
+        "seeds": seeds_in(arguments.seeds),
+        "only": {axis: split_labels(text, labels.get(axis, ())) for axis, text in map(_axis, arguments.only)},
+        "fraction": arguments.fraction,
+        "settings": chosen_settings(arguments),
+    }
+
+
+def _axis(text: str) -> tuple[str, str]:
     axis, _, values = text.partition("=")
     require(bool(axis and split_list(values)), "--only", text, "AXIS=VALUE,…, such as imbalance=0.1,0.01")
-    return axis, split_list(values)
+    return axis, values
 
 
 def _print_list(scope: dict[str, Any], results: str) -> int:
     from fedwcm.reproduction.cells import Scope
     from fedwcm.reproduction.command import listing
 
-    print(f"finished runs are those in {results}; measuring some training steps of every model …", file=sys.stderr)
+    print(f"finished runs are those in {results}", file=sys.stderr)
     lines = listing(Scope(**scope), results)
     width = max(len(line.name) for line in lines)
     print(f"{'name':<{width}}  {'runs':>5}  {'done':>5}  {'left here':>10}  {'on a GPU':>10}  what")
@@ -97,5 +106,7 @@ def _print_list(scope: dict[str, Any], results: str) -> int:
         print(
             f"{line.name:<{width}}  {line.cells:>5}  {line.done:>5}  {line.here:>10}  {line.gpu:>10}  {line.title}"
         )
-    print("Estimates: here from a few training steps, if nothing else runs; on an RTX 3090 by rule of thumb.")
+    print(
+        "Estimates: at the pace of stored runs with models of that size, or of some steps; GPU by rule of thumb."
+    )
     return 0

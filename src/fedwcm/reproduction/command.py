@@ -8,7 +8,7 @@ from fedwcm.config.settings import from_settings
 from fedwcm.experiment.lock import locked
 from fedwcm.experiment.progress import Progress, progress_maker
 from fedwcm.reproduction.cells import Cell, Scope, expand
-from fedwcm.reproduction.estimate import seconds_here, seconds_on_gpu
+from fedwcm.reproduction.estimate import seconds_here, seconds_on_gpu, stored_rates
 from fedwcm.reproduction.pages import Pages, write_pages
 from fedwcm.reproduction.presets import load_preset, preset_names
 from fedwcm.reproduction.store import ResultStore
@@ -82,7 +82,7 @@ def reproduce(
     with locked(working.root):
         working.store_finished(cells, store)
         left = [cell for cell in cells if store.find(cell) is None]
-        say(f"{preset.title}: {len(cells)} runs, {len(cells) - len(left)} done, {_forecast(left)}")
+        say(f"{preset.title}: {len(cells)} runs, {len(cells) - len(left)} done, {_forecast(left, store)}")
         for batch in _batches([] if pages_only else left, jobs):
             try:
                 run_all([_run(cell, working, backend) for cell in batch], jobs, progress_maker(progress))
@@ -94,11 +94,12 @@ def reproduce(
 def listing(scope: Scope | None = None, results: str | Path = "results") -> list[Line]:
     """Every preset: its runs, how many are done, and the time left here and on a GPU by estimate."""
     store, lines = ResultStore(Path(results)), []
+    rates = stored_rates(store)
     for name in preset_names():
         preset = load_preset(name)
         cells = expand(preset, scope or Scope()) if preset.kind == "training" else []
         left = [cell for cell in cells if store.find(cell) is None]
-        here, gpu = rough_duration(seconds_here(left)), rough_duration(seconds_on_gpu(left))
+        here, gpu = rough_duration(seconds_here(left, rates)), rough_duration(seconds_on_gpu(left))
         lines.append(Line(name, preset.title, len(cells), len(cells) - len(left), here, gpu))
     return lines
 
@@ -110,10 +111,11 @@ def _batches(cells: Sequence[Cell], jobs: int) -> Iterator[Sequence[Cell]]:
         yield cells[start : start + size]
 
 
-def _forecast(left: Sequence[Cell]) -> str:
+def _forecast(left: Sequence[Cell], store: ResultStore) -> str:
     if not left:
         return "nothing left"
-    return f"{len(left)} left: about {rough_duration(seconds_here(left))} here by a short calibration"
+    time = rough_duration(seconds_here(left, stored_rates(store)))
+    return f"{len(left)} left: about {time} at the pace of stored runs, or of some training steps"
 
 
 def _run(cell: Cell, work: WorkingFolder, backend: str | None) -> PlannedRun:

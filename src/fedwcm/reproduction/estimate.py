@@ -1,7 +1,10 @@
-"""How long runs will take: their arithmetic, over the rate that a few training steps reach on this machine."""
+"""How long runs will take: their arithmetic, over the rate of stored runs or of a few training steps here."""
 
+import math
+import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 
 import torch
@@ -19,6 +22,7 @@ from fedwcm.methods.sam import SharpnessAware
 from fedwcm.models import build_model
 from fedwcm.reproduction.cells import Cell
 from fedwcm.reproduction.presets import class_samples
+from fedwcm.reproduction.store import ResultStore
 
 BACKWARD = 3
 """Forward and backward together cost about this many times the forward pass."""
@@ -35,9 +39,30 @@ GPU_RATE, GPU_STEP = 5e12, 0.01
 """An RTX 3090, the paper's card, by rule of thumb: operations a second, and seconds that a step takes at least."""
 
 
-def seconds_here(cells: Iterable[Cell]) -> float | None:
-    """The time of these runs on this machine; None if one of the data sets or models is not known beforehand."""
-    return _total(cells, _seconds_here)
+Model = tuple[str, tuple[str, tuple[tuple[str, object], ...]]]
+"""A data set, and a model with its options."""
+
+
+def stored_rates(store: ResultStore) -> dict[Model, float]:
+    """Return the operations a second of the stored runs, the median by data set and model."""
+    rates: dict[Model, list[float]] = {}
+    for settings, seconds in store.timed():
+        with suppress(ValueError):  # of options that are no longer known
+            config = from_settings(settings)
+            if (work := _operations(config)) is not None and seconds > 0:
+                rates.setdefault((config.data.dataset, _model(config.model)), []).append(work / seconds)
+    return {model: statistics.median(each) for model, each in rates.items()}
+
+
+def seconds_here(cells: Iterable[Cell], rates: Mapping[Model, float] | None = None) -> float | None:
+    """The time of these runs on this machine; None if one of the data sets or models is not known beforehand.
+
+    Args:
+        cells: the runs.
+        rates: those of stored runs, of which the model of the most similar size counts; without any, the model is
+            tried for some steps.
+    """
+    return _total(cells, lambda config: _seconds_here(config, rates or {}))
 
 
 def seconds_on_gpu(cells: Iterable[Cell]) -> float | None:
@@ -59,9 +84,13 @@ def _total(cells: Iterable[Cell], seconds: Callable[[Config], float | None]) -> 
     return total
 
 
-def _seconds_here(config: Config) -> float | None:
-    work = _operations(config)
-    return None if work is None else work / _rate(config.data.dataset, _model(config.model))
+def _seconds_here(config: Config, rates: Mapping[Model, float]) -> float | None:
+    work, model = _operations(config), (config.data.dataset, _model(config.model))
+    if work is None:
+        return None
+    size = math.log(_forward_operations(*model))
+    alike = min(rates, key=lambda other: abs(math.log(_forward_operations(*other)) - size), default=None)
+    return work / (rates[alike] if alike is not None else _rate(*model))
 
 
 def _seconds_on_gpu(config: Config) -> float | None:

@@ -121,10 +121,14 @@ def command_line(preset: Preset, scope: Scope) -> str:
     words += [f"--dataset {','.join(scope.dataset)}"] if scope.dataset else []
     words += [f'--methods "{",".join(scope.methods)}"'] if scope.methods else []
     words += [f"--seeds {','.join(map(str, scope.seeds))}"] if scope.seeds else []
-    words += [f"--only {axis}={','.join(labels)}" for axis, labels in scope.only.items()]
+    words += [_quoted("--only ", f"{axis}={','.join(labels)}") for axis, labels in scope.only.items()]
     words += [f"--fraction {scope.fraction:g}"] if scope.fraction < 1 else []
     words += [f"--set {key}={value}" for key, value in (scope.settings or {}).items()]
     return " ".join(words)
+
+
+def _quoted(option: str, value: str) -> str:
+    return option + (f'"{value}"' if " " in value else value)
 
 
 def _options(settings: Mapping[str, object]) -> str:

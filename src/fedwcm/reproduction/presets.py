@@ -1,13 +1,14 @@
 """The presets: what each table and figure of the paper runs, and in which layout it is shown."""
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, Literal
 
+from fedwcm.config.component_text import split_list
 from fedwcm.config.options import make
 from fedwcm.config.recipes import expanded
 from fedwcm.config.settings import Settings, overlay
@@ -106,6 +107,16 @@ def point_settings(value: object) -> tuple[str, Settings | None]:
     if not isinstance(value, dict):
         return f"{value:g}" if isinstance(value, int | float) else str(value), None
     return str(value["label"]), {key: option for key, option in value.items() if key != "label"}
+
+
+def split_labels(text: str, labels: Iterable[str]) -> list[str]:
+    """Split at commas that are neither inside brackets nor part of one of the labels."""
+    items, known, chosen = split_list(text), set(labels), []
+    while items:
+        length = next((n for n in range(len(items), 1, -1) if ", ".join(items[:n]) in known), 1)
+        chosen.append(", ".join(items[:length]))
+        items = items[length:]
+    return chosen
 
 
 def chosen_methods(preset: Preset, specs: Sequence[str] | None) -> dict[str, str]:

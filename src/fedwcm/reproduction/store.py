@@ -71,6 +71,14 @@ class ResultStore:
             if path is not None:
                 yield cell, read_run(path)
 
+    def timed(self) -> Iterator[tuple[Settings, float]]:
+        """Yield the options of every stored run with the seconds that it took."""
+        for alike in self._held.values():
+            for path, held in alike.items():
+                with zipfile.ZipFile(path) as archive:
+                    summary = json.loads(archive.read("summary.json"))
+                yield held, summary["seconds_per_round"] * summary["rounds"]
+
     def add(self, cell: Cell, folder: RunFolder) -> Path:
         """Store a finished run."""
         path = self.root / cell.dataset / _file_name(cell)
