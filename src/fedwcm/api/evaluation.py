@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fedwcm.api.arguments import ClientsLike, DataLike, ModelLike
+from fedwcm.api.mix import Mix
 from fedwcm.api.own_rows import own_rows, refuse_reading
 from fedwcm.api.trained import Trained, trained
 from fedwcm.core.checks import require
@@ -77,7 +78,7 @@ def evaluate(
     *,
     model: ModelLike | None = None,
     trust: bool = False,
-    adjust: float = 0.0,
+    mix: Mix | None = None,
     data_dir: str | Path | None = None,
     label: str | None = None,
     client: str | None = None,
@@ -100,7 +101,8 @@ def evaluate(
         dataset: what to test on, any source that `fedwcm.run` takes; the run's own test rows by default.
         model: what takes the trained weights, as in `fedwcm.load_model`.
         trust: import the factory that the folder names as `package.module:factory`.
-        adjust: correct the model for the class distribution of its training data, as in `fedwcm.load_model`.
+        mix: the class distribution that the model is used for, as in `fedwcm.load_model`; or `client`: for each
+            row that of its own client's training samples.
         data_dir: folder in which named data sets are looked for first; the run's by default.
         label: label column of a table; the training data's by default.
         client: client column of a table, which is not an input.
@@ -115,7 +117,7 @@ def evaluate(
     Returns:
         The number of `samples`, which they were (`rows`: `run`, `test`, `all` or `drawn`), and the metrics.
     """
-    run_folder, found = RunFolder(Path(folder)), trained(Path(folder), model, trust, adjust)
+    run_folder, found = RunFolder(Path(folder)), trained(Path(folder), model, trust, mix)
     reading: dict[str, Any] = {
         "data_dir": None if data_dir is None else str(data_dir),
         "label": label,
@@ -152,7 +154,7 @@ def _measured(found: Trained, rows: InferenceRows, which: str, folder: RunFolder
     """The loss and the metrics of the model on these rows."""
     assert rows.y is not None
     classes, labels = len(found.schema.classes), torch.from_numpy(rows.y)
-    logits = found.logits(rows.x)
+    logits = found.logits(rows)
     tested = measure(logits.split(CHUNK), labels, classes)
     counts, rule = np.array(folder.summary().train_counts), folder.config().run.shot_groups
     metrics = summarise(tested.confusion, counts, rule)

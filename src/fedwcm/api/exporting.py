@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fedwcm.api.arguments import ModelLike
+from fedwcm.api.mix import Mix, one_mix
 from fedwcm.api.trained import read_model_facts, schema_of, trained
 from fedwcm.core.checks import require, unknown
 from fedwcm.experiment.files import replacing
@@ -43,7 +44,7 @@ def export(
     *,
     model: ModelLike | None = None,
     trust: bool = False,
-    adjust: float = 0.0,
+    mix: Mix | None = None,
 ) -> Path:
     """Write the model of a run to a file that needs nothing of this package, and check it.
 
@@ -59,7 +60,7 @@ def export(
         out: the file to write.
         model: what takes the trained weights, as in `fedwcm.load_model`.
         trust: import the factory that the folder names as `package.module:factory`.
-        adjust: as in `fedwcm.load_model`.
+        mix: the class distribution that the model will meet, as in `fedwcm.load_model`.
 
     Returns:
         The file.
@@ -68,11 +69,9 @@ def export(
         raise unknown("format", format, WRITERS)
     if format == "onnx":
         _require_onnx()
-    require(
-        format != "state-dict" or not adjust, "adjust", adjust, "0 for a state dict, which holds weights alone"
-    )
+    require(format != "state-dict" or mix is None, "mix", mix, "none for a state dict, which holds weights alone")
     facts, path = read_model_facts(RunFolder(Path(folder))), Path(out)
-    raw = RawInputModel(trained(Path(folder), model, trust, adjust).module, facts).eval()
+    raw = RawInputModel(trained(Path(folder), model, trust, one_mix(mix)).module, facts).eval()
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as draft, _quiet():
         run = WRITERS[format](raw, _samples(facts, 2), _metadata(facts), draft)

@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.api.arguments import Array, DataLike, ModelLike
+from fedwcm.api.mix import CLIENT, Mix
 from fedwcm.api.trained import trained
 from fedwcm.core.checks import require
 from fedwcm.data import load_rows
 from fedwcm.data.raw import InferenceRows
+from fedwcm.experiment.folder import RunFolder
 
 OTHER_FORMATS = (".parquet", ".json", ".jsonl", ".xlsx", ".npz", ".npy", ".feather", ".pkl", ".pickle", ".tsv")
 """Endings of files that predictions are not written to."""
@@ -59,7 +61,7 @@ def predict(
     out: str | Path | None = None,
     model: ModelLike | None = None,
     trust: bool = False,
-    adjust: float = 0.0,
+    mix: Mix | None = None,
     data_dir: str | Path | None = None,
     label: str | None = None,
     client: str | None = None,
@@ -77,7 +79,8 @@ def predict(
         out: CSV file to write the predictions to.
         model: what takes the trained weights, as in `fedwcm.load_model`.
         trust: import the factory that the folder names as `package.module:factory`.
-        adjust: correct the model for the class distribution of its training data, as in `fedwcm.load_model`.
+        mix: the class distribution that the model is used for, as in `fedwcm.load_model`; or `client`: for each
+            row that of its own client's training samples.
         data_dir: folder in which named data sets are looked for first.
         label: label column, if its name differs from that in the training data.
         client: client column, if its name differs from that in the training data.
@@ -88,20 +91,22 @@ def predict(
     """
     if out is not None:
         require_csv(out)
-    found = trained(Path(folder), model, trust, adjust)
-    others = tuple(name for name in (label, client) if name is not None)
+    found = trained(Path(folder), model, trust, mix)
+    holder = (client or RunFolder(Path(folder)).config().data.client) if mix == CLIENT else None
+    others = tuple(name for name in (label, client) if name not in (None, holder))
     rows = load_rows(
         data,
         found.schema,
         labelled=False,
         part="all",
         data_dir=data_dir,
+        client=holder,
         id=id,
         drop=(*drop, *others),
         encoding=encoding,
         delimiter=delimiter,
     )
-    probabilities = found.logits(rows.x).softmax(dim=-1).numpy()
+    probabilities = found.logits(rows).softmax(dim=-1).numpy()
     predictions = Predictions(found.schema.classes, probabilities, _ids(rows), id or "sample")
     if out is not None:
         Path(out).parent.mkdir(parents=True, exist_ok=True)

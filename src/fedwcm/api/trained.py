@@ -10,22 +10,25 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedwcm.api.arguments import ModelLike
+from fedwcm.api.mix import CLIENT, Mix, client_shifts, is_of_client, mix_shift, one_mix
 from fedwcm.config.schema import Component
 from fedwcm.core.batch import Inputs
 from fedwcm.data.inputs import Normalizer, are_small, model_inputs, warn_of_other_scale
 from fedwcm.data.objects import as_array
+from fedwcm.data.raw import InferenceRows
 from fedwcm.data.schema import DatasetSchema
 from fedwcm.engine.evaluate import CHUNK
 from fedwcm.experiment.discovery import runs_below
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.model_file import read_facts, read_model
 from fedwcm.experiment.models import chosen_model
+from fedwcm.experiment.records import PartitionRecord
 from fedwcm.models.facts import ModelFacts
 from fedwcm.models.predictor import predictor
 
 
 def load_model(
-    folder: str | Path, *, model: ModelLike | None = None, trust: bool = False, adjust: float = 0.0
+    folder: str | Path, *, model: ModelLike | None = None, trust: bool = False, mix: Mix | None = None
 ) -> nn.Module:
     """The trained model of a run, in evaluation mode. It takes normalised inputs: see `load_normalizer`.
 
@@ -34,30 +37,47 @@ def load_model(
         model: what takes the trained weights, a module, a factory or `package.module:factory`; needed if the run
             was given an object, or names a factory and is not to be trusted.
         trust: import the factory that the folder names as `package.module:factory`.
-        adjust: subtract this many times the log class distribution of the training data, relative to the target,
-            from the logits; 1 is Bayes' rule. Refused for a model whose training accounted for it.
+        mix: the class distribution that the model will meet; its outputs are turned into those for it by Bayes'
+            rule. `natural` is that of the training data, `uniform` equal shares, `target` the run's
+            (`run.target`), `client:NAME` that of a client's training samples, `trained` what it was trained for.
+            Or a share of every class: by name in a dict or as text (`ok=0.85,warn=0.15`), in the order of the
+            classes, or in a file (JSON, or CSV lines `ok,0.85`). By default the model's operating point, if one
+            was chosen, else `trained`.
     """
-    return trained(Path(folder), model, trust, adjust).module
+    return trained(Path(folder), model, trust, one_mix(mix)).module
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
     """A trained model and what it takes to use it.
 
-    `fingerprint` is that of its training data and their division; None if the folder does not have it.
+    With a `partition`, every sample is predicted for the class mix of its own client.
     """
 
     module: nn.Module
     normalizer: "InputNormalizer"
     schema: DatasetSchema
-    fingerprint: str | None
+    facts: ModelFacts
+    partition: PartitionRecord | None = None
 
-    def logits(self, x: NDArray[Any]) -> Tensor:
+    @property
+    def fingerprint(self) -> str | None:
+        """That of its training data and their division; None if the folder does not have it."""
+        return self.facts.fingerprint
+
+    def logits(self, rows: InferenceRows) -> Tensor:
         """Return the logits `(samples, classes)` of samples as they were read."""
-        inputs = self.inputs(x)
+        inputs = self.inputs(rows.x)
         with torch.no_grad():
             starts = range(0, len(inputs), CHUNK)  # copied, as a module may write into what it is given
-            return torch.cat([self.module(inputs[start : start + CHUNK].clone()) for start in starts])
+            logits = torch.cat([self.module(inputs[start : start + CHUNK].clone()) for start in starts])
+        if self.partition is None:
+            return logits
+        if rows.clients is None:
+            raise ValueError(f"mix = 'client' needs the client of every row of {rows.name}: --client COLUMN")
+        return logits + torch.from_numpy(client_shifts(rows.clients.tolist(), self.facts, self.partition)).to(
+            logits
+        )
 
     def inputs(self, x: NDArray[Any]) -> Inputs:
         """Return samples as the model takes them; many of them are prepared only when they are read."""
@@ -66,8 +86,8 @@ class Trained:
         return model_inputs(x, self.normalizer.normalizer, torch.device("cpu"), prepared=small)
 
 
-def trained(folder: Path, model: ModelLike | None, trust: bool, adjust: float = 0.0) -> Trained:
-    """The trained model of a run."""
+def trained(folder: Path, model: ModelLike | None, trust: bool, mix: Mix | None = None) -> Trained:
+    """Return the trained model of a run, for a class mix; with `client`, for that of each row's own client."""
     run_folder = RunFolder(folder)
     facts = read_model_facts(run_folder)
     schema = schema_of(facts)
@@ -77,7 +97,11 @@ def trained(folder: Path, model: ModelLike | None, trust: bool, adjust: float = 
         module.load_state_dict(read_model(run_folder))
     except RuntimeError as error:
         raise ValueError(f"this model does not fit the weights in {folder}: {error}") from error
-    return Trained(predictor(module, facts, adjust), input_normalizer(facts), schema, facts.fingerprint)
+    by_client = mix == CLIENT
+    partition = run_folder.partition() if by_client or is_of_client(mix) else None
+    shift = mix_shift("trained" if by_client else mix, facts, partition)
+    module = predictor(module, facts, shift)
+    return Trained(module, input_normalizer(facts), schema, facts, partition if by_client else None)
 
 
 def folder_model(folder: RunFolder, model: ModelLike | None, trust: bool) -> Component:

@@ -145,15 +145,12 @@ def _value(name: str, text: str) -> object:
 
 
 def add_trained_model(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of a trained model: who makes it, and its correction for the training data's distribution."""
+    """Add the flags of a trained model: who makes it, and the class mix that it is used for."""
     parser.add_argument("--model", metavar="X", help="package.module:factory for the trained weights")
     parser.add_argument("--trust", action="store_true", help="import the factory that the folder names")
     parser.add_argument(
-        "--adjust",
-        nargs="?",
-        type=float,
-        const=1.0,
-        default=0.0,
-        metavar="TAU",
-        help="subtract TAU (1 if not given) times the log class distribution of the training data from the logits",
+        "--mix",
+        metavar="MIX",
+        help="class distribution to use the model for: natural (of the training data), uniform, target, trained, "
+        "client:NAME, a file, or CLASS=SHARE,…; client: of each row's own client",
     )

@@ -65,7 +65,7 @@ def execute(arguments: argparse.Namespace) -> int:
         arguments.dataset,
         model=arguments.model,
         trust=arguments.trust,
-        adjust=arguments.adjust,
+        mix=arguments.mix,
         **options,
     )
     fine_tuned = None

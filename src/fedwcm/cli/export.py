@@ -29,7 +29,7 @@ def execute(arguments: argparse.Namespace) -> int:
         arguments.out,
         model=arguments.model,
         trust=arguments.trust,
-        adjust=arguments.adjust,
+        mix=arguments.mix,
     )
     print(f"{arguments.format} in {path}")
     return 0

@@ -40,7 +40,7 @@ def execute(arguments: argparse.Namespace) -> int:
         model=arguments.model,
         trust=arguments.trust,
         id=arguments.id,
-        adjust=arguments.adjust,
+        mix=arguments.mix,
         **options,
     )
     print(f"{len(predictions.ids)} predictions in {arguments.out}")

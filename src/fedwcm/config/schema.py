@@ -91,8 +91,8 @@ class RunOptions(ClusterOptions):
         reject_nonfinite: ignore a client whose update contains a NaN or an infinity; `false` lets it end the run.
         profile: record the seconds spent in each phase since the last evaluated round.
         target: the class distribution that the model will meet, by the names of the classes (`ok=0.85,warn=0.15`),
-            or one share per class in their order: FedWCM's scores, the loss `prior_ce` and `evaluate --adjust`
-            follow it; by default uniform.
+            or one share per class in their order: FedWCM's scores, the loss `prior_ce` and `--mix target` of
+            `evaluate`, `predict` and `export` follow it; by default uniform.
     """
 
     name: str | None = None

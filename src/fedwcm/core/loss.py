@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +17,7 @@ from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.checks import Needs, require_choices
 from fedwcm.core.local_data import LocalData
 from fedwcm.core.logit_scale import LogitScale
-from fedwcm.core.types import Clients, Context, Population, State
+from fedwcm.core.types import Clients, Context, Floats, Population, State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,14 @@ class Loss(ABC):
     def corrects_prior(self) -> bool:
         """Whether the model that it trains expects another class distribution than that of the training data."""
         return False
+
+    def class_factors(self, ctx: Context) -> Floats | None:
+        """Return what the loss makes of the class shares of a batch, as factors `(K, C)` or `(1, C)`.
+
+        The logits with the least loss are those of a posterior for classes that are distributed as shares times
+        factors. A factor is 0 where the client's softmax leaves the class out. None if there is no such rule.
+        """
+        return None if self.corrects_prior else np.ones((1, ctx.population.classes))
 
     @property
     def logit_scale(self) -> LogitScale:

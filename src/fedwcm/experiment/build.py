@@ -16,7 +16,7 @@ from fedwcm.config.schema import Config
 from fedwcm.core.gathering import as_counts
 from fedwcm.core.logit_scale import LogitScale
 from fedwcm.core.rng import model_seed
-from fedwcm.core.types import Ints, Vec
+from fedwcm.core.types import Floats, Ints, Population, Vec
 from fedwcm.engine.backends.plan import ExecutionPlan, choose
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.evaluate import LabelledTensors
@@ -129,7 +129,8 @@ def assemble(config: Config, components: Components, source: RunData) -> Experim
 def _facts(source: RunData, gathered: ClassDistribution, config: Config, components: Components) -> ModelFacts:
     """Return the metadata of the model, on data that the loss accepts."""
     shape, classes, dataset = source.input_shape, source.classes, source.dataset
-    facts = model_facts(shape, classes, source.normalizer, gathered.totals, config, components, dataset)
+    gathered_shares = gathered.totals, gathered.assumed
+    facts = model_facts(shape, classes, source.normalizer, *gathered_shares, config, components, dataset)
     if facts.fingerprint is not None:
         components.loss.check_data(facts.fingerprint)
     return facts
@@ -158,7 +159,17 @@ def _trainer(
     cohort = config.participation.cohort_size(len(samples))
     execution = choose(config.run.backend, config.run.workers, network, cohort, few)
     noisy = None if config.privacy.epsilon is None else dict(enumerate(as_counts(reported)))
+    gathered = replace(gathered, assumed=_assumed_shares(components, config, reported, population))
     return components.trainer(config, execution.forward(network), population, noisy), execution, gathered
+
+
+def _assumed_shares(
+    components: Components, config: Config, reported: Ints, population: Population
+) -> Floats | None:
+    """Return the class distribution that the model will presuppose, by what the server may know."""
+    if config.privacy.mode == "none":
+        return components.assumed_shares(as_counts(reported), population)
+    return components.assumed_shares_of_totals(population)
 
 
 def _code(config: Config, components: Components, module: nn.Module) -> list[object]:

@@ -32,11 +32,13 @@ class ClassDistribution:
     """The samples per class over all clients, their mean distance from the target, and the cost of encryption.
 
     The cost is None for a plain sum; else the number of clients, the bytes from and to them, and the seconds.
+    `assumed` is the class distribution that the trained model will presuppose (`Components.assumed_shares`).
     """
 
     totals: Ints
     deviation: float
     encryption: dict[str, float] | None
+    assumed: Floats | None = None
 
 
 def gather_distribution(counts: Ints, target: Floats | None, privacy: PrivacyOptions) -> ClassDistribution:

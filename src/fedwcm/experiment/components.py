@@ -1,13 +1,16 @@
 """The chosen method, loss and sampler, and the client trainer built from them."""
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
+from fedwcm.balance import ABSENT
 from fedwcm.config.options import convert, make, not_an_option
 from fedwcm.config.recipes import RECIPES
 from fedwcm.config.resolve import resolve_class
@@ -17,7 +20,7 @@ from fedwcm.core.disclosure import Disclosure
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.sampler import Sampler
-from fedwcm.core.types import Ints, Population
+from fedwcm.core.types import Clients, Context, Floats, Ints, Population
 from fedwcm.data.inputs import FlipCrop
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.forward import Forward
@@ -29,6 +32,9 @@ from fedwcm.teacher import Taught, with_digest
 from fedwcm.utils.field_types import field_types, undecorated_fields
 
 T = TypeVar("T")
+
+BLOCK = 1 << 16
+"""Clients whose class counts are looked at at a time, so that a million of them need little memory."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,46 @@ class Components:
         if self.loss.corrects_prior:
             return f"loss {self.loss.name}"
         return f"sampler {self.sampler.name}" if self.sampler.balances_classes else None
+
+    def assumed_shares(self, counts: Ints, population: Population) -> Floats | None:
+        """Return the class distribution that the probabilities of the trained model presuppose.
+
+        It is a sum over the clients: n_k times the class shares of client k's batches times the factors of its
+        loss, per class over the samples of all who have the class in their softmax. None if the loss has no such
+        rule.
+
+        Args:
+            counts: samples of each class at each client, `(K, C)`.
+            population: what all of them know.
+        """
+        if self.method.replaces_head:  # trained on as many features of each class
+            return np.full(population.classes, 1.0 / population.classes)
+        total, included, absent = (np.zeros(population.classes) for _ in range(3))
+        for block in np.array_split(counts, math.ceil(len(counts) / BLOCK)):
+            samples = block.sum(axis=1)
+            clients = Clients(np.arange(len(block)), samples, block, population.local_steps(samples))
+            x = torch.zeros(0, dtype=torch.float64)
+            ctx = Context(0, population.rounds, x, {}, population, clients, np.ones(len(block)), {})
+            factors = self.loss.class_factors(ctx)
+            if factors is None:
+                return None
+            drawn = samples[:, None] * self.sampler.batch_shares(block)
+            total += (drawn * factors).sum(axis=0)
+            included += (samples[:, None] * (factors > 0)).sum(axis=0)
+            absent = np.maximum(absent, ABSENT * factors.max(axis=0))  # if nobody has the class
+        weights = np.where(total > 0, total, absent) / np.maximum(included, 1.0)
+        shares: Floats = weights / weights.sum()
+        return shares
+
+    def assumed_shares_of_totals(self, population: Population) -> Floats | None:
+        """Return the same where only the class distribution of all clients together is known.
+
+        It is not enough for balanced batches, which depend on who has which classes.
+        """
+        if self.sampler.balances_classes and not self.method.replaces_head:
+            return None
+        totals = np.rint(population.prior * population.clients * population.mean_samples).astype(np.int64)
+        return self.assumed_shares(totals[None], population)
 
     def refuse_full_gradient_of_another_loss(self) -> None:
         """Refuse a method whose full gradients would not be those that its mini-batches estimate."""

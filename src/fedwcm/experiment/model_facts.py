@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fedwcm.config.schema import Config
-from fedwcm.core.types import Ints
+from fedwcm.core.types import Floats, Ints
 from fedwcm.data import Dataset
 from fedwcm.data.fingerprint import fingerprint
 from fedwcm.data.inputs import Normalizer
@@ -16,6 +16,7 @@ def model_facts(
     classes: Sequence[str],
     normalizer: Normalizer | None,
     class_counts: Ints,
+    assumed: Floats | None,
     config: Config,
     components: Components,
     dataset: Dataset | None = None,
@@ -32,6 +33,7 @@ def model_facts(
         fingerprint=None if dataset is None else fingerprint(dataset),
         class_counts=tuple(class_counts.tolist()),
         target=None if config.run.target_shares is None else tuple(config.run.target_shares.tolist()),
+        assumed=None if assumed is None else tuple(assumed.tolist()),
         balanced_by=components.balanced_by,
         logit_factor=components.loss.logit_scale.factor,
         normalizes_logits=components.loss.logit_scale.normalize,

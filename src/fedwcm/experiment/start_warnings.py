@@ -58,7 +58,7 @@ def _warn_of_idle_target(experiment: Experiment) -> None:
     followed = isinstance(trainer.method, ClientStatistics) or trainer.loss.follows_target
     if experiment.config.run.target is not None and not followed:
         text = f"run.target changes nothing in training with {trainer.method.name} and {trainer.loss.name}"
-        warnings.warn(f"{text}: only evaluate --adjust follows it", stacklevel=3)
+        warnings.warn(f"{text}: only evaluate --mix target follows it", stacklevel=3)
 
 
 def _by_recipe(experiment: Experiment) -> bool:

@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, one_hot
@@ -33,7 +34,7 @@ from fedwcm.core.checks import Needs, require
 from fedwcm.core.local_data import LocalData
 from fedwcm.core.loss import Loss
 from fedwcm.core.rng import Purpose
-from fedwcm.core.types import Clients, Context, Population, State
+from fedwcm.core.types import Clients, Context, Floats, Population, State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,9 @@ class BalanceFL(Loss):
     @property
     def corrects_prior(self) -> bool:
         return True
+
+    def class_factors(self, ctx: Context) -> Floats:
+        return (ctx.clients.counts > 0).astype(np.float64)  # others are left out of the softmax
 
     def init_client(self, clients: Clients, population: Population) -> State:
         return {"position": torch.zeros(len(clients), dtype=torch.int64)} if self.draws else {}

@@ -60,6 +60,9 @@ class ClassWeights(Loss):
     def corrects_prior(self) -> bool:
         return True
 
+    def class_factors(self, ctx: Context) -> Floats:
+        return balancing_weights(class_counts(self.prior, ctx), self.scheme, self.beta)
+
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         losses = cross_entropy(outputs.logits.mT, batch.labels, reduction="none")
         weights = class_weights(self.prior, self.scheme, self.beta, ctx)

@@ -32,9 +32,9 @@ from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.checks import Needs, require
 from fedwcm.core.logit_scale import LogitScale, inverse_feature_norm
 from fedwcm.core.loss import ExplicitLoss, LossGradient
-from fedwcm.core.types import Context
+from fedwcm.core.types import Context, Floats
 from fedwcm.losses.class_weights import CountsOf, class_counts
-from fedwcm.losses.cross_entropy import cross_entropy_with_gradient
+from fedwcm.losses.cross_entropy import cross_entropy_with_gradient, shift_factors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +69,9 @@ class PriorCE(ExplicitLoss):
     @property
     def corrects_prior(self) -> bool:
         return self.tau > 0
+
+    def class_factors(self, ctx: Context) -> Floats | None:
+        return shift_factors(self._shift(ctx), ctx) if self.tau else super().class_factors(ctx)
 
     def with_gradient(self, outputs: Outputs, batch: Batch, ctx: Context) -> LossGradient:
         z, f = outputs.logits.detach(), outputs.features.detach()

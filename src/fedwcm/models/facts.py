@@ -3,7 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
+from fedwcm.balance import ABSENT, SMALLEST_SHARE
 from fedwcm.core.logit_scale import LogitScale
+from fedwcm.core.types import Floats
 from fedwcm.utils.json_record import JsonRecord, optional
 
 
@@ -21,6 +25,9 @@ class ModelFacts(JsonRecord):
         logit_factor, normalizes_logits: the scale of the logits in training (`LogitScale`).
         temperature: divides the logits beside that, as fitted on validation data (`fedwcm.calibrate`).
         balanced_by: the loss or sampler that made training account for the class distribution; None if none did.
+        assumed: the class distribution that the probabilities presuppose; None if it is not known.
+        operating_point, operating_shift: what was chosen on validation data (`fedwcm.choose_operating_point`), and
+            what it adds to the logits.
     """
 
     input_shape: tuple[int, ...]
@@ -36,6 +43,35 @@ class ModelFacts(JsonRecord):
     logit_factor: float = 1.0
     normalizes_logits: bool = False
     temperature: float = 1.0
+    assumed: tuple[float, ...] | None = optional()
+    operating_point: str | None = optional()
+    operating_shift: tuple[float, ...] | None = optional()
+
+    @property
+    def natural_shares(self) -> Floats:
+        """The class distribution of the training data; a class without samples counts as half a sample."""
+        if self.class_counts is None:
+            raise ValueError("the model file does not have the class counts of the training data")
+        counts = np.maximum(np.array(self.class_counts, dtype=np.float64), ABSENT)
+        shares: Floats = counts / counts.sum()
+        return shares
+
+    @property
+    def assumed_shares(self) -> Floats:
+        """The class distribution that the probabilities presuppose; that of the data if training was plain."""
+        if self.assumed is not None:
+            return np.array(self.assumed)
+        if self.balanced_by is None:
+            return self.natural_shares
+        raise ValueError(
+            f"the class distribution that this model presupposes is not known: it was trained with "
+            f"{self.balanced_by}. Choose an operating point on validation data instead (--operating-point)"
+        )
+
+    def shift_to(self, shares: Floats) -> Floats:
+        """Return what turns the logits into those for classes with these shares, by Bayes' rule."""
+        shift: Floats = np.log(shares + SMALLEST_SHARE) - np.log(self.assumed_shares + SMALLEST_SHARE)
+        return shift
 
     @property
     def scale(self) -> LogitScale:

@@ -5,17 +5,17 @@ Menon, Jayasumana, Rawat, Jain, Veit, Kumar. Long-Tail Learning via Logit Adjust
 
 from threading import get_ident
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedwcm.balance import prior_shift
-from fedwcm.core.checks import require
 from fedwcm.core.logit_scale import LogitScale
+from fedwcm.core.types import Floats
 from fedwcm.models.facts import ModelFacts
 
 
 class Predictor(nn.Module):
-    """Logits of a model, scaled as they were in training, less a fixed amount for each class."""
+    """Logits of a model, scaled as they were in training, plus a fixed amount for each class."""
 
     shift: Tensor
 
@@ -33,7 +33,7 @@ class Predictor(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         logits: Tensor = self.model(inputs)
         features = self._features.pop(get_ident()) if self.scale.normalize else logits
-        return self.scale(logits, features) - self.shift
+        return self.scale(logits, features) + self.shift
 
     def _capture(self, _: nn.Module, arguments: tuple[Tensor, ...]) -> None:
         self._features[get_ident()] = arguments[0]
@@ -42,35 +42,19 @@ class Predictor(nn.Module):
         return f"factor={self.scale.factor:g}, normalize={self.scale.normalize}"
 
 
-def predictor(model: nn.Module, facts: ModelFacts, adjust: float = 0.0) -> nn.Module:
+def predictor(model: nn.Module, facts: ModelFacts, shift: Floats | None = None) -> nn.Module:
     """Return the model, in evaluation mode, with the logits that its metadata asks for.
-
-    These are u − τ (log p − log p̂), u the logits on the scale of training and of its temperature.
 
     Args:
         model: the trained model: returned as it is if its own logits are those.
-        facts: its metadata.
-        adjust: τ: 0 for no correction, 1 for Bayes' rule.
-
-    Raises:
-        ValueError: if training already accounted for the class distribution, or the metadata does not have it.
+        facts: its metadata: the scale of training, and the temperature.
+        shift: added to the logits, one number per class; by default that of the model's operating point.
     """
-    require(adjust >= 0, "adjust", adjust, "non-negative")
-    shift = _shift(facts, adjust) if adjust else torch.zeros(len(facts.classes))
-    if facts.scale == LogitScale() and not adjust:
+    if shift is None:
+        shift = np.array(facts.operating_shift or np.zeros(len(facts.classes)))
+    if facts.scale == LogitScale() and not shift.any():
         return model.eval()
-    return Predictor(model, facts.scale, shift).eval()
-
-
-def _shift(facts: ModelFacts, tau: float) -> Tensor:
-    if facts.balanced_by is not None:
-        raise ValueError(
-            f"adjust = {tau:g} is not for this model: it was trained with {facts.balanced_by}, which accounts for "
-            "the class distribution already. To adjust it again would correct twice"
-        )
-    if facts.class_counts is None:
-        raise ValueError("adjust needs the class counts of the training data, and the model file has none")
-    return torch.as_tensor(prior_shift([facts.class_counts], facts.target, tau)[0], dtype=torch.float32)
+    return Predictor(model, facts.scale, torch.as_tensor(shift, dtype=torch.float32)).eval()
 
 
 def find_head(module: nn.Module, classes: int | None) -> tuple[str | None, nn.Linear | None]:

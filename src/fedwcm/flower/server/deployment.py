@@ -135,6 +135,7 @@ class Deployment:
         x, buffers = made.initial()
         names = [str(c) for c in range(len(setup.totals))]
         components = Components(trainer.method, trainer.loss, trainer.sampler)
+        assumed = components.assumed_shares_of_totals(trainer.population)
         return Experiment(
             config=config,
             rounds=self._rounds(config, directory, setup, trainer),
@@ -145,7 +146,7 @@ class Deployment:
             test=test,
             val=None,
             execution=ExecutionPlan("flower", block=1, workers=1),
-            facts=model_facts(directory.info.input_shape, names, None, setup.totals, config, components),
+            facts=model_facts(directory.info.input_shape, names, None, setup.totals, assumed, config, components),
         )
 
     def _rounds(

@@ -1,0 +1,138 @@
+"""The class mix that a trained model is used for: how it is said, and what it adds to the logits."""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedwcm.config.component_text import parse_assignment, split_list
+from fedwcm.core.checks import require, shortened, unknown
+from fedwcm.core.types import Floats
+from fedwcm.experiment.records import PartitionRecord
+from fedwcm.models.facts import ModelFacts
+from fedwcm.utils.json_record import is_number
+
+Mix = str | Path | Mapping[str, float] | Sequence[float]
+"""A class mix: `trained`, `natural`, `uniform`, `target`, `client:NAME`, shares by class, or a file with them."""
+
+CLIENT = "client"
+
+
+def mix_shift(mix: Mix | None, facts: ModelFacts, partition: PartitionRecord | None) -> Floats | None:
+    """Return what the mix adds to the logits of a model; None for the model's own operating point.
+
+    Args:
+        mix: the class distribution that the model will meet, as in `fedwcm.load_model`.
+        facts: the metadata of the model.
+        partition: who held which samples in training, for `client:NAME`.
+    """
+    if mix is None:
+        return None
+    if mix == "trained":
+        return np.zeros(len(facts.classes))
+    return facts.shift_to(_shares(mix, facts, partition))
+
+
+def client_shifts(clients: Sequence[str], facts: ModelFacts, partition: PartitionRecord | None) -> Floats:
+    """Return what the mix of each row's own client adds to the logits, `(rows, classes)`; natural for new ones."""
+    known = set(_client_names(partition))
+    shares = {
+        name: client_shares(name, facts, partition) if name in known else facts.natural_shares
+        for name in set(clients)
+    }
+    shifts = {name: facts.shift_to(each) for name, each in shares.items()}
+    return np.stack([shifts[name] for name in clients])
+
+
+def client_shares(name: str, facts: ModelFacts, partition: PartitionRecord | None) -> Floats:
+    """Return the class distribution of a client's training samples, with C more drawn from that of all clients.
+
+    So a class that the client never had keeps a small share: it may have it tomorrow.
+    """
+    names = _client_names(partition)
+    if partition is None or name not in names:
+        raise unknown("client in mix:", name, names)
+    counts = np.array(partition.counts[names.index(name)], dtype=np.float64)
+    weights = counts + len(counts) * facts.natural_shares
+    shares: Floats = weights / weights.sum()
+    return shares
+
+
+def _client_names(partition: PartitionRecord | None) -> list[str]:
+    if partition is None:
+        raise ValueError("mix: the run's folder does not say which client had which classes (partition.json)")
+    return list(partition.names or map(str, range(0, partition.clients, partition.every)))
+
+
+def is_of_client(mix: Mix | None) -> bool:
+    """Return whether this is the mix of one client by its name."""
+    return isinstance(mix, str) and mix.startswith(f"{CLIENT}:")
+
+
+def one_mix(mix: Mix | None) -> Mix | None:
+    """Return the mix, which must be the same for all rows."""
+    require(mix != CLIENT, "mix", mix, "one mix for all rows here, such as that of one client, client:NAME")
+    return mix
+
+
+def _shares(mix: Mix, facts: ModelFacts, partition: PartitionRecord | None) -> Floats:
+    classes = facts.classes
+    uniform = np.full(len(classes), 1.0 / len(classes))
+    if mix == "uniform":
+        return uniform
+    if mix == "natural":
+        return facts.natural_shares
+    if mix == "target":
+        return uniform if facts.target is None else np.array(facts.target)
+    if isinstance(mix, str) and is_of_client(mix):
+        return client_shares(mix.removeprefix(f"{CLIENT}:"), facts, partition)
+    if isinstance(mix, str | Path):
+        mix = _in_text(mix) if "=" in str(mix) else _in_file(Path(mix))
+    if not isinstance(mix, Mapping):
+        require(len(mix) == len(classes), "mix", list(mix), f"one share for each of {shortened(classes)}")
+        mix = dict(zip(classes, mix, strict=True))
+    return _by_name(mix, classes)
+
+
+def _by_name(mix: Mapping[str, float], classes: Sequence[str]) -> Floats:
+    for name, share in mix.items():
+        if name not in classes:
+            raise unknown("class in mix:", name, classes)
+        require(is_number(share) and 0 <= share < float("inf"), f"mix, class {name!r},", share, "a share from 0")
+    missing = [name for name in classes if name not in mix]
+    require(not missing, "mix", dict(mix), f"given for every class: {shortened(missing)} is missing")
+    shares = np.array([mix[name] for name in classes], dtype=np.float64)
+    require(shares.sum() > 0, "mix", dict(mix), "above 0 for a class at least")
+    shares /= shares.sum()
+    return shares
+
+
+def _in_text(text: str | Path) -> dict[str, float]:
+    return dict(map(parse_assignment, split_list(str(text))))  # type: ignore[arg-type]
+
+
+def _in_file(path: Path) -> Mapping[str, float]:
+    words = "trained, natural, uniform, target, client, client:NAME, CLASS=SHARE,… or a file"
+    require(path.is_file(), "mix", str(path), words)
+    text = path.read_text(encoding="utf-8")
+    try:
+        content = json.loads(text) if path.suffix == ".json" else _csv_pairs(text)
+    except ValueError as error:
+        raise ValueError(f"mix: {path} cannot be read: {error}") from error
+    require(isinstance(content, Mapping), "mix", str(path), "a file with a share for each class by its name")
+    pairs: Mapping[str, float] = content
+    return pairs
+
+
+def _csv_pairs(text: str) -> dict[str, float]:
+    """Return the pairs on lines `class,share`, without a heading if there is one."""
+    rows = [row for row in csv.reader(text.splitlines()) if row]
+    if any(len(row) != 2 for row in rows):
+        raise ValueError("a line is not a class and its share, separated by a comma")
+    try:
+        float(rows[0][1])
+    except (ValueError, IndexError):
+        rows = rows[1:]
+    return {name: float(share) for name, share in rows}
