@@ -48,8 +48,12 @@ def counts_without(client: int) -> list[int]:
     return np.bincount(labels, minlength=10).tolist()
 
 
+TOLD: dict[str, Any] = {"flower.share_metrics": True}
+EXACT: dict[str, Any] = {"privacy.score_levels": 0, **TOLD}
+
+
 def test_a_run_under_encryption_is_the_simulator_s() -> None:
-    private, nodes = run_federation(**SEALED)
+    private, nodes = run_federation(**SEALED, **TOLD)
     assert_same(in_simulator("fedwcm", **SEALED), private)
     kinds = {kind for _, kind, _ in nodes.log}
     assert "query.encrypted" in kinds
@@ -57,7 +61,7 @@ def test_a_run_under_encryption_is_the_simulator_s() -> None:
 
 
 def test_with_exact_scores_a_run_under_encryption_is_the_open_one() -> None:
-    (plain, _), (private, _) = run_federation(), run_federation(**SEALED, **{"privacy.score_levels": 0})  # type: ignore[arg-type]
+    (plain, _), (private, _) = run_federation(), run_federation(**SEALED, **EXACT)
     assert_same(plain, private)
 
 

@@ -1,6 +1,5 @@
 """What is measured of a round: who took part, how training went, and the bytes that were exchanged."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -36,12 +35,11 @@ class RoundMeasures:
 
     def of_training(self, result: CohortUpdates, after: RoundResult) -> "RoundMeasures":
         """Add the numbers of those that answered."""
-        accuracy = float(np.mean(result.accuracy))
         return replace(
             self,
             participants=len(result.ids),
-            train_loss=float(np.mean(result.loss)),
-            train_accuracy=None if math.isnan(accuracy) else accuracy,
+            train_loss=_mean_of_known(result.loss),
+            train_accuracy=_mean_of_known(result.accuracy),
             weights_entropy=_entropy(after.weights),
             extra=after.metrics,
         )
@@ -52,6 +50,12 @@ class RoundMeasures:
             return self
         weights = tuple(float(f"{weight:.6g}") for weight in after.weights)
         return replace(self, clients=tuple(result.ids.tolist()), weights=weights)
+
+
+def _mean_of_known(values: Floats) -> float | None:
+    """Return the mean over the clients that have told theirs; None if nobody has."""
+    known = values[~np.isnan(values)]
+    return float(np.mean(known)) if len(known) else None
 
 
 class Traffic:

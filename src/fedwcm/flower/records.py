@@ -13,9 +13,12 @@ from fedwcm.config.settings import from_settings, to_settings
 from fedwcm.core.types import Population, Report, State
 from fedwcm.engine.client import Broadcast, ClientUpdates, Task
 from fedwcm.engine.rounds import CLIPPED
+from fedwcm.privacy.options import PrivacyOptions
 
 RUN = "run"
 """Name of the record with the run's configuration."""
+METRICS = ("loss", "accuracy")
+"""Numbers of an answer that a client may keep to itself, both or none."""
 REPORT = "report/"
 """Prefix of the method's report among the numbers of an answer."""
 FINITE = "finite"
@@ -63,14 +66,15 @@ def read_population(record: ConfigRecord) -> Population:
     return Population(**{"epochs": None, **values, **arrays})
 
 
-def config_record(config: Config, secure: bool) -> ConfigRecord:
+def config_record(config: Config, secure: bool, share_metrics: bool) -> ConfigRecord:
     """The run's options that differ from the defaults: part of every message, so that clients need no others.
 
-    `secure` says whether clients keep their uploads for secure aggregation.
+    `secure` says whether clients keep their uploads for secure aggregation, `share_metrics` whether they tell
+    their loss and accuracy where the run protects something.
     """
     defaults = to_settings(Config())
     given = {key: value for key, value in to_settings(config).items() if defaults.get(key) != value}
-    return ConfigRecord({"settings": json.dumps(given), "secure": secure})
+    return ConfigRecord({"settings": json.dumps(given), "secure": secure, "share_metrics": share_metrics})
 
 
 def read_config(content: RecordDict) -> Config:
@@ -81,6 +85,24 @@ def read_config(content: RecordDict) -> Config:
 def is_secure(content: RecordDict) -> bool:
     """Whether the run that a message belongs to sums uploads by secure aggregation."""
     return bool(content.config_records[RUN].get("secure"))
+
+
+def shares_metrics(content: RecordDict, privacy: PrivacyOptions) -> bool:
+    """Whether the run that a message belongs to lets clients tell their loss and accuracy.
+
+    A server that chooses its models can read class counts from them, so a run that protects anything does not,
+    unless its operator says so.
+    """
+    private = privacy.mode != "none" or privacy.epsilon is not None or is_secure(content)
+    return not private or bool(content.config_records[RUN].get("share_metrics"))
+
+
+def without_metrics(content: RecordDict) -> RecordDict:
+    """An answer without the client's loss and accuracy."""
+    if "numbers" not in content.metric_records:
+        return content
+    numbers = {key: value for key, value in content.metric_records["numbers"].items() if key not in METRICS}
+    return RecordDict({**content, "numbers": MetricRecord(numbers)})
 
 
 def bounds_itself(config: Config, secure: bool) -> bool:
@@ -111,14 +133,14 @@ def max_norm(content: RecordDict) -> float | None:
     return cast(float | None, content.config_records["asked"].get("max_norm"))
 
 
-def read_request(content: RecordDict, device: torch.device) -> tuple[RequestId, Broadcast, Population, int]:
-    """The request's id, the broadcast, the population, and the round of the client's last used answer."""
+def read_request(content: RecordDict, device: torch.device) -> tuple[RequestId, Broadcast, int]:
+    """The request's id, the broadcast, and the round of the client's last used answer."""
     facts: dict[str, Any] = dict(content.config_records["asked"])
     asked = RequestId(**{field.name: facts[field.name] for field in fields(RequestId)})
     model = to_tensors(content.array_records["model"], device)
     message = to_tensors(content.array_records["message"], device)
     sent = Broadcast(asked.round - 1, model["x"], model["buffers"], message, facts["lr"], max_norm(content))
-    return asked, sent, read_population(content.config_records["population"]), facts["last_used"]
+    return asked, sent, facts["last_used"]
 
 
 def answer(asked: RequestId, samples: int, result: ClientUpdates) -> RecordDict:

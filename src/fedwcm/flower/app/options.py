@@ -74,6 +74,8 @@ class FlowerOptions:
         secure_aggregation: clients keep their uploads, and the server learns only sums of them, by SecAgg+. Their
             apps must have Flower's `secaggplus_mod`.
         secure_range: largest entry of an upload, by magnitude, that can be summed securely; at most 1e6.
+        share_metrics: clients tell their training loss and accuracy, and evaluate models, also where the run
+            protects counts or uploads; from these numbers a server can read class counts.
         max_samples: largest number of samples that a client may claim; 0 for ten times the median of the others,
             from four clients on.
         out: absolute path of a folder on the server for metrics, checkpoints and the model; a run found there is
@@ -90,6 +92,7 @@ class FlowerOptions:
     bind_nodes: bool = True
     secure_aggregation: bool = False
     secure_range: float = 8.0
+    share_metrics: bool = False
     max_samples: int = 0
     out: str = ""
 
@@ -117,6 +120,14 @@ class AppOptions:
 
     config: Config
     federation: FlowerOptions
+
+    def require_shared_metrics(self) -> None:
+        """Raise ValueError if clients are to evaluate models in a run that protects what their metrics tell."""
+        privacy, flower = self.config.privacy, self.federation
+        private = privacy.mode != "none" or privacy.epsilon is not None or flower.secure_aggregation
+        why = "0 in a run with privacy or secure aggregation: accuracies of chosen models tell class counts"
+        met = not flower.fraction_evaluate or not private or flower.share_metrics
+        require(met, "flower.fraction_evaluate", flower.fraction_evaluate, f"{why} (flower.share_metrics)")
 
     def require_reachable(self, clients: int) -> None:
         """Raise ValueError if a round over this many clients could never have the answers that it needs."""
@@ -147,6 +158,7 @@ def read(run_config: Mapping[str, object]) -> AppOptions:
     config = _without_unusable_ratio(from_settings(overlay(below, chosen)), flower.secure_aggregation)
     _refuse_simulator_only(config)
     options = AppOptions(config, flower)
+    options.require_shared_metrics()
     if options.federation.clients:
         options.require_reachable(options.federation.clients)
     return options

@@ -1,6 +1,8 @@
 """The client app: a model, the client's data, and the local loop that the simulator runs as well."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -8,12 +10,16 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedwcm import __version__
+from fedwcm.core.batch import Shard
+from fedwcm.core.disclosure import Disclosure
 from fedwcm.core.gathering import as_counts, contributions
 from fedwcm.core.layout import Layout
+from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Ints, Population
-from fedwcm.engine.client import ClientTrainer, Task
+from fedwcm.engine.client import Task
 from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.forward import SequentialForward
+from fedwcm.engine.network import Network
 from fedwcm.experiment.components import Components
 from fedwcm.experiment.device import chosen_precision
 from fedwcm.flower.app.model import (
@@ -37,11 +43,20 @@ from fedwcm.flower.client.mods import (
     require_usable,
     through_mods,
 )
+from fedwcm.flower.client.privacy import (
+    keep_counts,
+    kept_counts,
+    pin,
+    require_allowed_code,
+    require_private_enough,
+    stored_noisy_counts,
+    withholds_metrics,
+)
 from fedwcm.flower.client.privacy import reply as encrypted_reply
-from fedwcm.flower.client.privacy import require_allowed_code, require_private_enough, stored_noisy_counts
 from fedwcm.flower.client.state import state_after, state_keeper, with_next
 from fedwcm.flower.info import ClientInfo
 from fedwcm.flower.records import (
+    RUN,
     answer,
     bounds_itself,
     from_bytes_record,
@@ -52,6 +67,7 @@ from fedwcm.flower.records import (
     read_request,
     report_record,
     to_bytes_record,
+    without_metrics,
 )
 from fedwcm.flower.secure.client import answer_stage, keep_upload
 from fedwcm.privacy.noise import noise_bound
@@ -70,8 +86,9 @@ def client_app(
     Args:
         model: makes the model, a `torch.nn.Module` from inputs to class scores.
         data: gives the node's own `(inputs, labels)` from the node's config; inputs as the model takes them,
-            labels from 0 to the number of classes minus 1. It is called for every message. A third entry may
-            number the samples, for losses that look something up by number; else they count from 0.
+            labels from 0 to the number of classes minus 1. It is called once before round 1, and for every round.
+            A third entry may number the samples, for losses that look something up by number; else they count
+            from 0.
         evaluate: gives the node's own `(inputs, labels)` to test models on, if the run asks for it.
         mods: Flower's mods, or your own, around training: they see the model before and after it.
 
@@ -130,6 +147,8 @@ def _working(
             reply.content = clip_upload(reply.content, bound)
         if secure:
             reply.content = keep_upload(reply.content, context)
+        if client.withholds_metrics:
+            reply.content = without_metrics(reply.content)
         return reply
 
     return handle
@@ -146,32 +165,48 @@ def _secure_stage(mod: Mod) -> Callable[[Message, Context], Message]:
 class Client:
     """One client, while it handles one message."""
 
+    """Only what the message needs is built: neither the model nor the data for what follows from class counts."""
+
     def __init__(self, model: ModelFactory, data: DataLoader, context: Context, content: RecordDict) -> None:
-        self._context = context
+        self._context, self._content = context, content
         self.id = client_id(context.node_config)
         self.config = read_config(content)
         require_private_enough(self.config.privacy, context.node_config)
         require_allowed_code(self.config, context.node_config)
-        model, data = with_run_config(model, context.run_config), with_run_config(data, context.run_config)
-        self._components = Components.of(self.config)
-        device, scale = context.node_config.get("device"), self._components.loss.logit_scale
-        self._network = network(model, self.config, None if device is None else str(device), scale)
-        inputs, labels, *numbers = data(context.node_config)
+        pin(context, "options", str(content.config_records[RUN]["settings"]))
+        self._make_model = with_run_config(model, context.run_config)
+        self._load = with_run_config(data, context.run_config)
+
+    @cached_property
+    def _components(self) -> Components:
+        return Components.of(self.config)
+
+    @cached_property
+    def _network(self) -> Network:
+        device, scale = self._context.node_config.get("device"), self._components.loss.logit_scale
+        return network(self._make_model, self.config, None if device is None else str(device), scale)
+
+    @cached_property
+    def _samples(self) -> tuple[Shard, int]:
+        """The client's samples, and the number of classes that the model tells apart."""
+        inputs, labels, *numbers = self._load(self._context.node_config)
         samples = tensors((inputs, labels), self._network.device)
-        self._like = samples.inputs[:1]
-        self._classes = class_scores(self._network, self._like).shape[-1]
-        self._network.choose_head(self._classes)
-        self._shard = shard(samples, self._classes, *numbers)
+        classes = class_scores(self._network, samples.inputs[:1]).shape[-1]
+        self._network.choose_head(classes)
+        return shard(samples, classes, *numbers), classes
 
     def info(self, mods: Mods, content: RecordDict) -> ClientInfo:
         """The client's number and the form of its data; an error if it cannot train as the run asks."""
         chosen_precision(self.config.run.precision, self._network.device)
         mods.require_as_asked(is_secure(content))
         require_mods_allowed(mods.training, self._components.method, self.config, self._network.initial()[0])
-        shape, dtype = tuple(self._like.shape[1:]), str(self._like.dtype).removeprefix("torch.")
+        samples, classes = self._samples
+        inputs = samples.store.inputs[:1]
+        keep_counts(np.bincount(samples.labels, minlength=classes), self._context)
+        shape, dtype = tuple(inputs.shape[1:]), str(inputs.dtype).removeprefix("torch.")
         model = tuple(architecture(self._network))
         frozen = tuple(map(fingerprint, frozen_parts(self._network).values()))
-        return ClientInfo(self.id, len(self._shard), self._classes, shape, dtype, model, __version__, frozen)
+        return ClientInfo(self.id, len(samples), classes, shape, dtype, model, __version__, frozen)
 
     def plain_counts(self) -> RecordDict:
         """The number of samples of each class."""
@@ -189,34 +224,39 @@ class Client:
 
     def statistics(self, content: RecordDict) -> RecordDict:
         """What the method wants to know about these counts; the counts themselves stay here."""
-        population = read_population(content.config_records["population"])
-        report = self._trainer(population).statistics(np.array([self.id]), self.counts[None])
-        if not report:
-            method = self._components.method.name
-            raise ValueError(f"the method {method} asks nothing of its clients before the first round")
+        population, method = self._population(content), self._components.method
+        if not isinstance(method, ClientStatistics):
+            raise ValueError(f"the method {method.name} asks nothing of its clients before the first round")
+        disclosure = Disclosure(self.config.privacy.levels, self._noisy_counts)
+        report = disclosure.report(method, np.array([self.id]), self.counts[None], population)
         return RecordDict({"statistics": report_record(report)})
 
     def work(self, task: Task, content: RecordDict) -> RecordDict:
         """Run this client's part of a phase of a round."""
-        asked, sent, population, last_used = read_request(content, self._network.device)
+        asked, sent, last_used = read_request(content, self._network.device)
+        population = self._population(content)
         if len(sent.x) != self._network.size:
             raise ValueError(f"the server's model has {len(sent.x)} parameters, this one {self._network.size}")
-        trainer = self._trainer(population)
-        ids, shards, keeper = np.array([self.id]), [self._shard], state_keeper(self._context, asked)
+        forward = SequentialForward(self._network)
+        trainer = self._components.trainer(self.config, forward, population, self._noisy_counts)
+        own, _ = self._samples
+        ids, shards, keeper = np.array([self.id]), [own], state_keeper(self._context, asked)
         fresh = trainer.initial_state(trainer.clients(ids, shards), sent.x)
         kept = keeper.read(sent.x.device) if fresh else {}
         state = state_after(kept, last_used, fresh, self.id)
         result = trainer.run(task, ids, shards, state, sent)
         if task == "train" and result.state:
             keeper.write(with_next(kept, last_used, asked.round, result.state))
-        return answer(asked, len(self._shard), result)
+        return answer(asked, len(own), result)
 
     def evaluate(self, content: RecordDict) -> RecordDict:
         """Test the model that was sent; request and reply have Flower's own format."""
-        module, shard = self._network.module, self._shard
-        module.load_state_dict(content.array_records["arrays"].to_torch_state_dict())
-        labels = shard.store.labels
-        tested = evaluate(self._network, *self._network.initial(), shard.store.inputs, labels, self._classes)
+        if self.withholds_metrics:
+            raise ValueError("this client does not tell how well a model does: see flower.share_metrics")
+        shard, classes = self._samples
+        self._network.module.load_state_dict(content.array_records["arrays"].to_torch_state_dict())
+        inputs, labels = shard.store.inputs, shard.store.labels
+        tested = evaluate(self._network, *self._network.initial(), inputs, labels, classes)
         accuracy = float(np.trace(tested.confusion) / tested.confusion.sum())
         numbers: dict[str, Any] = {"loss": tested.loss, "accuracy": accuracy, "num-examples": len(shard)}
         return RecordDict({"metrics": MetricRecord(numbers)})
@@ -226,8 +266,17 @@ class Client:
         return self._network.buffer_layout
 
     @property
+    def withholds_metrics(self) -> bool:
+        """Whether this client keeps its loss and accuracy to itself."""
+        return withholds_metrics(self._content, self.config.privacy, self._context.node_config)
+
+    @property
     def counts(self) -> Ints:
-        return np.bincount(self._shard.labels, minlength=self._classes)
+        """The number of samples of each class, as they were when the client sent its info."""
+        if (kept := kept_counts(self._context)) is not None:
+            return kept
+        own, classes = self._samples
+        return np.bincount(own.labels, minlength=classes)
 
     @property
     def reported_counts(self) -> Ints:
@@ -237,11 +286,17 @@ class Client:
             self.counts if epsilon is None else stored_noisy_counts(self.counts, epsilon, self.id, self._context)
         )
 
-    def _trainer(self, population: Population) -> ClientTrainer:
-        noisy = (
-            None if self.config.privacy.epsilon is None else {self.id: as_counts(self.reported_counts[None])[0]}
-        )
-        return self._components.trainer(self.config, SequentialForward(self._network), population, noisy)
+    @property
+    def _noisy_counts(self) -> dict[int, Ints] | None:
+        """The counts from which all is computed that this client says of them; None for its own."""
+        return None if self.config.privacy.epsilon is None else {self.id: as_counts(self.reported_counts[None])[0]}
+
+    def _population(self, content: RecordDict) -> Population:
+        """The facts about the federation, of which a run has only one version."""
+        population = read_population(content.config_records["population"])
+        target = None if population.target is None else population.target.tolist()
+        pin(self._context, "class distribution", json.dumps([population.prior.tolist(), target]))
+        return population
 
 
 def client_id(node_config: Mapping[str, Any]) -> int:

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from flwr.app import ConfigRecord, Context
+from flwr.app import ConfigRecord, Context, RecordDict
 
 from fedwcm.config.schema import Config
 from fedwcm.core.checks import require
 from fedwcm.core.types import Ints
 from fedwcm.experiment.files import replacing
+from fedwcm.flower.records import shares_metrics
 from fedwcm.privacy.noise import noisy_counts
 from fedwcm.privacy.options import PrivacyOptions
 from fedwcm.utils.json_record import is_number
@@ -49,6 +50,44 @@ def _demand(met: bool, demand: str, option: str, value: object, mode: str | None
     if not met:
         where = "" if mode is None else f" and privacy.mode = {mode!r}"
         raise ValueError(f"this node demands {demand}: the run has privacy.{option} = {value!r}{where}")
+
+
+DEMANDS = ("privacy", "min-contributors", "score-levels", "epsilon")
+"""Keys of a node's config that demand protection of a run."""
+
+
+def withholds_metrics(content: RecordDict, run: PrivacyOptions, node_config: Mapping[str, Any]) -> bool:
+    """Return whether a client keeps its loss and accuracy to itself: its node has the last word."""
+    own = node_config.get("share-metrics")
+    require(own in (None, True, False), "share-metrics", own, "true or false")
+    demanding = node_config.get("privacy") == "he" or any(key in node_config for key in DEMANDS[1:])
+    return not (own if own is not None else shares_metrics(content, run) and not demanding)
+
+
+PINNED, COUNTS = "fedwcm-pinned", "fedwcm-counts"
+
+
+def pin(context: Context, what: str, value: str) -> None:
+    """Keep what a run's messages say first; raises ValueError if another one says something else.
+
+    A client's score follows from its counts, the options, the class distribution of all and the target: a server
+    that could change these from message to message would learn the counts from several scores.
+    """
+    pinned = dict(context.state.config_records.get(PINNED, ConfigRecord()))
+    if pinned.setdefault(what, value) != value:
+        raise ValueError(f"the {what} of this run is not that of earlier messages: this client does not answer")
+    context.state[PINNED] = ConfigRecord(pinned)
+
+
+def keep_counts(counts: Ints, context: Context) -> None:
+    """Keep class counts in Flower's context, on the node, so that later messages need not read the data."""
+    context.state[COUNTS] = ConfigRecord({"counts": counts.tolist()})
+
+
+def kept_counts(context: Context) -> Ints | None:
+    """Return the counts that were kept; None if there are none."""
+    kept = context.state.config_records.get(COUNTS)
+    return None if kept is None else np.array(kept["counts"], dtype=np.int64)
 
 
 STORED = "noisy-counts"

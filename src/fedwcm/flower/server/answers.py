@@ -17,7 +17,7 @@ from fedwcm.core.types import Clients, Fault, Ints, Report, State
 from fedwcm.engine.backends.in_process import NOT_FINITE
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates
 from fedwcm.engine.rounds import CLIPPED
-from fedwcm.flower.records import FINITE, REPORT, RequestId, is_variance
+from fedwcm.flower.records import FINITE, METRICS, REPORT, RequestId, is_variance
 from fedwcm.flower.untrusted import UnusableError, read_float, read_int, require_names, short_repr
 
 GROWTH = 2
@@ -61,8 +61,8 @@ class AnswerReader:
         return samples, self._result(asked.client, samples, upload, numbers)
 
     def _result(self, client: int, samples: int, upload: State, numbers: Mapping[str, object]) -> ClientUpdates:
-        expected = {**{REPORT + key: 0 for key in self.like.report}, "lr": 0, "loss": 0, "accuracy": 0}
-        require_names("report", numbers, expected)
+        told = [key for key in METRICS if any(name in numbers for name in METRICS)]
+        require_names("report", numbers, dict.fromkeys([*(REPORT + key for key in self.like.report), "lr", *told]))
         rate = self._rate(client, samples)
         return replace(
             self.like,
@@ -71,8 +71,8 @@ class AnswerReader:
             report=self._report(client, numbers),
             state={},
             learning_rates=np.array([read_float(numbers, "lr", rate * (1 - ROUNDING), rate * (1 + ROUNDING))]),
-            loss=np.array([read_float(numbers, "loss", -LARGEST_LOSS, LARGEST_LOSS)]),
-            accuracy=np.array([read_float(numbers, "accuracy", 0.0, 1.0)]),
+            loss=np.array([read_float(numbers, "loss", -LARGEST_LOSS, LARGEST_LOSS) if told else np.nan]),
+            accuracy=np.array([read_float(numbers, "accuracy", 0.0, 1.0) if told else np.nan]),
         )
 
     def _report(self, client: int, numbers: Mapping[str, object]) -> Report:

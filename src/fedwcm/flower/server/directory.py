@@ -102,7 +102,8 @@ class ClientDirectory:
     def __init__(self, grid: Grid, options: AppOptions, admission: Admission, binding: NodeBinding) -> None:
         self._exchange, self._options = NodeExchange(grid), options.federation
         self._admission, self._binding = admission, binding
-        self._run = RecordDict({RUN: config_record(options.config, self._options.secure_aggregation)})
+        secure, shared = self._options.secure_aggregation, self._options.share_metrics
+        self._run = RecordDict({RUN: config_record(options.config, secure, shared)})
         self._clients = self._options.clients
         self._limit = self._clients or MOST_CLIENTS
         self._nodes: dict[int, int] = {}

@@ -1,0 +1,139 @@
+"""A server that deviates: what it can make clients say about their classes, each tried by an attack."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+
+from fedwcm.flower import client_app
+from fedwcm.flower.app.options import read
+from fedwcm.flower.client.privacy import withholds_metrics
+from fedwcm.flower.records import RUN, config_record
+from fedwcm.flower.server.deployment import serve
+from fedwcm.privacy.options import PrivacyOptions
+
+from .federation import CLIENTS, data, grid, model, run_config, test_data
+from .wire import WireGrid
+
+FULL: dict[str, Any] = {"participation.fraction": 1.0}
+PRIVATE: list[dict[str, Any]] = [{"privacy.mode": "he"}, {"privacy.epsilon": 1.0}]
+
+
+def told_metrics(**options: Any) -> list[set[str]]:
+    """The numbers in each answer of a round."""
+    config = run_config("fedavg", **FULL, **{"run.rounds": 1}, **options)
+    nodes, told = grid(config), []
+
+    def listen(client: int, request: Message, reply: Message) -> Message:
+        if request.metadata.message_type == "train.train":
+            told.append(set(reply.content.metric_records["numbers"]))
+        return reply
+
+    nodes.mischief = listen
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    assert (finished.history[0].train_loss is None) == ("loss" not in told[0])
+    return told
+
+
+@pytest.mark.parametrize("private", PRIVATE)
+def test_a_constant_model_reads_no_class_counts_from_training_accuracies(private: dict[str, Any]) -> None:
+    """There are none, unless the operator wants them; without any privacy they are told as ever."""
+    assert told_metrics(**private) == [{"lr"}] * CLIENTS
+    assert told_metrics(**private, **{"flower.share_metrics": True}) == [{"lr", "loss", "accuracy"}] * CLIENTS
+    assert told_metrics() == [{"lr", "loss", "accuracy"}] * CLIENTS
+
+
+@pytest.mark.parametrize(
+    ("node", "run", "shared", "withheld"),
+    [
+        ({}, {}, False, False),
+        ({}, {"mode": "he"}, False, True),
+        ({}, {"mode": "he"}, True, False),
+        ({"privacy": "he"}, {"mode": "he"}, True, True),
+        ({"epsilon": 1.0}, {"epsilon": 1.0}, True, True),
+        ({"share-metrics": False}, {}, True, True),
+        ({"share-metrics": True}, {"mode": "he"}, False, False),
+        ({"privacy": "none"}, {}, False, False),
+    ],
+)
+def test_a_node_has_the_last_word_on_its_metrics(
+    node: Mapping[str, Any], run: Mapping[str, Any], shared: bool, withheld: bool
+) -> None:
+    content = RecordDict({RUN: config_record(read({}).config, False, shared)})
+    assert withholds_metrics(content, PrivacyOptions(**run), node) is withheld
+    secure = RecordDict({RUN: config_record(read({}).config, True, False)})
+    assert withholds_metrics(secure, PrivacyOptions(), {})
+
+
+def test_a_node_that_withholds_its_metrics_trains_with_the_others() -> None:
+    config = run_config("fedavg", **FULL)
+    nodes = grid(config, **{"share-metrics": False})
+    finished, open_run = serve(nodes, config, model, test_data), serve(grid(config), config, model, test_data)
+    assert finished is not None
+    assert open_run is not None
+    assert finished.history[-1].test_accuracy == open_run.history[-1].test_accuracy
+    assert [record.train_loss for record in finished.history] == [None] * 3
+
+
+@pytest.mark.parametrize("private", [*PRIVATE, {"flower.secure_aggregation": True}])
+def test_clients_of_a_private_run_evaluate_no_models(private: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"flower.fraction_evaluate = 0.5 .*flower.share_metrics"):
+        read(run_config("fedavg", **private, **{"flower.fraction_evaluate": 0.5}))
+    config = run_config("fedavg", **{"privacy.mode": "he"})
+    nodes = WireGrid(client_app(model=model, data=data, evaluate=data), config, 1)
+    content = {RUN: config_record(read(config).config, False, False), "config": ConfigRecord()}
+    asked = RecordDict({**content, "arrays": ArrayRecord(model().state_dict())})
+    reply = next(iter(nodes.nodes.values())).handle(Message(asked, next(iter(nodes.nodes)), "evaluate"))
+    assert "does not tell how well a model does" in reply.error.reason
+
+
+@pytest.mark.parametrize("change", ["prior", "target", "options"])
+def test_a_client_answers_for_one_class_distribution_and_one_set_of_options_in_a_run(change: str) -> None:
+    """Nine scores under different ones would determine its counts, in however few levels each is."""
+    config = run_config("fedwcm", **FULL, **{"privacy.mode": "he"})
+    nodes, reasons = grid(config), []
+
+    def query(client: int, request: Message, reply: Message) -> Message:
+        if client == 0 and request.metadata.message_type == "query.statistics":
+            asked = RecordDict(dict(request.content))
+            population = dict(asked.config_records["population"])
+            if change == "options":
+                other = read({**config, "method.name": "fedwcm[score=absolute]"}).config
+                asked[RUN] = config_record(other, False, False)
+            else:
+                population[change] = np.eye(10)[3].tolist()
+            asked["population"] = ConfigRecord(population)
+            again = nodes.node_of(0).handle(Message(asked, request.metadata.dst_node_id, "query.statistics"))
+            reasons.append(again.error.reason if again.has_error() else "")
+        return reply
+
+    nodes.mischief = query
+    assert serve(nodes, config, model, test_data) is not None
+    expected = "options" if change == "options" else "class distribution"
+    assert reasons == [reason for reason in reasons if f"the {expected} of this run is not that of" in reason]
+    assert reasons
+
+
+@pytest.mark.parametrize("mode", ["none", "he"])
+def test_data_is_read_once_before_round_1_and_once_a_round(mode: str) -> None:
+    reads: Counter[int] = Counter()
+    builds: list[None] = []
+
+    def counted_data(node_config: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+        reads[int(node_config["partition-id"])] += 1
+        return data(node_config)
+
+    def counted_model() -> Any:
+        builds.append(None)
+        return model()
+
+    config = run_config("fedwcm", **FULL, **{"privacy.mode": mode})
+    nodes = WireGrid(client_app(model=counted_model, data=counted_data), config, CLIENTS)
+    assert serve(nodes, config, model, test_data) is not None
+    rounds = config["run.rounds"]
+    assert reads == dict.fromkeys(range(CLIENTS), 1 + rounds)
+    assert len(builds) == CLIENTS * (1 + rounds)

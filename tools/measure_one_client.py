@@ -1,0 +1,153 @@
+"""Write the table of docs/one-client.md: what one or two clients of ten that lie can do, under each bound.
+
+    python -m tools.measure_one_client
+
+A liar claims the largest score that a client can have, and sends either ten times its increment the other way
+(`reversed`), or an increment of the head's bias alone, a hundred times as long as its own, that makes the model
+answer one class (`one class`).
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedwcm.config.settings import from_settings
+from fedwcm.core.layout import Layout
+from fedwcm.core.mixins import ClientStatistics
+from fedwcm.core.types import Floats, Ints, State
+from fedwcm.engine.backends.in_process import Backend
+from fedwcm.engine.client import Broadcast, ClientTrainer, Task
+from fedwcm.engine.cohort_updates import CohortUpdates
+from fedwcm.engine.uploads import UploadRows
+from fedwcm.experiment.build import build
+from fedwcm.experiment.progress import Silent
+from fedwcm.experiment.runner import Runner
+from tools.generated import write_blocks
+
+PAGE = Path(__file__).parents[1] / "docs" / "one-client.md"
+CLIENTS, SEEDS = 10, range(5)
+TARGET = 9
+"""The class that the model is made to answer: the scarcest."""
+RUN = {
+    "data.dataset": "digits",
+    "data.imbalance": 0.1,
+    "partition.name": "fedgrab",
+    "partition.clients": CLIENTS,
+    "partition.beta": 0.5,
+    "participation.fraction": 1.0,
+    "local.epochs": 2,
+    "local.batch_size": 10,
+    "run.rounds": 30,
+    "run.eval_every": 30,
+    "run.device": "cpu",
+}
+SHARE, RATIO = {"aggregation.max_share": 0.2}, {"aggregation.norm_ratio": 2.0}
+BOUNDS: dict[str, dict[str, object]] = {
+    "none (the simulator's default)": {},
+    "`max_share = 0.2`": {**SHARE},
+    "`norm_ratio = 2`": {**RATIO},
+    "both (the default on Flower)": {**SHARE, **RATIO},
+    "`max_share = 0.2`, `norm_ratio = 1`": {**SHARE, "aggregation.norm_ratio": 1.0},
+    "both, `rule = median`": {**SHARE, **RATIO, "aggregation.rule": "median"},
+    "both, `rule = trimmed`, 0.1": {**SHARE, **RATIO, "aggregation.rule": "trimmed"},
+    "both, `rule = trimmed`, 0.25": {**SHARE, **RATIO, "aggregation.rule": "trimmed", "aggregation.trim": 0.25},
+    "both, `rule = centered`": {**SHARE, **RATIO, "aggregation.rule": "centered"},
+}
+CASES = {"honest": (0, ""), "reversed, 1": (1, "reversed"), "reversed, 2": (2, "reversed")}
+CASES |= {"one class, 1": (1, "one class"), "one class, 2": (2, "one class")}
+
+
+@dataclass(frozen=True, eq=False)
+class Liars:
+    """A backend whose first clients lie."""
+
+    inner: Backend
+    trainer: ClientTrainer
+    count: int
+    attack: str
+
+    def run(self, task: Task, ids: Ints, sent: Broadcast) -> CohortUpdates:
+        result = self.inner.run(task, ids, sent)
+        lying = np.flatnonzero(result.ids < self.count)
+        if not len(result.ids):
+            return result
+        assert isinstance(result.uploads, UploadRows)
+        delta = result.uploads.rows["delta"].clone()
+        change = ATTACKS[self.attack]
+        delta[lying] = change(delta[lying], self.trainer.forward.network.layout)
+        rows: State = {**result.uploads.rows, "delta": delta}
+        return replace(result, uploads=UploadRows(rows), report=self._claims(result.report, lying))
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def _claims(self, report: dict[str, Floats], lying: Ints) -> dict[str, Floats]:
+        method = self.trainer.method
+        if not isinstance(method, ClientStatistics):
+            return report
+        most = {key: top for key, (_, top) in method.statistics_range(self.trainer.population).items()}
+        return {
+            key: np.where(np.isin(np.arange(len(values)), lying), most.get(key, values), values)
+            for key, values in report.items()
+        }
+
+
+def _reverse(delta: torch.Tensor, _: Layout) -> torch.Tensor:
+    return -10.0 * delta
+
+
+def _one_class(delta: torch.Tensor, layout: Layout) -> torch.Tensor:
+    bias = layout.head_slices[-1]
+    push = torch.zeros_like(delta)
+    push[:, bias.start : bias.stop] = -1.0
+    push[:, bias.start + TARGET] = len(range(bias.start, bias.stop)) - 1.0
+    long, short = (torch.linalg.vector_norm(rows, dim=1, keepdim=True) for rows in (delta, push))
+    pushed: torch.Tensor = push * (100.0 * long / short)
+    return pushed
+
+
+ATTACKS: dict[str, Callable[[torch.Tensor, Layout], torch.Tensor]] = {
+    "reversed": _reverse,
+    "one class": _one_class,
+}
+
+
+def accuracy(method: str, bounds: dict[str, object], count: int, attack: str, seed: int) -> float:
+    """Return the balanced accuracy of a run in which so many clients lie; 0.1 is chance."""
+    config = from_settings({**RUN, **bounds, "method.name": method, "run.seed": seed})
+    experiment = build(config)
+    if count:
+        liars = Liars(experiment.rounds.backend, experiment.rounds.trainer, count, attack)
+        experiment = replace(experiment, rounds=replace(experiment.rounds, backend=liars))
+    try:
+        last = Runner(experiment, None, Silent()).run().history[-1]
+    except RuntimeError:  # it diverged
+        return 0.1
+    assert last.balanced_accuracy is not None
+    return last.balanced_accuracy
+
+
+def _table(method: str) -> list[str]:
+    lines = [f"| bound | {' | '.join(CASES)} |", "|---" * (len(CASES) + 1) + "|"]
+    for name, bounds in BOUNDS.items():
+        cells = []
+        for count, attack in CASES.values():
+            values = [accuracy(method, bounds, count, attack, seed) for seed in SEEDS]
+            cells.append(f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    return lines
+
+
+def main() -> None:
+    """Write the tables."""
+    warnings.simplefilter("ignore")
+    write_blocks(PAGE, {method: _table(method) for method in ("fedwcm", "fedavg")})
+
+
+if __name__ == "__main__":
+    main()
