@@ -78,7 +78,7 @@ def test_same_seed_same_metrics_and_another_seed_others(tmp_path: Path) -> None:
         (["--model", "mpl"], "mlp"),
         (["--partition", "equall"], "Did you mean 'equal'"),
         (["--partition", "iid", "--beta", "0.5"], "beta"),
-        (["--device", "gpu"], "run.device"),
+        (["--device", "gpu"], "--device gpu"),
         (["--clients", "many"], "clients"),
     ],
 )
@@ -243,7 +243,7 @@ def test_a_device_that_is_not_there_is_refused_before_data_is_read(
 ) -> None:
     assert main(["run", "--device", device, "--dataset", "nowhere.csv", "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"error: run.device = '{device}' cannot be used here: ")
+    assert said.startswith(f"error: --device {device} cannot be used here: ")
     assert "Use cpu, or auto" in said
     assert len(said) < 250
 

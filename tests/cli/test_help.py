@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fedwcm.cli import main
-from fedwcm.cli.common import add_options
+from fedwcm.cli import COMMANDS, command_line, main
+from fedwcm.cli.common import add_options, seeds_in
 from fedwcm.cli.completion import add_completers
 from fedwcm.config.flags import FLAGS
 from fedwcm.config.option_docs import all_options, default_of
@@ -25,7 +25,7 @@ def said_by(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     said = capsys.readouterr()
-    assert ended.value.code == (0 if "--help" in arguments else 2)
+    assert ended.value.code == (0 if {"--help", "--help-all"} & {*arguments} else 2)
     return said.out + said.err
 
 
@@ -45,9 +45,59 @@ def test_a_mistyped_word_gets_a_suggestion(
 
 
 def test_help_has_groups_defaults_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    text = " ".join(said_by(["run", "--help"], capsys).split())
+    whole = said_by(["run", "--help-all"], capsys)
     for part in ("data and clients:", "model and local training:", "the run:", "examples:", "default 50"):
-        assert part in text
+        assert part in " ".join(whole.split())
+    brief = said_by(["run", "--help"], capsys)
+    assert brief.count("\n") < 52 < whole.count("\n"), "what most people need fits a screen"
+    assert "--val-fraction" not in brief
+    assert said_by(["run", "--help-all"], capsys) == whole
+
+
+def test_the_command_alone_shows_all_commands_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    names = command_line()._subparsers._group_actions[0].choices
+    assert names
+    assert all(f"\n  {name:<10} " in text for name in names)
+    assert all(f"\n{title}:" in text for title in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--participation", "3"], "--participation 3 is not allowed"),
+        (["--clients", "0"], "--clients 0 is not allowed"),
+        (["--imbalance", "100"], "for 1:100 give 0.01"),
+        (["--set", "lr=0.1"], "Did you mean 'local.lr'?"),
+        (["--set", "participation.fraction=3"], "participation.fraction = 3"),
+    ],
+)
+def test_an_error_has_the_words_that_were_typed(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--dataset", "digits", *options]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_seeds_may_be_a_range() -> None:
+    assert seeds_in("0-3,7") == [0, 1, 2, 3, 7]
+    for wrong in ("3-0", "-1", "1-", "a"):
+        with pytest.raises(ValueError, match="--seeds"):
+            seeds_in(wrong)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_that_is_not_utf8_is_no_error(encoding: str) -> None:
+    words = "from fedwcm.cli.output import until_reader_is_gone as call; call(lambda: print('0.9 ± 0.1 ▁█ 雪'))"
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    shown = subprocess.run(
+        [sys.executable, "-c", words], env=environment, capture_output=True, check=True, timeout=60
+    )
+    assert (
+        shown.stdout.decode(encoding).strip()
+        == ("0.9 ± 0.1" if encoding == "latin-1" else "0.9 +/- 0.1") + " _# ?"
+    )
 
 
 def test_list_alone_says_what_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:

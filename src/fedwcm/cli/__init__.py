@@ -2,6 +2,7 @@
 # PYTHON_ARGCOMPLETE_OK
 
 import argparse
+import re
 import sys
 import traceback
 import warnings
@@ -30,13 +31,17 @@ from fedwcm.cli.log import log_on_stderr
 from fedwcm.cli.output import is_reader_gone, until_reader_is_gone
 from fedwcm.cli.parser import Parser
 from fedwcm.cli.users_code import is_from_users_code
+from fedwcm.config.flags import FLAGS
 from fedwcm.engine.backends.errors import WorkerError
 from fedwcm.experiment import interrupts
 
-COMMANDS = (
-    *(run, compare, tune, reproduce, watch, report, partition, evaluate, predict, export),
-    *(flower, doctor, listing),
-)
+COMMANDS = {
+    "train": (run, compare, tune, reproduce, flower),
+    "follow and read": (watch, report),
+    "use a trained model": (evaluate, predict, export),
+    "look around": (listing, partition),
+    "the machine": (doctor,),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,18 +57,25 @@ def command_line() -> Parser:
     """The parser of all commands."""
     parser = Parser(
         prog="fedwcm",
+        usage="fedwcm COMMAND [--FLAG VALUE …]",
         description="Federated learning on long-tailed, non-IID data.",
         examples=[
             "fedwcm run --method fedwcm --dataset digits --clients 20 --rounds 50",
             "fedwcm compare --methods fedavg,fedwcm --seeds 0,1,2 --dataset digits --out runs/digits",
-            "fedwcm list                                # what there is to choose from",
             'eval "$(register-python-argcomplete fedwcm)"   # completion in bash and zsh',
         ],
     )
     parser.add_argument("--version", action="version", version=f"fedwcm {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        command.add_parser(commands)
+    commands = parser.add_subparsers(prog="fedwcm", metavar="COMMAND", required=True, help=argparse.SUPPRESS)
+    lines = []
+    for title, members in COMMANDS.items():
+        before = len(commands._choices_actions)
+        for command in members:
+            command.add_parser(commands)
+        new = commands._choices_actions[before:]
+        lines += [f"\n{title}:", *(f"  {action.dest:<10} {action.help}" for action in new)]
+    parser.description = "\n".join([str(parser.description), *lines, "\nfedwcm COMMAND --help says more."])
+    commands._choices_actions = []  # they are in the description, in groups
     add_completers(parser)
     for command_parser in commands.choices.values():
         add_completers(command_parser)
@@ -73,6 +85,9 @@ def command_line() -> Parser:
 def _run(arguments: Sequence[str] | None) -> int:
     parser = command_line()
     argcomplete.autocomplete(parser)
+    if not (sys.argv[1:] if arguments is None else arguments):
+        parser.print_help()
+        return 0
     chosen, unknown = parser.parse_known_args(arguments)
     if unknown:
         chosen.parser.refuse(unknown)
@@ -96,12 +111,21 @@ def _outcome(chosen: argparse.Namespace) -> int:
         users = is_from_users_code(error)
         if users:
             traceback.print_exception(error)
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_as_typed(str(error), chosen)}", file=sys.stderr)
         return 1 if users else 2
     except (OSError, WorkerError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return code
+
+
+def _as_typed(text: str, chosen: argparse.Namespace) -> str:
+    """Return an error in the words of the command: `--participation 3` for `participation.fraction = 3.0`."""
+    typed = {name: value for name in FLAGS if isinstance(value := getattr(chosen, name, None), str)}
+    for name, value in typed.items():
+        flag = f"--{name.replace('_', '-')} {value}".replace("\\", "\\\\")
+        text = re.sub(rf"(?<![\w.-])({re.escape(FLAGS[name].key)}|{name}) = [^ ]+", flag, text)
+    return text
 
 
 def _print_warning(message: Warning | str, *_: object) -> None:

@@ -35,6 +35,12 @@ GROUPS = {
 
 REST = "the run"
 
+COMMON = (
+    *("--dataset", "--label", "--client", "--imbalance", "--clients", "--beta", "--participation"),
+    *("--model", "--lr", "--epochs", "--rounds", "--config", "--set"),
+)
+"""Flags that `--help` shows; `--help-all` shows all."""
+
 
 def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -> None:
     """Add the common options as flags, in groups, and `--config` and `--set`."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings, print_views, seeds_in
+from fedwcm.cli.common import COMMON, SubParsers, add_options, chosen_flags, chosen_settings, print_views, seeds_in
 from fedwcm.config.component_text import parse_assignment, split_list
 from fedwcm.config.flags import COMPARE_FLAGS
 from fedwcm.config.options import parse_value
@@ -56,6 +56,7 @@ def add_parser(commands: SubParsers) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument("--json", action="store_true", help="print the results as JSON, for scripts; no progress")
+    parser.shorten_help(["--methods", "--seeds", "--grid", "--jobs", "--out", "--dry-run", *COMMON])
     parser.set_defaults(execute=execute)
 
 

@@ -38,7 +38,9 @@ def execute_doctor(arguments: argparse.Namespace) -> int:
     """Print the facts and a line per check; 1 if one failed."""
     from fedwcm.diagnosis import doctor
 
-    return int(not doctor(progress=partial(print, flush=True)).healthy)
+    diagnosis = doctor(progress=partial(print, flush=True))
+    print(f"\n{diagnosis.conclusion}")
+    return int(not diagnosis.healthy)
 
 
 def execute_bench(arguments: argparse.Namespace) -> int:

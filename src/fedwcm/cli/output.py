@@ -1,5 +1,7 @@
 """Standard output whose reader may go away, as in `fedwcm list methods | head -1`."""
 
+import codecs
+import io
 import os
 import select
 import signal
@@ -13,6 +15,7 @@ READER_GONE = 128 + getattr(signal, "SIGPIPE", 13)
 def until_reader_is_gone(command: Callable[[], int]) -> int:
     """Run a command; if nobody reads its output any more, end in silence with the status of SIGPIPE."""
     _open_closed_streams()
+    _spell_out_what_cannot_be_encoded()
     try:
         try:
             return command()
@@ -30,6 +33,34 @@ def _open_closed_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+
+
+def _spell_out_what_cannot_be_encoded() -> None:
+    """Let a terminal that is not UTF-8 show `+/-` for `±`, and `?` for what has no other form."""
+    codecs.register_error("fedwcm-plain", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower().replace("-", "") != "utf8":
+            stream.reconfigure(errors="fedwcm-plain")
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(PLAIN.get(char, "?") for char in error.object[error.start : error.end]), error.end
+
+
+PLAIN = {
+    "±": "+/-",
+    "–": "-",
+    "−": "-",
+    "×": "x",
+    "…": "...",
+    "“": '"',
+    "”": '"',
+    "’": "'",
+    "→": "->",
+    "α": "alpha",
+}
+PLAIN |= dict(zip("▁▂▃▄▅▆▇", "_.-:=+*", strict=True)) | dict.fromkeys("█▉▊▋▌", "#") | dict.fromkeys("▍▎▏", " ")
 
 
 def is_reader_gone() -> bool:

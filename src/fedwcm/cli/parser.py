@@ -8,6 +8,13 @@ from typing import Any, NoReturn
 from fedwcm.core.checks import nearest
 
 
+class _HelpAll(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        assert isinstance(parser, Parser)
+        parser.print_all_help()
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that suggests, and takes flags only in full: abbreviations would break when flags are added."""
 
@@ -18,6 +25,32 @@ class Parser(argparse.ArgumentParser):
             keywords["epilog"] = "examples:\n" + "\n".join(f"  {example}" for example in examples)
         super().__init__(*arguments, **keywords)
         self.set_defaults(parser=self)
+        self._common: set[str] = set()
+
+    def shorten_help(self, common: Sequence[str]) -> None:
+        """Show only these flags in `--help`, in brief; `--help-all` shows all."""
+        self.add_argument("--help-all", action=_HelpAll, nargs=0, help="every flag")
+        self._common = {*common, "-h", "--help-all"}
+
+    def format_help(self) -> str:
+        if not self._common:
+            return super().format_help()
+        usage, texts = self.usage, [action.help for action in self._actions]
+        self.usage = f"{self.prog} [--FLAG VALUE …]"
+        for action in self._actions:
+            brief = re.sub(r" \([a-z]+\.[a-z_]+(?:; )?", " (", action.help or "").replace(" ()", "")
+            action.help = brief if self._common & {*action.option_strings} else argparse.SUPPRESS
+        try:
+            return super().format_help()
+        finally:
+            self.usage = usage
+            for action, text in zip(self._actions, texts, strict=True):
+                action.help = text
+
+    def print_all_help(self) -> None:
+        """Print the help with every flag."""
+        self._common = set()
+        self.print_help()
 
     def error(self, message: str) -> NoReturn:
         wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)

@@ -1,17 +1,24 @@
 """`fedwcm partition`: describe and draw a partition of the data, or several, before training."""
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings
 from fedwcm.config.component_text import split_list
 from fedwcm.config.flags import PARTITION_FLAGS
 from fedwcm.core.checks import require
+from fedwcm.dashboard.formatting import bar
 
 if TYPE_CHECKING:
     from fedwcm import PartitionedData
+
+BAR_WIDTH = 30
+"""Characters of the most frequent class."""
 
 
 def add_parser(commands: SubParsers) -> None:
@@ -23,7 +30,7 @@ def add_parser(commands: SubParsers) -> None:
     )
     add_options(parser, PARTITION_FLAGS)
     parser.add_argument("--compare", metavar="A,B[x=y],…", help="partitions to show side by side")
-    parser.add_argument("--out", default="partition.png", metavar="FILE", help="picture: .png, .svg or .pdf")
+    parser.add_argument("--out", metavar="FILE", help="draw a picture of it: .png, .svg or .pdf")
     parser.add_argument(
         "--trust", action="store_true", help="import what a run's config.toml names as package.module:Name"
     )
@@ -31,10 +38,10 @@ def add_parser(commands: SubParsers) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Print the statistics of one partition, or of several side by side, and draw them."""
+    """Print the statistics of one partition, or of several side by side; draw them if a file is named."""
     flags, settings = chosen_flags(arguments, PARTITION_FLAGS), chosen_settings(arguments)
     from fedwcm import partition, partitions
-    from fedwcm.reports.division import division_table, draw_divisions
+    from fedwcm.reports.division import division_table
 
     if arguments.compare is None:
         division = partition(config=arguments.config, settings=settings, trust=arguments.trust, **flags)
@@ -47,24 +54,36 @@ def execute(arguments: argparse.Namespace) -> int:
         require(bool(ways), "--compare", arguments.compare, "one or more partitions, such as equal,fedgrab")
         divisions = partitions(ways, config=arguments.config, settings=settings, trust=arguments.trust, **flags)
         print(division_table({name: division.statistics for name, division in divisions.items()}))
+    if arguments.out is None:
+        print("\nA picture of it: --out partition.png (or .svg, .pdf)")
+    else:
+        _draw(divisions, Path(arguments.out))
+    return 0
+
+
+def _draw(divisions: "Mapping[str, PartitionedData]", out: Path) -> None:
+    from fedwcm.reports.division import draw_divisions
+
     first = next(iter(divisions.values()))
     tail = first.config.data.imbalance
     imbalance = "" if isinstance(tail, str) else f", imbalance {tail:g}"
     title = f"{first.config.data.title}{imbalance}"
-    out = Path(arguments.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     counts = {_title(division): division.counts for division in divisions.values()}
     if draw_divisions(counts, first.classes, title, out):
         print(f"\npicture: {out}")
-    return 0
 
 
 def _describe(division: "PartitionedData") -> None:
     for name, value in asdict(division.statistics).items():
         shown = f"{value:.4g}" if isinstance(value, float) else value
         print(f"{name.replace('_', ' '):>26}  {shown}")
-    totals = zip(division.classes, division.counts.sum(axis=0).tolist(), strict=True)
-    print(f"{'samples per class':>26}  {', '.join(f'{name}: {total}' for name, total in totals)}")
+    totals = division.counts.sum(axis=0)
+    print(f"\n{'class':>26}  {'samples':>8}  held by")
+    for index in np.argsort(-totals, kind="stable"):
+        holders = int((division.counts[:, index] > 0).sum())
+        drawn = bar(totals[index] / totals.max(), BAR_WIDTH).rstrip()
+        print(f"{division.classes[index]:>26}  {totals[index]:>8,}  {holders:>7,}  {drawn}")
 
 
 def _title(division: "PartitionedData") -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedwcm.cli.common import (
+    COMMON,
     SubParsers,
     add_options,
     add_personalize,
@@ -61,6 +62,7 @@ def add_parser(commands: SubParsers) -> None:
     parser.add_argument("--no-report", action="store_true", help="write no report.html")
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON, for scripts; no progress")
+    parser.shorten_help(["--method", "--out", "--resume", *COMMON])
     parser.set_defaults(execute=execute)
 
 
@@ -149,12 +151,16 @@ def _print_result(arguments: argparse.Namespace, result: "Result", folder: "RunF
 
 
 def _print_summary(result: "Result", page: Path) -> None:
+    from rich.text import Text
+
+    from fedwcm.cli.console import console
     from fedwcm.reports.warnings import still_rising
 
-    summary = result.summary
-    numbers = {name: summary.number(key) for name, key in _HEADLINES.items()}
-    parts = [f"{name} {value:.4f}" for name, value in numbers.items() if value is not None]
-    print(f"{summary.title} on {summary.dataset}: " + ", ".join(parts))
+    summary, screen = result.summary, console()
+    screen.print(Text(f"\n{summary.title} on {summary.dataset}", style="bold green"))
+    for name, (key, meaning) in _HEADLINES.items():
+        if (value := summary.number(key)) is not None:
+            screen.print(Text(f"{name:>18}  {value:.4f}  ").append(meaning, style="dim"))
     if summary.selected_round is not None:
         print(f"kept is the model of round {summary.selected_round}, the best on the validation data")
     if summary.stopped:
@@ -164,19 +170,22 @@ def _print_summary(result: "Result", page: Path) -> None:
     if (cost := summary.encryption) is not None:
         sent = (cost["bytes_up"] + cost["bytes_down"]) / 1e6
         print(f"class counts added up under homomorphic encryption: {sent:.3g} MB, {cost['seconds']:.2g} s")
-    print(f"results in {page.parent}" + (f", report: {page}" if page.exists() else ""))
+    print(f"\nresults in {page.parent}" + (f", report: {page}" if page.exists() else ""))
+    screen.print(Text(f"next: fedwcm evaluate {page.parent}  # class by class", style="dim"), soft_wrap=True)
 
 
 _HEADLINES = {
-    "selected accuracy": "selected_accuracy",
-    "validation": "val_accuracy",
-    "final accuracy": "final_accuracy",
-    "training set": "train_set_accuracy",
-    "best": "best_accuracy",
-    "many": "many",
-    "medium": "medium",
-    "few": "few",
+    "balanced accuracy": ("balanced_accuracy", "each class counts once"),
+    "few": ("few", "the rare classes"),
+    "medium": ("medium", "the classes between"),
+    "many": ("many", "the frequent classes"),
+    "final accuracy": ("final_accuracy", "of the last round, each test row counts once"),
+    "best": ("best_accuracy", "of all rounds, chosen on the test data"),
+    "selected accuracy": ("selected_accuracy", "of the round chosen on the validation data"),
+    "validation": ("val_accuracy", "of that round, on the validation data"),
+    "training set": ("train_set_accuracy", "on all training data"),
 }
+"""Names, keys and meanings of the numbers that are printed."""
 
 
 def _new_folder(name: str) -> Path:

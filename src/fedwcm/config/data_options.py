@@ -79,10 +79,17 @@ class DataOptions:
             isinstance(self.imbalance, str) or 0 < self.imbalance <= 1,
             "imbalance",
             self.imbalance,
-            "in (0, 1], auto or none",
+            "in (0, 1], auto or none" + _as_ratio(self.imbalance),
         )
 
     @property
     def title(self) -> str:
         """The name of the data: for an object, its name without the digest."""
         return self.dataset.removeprefix("object:").partition("#")[0]
+
+
+def _as_ratio(imbalance: object) -> str:
+    """Return what to give for a tail of 1 to so many."""
+    return (
+        f"; for 1:{imbalance:g} give {1 / imbalance:.3g}" if isinstance(imbalance, float) and imbalance > 1 else ""
+    )

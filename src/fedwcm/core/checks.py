@@ -7,6 +7,9 @@ from typing import Any, Literal, get_args, get_origin
 
 from fedwcm.utils.field_types import field_types
 
+MOST_LISTED = 50
+"""Names of which all are listed beside a suggestion."""
+
 
 @dataclass(frozen=True)
 class Needs:
@@ -37,8 +40,10 @@ def shortened(items: Iterable[object], most: int = 10) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word closest to this one; None if none is close."""
-    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)), None)
+    """Return the known word closest to this one, or the one that it ends (`lr` of `local.lr`); None if none is."""
+    words = list(known)
+    ends = [one for one in words if one.endswith(f".{word}")]
+    return next(iter(ends[:1] or difflib.get_close_matches(word, words, n=1, cutoff=0.5)), None)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -52,4 +57,5 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
     names = sorted(known)
     near = nearest(name, names)
     hint = f" Did you mean {near!r}?" if near else ""
-    return ValueError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names)}")
+    listed = "" if near and len(names) > MOST_LISTED else f" Known: {', '.join(names)}"
+    return ValueError(f"unknown {kind} {name!r}.{hint}{listed}")

@@ -20,8 +20,17 @@ class Diagnosis:
         """Whether no check has failed."""
         return all(check.status != "FAIL" for check in self.checks)
 
+    @property
+    def conclusion(self) -> str:
+        """What all of it means, in a sentence."""
+        if self.healthy:
+            return "This machine computes what it should: every check passed, was avoided or does not apply."
+        failed = "; ".join(check.name for check in self.checks if check.status == "FAIL")
+        return f"Failed: {failed}. Do not trust results of this machine until that is explained."
+
     def __str__(self) -> str:
-        return "\n".join([*(_line(name, value) for name, value in self.facts.items()), *map(_check, self.checks)])
+        facts = [_line(name, value) for name, value in self.facts.items()]
+        return "\n".join([*facts, *map(_check, self.checks), "", self.conclusion])
 
 
 def doctor(progress: Callable[[str], object] | None = None) -> Diagnosis:

@@ -35,6 +35,8 @@ COLUMNS = {
 def draw_divisions(divisions: Mapping[str, Ints], classes: Sequence[str], title: str, path: Path) -> bool:
     """Draw each partition as a panel: the samples of each client and class, and above them the clients' sizes.
 
+    Classes go from the most frequent to the rarest.
+
     All panels share their scales. The suffix of the path sets the format (png, svg, pdf).
 
     Returns:
@@ -53,13 +55,15 @@ def draw_divisions(divisions: Mapping[str, Ints], classes: Sequence[str], title:
     fig.suptitle(title)
     axes = fig.subplots(2 * rows, abreast, squeeze=False, height_ratios=[1.0, tall] * rows)
     largest = max(int(counts.sum(axis=1).max()) for counts in divisions.values())
+    order = np.argsort(-np.sum([counts.sum(axis=0) for counts in divisions.values()], axis=0), kind="stable")
+    names = [classes[index] for index in order]
     scale = LogNorm(FAINTEST, max(2, *(int(counts.max()) for counts in divisions.values())))
     for unused in axes.flat:
         unused.set_axis_off()
     for place, (name, counts) in enumerate(divisions.items()):
         row, column = divmod(place, abreast)
         sizes, cells = axes[2 * row, column], axes[2 * row + 1, column]
-        image = _draw_cells(cells, counts, classes, scale)
+        image = _draw_cells(cells, counts[:, order], names, scale)
         sizes.sharex(cells)
         _draw_sizes(sizes, counts, name, largest)
     bar = fig.colorbar(image, ax=axes, label="samples of a class at a client", shrink=0.8, format="{x:g}")
@@ -81,7 +85,7 @@ def _draw_cells(axes: Any, counts: Ints, classes: Sequence[str], scale: Any) -> 
     held = np.ma.masked_equal(counts.T, 0)
     axes.set_axis_on()
     image = axes.imshow(held, aspect="auto", cmap=SAMPLES, norm=scale, interpolation="nearest")
-    axes.set(xlabel="client", ylabel="class")
+    axes.set(xlabel="client", ylabel="class, from head to tail")
     axes.xaxis.get_major_locator().set_params(integer=True)
     if len(classes) <= NAMED_CLASSES:
         axes.set_yticks(range(len(classes)), classes)
