@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedwcm.api.evaluation import evaluate
     from fedwcm.api.exporting import export
     from fedwcm.api.opening import open_run
+    from fedwcm.api.operating import calibrate, choose_operating_point
     from fedwcm.api.partitioning import partition, partitions
     from fedwcm.api.personalization import personalize
     from fedwcm.api.prediction import Predictions, predict
@@ -50,6 +51,8 @@ __all__ = [
     "Result",
     "Sampler",
     "bench",
+    "calibrate",
+    "choose_operating_point",
     "compare",
     "doctor",
     "evaluate",
@@ -80,6 +83,8 @@ _HOMES = {
     "Result": "fedwcm.api.result",
     "Sampler": "fedwcm.core.sampler",
     "bench": "fedwcm.diagnosis",
+    "calibrate": "fedwcm.api.operating",
+    "choose_operating_point": "fedwcm.api.operating",
     "compare": "fedwcm.api.comparison",
     "doctor": "fedwcm.diagnosis",
     "evaluate": "fedwcm.api.evaluation",

@@ -1,4 +1,4 @@
-"""Which rows of a trained model's data it was tested on: known again by their content."""
+"""Which rows of its data a trained model was tested and validated on: known again by their content."""
 
 import os
 import warnings
@@ -14,7 +14,7 @@ from fedwcm.config.settings import CLIENT_IDS
 from fedwcm.data import Dataset
 from fedwcm.data.fingerprint import fingerprint
 from fedwcm.data.raw import InferenceRows
-from fedwcm.experiment.partitioning import run_dataset
+from fedwcm.experiment.partitioning import partition_data, run_dataset
 
 
 def own_rows(
@@ -32,7 +32,7 @@ def own_rows(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # this may not be the run's data, and is then read again
         try:
-            whole = _read_as_run(config, dataset, clients)
+            whole = dataset if isinstance(dataset, Dataset) else run_dataset(_as_run(config, dataset, clients))
         except (ValueError, OSError):
             if must_be_own:
                 raise
@@ -57,16 +57,32 @@ def _require_clients(config: Config, dataset: DataLike | None, clients: ClientsL
         )
 
 
-def _read_as_run(config: Config, dataset: DataLike | None, clients: ClientsLike | None) -> Dataset:
-    """The data, read and split as the run did."""
-    if isinstance(dataset, Dataset):
-        return dataset
+def validation_rows(found: Trained, config: Config, clients: ClientsLike | None = None) -> InferenceRows:
+    """Return the validation rows of the run's own data."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the run has said so
+        data = partition_data(_as_run(config, None, clients))
+    if fingerprint(data.dataset) != found.fingerprint:
+        raise ValueError(f"{config.data.title} has changed since the run was trained on it: name other data")
+    dataset, rows = data.dataset, data.val_rows
+    if dataset.x_val is not None:
+        return InferenceRows(dataset.name, "all", dataset.x_val, dataset.y_val, None)
+    if not len(rows):
+        raise ValueError(
+            f"{config.title} has no validation data, which this is fitted to: name some (--validation FILE), or "
+            "train with --val-fraction 0.1"
+        )
+    return InferenceRows(dataset.name, "all", dataset.x_train[rows], dataset.y_train[rows], None)
+
+
+def _as_run(config: Config, dataset: DataLike | None, clients: ClientsLike | None) -> Config:
+    """Return the configuration of the run with these objects."""
     if clients is not None:
         config = replace(config, partition=Component(CLIENT_IDS, value=clients))
     if dataset is None or isinstance(dataset, (str, Path)):
         named = config.data.dataset if dataset is None else str(dataset)
-        return run_dataset(replace(config, data=replace(config.data, dataset=named)))
-    return run_dataset(replace(config, source=dataset))
+        return replace(config, data=replace(config.data, dataset=named))
+    return replace(config, source=dataset)
 
 
 def refuse_reading(given: Mapping[str, Any], config: Config) -> None:

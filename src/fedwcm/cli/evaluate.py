@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -49,6 +50,20 @@ def add_parser(commands: SubParsers) -> None:
         text = "share to draw and test; by default all rows" if name == "test_fraction" else FLAGS[name].help
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="X", help=text)
     add_personalize(parser)
+    parser.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="fit the temperature to validation data, and keep it with the model",
+    )
+    parser.add_argument(
+        "--operating-point",
+        metavar="P",
+        help="choose on validation data, and keep with the model: balanced, accuracy, recall:CLASS=0.9, "
+        "cost:FILE; none forgets it",
+    )
+    parser.add_argument(
+        "--validation", metavar="X", help="data for these (default: the run's own validation rows)"
+    )
     parser.add_argument("--confusion", action="store_true", help="print which classes were taken for which")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object, for scripts")
     parser.set_defaults(execute=execute)
@@ -58,6 +73,8 @@ def execute(arguments: argparse.Namespace) -> int:
     """Print what was tested, and every metric, one per line or as JSON."""
     from fedwcm import evaluate
 
+    if arguments.calibrate or arguments.operating_point is not None:
+        _fit(arguments)
     options = chosen_flags(arguments, NAMES)
     options["drop"] = column_names(arguments.drop)
     record = evaluate(
@@ -82,6 +99,26 @@ def execute(arguments: argparse.Namespace) -> int:
     if fine_tuned is not None:
         print_personalized(fine_tuned)
     return 0
+
+
+def _fit(arguments: argparse.Namespace) -> None:
+    """Fit what is asked for to validation data, and say what was found, where scripts do not read it."""
+    from fedwcm.api.operating import calibrate, choose_operating_point
+
+    given = {"model": arguments.model, "trust": arguments.trust, "label": arguments.label}
+    out = sys.stderr if arguments.json else sys.stdout
+    if arguments.calibrate:
+        print(
+            f"temperature {calibrate(arguments.folder, arguments.validation, **given):.4g}, kept with the model",
+            file=out,
+        )
+    if arguments.operating_point is not None:
+        shift = choose_operating_point(arguments.folder, arguments.operating_point, arguments.validation, **given)
+        added = ", ".join(f"{name} {value:+.3g}" for name, value in shift.items())
+        print(
+            f"operating point {arguments.operating_point}, kept with the model; added to the logits: {added}",
+            file=out,
+        )
 
 
 def _print_record(record: "EvaluationRecord") -> None:

@@ -1,0 +1,132 @@
+"""Temperatures and operating points: fitted to validation rows, kept with the model, used wherever it is used."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+import fedwcm
+from fedwcm.api.operating import _shift_for_cost, _with_point
+from fedwcm.api.own_rows import validation_rows
+from fedwcm.api.trained import trained
+from fedwcm.cli import main
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.model_file import read_facts
+from fedwcm.models.facts import ModelFacts
+
+from .objects import SMALL
+
+CLASSES = ("ok", "warn", "alarm")
+COUNTS = (800, 150, 50)
+
+
+def facts(**more: Any) -> ModelFacts:
+    base: Any = {"input_shape": (2,), "classes": CLASSES, "mean": (0.0,), "std": (1.0,), "class_counts": COUNTS}
+    return ModelFacts(**base, **more)
+
+
+def exact_logits(rows: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Samples of three overlapping classes with the shares of the counts, and their exact log posteriors."""
+    rng, shares = np.random.default_rng(seed), np.array(COUNTS) / 1000
+    labels = rng.choice(3, size=rows, p=shares)
+    means = np.array([0.0, 1.5, 3.0])
+    x = means[labels] + rng.normal(size=rows)
+    logits = x[:, None] * means - means**2 / 2 + np.log(shares)
+    return torch.from_numpy(logits), torch.from_numpy(labels)
+
+
+def recalls(logits: torch.Tensor, labels: torch.Tensor, about: ModelFacts) -> list[float]:
+    predicted = (logits + torch.tensor(about.operating_shift)).argmax(dim=1)
+    return [float((predicted[labels == c] == c).double().mean()) for c in range(3)]
+
+
+def test_exact_posteriors_need_no_shift_for_accuracy_and_bayes_rule_for_balanced_accuracy() -> None:
+    logits, labels = exact_logits(100_000)
+    accurate, balanced = (_with_point(facts(), point, logits, labels) for point in ("accuracy", "balanced"))
+    natural = np.log(facts().natural_shares)
+    centred = natural - natural.mean()
+    np.testing.assert_allclose(np.array(accurate.operating_shift), 0.0 * centred, atol=0.25)
+    np.testing.assert_allclose(np.array(balanced.operating_shift), -centred, atol=0.35)
+
+
+def test_a_recall_is_reached_with_the_smallest_amount() -> None:
+    logits, labels = exact_logits(5000)
+    about = _with_point(facts(), "recall:alarm=0.9", logits, labels)
+    assert 0.9 <= recalls(logits, labels, about)[2] < 0.9 + 2 / int((labels == 2).sum())
+    with pytest.raises(ValueError, match="unknown class in the operating point: 'alrm'"):
+        _with_point(facts(), "recall:alrm=0.9", logits, labels)
+    with pytest.raises(ValueError, match="no row of 'alarm'"):
+        _with_point(facts(), "recall:alarm=0.9", logits[labels < 2], labels[labels < 2])
+    with pytest.raises(ValueError, match="it must be balanced, accuracy, recall:CLASS"):
+        _with_point(facts(), "best", logits, labels)
+
+
+def test_costs_move_the_thresholds_to_a_lower_mean_cost(tmp_path: Path) -> None:
+    logits, labels = exact_logits(5000)
+    (tmp_path / "costs.csv").write_text(",ok,warn,alarm\nok,0,1,1\nwarn,1,0,1\nalarm,40,20,0\n")
+    about = _with_point(facts(), f"cost:{tmp_path / 'costs.csv'}", logits, labels)
+    costs = np.array([[0, 1, 1], [1, 0, 1], [40, 20, 0]], dtype=float)
+
+    def mean_cost(shifted: torch.Tensor) -> float:
+        return float(costs[labels.numpy(), shifted.argmax(dim=1).numpy()].mean())
+
+    bayes = (logits.softmax(dim=1).numpy() @ costs).argmin(axis=1)  # the best rule, which no shift beats by much
+    reached = mean_cost(logits + torch.tensor(about.operating_shift))
+    assert reached < 0.5 * mean_cost(logits)
+    assert reached < 1.1 * float(costs[labels.numpy(), bayes].mean())
+    even = np.ones((3, 3)) - np.eye(3)
+    shift = _shift_for_cost(even, logits.numpy(), labels.numpy())
+    assert ((logits + torch.from_numpy(shift)).argmax(dim=1) == labels).sum() >= (
+        logits.argmax(dim=1) == labels
+    ).sum()
+    (tmp_path / "costs.csv").write_text(",ok,warn\nok,0,1\nwarn,1,0\n")
+    with pytest.raises(ValueError, match="alarm"):
+        _with_point(facts(), f"cost:{tmp_path / 'costs.csv'}", logits, labels)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedwcm+"])
+def test_a_temperature_is_the_most_likely_one_and_is_used_everywhere(
+    method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    options: Any = {**SMALL, "rounds": 10}
+    fedwcm.run(method, dataset="digits", imbalance=0.1, val_fraction=0.3, out=run, **options)
+    before = fedwcm.evaluate(run)
+    temperature = fedwcm.calibrate(run)
+    assert temperature != pytest.approx(1.0, abs=0.02)
+    after, kept = fedwcm.evaluate(run), read_facts(RunFolder(run))
+    assert kept.temperature == temperature
+    assert after.confusion == before.confusion
+    assert after.test_loss != before.test_loss
+    found = trained(run, None, False, "natural")
+    rows = validation_rows(found, RunFolder(run).config())
+    assert rows.y is not None
+    labels, natural = torch.from_numpy(rows.y), found.logits(rows)
+    shift = torch.from_numpy(kept.shift_to(kept.natural_shares)).float()
+    losses = [float(cross_entropy((natural - shift) * factor + shift, labels)) for factor in (0.8, 1.0, 1.25)]
+    assert losses[1] == min(losses)
+    again = fedwcm.calibrate(run)
+    assert again == pytest.approx(temperature, rel=1e-3)  # fitted to what was trained, not to itself
+    assert main(["evaluate", str(run), "--operating-point", "recall:9=0.95", "--calibrate"]) == 0
+    assert "operating point recall:9=0.95, kept with the model" in capsys.readouterr().out
+    pointed = fedwcm.evaluate(run)
+    assert pointed.confusion != before.confusion
+    assert fedwcm.evaluate(run, mix="trained").confusion == before.confusion
+    raw = np.random.default_rng(0).integers(0, 17, size=(6, 8, 8, 1)).astype(np.uint8)
+    exported = torch.jit.load(fedwcm.export(run, "torchscript", tmp_path / "model.pt"))
+    predicted = fedwcm.predict(run, raw).probabilities
+    outside = exported(torch.from_numpy(raw))[1].detach().numpy()
+    np.testing.assert_allclose(outside, predicted, rtol=1e-3, atol=1e-5)
+    assert fedwcm.choose_operating_point(run, "none")["9"] == 0.0
+    assert fedwcm.evaluate(run).confusion == before.confusion
+
+
+def test_without_validation_data_other_data_is_asked_for(tmp_path: Path) -> None:
+    options: Any = {**SMALL, "rounds": 1}
+    fedwcm.run("fedavg", dataset="digits", out=tmp_path / "run", **options)
+    with pytest.raises(ValueError, match=r"no validation data.*--validation FILE"):
+        fedwcm.calibrate(tmp_path / "run")
+    assert fedwcm.calibrate(tmp_path / "run", "digits") > 0
