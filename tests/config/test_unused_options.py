@@ -29,7 +29,10 @@ from tests.test_contract import CHEAP
 RUN: dict[str, Any] = {"dataset": "digits", "clients": 6, "rounds": 1, "epochs": 1}
 SETTINGS = {**CHEAP, "fedwmsam": {"alpha": 0.3}}  # within the bounds that its alpha moves in
 LATE = {"ldam": 18}  # its weights come late
-ELSEWHERE = {("fedexp", "epsilon")}  # these clients agree too well to extrapolate: tests/methods/test_rivals.py
+ELSEWHERE = {
+    ("fedexp", "epsilon"),  # these clients agree too well to extrapolate: tests/methods/test_rivals.py
+    ("loss fedrs", "alpha"),  # these clients have every class: tests/losses/test_rivals.py
+}
 COMPONENTS: dict[str, type[Any]] = {
     **{name: METHODS[name] for name in [*METHODS, "mofedsam+wcm", "fedavg-cheng+wcm"] if name != "clip2fl"},
     **{f"loss {name}": LOSSES[name] for name in LOSSES if name != "distillation"},

@@ -30,9 +30,9 @@ FILES = {"pyproject.toml", "README.md"} | {
 
 def run_command(*arguments: str) -> int:
     parser = argparse.ArgumentParser()
-    command.add(parser.add_subparsers())  # type: ignore[attr-defined]
+    command.add_parser(parser.add_subparsers())
     chosen = parser.parse_args(["flower", *arguments])
-    code: int = chosen.do(chosen)
+    code: int = chosen.execute(chosen)
     return code
 
 

@@ -81,7 +81,7 @@ def test_commands_of_the_examples_can_be_parsed(command: str) -> None:
 
     _, *words = (word for word in command.split() if word not in ("&", '"$@"'))
     options = command_line().parse_args(words)
-    assert options.do is not None
+    assert options.execute is not None
 
 
 def test_the_pinned_ray_is_what_is_installed() -> None:

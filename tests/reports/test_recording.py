@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedwcm
-from fedwcm.engine import rounds
+from fedwcm.engine import round_measures
 from fedwcm.experiment.folder import RunFolder
 
 SMALL: Any = {"dataset": "digits", "clients": 8, "participation": 0.5, "epochs": 1, "batch_size": 20, "rounds": 3}
@@ -37,7 +37,7 @@ def test_the_split_is_the_division_that_was_trained_on(run: fedwcm.Result) -> No
 
 
 def test_of_a_large_cohort_no_client_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "LISTED_WEIGHTS", 3)
+    monkeypatch.setattr(round_measures, "LISTED_WEIGHTS", 3)
     history = fedwcm.run("fedavg", **SMALL).history
     assert all(record.clients is None and record.weights is None for record in history)
 
