@@ -7,12 +7,16 @@ import torch
 from fedwcm.core.frames import simplex, sparse_frame
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
+from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.losses.fedloge import FedLoGeLoss
+from fedwcm.methods.ccvr import CCVR
+from fedwcm.methods.fed3r import Fed3R
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.fedetf import FedETF
 from fedwcm.methods.fedloge import FedLoGe
+from fedwcm.methods.fedncm import FedNCM
 from fedwcm.methods.fednpc import FedNPC
 from fedwcm.methods.head import head_of
 from fedwcm.methods.tau_norm import TauNorm
@@ -117,3 +121,72 @@ def test_the_frame_trains_the_features_and_the_head_follows_them() -> None:
     (through,) = torch.autograd.grad(losses.sum(), features, retain_graph=True)
     (fixed,) = torch.autograd.grad(parts[0].sum(), features)
     torch.testing.assert_close(through, fixed)
+
+
+def features_of_all(simulated: Rounds) -> tuple[np.ndarray, np.ndarray]:
+    """The features of every client's samples at the initial model, with a 1 for the bias, and their labels."""
+    shards = [simulated.federation.shard(k) for k in range(5)]
+    untrained = mlp()
+    rows = np.concatenate([shard.rows for shard in shards])
+    with torch.no_grad():
+        features = untrained[:2](shards[0].store.inputs[torch.from_numpy(rows)])
+    ones = np.ones((len(rows), 1))
+    return np.concatenate([features.numpy(), ones], axis=1), np.concatenate([shard.labels for shard in shards])
+
+
+def test_fed3r_is_the_ridge_regression_of_all_clients_data() -> None:
+    simulated, state = trained(Fed3R(ridge=0.3, balanced=False), rounds=1)
+    f, y = features_of_all(simulated)
+    targets = np.eye(3)[y]
+    expected = np.linalg.solve(f.T @ f + 0.3 * np.eye(f.shape[1]), f.T @ targets).T
+    matrix = torch.cat(head(simulated, simulated.last_model(state)[0]), dim=-1)
+    np.testing.assert_allclose(matrix.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_balanced_fed3r_does_not_depend_on_how_often_a_class_occurs() -> None:
+    simulated, state = trained(Fed3R(ridge=0.3), rounds=1)
+    f, y = features_of_all(simulated)
+    v = len(y) / (3.0 * np.bincount(y))[y]
+    expected = np.linalg.solve(
+        (f * v[:, None]).T @ f + 0.3 * np.eye(f.shape[1]), (f * v[:, None]).T @ np.eye(3)[y]
+    ).T
+    matrix = torch.cat(head(simulated, simulated.last_model(state)[0]), dim=-1)
+    np.testing.assert_allclose(matrix.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_fedncm_predicts_the_mean_with_the_largest_cosine() -> None:
+    simulated, state = trained(FedNCM(), rounds=1)
+    f, y = features_of_all(simulated)
+    means = np.stack([f[y == c, :-1].mean(axis=0) for c in range(3)])
+    weight, bias = head(simulated, simulated.last_model(state)[0])
+    np.testing.assert_allclose(
+        weight.numpy(), means / np.linalg.norm(means, axis=1)[:, None], rtol=1e-5, atol=1e-6
+    )
+    assert not bias.any()
+
+
+def test_the_evaluated_backbone_is_the_one_that_the_sums_are_of() -> None:
+    simulated, state = trained(FedNCM(), rounds=1)
+    first = simulated.trainer.forward.network.layout.head_slices[0].start
+    initial = Network(mlp()).initial()[0]
+    assert torch.equal(simulated.last_model(state)[0][:first], initial[:first])
+    assert not torch.equal(state.x[:first], initial[:first])
+
+
+def test_ccvr_draws_from_the_gaussians_of_the_classes() -> None:
+    method = CCVR(last=10, virtual=20_000)
+    simulated, state = trained(method, rounds=1)
+    f, y = features_of_all(simulated)
+    sums = {key.removeprefix("sum/"): value for key, value in state.method.items() if key.startswith("sum/")}
+    drawn, classes = method.virtual_features(sums, f.shape[1] - 1, np.random.default_rng(0))
+    for c in range(3):
+        own, virtual = f[y == c, :-1], drawn[classes == c].numpy()
+        assert len(virtual) == 20_000
+        np.testing.assert_allclose(virtual.mean(axis=0), own.mean(axis=0), atol=0.02)
+        np.testing.assert_allclose(np.cov(virtual.T), np.cov(own.T, bias=True), atol=0.02)
+
+
+def test_ccvr_waits_for_the_last_rounds() -> None:
+    simulated, state = trained(CCVR(last=1), rounds=1)
+    assert torch.equal(simulated.last_model(state)[0], state.x)
+    assert not any(key.startswith("sum/") for key in state.method)

@@ -57,6 +57,11 @@ class Method:
         require_choices(self)
         require(self.server_lr > 0, "server_lr", self.server_lr, "positive")
 
+    @property
+    def depends_on_rounds(self) -> bool:
+        """Whether it reads `population.rounds`: then a finished run cannot be continued with more rounds."""
+        return False
+
     # --- before the first round -----------------------------------------------------------------
     def init(self, x: Vec, population: Population) -> State:
         """Return the server's state before the first round."""

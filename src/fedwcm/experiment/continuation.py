@@ -7,6 +7,7 @@ from dataclasses import replace
 from fedwcm.config.schema import Config, RunOptions
 from fedwcm.config.settings import differences, from_settings
 from fedwcm.core.loss import Loss
+from fedwcm.core.method import Method
 from fedwcm.experiment.build import Experiment
 from fedwcm.experiment.checkpoint import settings_of
 from fedwcm.experiment.folder import RunFolder
@@ -31,8 +32,8 @@ def require_resumable(folder: RunFolder, wanted: Config, experiment: Experiment)
             f"{folder.path} cannot be resumed: the code of {', '.join(edited)} has changed since; "
             "choose another folder"
         )
-    loss = experiment.rounds.trainer.loss
-    reason = extension_problem(wanted, loss, before) if after > before else None
+    trainer = experiment.rounds.trainer
+    reason = extension_problem(wanted, trainer.method, trainer.loss, before) if after > before else None
     if reason:
         raise ValueError(
             f"{folder.path} cannot go on from {before} to {after} rounds: {reason}, so a run of {after} rounds "
@@ -93,13 +94,14 @@ def _lengthened(held: Config, wanted: Config) -> Config:
     return replace(held, run=replace(held.run, rounds=rounds, patience=patience))
 
 
-def extension_problem(config: Config, loss: Loss, before: int) -> str | None:
+def extension_problem(config: Config, method: Method, loss: Loss, before: int) -> str | None:
     """Why the first rounds of a run differ from those of a run of `before` rounds; None if they do not."""
     rate, options = config.local, config.run
     if any(rate.at(r, before) != rate.at(r, options.rounds) for r in range(before)):
         return f"local.schedule = {rate.schedule!r} depends on run.rounds"
-    if loss.depends_on_rounds:
-        return f"the loss {config.loss.name!r} depends on run.rounds"
+    for part, name in ((method, f"method {config.method.name!r}"), (loss, f"loss {config.loss.name!r}")):
+        if part.depends_on_rounds:
+            return f"the {name} depends on run.rounds"
     if before % options.eval_every:
         return f"round {before} was evaluated only because it was the last (run.eval_every = {options.eval_every})"
     return None

@@ -42,7 +42,7 @@ from fedwcm.core.local_data import LocalData
 from fedwcm.core.mixins import TwoPhase
 from fedwcm.core.types import Cohort, Context, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
-from fedwcm.methods.head import NO_HEAD, head_of, with_head
+from fedwcm.methods.head import NO_HEAD, head_of, train_head, with_head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,13 +135,8 @@ class CReFF(TwoPhase, FedAvg):
         targets = torch.eye(classes, dtype=inputs.dtype, device=inputs.device).repeat_interleave(each, dim=0)
         start = torch.rand(classes, width, generator=rng, dtype=inputs.dtype).to(inputs.device)
         head = (2.0 * start - 1.0) / math.sqrt(d)
-        for _ in range(self.retrain_epochs):
-            order = torch.randperm(len(inputs), generator=rng).to(inputs.device)
-            shuffled = (torch.split(rows[order], self.retrain_batch) for rows in (inputs, targets))
-            for batch, target in zip(*shuffled, strict=True):  # no autograd: the steps are many and tiny
-                by_logits = softmax(batch @ head.T, dim=-1).sub_(target)
-                head.addmm_(by_logits.T, batch, alpha=-self.retrain_lr / len(batch))
-        return head
+        passes = self.retrain_epochs, self.retrain_batch, self.retrain_lr
+        return train_head(head, inputs, targets, *passes, rng)
 
 
 def gradient_sums(outputs: Outputs, batch: Batch, head: Tensor | None) -> Tensor:

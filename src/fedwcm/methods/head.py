@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softmax
 
 from fedwcm.core.layout import Layout
 from fedwcm.core.types import Cohort, State, Uploads, Vec
@@ -33,6 +34,20 @@ def with_head(x: Vec, start: int, head: Tensor, width: int) -> Vec:
     weight, bias = head.tensor_split([width], dim=-1)
     flat = torch.cat([weight.reshape(-1), bias.reshape(-1)])
     return torch.cat([x[:start], flat, x[start + len(flat) :]])
+
+
+def train_head(
+    head: Tensor, inputs: Tensor, targets: Tensor, epochs: int, size: int, lr: float, rng: torch.Generator
+) -> Tensor:
+    """Return the head `(C, width)` after passes of SGD on the cross-entropy of inputs with one-hot targets."""
+    head = head.clone()
+    for _ in range(epochs):
+        order = torch.randperm(len(inputs), generator=rng).to(inputs.device)
+        shuffled = (torch.split(rows[order], size) for rows in (inputs, targets))
+        for batch, target in zip(*shuffled, strict=True):  # no autograd: the steps are many and tiny
+            by_logits = softmax(batch @ head.T, dim=-1).sub_(target)
+            head.addmm_(by_logits.T, batch, alpha=-lr / len(batch))
+    return head
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,10 +51,10 @@ class WorkingFolder:
     def _shorter(self, cell: Cell) -> RunFolder | None:
         """The longest finished run with the same options and fewer rounds, if this one can go on from there."""
         config = from_settings(cell.settings)
-        loss = Components.of(config).loss
+        chosen = Components.of(config)
         known = (int(path.name.rpartition("-")[2]) for path in self.root.glob(f"{cell.lineage}-*"))
         for rounds in sorted((n for n in known if n < cell.rounds), reverse=True):
             folder = self._folder(cell, rounds)
-            if folder.finished and extension_problem(config, loss, rounds) is None:
+            if folder.finished and extension_problem(config, chosen.method, chosen.loss, rounds) is None:
                 return folder
         return None
