@@ -16,7 +16,7 @@ import numpy as np
 from tools.generated import write_blocks
 
 from benchmarks.recipe import grid
-from benchmarks.recipe.run import PHASES, RESULTS
+from benchmarks.recipe.run import FROZEN, PHASES, RESULTS
 from fedwcm.reports.statistics import PairedTest, paired_test, seed_test
 
 PAGE, ALL_TABLES = Path("docs/results/recipe.md"), Path("docs/results/recipe-tables.md")
@@ -32,11 +32,14 @@ Results = dict[Key, dict[str, Any]]
 
 def results(phase: str) -> Results:
     """Return the runs of a phase by cell, arm and seed; those that diverged are left out."""
-    path = RESULTS / f"{phase}.jsonl.gz"
-    lines = gzip.decompress(path.read_bytes()).decode().splitlines() if path.exists() else []
-    records = [json.loads(line) for line in lines]
+    records = [json.loads(line) for line in _lines(phase)]
     found = {(r["cell"], r["arm"], r["seed"]): r for r in records if r["history"]}
     return _completed(found) if phase == "judge" else found
+
+
+def _lines(phase: str) -> list[str]:
+    path = RESULTS / f"{phase}.jsonl.gz"
+    return gzip.decompress(path.read_bytes()).decode().splitlines() if path.exists() else []
 
 
 def _completed(found: Results) -> Results:
@@ -164,10 +167,14 @@ def earlier(found: dict[str, Results]) -> str:
     return table(["cell", *short, *(f"{name}, rare" for name in short)], rows)
 
 
+def once_complete(found: Results, make: Callable[[Results], str]) -> str:
+    """Return a table of the last judgement, which nobody looks at before all of its runs are there."""
+    frozen, done = json.loads(FROZEN.read_text(encoding="utf-8"))["runs"], len(_lines("final"))
+    return make(found) if done == frozen else f"Not complete: {done} of {frozen} runs."
+
+
 def overall(found: Results) -> str:
     """Return the recipe minus each arm over the cells that both have, with the interval over the seeds."""
-    if not found:
-        return "Not run."
     rows = []
     for arm in (arm for arm in ordered(found, 1) if arm != grid.RECIPE):
         row = []
@@ -243,9 +250,9 @@ TABLES: dict[str, Callable[[dict[str, Results]], str]] = {
     "parts": lambda found: parts(found["choose"]),
     "costs": lambda found: costs(found["judge"]),
     "earlier": earlier,
-    "final": lambda found: overall(found["final"]),
-    "final-cells": lambda found: differences(found["final"], "test_accuracy") if found["final"] else "Not run.",
-    "final-cells-rare": lambda found: differences(found["final"], "few") if found["final"] else "Not run.",
+    "final": lambda found: once_complete(found["final"], overall),
+    "final-cells": lambda found: once_complete(found["final"], lambda each: differences(each, "test_accuracy")),
+    "final-cells-rare": lambda found: once_complete(found["final"], lambda each: differences(each, "few")),
 }
 
 

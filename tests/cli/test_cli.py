@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -25,6 +26,7 @@ def test_run_writes_its_folder_and_says_where(tmp_path: Path, capsys: pytest.Cap
     assert main(["run", "--method", "fedwcm", *SMALL, "--rounds", "3", "--out", str(out)]) == 0
     said = capsys.readouterr().out
     assert "final accuracy" in said
+    assert re.search(r"readings of the paper: .*alpha_rule=local.*reading-the-paper\.md", said)
     assert str(out) in said
     assert {path.name for path in out.iterdir()} == {
         "config.toml",

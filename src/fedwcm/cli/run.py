@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -161,6 +162,8 @@ def _print_summary(result: "Result", page: Path) -> None:
     for name, (key, meaning) in _HEADLINES.items():
         if (value := summary.number(key)) is not None:
             screen.print(Text(f"{name:>18}  {value:.4f}  ").append(meaning, style="dim"))
+    if (readings := _readings(result.config.method.options)) is not None:
+        print(readings)
     if summary.selected_round is not None:
         print(f"kept is the model of round {summary.selected_round}, the best on the validation data")
     if summary.stopped:
@@ -172,6 +175,16 @@ def _print_summary(result: "Result", page: Path) -> None:
         print(f"class counts added up under homomorphic encryption: {sent:.3g} MB, {cost['seconds']:.2g} s")
     print(f"\nresults in {page.parent}" + (f", report: {page}" if page.exists() else ""))
     screen.print(Text(f"next: fedwcm evaluate {page.parent}  # class by class", style="dim"), soft_wrap=True)
+
+
+def _readings(options: Mapping[str, object]) -> str | None:
+    """Return how FedWCM read its paper in this run, and where that is explained; None for other methods."""
+    if "alpha_rule" not in options:
+        return None
+    of_alpha = ("alpha_rule", "q") if options["adaptive"] else ("adaptive",)
+    names = ("momentum_norm", "server_step", "score", "temperature_scale", *of_alpha)
+    chosen = ", ".join(f"{name}={str(options[name]).lower()}" for name in names if name in options)
+    return f"readings of the paper: {chosen} (docs/reading-the-paper.md; the printed ones: fedwcm-literal)"
 
 
 _HEADLINES = {
