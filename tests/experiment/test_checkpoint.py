@@ -11,9 +11,11 @@ from safetensors.torch import save_file
 
 import fedwcm
 from fedwcm.core.method import Method
+from fedwcm.core.types import State
 from fedwcm.engine.rounds import DivergedError, ServerState
 from fedwcm.engine.store import ClientStore
-from fedwcm.experiment import checkpoint
+from fedwcm.experiment import checkpoint, client_rows
+from fedwcm.experiment.client_rows import digest_tensors
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.history import History
 from fedwcm.experiment.progress import Silent
@@ -128,7 +130,7 @@ def test_a_checkpoint_that_holds_its_history_itself_can_be_resumed(tmp_path: Pat
     newest = max(RunFolder(tmp_path).checkpoints.iterdir())
     facts, tensors = checkpoint._read(newest)
     text = json.dumps({**facts, "history": [record.to_json() for record in whole.history]})
-    save_file(tensors, newest, metadata={"fedwcm": text, "digest": checkpoint._digest(tensors, text)})
+    save_file(tensors, newest, metadata={"fedwcm": text, "digest": digest_tensors(tensors, text)})
     RunFolder(tmp_path).metrics_file.write_text("damaged")
     longer: Any = {**SMALL, "rounds": SMALL["rounds"] + 1}
     resumed = fedwcm.run("scaffold", out=tmp_path, resume=True, **longer)
@@ -201,6 +203,41 @@ def test_client_state_is_saved_for_those_that_took_part(tmp_path: Path) -> None:
     rows = other.read(np.array([3, 1]), torch.device("cpu"))
     assert rows["c"].tolist() == [[4, 5, 6], [1, 2, 3]]
     assert rows["n"].tolist() == [8, 7]
+
+
+def test_large_client_state_is_saved_one_client_at_a_time_and_only_if_it_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = fedwcm.run("scaffold", **SMALL)
+    written: list[str] = []
+    monkeypatch.setattr(client_rows, "ROW_BYTES", 1)
+
+    def save_row(state: State, draft: Path) -> None:
+        assert {len(rows) for rows in state.values()} == {1}
+        written.append(draft.name)
+        save_file(state, draft)
+
+    monkeypatch.setattr(client_rows, "save_file", save_row)
+    for after in (3, 7):
+        with pytest.raises(KeyboardInterrupt):
+            fedwcm.run("scaffold", out=tmp_path, resume=after > 3, progress=Interrupted(after), **SMALL)
+    folder = RunFolder(tmp_path).checkpoints
+    damaged = max((folder / "clients").glob("*-round-000007.safetensors"))
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
+    with pytest.warns(UserWarning, match=rf"checkpoint round-000007.*{damaged.name} is not the state of client"):
+        resumed = fedwcm.run("scaffold", out=tmp_path, resume=True, **SMALL)
+    assert timeless(resumed.history) == timeless(whole.history)
+    for key, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[key])
+    took_part = {r: whole.history[r - 1].clients or () for r in range(1, 13)}
+    assert len(written) == sum(
+        len({*took_part[last], *(took_part[last - 1] if both else ())})
+        for last, both in ((2, 1), (3, 0), (4, 0), (6, 1), (7, 0), (8, 1), (10, 1), (12, 1))
+    )
+    kept = {path.name for path in (folder / "clients").iterdir()}
+    clients = {name.partition("-")[0] for name in kept}
+    assert clients == {str(client) for took in took_part.values() for client in took}
+    assert len(kept) <= len(clients) + len({*took_part[11], *took_part[12]})
 
 
 def test_old_checkpoints_are_removed(tmp_path: Path) -> None:

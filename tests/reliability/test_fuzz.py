@@ -19,6 +19,7 @@ from fedwcm.config.settings import from_settings, to_settings
 from fedwcm.engine.rounds import ServerState
 from fedwcm.engine.store import ClientStore
 from fedwcm.experiment import checkpoint
+from fedwcm.experiment.client_rows import digest_tensors
 from fedwcm.experiment.components import Components
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.history import History
@@ -118,7 +119,7 @@ def test_a_whole_checkpoint_of_something_else_is_refused(
     _, store, state = good_checkpoint(tmp_path)
     tensors = {**checkpoint._tensors(checkpoint.Checkpoint(state, History().mark(), 1.0, {}), store), **change}
     facts = '{"round": 4, "seconds": 1.0, "selected_round": null, "history": []}'
-    metadata = {"fedwcm": facts, "digest": checkpoint._digest(tensors, facts)}
+    metadata = {"fedwcm": facts, "digest": digest_tensors(tensors, facts)}
     (tmp_path / "round-000004.safetensors").write_bytes(save(tensors, metadata=metadata))
     saved, [complaint] = checkpoint.load(tmp_path, store, state, History(RunFolder(tmp_path)))
     assert saved is None

@@ -51,7 +51,7 @@ def test_a_disk_that_fills_up_ends_the_run_and_leaves_what_was_saved(
     said = capsys.readouterr().err
     assert "round-000004.safetensors cannot be written: No space left on device" in said
     assert "resume" in said
-    assert [path.name for path in (out / "checkpoints").iterdir()] == ["round-000002.safetensors"]
+    assert [path.name for path in (out / "checkpoints").glob("round-*")] == ["round-000002.safetensors"]
     monkeypatch.undo()
     fedwcm.run("scaffold", out=out, resume=True, **SMALL)
     assert_same_run(out, tmp_path / "whole")

@@ -31,6 +31,8 @@ class ClientStore:
     def __init__(self, clients: int, template: State) -> None:
         self.round = 0
         """The round after which clients have this state; while one is being committed, already that one."""
+        self.saved: dict[int, tuple[int, str]] = {}
+        """The file that holds each client's present state, by its round and digest, for those that have one."""
         self._columns = {key: _Column(clients, value[0]) for key, value in template.items()}
         count = clients if template else 0
         self._row = _shared_rows(count)
@@ -63,14 +65,17 @@ class ClientStore:
 
     def accepts(self, ids: Ints, state: State) -> bool:
         """Whether this could be the state of these clients."""
-        known = ids.ndim == 1 and ids.dtype == np.int64 and bool(((ids >= 0) & (ids < len(self._row))).all())
         return (
-            known
+            self.knows(ids)
             and state.keys() == self._columns.keys()
             and all(
                 state[key].shape == (len(ids), *column.rows.shape[1:]) for key, column in self._columns.items()
             )
         )
+
+    def knows(self, ids: Ints) -> bool:
+        """Whether these are numbers of clients."""
+        return ids.ndim == 1 and ids.dtype == np.int64 and bool(((ids >= 0) & (ids < len(self._row))).all())
 
     def write(self, ids: Ints, state: State) -> None:
         """Replace the state of these clients at once."""
@@ -106,13 +111,19 @@ class ClientStore:
         self.round = round_
         self._row[ids] = self._next[ids]
         self._reserved = np.setdiff1d(self._reserved, ids)
+        self._forget_files(ids)
 
     def rollback(self, round_: int) -> None:
         """Return to the state after this round if the one after it was committed, wholly or in part."""
         if self.round > round_:
             self.round, ids, rows = self._replaced
             self._row[ids], self._reserved = rows, np.union1d(self._reserved, ids)
+            self._forget_files(ids)
             self._replaced = (self.round, ids[:0], rows[:0])
+
+    def _forget_files(self, ids: Ints) -> None:
+        for client in ids.tolist() if self.saved else ():
+            self.saved.pop(client, None)
 
     def _at(self, table: RowIndices, ids: Ints) -> torch.Tensor:
         return torch.from_numpy(table[ids].astype(np.int64))

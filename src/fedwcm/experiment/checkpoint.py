@@ -1,12 +1,12 @@
 """Checkpoints: everything that a run needs to resume as if it had never stopped, written atomically, no pickle.
 
 A checkpoint is one safetensors file with the model, its buffers, its moving average, the method's state, the state
-of the clients that took part, the model of the selected round, and in the metadata the round, the options, and how
-much of `metrics.jsonl` belongs to it: its size does not grow with the rounds. Generators need no saving: random
-numbers are addressed by seed, purpose, round and client.
+of the clients that took part (or, if it is large, references to their files, `client_rows.py`), the model of the
+selected round, and in the metadata the round, the options, and how much of `metrics.jsonl` belongs to it: its size
+does not grow with the rounds. Generators need no saving: random numbers are addressed by seed, purpose, round and
+client.
 """
 
-import hashlib
 import json
 import re
 from contextlib import suppress
@@ -22,6 +22,8 @@ from fedwcm.config.settings import Settings
 from fedwcm.core.types import State
 from fedwcm.engine.rounds import ServerState
 from fedwcm.engine.store import ClientStore
+from fedwcm.experiment import client_rows
+from fedwcm.experiment.client_rows import digest_tensors
 from fedwcm.experiment.files import replacing, require_readable
 from fedwcm.experiment.history import History, HistoryMark, MetricsChangedError
 from fedwcm.experiment.records import RoundRecord
@@ -49,6 +51,8 @@ class Checkpoint:
 def save(folder: Path, saved: Checkpoint, store: ClientStore) -> None:
     """Write a checkpoint of this round; a crash at any moment leaves the earlier ones intact."""
     tensors = _tensors(saved, store)
+    if store.bytes_per_client >= client_rows.ROW_BYTES and len(store.visited()):
+        tensors |= client_rows.save_rows(folder, store, saved.server.round)
     facts = json.dumps(
         {
             "round": saved.server.round,
@@ -59,11 +63,13 @@ def save(folder: Path, saved: Checkpoint, store: ClientStore) -> None:
             "settings": saved.settings,
         }
     )
-    metadata = {"fedwcm": facts, "digest": _digest(tensors, facts)}
+    metadata = {"fedwcm": facts, "digest": digest_tensors(tensors, facts)}
     with replacing(folder / f"round-{saved.server.round:06d}.safetensors") as draft:
         save_file(tensors, draft, metadata=metadata)
     for old in (*_newest_first(folder)[KEPT:], *folder.glob("*.tmp")):  # drafts that a crash left
         old.unlink()
+    with suppress(SafetensorError):  # of a damaged one, nobody knows what it needs
+        client_rows.remove_unused(folder, _newest_first(folder))
 
 
 def load(
@@ -90,6 +96,8 @@ def load(
         try:
             facts, tensors = _read(path)
             _require_like(like, tensors, store)
+            if client_rows.has_files(tensors):
+                client_rows.stage_rows(folder, tensors, store)
             _restore(history, facts["history"])
         except MetricsChangedError as error:
             changed = error
@@ -98,8 +106,9 @@ def load(
         except (SafetensorError, OSError, ValueError, RecursionError) as error:
             complaints.append(f"checkpoint {path.name} is damaged ({error})")
             continue
-        clients = _part(tensors, CLIENT)
-        if clients:
+        if client_rows.has_files(tensors):
+            client_rows.commit_rows(tensors, store)
+        elif clients := _part(tensors, CLIENT):
             store.write(tensors["clients"].numpy(), clients)
         device = like.x.device
         method = {key: value.to(device) if value.dim() else value for key, value in _part(tensors, SERVER).items()}
@@ -142,7 +151,7 @@ def _read(path: Path) -> tuple[dict[str, Any], State]:
         # Copies, which are aligned in memory as new tensors are: matrix products round by their alignment.
         tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118 (not a mapping)
     facts = metadata.get("fedwcm", "")
-    if metadata.get("digest") != _digest(tensors, facts):
+    if metadata.get("digest") != digest_tensors(tensors, facts):
         raise ValueError("its contents do not match its digest")
     return json.loads(facts), tensors
 
@@ -158,8 +167,8 @@ def _require_like(like: ServerState, tensors: State, store: ClientStore) -> None
     for key, expected in {**model, **others}.items():
         if key not in tensors or (tensors[key].shape, tensors[key].dtype) != (expected.shape, expected.dtype):
             raise ValueError(f"its {key} is that of another model")
-    clients = _part(tensors, CLIENT)
-    if clients and not ("clients" in tensors and store.accepts(tensors["clients"].numpy(), clients)):
+    clients, ids = _part(tensors, CLIENT), tensors.get("clients", torch.zeros(0)).numpy()
+    if (clients and not store.accepts(ids, clients)) or (client_rows.has_files(tensors) and not store.knows(ids)):
         raise ValueError("its clients are those of another run")
 
 
@@ -171,7 +180,7 @@ def _tensors(saved: Checkpoint, store: ClientStore) -> State:
     tensors |= {SERVER + key: value for key, value in server.method.items()}
     tensors |= {AVERAGE + key: value for key, value in server.average.items()}
     visited = store.visited()
-    if len(visited):
+    if len(visited) and store.bytes_per_client < client_rows.ROW_BYTES:
         tensors["clients"] = torch.from_numpy(visited)
         rows = store.read(visited, torch.device("cpu"))
         tensors |= {CLIENT + key: value for key, value in rows.items()}
@@ -180,14 +189,6 @@ def _tensors(saved: Checkpoint, store: ClientStore) -> State:
 
 def _part(tensors: State, prefix: str) -> State:
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-
-
-def _digest(tensors: State, facts: str) -> str:
-    total = hashlib.blake2b(facts.encode(), digest_size=16)
-    for key, tensor in sorted(tensors.items()):
-        total.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        total.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return total.hexdigest()
 
 
 def _newest_first(folder: Path) -> list[Path]:
