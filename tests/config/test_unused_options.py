@@ -27,7 +27,11 @@ from tests.records import round_record
 from tests.test_contract import CHEAP
 
 RUN: dict[str, Any] = {"dataset": "digits", "clients": 6, "rounds": 1, "epochs": 1}
-SETTINGS = {**CHEAP, "fedwmsam": {"alpha": 0.3}}  # within the bounds that its alpha moves in
+SETTINGS = {
+    **CHEAP,
+    "fedwmsam": {"alpha": 0.3},  # within the bounds that its alpha moves in
+    "ccvr": {**CHEAP["ccvr"], "last": 18},  # from the third of twenty rounds on
+}
 LATE = {"ldam": 18}  # its weights come late
 ELSEWHERE = {
     ("fedexp", "epsilon"),  # these clients agree too well to extrapolate: tests/methods/test_rivals.py
