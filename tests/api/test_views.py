@@ -14,6 +14,7 @@ import fedwcm
 from fedwcm.experiment.comparison_folder import ComparisonFolder
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.records import ComparisonIndex
+from fedwcm.experiment.run import Run
 from tests.api.objects import SMALL
 from tests.reports.folders import write_comparison, write_run
 
@@ -130,7 +131,7 @@ def test_a_history_is_a_data_frame(tmp_path: Path) -> None:
     last = result.history[-1].per_class_accuracy
     assert last is not None
     assert frame["per_class_accuracy/3"].iloc[-1] == last[3]
-    assert fedwcm.Result(result.config, [], None, result._model, None).history_frame().empty
+    assert fedwcm.Result(Run(None, config=result.config, history=[], summary=None)).history_frame().empty
 
 
 def test_the_table_of_a_comparison_is_that_of_its_file(comparison: fedwcm.Comparison) -> None:

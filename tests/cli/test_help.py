@@ -89,7 +89,7 @@ def test_seeds_may_be_a_range() -> None:
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_terminal_that_is_not_utf8_is_no_error(encoding: str) -> None:
-    words = "from fedwcm.cli.output import until_reader_is_gone as call; call(lambda: print('0.9 ± 0.1 ▁█ 雪'))"
+    words = "from fedwcm.cli.output import prepare_streams; prepare_streams(); print('0.9 ± 0.1 ▁█ 雪')"
     environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
     shown = subprocess.run(
         [sys.executable, "-c", words], env=environment, capture_output=True, check=True, timeout=60

@@ -20,7 +20,8 @@ from fedwcm.engine.network import Network
 from fedwcm.engine.participation import Participation
 from fedwcm.experiment.build import build
 from fedwcm.experiment.progress import Silent
-from fedwcm.experiment.runner import Runner, RunResult
+from fedwcm.experiment.run import Run
+from fedwcm.experiment.runner import Runner
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.models import build_model
@@ -33,7 +34,7 @@ FOUR = ("fedavg", "fedcm", "fedwcm", "fedwcm-x")
 ROUNDS = 4
 
 
-def run_digits(method: str, backend: str) -> RunResult:
+def run_digits(method: str, backend: str) -> Run:
     """A few rounds on the digits: clients of unequal size, half of them a round, some of them silent."""
     settings: dict[str, object] = {
         "data.dataset": "digits",
@@ -62,7 +63,7 @@ def run_digits(method: str, backend: str) -> RunResult:
 cached_run = cache(run_digits)
 
 
-def numbers(finished: RunResult) -> list[dict[str, Any]]:
+def numbers(finished: Run) -> list[dict[str, Any]]:
     """The history without its clock."""
     return timeless(finished.history)
 

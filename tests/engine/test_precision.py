@@ -22,7 +22,8 @@ from fedwcm.engine.precision import Precision
 from fedwcm.experiment.build import build
 from fedwcm.experiment.device import choose_kernels
 from fedwcm.experiment.progress import Silent
-from fedwcm.experiment.runner import Runner, RunResult
+from fedwcm.experiment.run import Run
+from fedwcm.experiment.runner import Runner
 from fedwcm.methods.fedavg import FedAvg
 
 from ..factories import (
@@ -71,11 +72,11 @@ def settings(**changed: object) -> dict[str, object]:
 
 
 @cache
-def finished(**changed: object) -> RunResult:
+def finished(**changed: object) -> Run:
     return Runner(build(from_settings(settings(**changed))), None, Silent()).run()
 
 
-def vector(finished: RunResult) -> Tensor:
+def vector(finished: Run) -> Tensor:
     return torch.cat([value.reshape(-1) for value in finished.model.values()])
 
 

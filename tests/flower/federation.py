@@ -14,7 +14,8 @@ from fedwcm.config.settings import from_settings, overlay
 from fedwcm.data import load_dataset
 from fedwcm.experiment.build import Experiment, build
 from fedwcm.experiment.progress import Silent
-from fedwcm.experiment.runner import Runner, RunResult
+from fedwcm.experiment.run import Run
+from fedwcm.experiment.runner import Runner
 from fedwcm.flower import client_app
 from fedwcm.flower.app.options import read
 from fedwcm.models.mlp import MLP
@@ -68,7 +69,7 @@ def simulated(method: str, **changes: Any) -> Experiment:
     return build(replace(config, aggregation=read(run_config(method, **bounds)).config.aggregation))
 
 
-def in_simulator(method: str, **changes: Any) -> RunResult:
+def in_simulator(method: str, **changes: Any) -> Run:
     """The simulator's run."""
     return Runner(simulated(method, **changes), None, Silent()).run()
 

@@ -13,7 +13,8 @@ from fedwcm.config.schema import Config
 from fedwcm.experiment.build import build
 from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.records import RoundRecord
-from fedwcm.experiment.runner import Runner, RunResult
+from fedwcm.experiment.run import Run
+from fedwcm.experiment.runner import Runner
 
 from ..factories import Scripted
 
@@ -30,7 +31,7 @@ def config(method: str, rounds: int, **changes: Any) -> Config:
     return config_from(method, settings=settings, rounds=rounds, **{**flags, **data, **changes})
 
 
-def in_simulator(method: str, cohorts: Sequence[Sequence[int]], **changes: Any) -> RunResult:
+def in_simulator(method: str, cohorts: Sequence[Sequence[int]], **changes: Any) -> Run:
     """The simulator's run in which these clients answer, round by round."""
     experiment = build(config(method, len(cohorts), **changes))
     rounds = replace(experiment.rounds, participation=Scripted(cohorts))  # type: ignore[arg-type]
@@ -42,7 +43,7 @@ def cohorts_of(history: Sequence[RoundRecord], clients: int = CLIENTS) -> list[l
     return [[k for k in range(clients) if str(k) not in (record.left_out or {})] for record in history]
 
 
-def assert_model_of(folder: Path, expected: RunResult) -> None:
+def assert_model_of(folder: Path, expected: Run) -> None:
     """The model in a run's folder is the simulator's."""
     for name, tensor in load_file(folder / "model.safetensors").items():
         assert tensor.dtype == torch.float32

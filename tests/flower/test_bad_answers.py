@@ -17,7 +17,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.experiment.progress import Silent
-from fedwcm.experiment.runner import Runner, RunResult
+from fedwcm.experiment.run import Run
+from fedwcm.experiment.runner import Runner
 from fedwcm.flower.server.deployment import serve
 
 from ..factories import Scripted
@@ -124,13 +125,13 @@ IN_A_ROUND: dict[str, Bad] = {
 }
 
 
-def simulator(method: str, cohorts: list[list[int]], **changes: Any) -> RunResult:
+def simulator(method: str, cohorts: list[list[int]], **changes: Any) -> Run:
     experiment = simulated(method, **FULL, **changes, **{"run.rounds": len(cohorts)})
     rounds = replace(experiment.rounds, participation=Scripted(cohorts))  # type: ignore[arg-type]
     return Runner(replace(experiment, rounds=rounds), None, Silent()).run()
 
 
-def with_bad_answers(method: str, harms: list[Harm], **changes: Any) -> RunResult:
+def with_bad_answers(method: str, harms: list[Harm], **changes: Any) -> Run:
     """A run in which a client gives one bad answer after the other, from round 2 on, and good ones in the end."""
     config = run_config(method, **FULL, **changes, **{"run.rounds": len(harms) + 2})
     nodes = grid(config)
@@ -148,7 +149,7 @@ def with_bad_answers(method: str, harms: list[Harm], **changes: Any) -> RunResul
 
 
 @pytest.fixture(scope="module")
-def in_rounds() -> Iterator[RunResult]:
+def in_rounds() -> Iterator[Run]:
     with pytest.MonkeyPatch.context() as patch:
         _no_waiting(patch)
         yield with_bad_answers("scaffold", [bad.harm for bad in IN_A_ROUND.values()])
@@ -162,14 +163,14 @@ def _no_waiting(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("fault", IN_A_ROUND)
-def test_a_bad_answer_leaves_its_client_out_of_the_round(fault: str, in_rounds: RunResult) -> None:
+def test_a_bad_answer_leaves_its_client_out_of_the_round(fault: str, in_rounds: Run) -> None:
     left_out = in_rounds.history[1 + list(IN_A_ROUND).index(fault)].left_out
     assert left_out is not None
     assert set(left_out) == {str(VICTIM)}
     assert IN_A_ROUND[fault].said in left_out[str(VICTIM)]
 
 
-def test_bad_answers_change_nothing_for_the_others(in_rounds: RunResult) -> None:
+def test_bad_answers_change_nothing_for_the_others(in_rounds: Run) -> None:
     """Nor does the client lose anything: its control variate is that of its last good answer."""
     expected = simulator("scaffold", [EVERYBODY, *[OTHERS] * len(IN_A_ROUND), EVERYBODY])
     for name, tensor in expected.model.items():
@@ -232,7 +233,7 @@ ALL_BEFORE = [(kind, fault) for kind, faults in BEFORE_ROUND_1.items() for fault
 
 
 @pytest.fixture(scope="module")
-def before_rounds() -> tuple[RunResult, list[str], WireGrid]:
+def before_rounds() -> tuple[Run, list[str], WireGrid]:
     """A run with a node for every bad answer besides the honest ones; what was logged about each."""
     everybody = CLIENTS + len(ALL_BEFORE)
     config = run_config("fedwcm", **FULL, **{"run.rounds": 1, "flower.clients": everybody})
@@ -262,7 +263,7 @@ def before_rounds() -> tuple[RunResult, list[str], WireGrid]:
 
 @pytest.mark.parametrize(("kind", "fault"), ALL_BEFORE)
 def test_a_bad_answer_before_round_1_leaves_its_client_out(
-    kind: str, fault: str, before_rounds: tuple[RunResult, list[str], WireGrid]
+    kind: str, fault: str, before_rounds: tuple[Run, list[str], WireGrid]
 ) -> None:
     _, said, nodes = before_rounds
     client = CLIENTS + ALL_BEFORE.index((kind, fault))
@@ -273,7 +274,7 @@ def test_a_bad_answer_before_round_1_leaves_its_client_out(
 
 
 def test_the_class_distribution_is_that_of_the_clients_with_good_counts(
-    before_rounds: tuple[RunResult, list[str], WireGrid],
+    before_rounds: tuple[Run, list[str], WireGrid],
 ) -> None:
     finished, *_ = before_rounds
     counted = EVERYBODY + [CLIENTS + i for i, (kind, _) in enumerate(ALL_BEFORE) if kind == "query.statistics"]

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fedwcm.config.recipes import RECIPES
-from fedwcm.experiment.runner import RunResult
+from fedwcm.experiment.run import Run
 from fedwcm.flower import client_app
 from fedwcm.flower.server.deployment import serve
 from fedwcm.losses import LOSSES
@@ -21,14 +21,14 @@ from .federation import CLIENTS, data, grid, in_simulator, model, run_config, si
 from .wire import WireGrid
 
 
-def on_flower(method: str, **changes: Any) -> RunResult:
+def on_flower(method: str, **changes: Any) -> Run:
     config = run_config(method, **changes)
     finished = serve(grid(config), config, model, test_data)
     assert finished is not None
     return finished
 
 
-def assert_same(one: RunResult, other: RunResult) -> None:
+def assert_same(one: Run, other: Run) -> None:
     """Equal to the bit: the clients compute alone in both, and the sums have the same order."""
     for name, tensor in one.model.items():
         assert tensor.dtype in (torch.float32, torch.int64)

@@ -14,7 +14,8 @@ from flwr.common.serde import context_from_proto, context_to_proto
 from flwr.proto.message_pb2 import Context as ProtoContext
 
 from fedwcm.experiment.progress import Silent
-from fedwcm.experiment.runner import Runner, RunResult
+from fedwcm.experiment.run import Run
+from fedwcm.experiment.runner import Runner
 from fedwcm.flower.server.deployment import serve
 from fedwcm.flower.server.directory import NodeBinding
 from fedwcm.flower.untrusted import UnusableError
@@ -29,13 +30,13 @@ OTHERS = [client for client in EVERYBODY if client != VICTIM]
 FULL: dict[str, Any] = {"participation.fraction": 1.0}
 
 
-def in_simulator(method: str, cohorts: list[list[int]]) -> RunResult:
+def in_simulator(method: str, cohorts: list[list[int]]) -> Run:
     experiment = simulated(method, **FULL)
     rounds = replace(experiment.rounds, participation=Scripted(cohorts))  # type: ignore[arg-type]
     return Runner(replace(experiment, rounds=rounds), None, Silent()).run()
 
 
-def on_flower(method: str, harm: Callable[[WireGrid], Any], **changes: Any) -> RunResult:
+def on_flower(method: str, harm: Callable[[WireGrid], Any], **changes: Any) -> Run:
     """A run in which something happens to one client in one round."""
     config = run_config(method, **FULL, **changes)
     nodes = grid(config)
@@ -52,7 +53,7 @@ def on_flower(method: str, harm: Callable[[WireGrid], Any], **changes: Any) -> R
     return finished
 
 
-def assert_same_model(one: RunResult, other: RunResult) -> None:
+def assert_same_model(one: Run, other: Run) -> None:
     for name, tensor in one.model.items():
         assert torch.equal(other.model[name], tensor), name
 

@@ -7,7 +7,7 @@ from flwr.app import Array, ConfigRecord, Message
 from flwr.supercore.inflatable.inflatable_object import get_object_id
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-from fedwcm.experiment.runner import RunResult
+from fedwcm.experiment.run import Run
 from fedwcm.flower import client_app
 from fedwcm.flower.server.deployment import serve
 
@@ -54,7 +54,7 @@ class HarmedGrid(WireGrid):
         return replies
 
 
-def run_federation(harm: Callable[[], None]) -> RunResult:
+def run_federation(harm: Callable[[], None]) -> Run:
     config = run_config("fedavg", **{"participation.fraction": 1.0})
     nodes = HarmedGrid(client_app(model=model, data=data), config, CLIENTS)
     nodes.harm = harm

@@ -12,7 +12,7 @@ from flwr.client.mod import secaggplus_mod
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
 
-from fedwcm.experiment.runner import RunResult
+from fedwcm.experiment.run import Run
 from fedwcm.flower import add_training, client_app
 from fedwcm.flower.server.deployment import serve
 
@@ -20,7 +20,7 @@ from .federation import CLIENTS, data, in_simulator, model, run_config, test_dat
 from .wire import WireGrid
 
 
-def run_federation(method: str, mods: list[Any], **changes: Any) -> tuple[RunResult, list[float]]:
+def run_federation(method: str, mods: list[Any], **changes: Any) -> tuple[Run, list[float]]:
     """The run, and the norm of every upload."""
     config = run_config(method, **{"run.rounds": 2, **changes})
     nodes = WireGrid(client_app(model=model, data=data, mods=mods), config, CLIENTS)
@@ -38,7 +38,7 @@ def run_federation(method: str, mods: list[Any], **changes: Any) -> tuple[RunRes
     return finished, norms
 
 
-def assert_close(one: RunResult, other: RunResult) -> None:
+def assert_close(one: Run, other: Run) -> None:
     for name, tensor in one.model.items():
         torch.testing.assert_close(other.model[name], tensor, rtol=1e-4, atol=1e-5)
 

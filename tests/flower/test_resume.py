@@ -13,7 +13,8 @@ from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.lock import FolderInUseError, locked
 from fedwcm.experiment.model_file import read_model
 from fedwcm.experiment.progress import Silent
-from fedwcm.experiment.runner import Runner, RunResult
+from fedwcm.experiment.run import Run
+from fedwcm.experiment.runner import Runner
 from fedwcm.flower.client.state import state_after, with_next
 from fedwcm.flower.server.deployment import serve
 from fedwcm.flower.server.setup import FederationSetup
@@ -41,13 +42,13 @@ def killed_in(nodes: WireGrid, round_: int, client: int) -> None:
     nodes.mischief = mischief
 
 
-def finish(nodes: WireGrid, config: dict[str, Any]) -> RunResult:
+def finish(nodes: WireGrid, config: dict[str, Any]) -> Run:
     finished = serve(nodes, config, model, test_data)
     assert finished is not None
     return finished
 
 
-def assert_same(one: RunResult, other: RunResult) -> None:
+def assert_same(one: Run, other: Run) -> None:
     for name, tensor in one.model.items():
         assert torch.equal(other.model[name], tensor), name
     for ours, theirs in zip(timeless(one.history), timeless(other.history), strict=True):

@@ -14,7 +14,8 @@ from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFI
 
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.experiment.progress import Silent
-from fedwcm.experiment.runner import Runner, RunResult
+from fedwcm.experiment.run import Run
+from fedwcm.experiment.runner import Runner
 from fedwcm.flower import add_training, client_app
 from fedwcm.flower.server.deployment import serve
 
@@ -26,9 +27,7 @@ ALL = {"participation.fraction": 1.0, "run.rounds": 2}
 SECURE = {"flower.secure_aggregation": True, **ALL}
 
 
-def run_federation(
-    method: str, mischief: Mischief = honest, mods: Any = (secaggplus_mod,), **changes: Any
-) -> RunResult:
+def run_federation(method: str, mischief: Mischief = honest, mods: Any = (secaggplus_mod,), **changes: Any) -> Run:
     config = run_config(method, **{**SECURE, **changes})
     nodes = WireGrid(client_app(model=model, data=data, mods=list(mods)), config, CLIENTS)
     nodes.mischief = mischief
@@ -60,12 +59,12 @@ def silent(stage: str, clients: set[int], round_: int) -> Mischief:
     return mischief
 
 
-def assert_close(finished: RunResult, expected: RunResult) -> None:
+def assert_close(finished: Run, expected: Run) -> None:
     for name, tensor in expected.model.items():
         torch.testing.assert_close(finished.model[name], tensor, rtol=1e-4, atol=1e-6)
 
 
-def in_simulator_with(method: str, cohorts: list[list[int]]) -> RunResult:
+def in_simulator_with(method: str, cohorts: list[list[int]]) -> Run:
     experiment = simulated(method, **{**ALL, "run.rounds": len(cohorts)})
     rounds = replace(experiment.rounds, participation=Scripted(cohorts))  # type: ignore[arg-type]
     return Runner(replace(experiment, rounds=rounds), None, Silent()).run()

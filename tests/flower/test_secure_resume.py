@@ -10,7 +10,7 @@ from flwr.client.mod import secaggplus_mod
 
 from fedwcm.core.types import Floats
 from fedwcm.experiment import evaluator
-from fedwcm.experiment.runner import RunResult
+from fedwcm.experiment.run import Run
 from fedwcm.flower import client_app
 from fedwcm.flower.records import RequestId
 from fedwcm.flower.secure.protocol import SecureSum, SecureSumError
@@ -49,7 +49,7 @@ def sums(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
     return seen
 
 
-def killed_then_resumed(folder: Path, missing: list[int], monkeypatch: pytest.MonkeyPatch) -> RunResult:
+def killed_then_resumed(folder: Path, missing: list[int], monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run whose server dies in round 2, when the sum is known; some clients are then missing."""
     config = options(folder)
     evaluate, calls = evaluator.evaluate, [0]  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from flwr.client.mod import secaggplus_mod
 from flwr.clientapp.mod import LocalDpMod
 from torch import nn
 
-from fedwcm.experiment.runner import RunResult
+from fedwcm.experiment.run import Run
 from fedwcm.flower import client_app
 from fedwcm.flower.server.deployment import serve
 
@@ -23,7 +23,7 @@ def with_batch_norm() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 10))
 
 
-def run_federation(mischief: Mischief = honest, mods: Any = (), **changes: Any) -> RunResult:
+def run_federation(mischief: Mischief = honest, mods: Any = (), **changes: Any) -> Run:
     config = run_config("fedavg", **{"participation.fraction": 1.0, "run.rounds": 2, **changes})
     nodes = WireGrid(client_app(model=with_batch_norm, data=data, mods=mods), config, CLIENTS)
     nodes.mischief = mischief

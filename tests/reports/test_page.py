@@ -17,7 +17,7 @@ from fedwcm.cli import main
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.reports import paper, write
 from fedwcm.reports.content import report_content
-from fedwcm.reports.load import load_runs
+from fedwcm.reports.load import load_run, load_runs
 from fedwcm.reports.markup import breakable, sentence
 from tests.reports.folders import LONG_NAME, configured, write_comparison, write_diverging_losses, write_run
 
@@ -225,7 +225,7 @@ def test_a_report_that_fails_is_a_warning_with_its_cause(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(write, "page", broken)
     with pytest.warns(UserWarning, match="disk full"):
-        assert write.report_or_warn(write_run(tmp_path / "run")) is None
+        assert write.report_or_warn(tmp_path, [load_run(write_run(tmp_path / "run"))]) is None
 
 
 def test_the_verb_writes_where_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

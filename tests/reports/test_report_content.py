@@ -248,7 +248,7 @@ def test_a_folder_that_is_not_there_and_metrics_of_something_else_are_refused(tm
     path = write_run(tmp_path / "run")
     (path / "metrics.jsonl").write_text(json.dumps({"step": 1}) + "\n")
     with pytest.raises(ValueError, match=r"metrics\.jsonl, line 1: the key 'round' is missing"):
-        load_runs([path])
+        report_content(load_runs([path]), 10)
 
 
 @pytest.mark.parametrize(("length", "limit"), [(1, 2), (5, 5), (1000, 7), (8, 7)])

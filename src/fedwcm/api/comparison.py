@@ -20,14 +20,15 @@ from fedwcm.experiment.comparison_folder import ComparisonFolder
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.lock import locked
 from fedwcm.experiment.progress import Progress, progress_maker
-from fedwcm.experiment.records import ComparisonIndex
+from fedwcm.experiment.records import OUTCOMES, ComparisonIndex
+from fedwcm.experiment.run import Run
 from fedwcm.reports.table_files import csv_table, latex_table
 from fedwcm.reports.verdicts import verdict_records
 from fedwcm.reports.warnings import equal_labels
 from fedwcm.reports.write import report_or_warn
 from fedwcm.sweeps.estimate import Forecast, forecast
 from fedwcm.sweeps.execution import run_all, uses_cluster
-from fedwcm.sweeps.plan import check, plan
+from fedwcm.sweeps.plan import SharedData, check, plan
 
 
 @overload
@@ -105,37 +106,41 @@ def compare(
         return forecast(planned_runs, jobs)
     on_cluster = any(uses_cluster(planned) for planned in planned_runs)
     require(jobs == 1 or not on_cluster, "jobs", jobs, "1 with the backend 'ray': run.workers says how many")
-    round_size = max((found.round_size for found in check(planned_runs).values()), default=0)
+    data = SharedData()
+    round_size = max((preflight.round_size for preflight in check(planned_runs, data).values()), default=0)
     if RunFolder(Path(out)).holds_run:
         raise ValueError(f"{out} holds a single run: choose another folder for a comparison")
     with locked(Path(out)):
         folder = ComparisonFolder(Path(out))
-        labels = {planned.folder.name: planned.label for planned in planned_runs}
-        most_jobs = max(jobs, folder.index().jobs or 1)  # some of the runs may be there from then
+        labels, before = {planned.folder.name: planned.label for planned in planned_runs}, folder.index()
+        most_jobs = max(jobs, before.jobs or 1)  # some of the runs may be there from then
         index = ComparisonIndex(labels=labels, jobs=most_jobs, grid=tuple(map(option_key, grid or {})))
-        _warn_of_others(folder, index)
+        _warn_of_others(folder, sorted(before.labels.keys() - labels.keys()))
         folder.write_index(index)
-        run_all(planned_runs, jobs, progress_maker(progress), round_size)
-        return collect(index, Path(out), report)
+        runs = run_all(planned_runs, jobs, progress_maker(progress), round_size, data)
+        return collect([run.altered(index=index) for run in runs], index, Path(out), report)
 
 
-def _warn_of_others(folder: ComparisonFolder, index: ComparisonIndex) -> None:
+def _warn_of_others(folder: ComparisonFolder, others: Sequence[str]) -> None:
     """Warn if the folder has runs of other methods or seeds, whose options nobody has compared with these."""
-    others = sorted(folder.index().labels.keys() - index.labels.keys())
     if others:
         text = f"{len(others)} other runs in {folder.path} stay there and are not in its table any more"
         warnings.warn(f"{text}: {others[0]}, …; name all methods and seeds to see them together", stacklevel=3)
 
 
-def collect(index: ComparisonIndex, out: Path, report: bool) -> Comparison:
+def collect(runs: Sequence[Run], index: ComparisonIndex, out: Path, report: bool) -> Comparison:
     """Tabulate the finished runs, judge them, and write the report."""
-    comparison = Comparison(out)
+    comparison = Comparison(out, runs)
     for text in equal_labels(comparison.groups):
         warnings.warn(text, stacklevel=3)
     folder, verdicts = ComparisonFolder(out), verdict_records(comparison.groups)
-    folder.write_index(replace(index, outcomes=folder.outcomes(index.labels), verdicts=tuple(verdicts)))
+    outcomes = {
+        run.path.name: {key: value for key in OUTCOMES if (value := run.outcome.number(key)) is not None}
+        for run in runs
+    }
+    folder.write_index(replace(index, outcomes=outcomes, verdicts=tuple(verdicts)))
     joined = "\n\n".join(comparison.headline)
     text = f"# Comparison\n\n{joined}\n\n{comparison.markdown}\n"
     folder.write_tables(csv_table(comparison.rows), latex_table(comparison.rows), text)
-    comparison.report = report_or_warn(out) if report else None
+    comparison.report = report_or_warn(out, runs) if report else None
     return comparison

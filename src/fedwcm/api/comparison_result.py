@@ -1,17 +1,17 @@
 """What `fedwcm.compare` returns: all runs, the table and what it says, with a view for notebooks."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedwcm.api.arguments import ModelLike
-from fedwcm.api.result import SHOWN_METRICS, Result, read_result
-from fedwcm.experiment.comparison_folder import ComparisonFolder
-from fedwcm.experiment.folder import RunFolder
+from fedwcm.api.result import SHOWN_METRICS, Result
+from fedwcm.experiment.run import Run
 from fedwcm.reports.figures import Curve
 from fedwcm.reports.frames import csv_frame, flat_metric, known_metric, plot_curves
 from fedwcm.reports.inline_view import facts_text, figure, table_html
-from fedwcm.reports.load import load_runs
+from fedwcm.reports.load import group_runs
 from fedwcm.reports.series import curves
 from fedwcm.reports.table import FIRST, Row, columns_of, rows_of
 from fedwcm.reports.table_files import cell_text, csv_table, markdown_table, name_of, swept_columns
@@ -35,24 +35,27 @@ class Comparison:
 
     Args:
         folder: the comparison's folder.
+        runs: those that have begun.
         report: the page; None if there is none.
         model: what takes the trained weights of runs that were given an object.
         trust: import the factory that a run's folder names.
     """
 
     def __init__(
-        self, folder: Path, report: Path | None = None, model: ModelLike | None = None, trust: bool = False
+        self,
+        folder: Path,
+        runs: Sequence[Run],
+        report: Path | None = None,
+        model: ModelLike | None = None,
+        trust: bool = False,
     ) -> None:
         self.folder, self.report = folder, report
-        self.groups = load_runs([folder])
+        self.groups = group_runs([run for run in runs if run.folder.metrics_file.exists()] or runs)
         self.rows: list[Row] = rows_of(self.groups)
         self.headline = comparison_headline(self.groups)
         self.runs: dict[str, list[Result]] = {}
-        files = ComparisonFolder(folder)
-        for name, label in files.index().labels.items():
-            run = RunFolder(files.runs / name)
-            if run.holds_run:
-                self.runs.setdefault(label, []).append(read_result(run, model, trust))
+        for run in runs:
+            self.runs.setdefault(run.label, []).append(Result(run, model, trust))
 
     @property
     def markdown(self) -> str:

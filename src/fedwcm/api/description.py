@@ -79,6 +79,8 @@ def describe_run(
     folder: RunFolder | None = None,
 ) -> Config:
     """Return the run that is asked for; what is not said again of the folder's run, to resume, keeps its value."""
+    if isinstance(config, Config) and method is None and not (settings or flags or resume):
+        return config
     own = describe_settings(method, config, settings, flags, trust=trust)
     if not resume:
         return from_settings(own)

@@ -4,10 +4,11 @@ from pathlib import Path
 
 from fedwcm.api.arguments import ModelLike
 from fedwcm.api.comparison_result import Comparison
-from fedwcm.api.result import Result, read_result
+from fedwcm.api.result import Result
 from fedwcm.experiment.comparison_folder import ComparisonFolder
 from fedwcm.experiment.discovery import runs_below
 from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.run import Run
 
 
 def open_run(folder: str | Path, *, model: ModelLike | None = None, trust: bool = False) -> Result | Comparison:
@@ -22,11 +23,13 @@ def open_run(folder: str | Path, *, model: ModelLike | None = None, trust: bool 
     """
     path = Path(folder)
     if RunFolder(path).holds_run and RunFolder(path).metrics_file.exists():
-        return read_result(RunFolder(path), model, trust)
+        return Result(Run(RunFolder(path)), model, trust)
     comparison = ComparisonFolder(path)
     if comparison.index_file.exists():
-        page = comparison.report_file
-        return Comparison(path, page if page.exists() else None, model, trust)
+        index, page = comparison.index(), comparison.report_file
+        runs = [Run(RunFolder(comparison.runs / name), index=index) for name in index.labels]
+        begun = [run for run in runs if run.folder.holds_run]
+        return Comparison(path, begun, page if page.exists() else None, model, trust)
     if not path.is_dir():
         raise FileNotFoundError(f"{path} is not a folder")
     RunFolder(path).refuse_search()

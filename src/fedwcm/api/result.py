@@ -1,7 +1,6 @@
 """What `fedwcm.run` returns: a run, how it went, and its model, with a view for the terminal and for notebooks."""
 
-from collections.abc import Callable
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +9,8 @@ from torch import nn
 from fedwcm.api.arguments import ModelLike
 from fedwcm.api.trained import load_model
 from fedwcm.config.schema import Config
-from fedwcm.experiment.folder import RunFolder
-from fedwcm.experiment.records import Outcome, RoundRecord, Summary, outcome_of
+from fedwcm.experiment.records import Outcome, RoundRecord, Summary
+from fedwcm.experiment.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,50 +26,53 @@ class Result:
     """A run: what was run, how it went, and the trained model.
 
     Args:
-        config: all options of the run.
-        history: a record per evaluated round.
-        summary: how it ended; None if it has not.
-        model: the trained model, or what loads it when it is first asked for.
-        folder: where the run is saved; None if nowhere.
+        run: the run, in memory or in a folder.
+        model: what takes the trained weights, if they are to be loaded: see `fedwcm.load_model`.
+        trust: import the factory that the folder names.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        history: list[RoundRecord],
-        summary: Summary | None,
-        model: nn.Module | Callable[[], nn.Module],
-        folder: Path | None,
-    ) -> None:
-        self.config, self.history, self.folder = config, history, folder
-        self._summary, self._model = summary, model
+    def __init__(self, run: Run, model: ModelLike | None = None, trust: bool = False) -> None:
+        self._run, self._model, self._trust = run, model, trust
+
+    @property
+    def config(self) -> Config:
+        """All options of the run."""
+        return self._run.config
+
+    @property
+    def history(self) -> list[RoundRecord]:
+        """A record per evaluated round."""
+        return self._run.history
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the run is saved; None if nowhere."""
+        return None if self._run.in_memory else self._run.path
 
     @property
     def finished(self) -> bool:
         """Whether the run has ended, at its last round or before; a stopped one can be resumed."""
-        return self._summary is not None
+        return self._run.finished
 
     @property
     def summary(self) -> Summary:
         """How the run ended: `summary.final_accuracy`, `summary.few`, …"""
-        if self._summary is None:
+        if self._run.summary is None:
             raise ValueError(
                 f"{self.folder} is not a finished run: outcome has its numbers so far. To go on with it: "
                 f"fedwcm.run(out={str(self.folder)!r}, resume=True)"
             )
-        return self._summary
+        return self._run.summary
 
     @property
     def outcome(self) -> Outcome:
         """The headline numbers; of a run that is not finished, those so far."""
-        return self._summary or outcome_of(self.history, self.config.run.select_by)
+        return self._run.outcome
 
-    @property
+    @cached_property
     def model(self) -> nn.Module:
         """The trained model, in evaluation mode."""
-        if not isinstance(self._model, nn.Module):
-            self._model = self._model()
-        return self._model
+        return self._run.module or load_model(self._run.path, model=self._model, trust=self._trust)
 
     def history_frame(self) -> "pd.DataFrame":
         """The history as a pandas DataFrame: a row per evaluated round, a column per number.
@@ -128,17 +130,17 @@ class Result:
     def _data(self) -> str:
         partition = self.config.partition
         division = ", ".join([partition.name, *(f"{key} {value}" for key, value in partition.options.items())])
-        counts = self._summary.train_counts if self._summary else ()
+        counts = self._run.summary.train_counts if self._run.summary else ()
         size = f": {sum(counts):,} training samples of {len(counts)} classes" if counts else ""
         return f"{self.config.data.title}{size}; division: {division}"
 
     def _rounds(self) -> str:
         done, planned = self.outcome.rounds, self.config.run.rounds
-        if self._summary is None:
+        if (summary := self._run.summary) is None:
             return f"{done} of {planned}, not finished"
-        if self._summary.diverged:
-            return f"{done} of {planned}, diverged: {self._summary.diverged}"
-        return f"{done} of {planned}, stopped {self._summary.stopped}" if self._summary.stopped else str(done)
+        if summary.diverged:
+            return f"{done} of {planned}, diverged: {summary.diverged}"
+        return f"{done} of {planned}, stopped {summary.stopped}" if summary.stopped else str(done)
 
 
 def _accuracy(outcome: Outcome) -> str:
@@ -150,10 +152,3 @@ def _accuracy(outcome: Outcome) -> str:
     groups = {"many": outcome.many, "medium": outcome.medium, "few": outcome.few}
     shots = [f"{name} {value:.3f}" for name, value in groups.items() if value is not None]
     return ", ".join(said) + (f"; {', '.join(shots)}" if shots else "")
-
-
-def read_result(folder: RunFolder, model: ModelLike | None = None, trust: bool = False) -> Result:
-    """The run in a folder; its model is loaded when it is asked for."""
-    summary = folder.summary() if folder.finished else None
-    loading = partial(load_model, folder.path, model=model, trust=trust)
-    return Result(folder.config(), folder.metrics(summary), summary, loading, folder.path)

@@ -10,9 +10,10 @@ from fedwcm.api.arguments import (
 )
 from fedwcm.api.description import describe_run
 from fedwcm.api.keywords import RunKeywords
-from fedwcm.api.result import Result, read_result
+from fedwcm.api.result import Result
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.progress import Progress, chosen_progress
+from fedwcm.experiment.run import Run
 from fedwcm.experiment.start import start
 
 
@@ -55,15 +56,11 @@ def run(
     folder = None if out is None else RunFolder(Path(out))
     described = describe_run(method, config, settings, options, trust=trust, resume=resume, folder=folder)
     write = _write_report if report else None
-    ended = start(described, folder, resume=resume, report=write, progress=chosen_progress(progress))
-    if ended.module is None:
-        assert folder is not None  # where the run had ended before
-        return read_result(folder, described.model.value, described.model.trusted)
-    path = None if folder is None else folder.path
-    return Result(ended.config, ended.history, ended.summary, ended.module, path)
+    run = start(described, folder, resume=resume, report=write, progress=chosen_progress(progress))
+    return Result(run, described.model.value, described.model.trusted)
 
 
-def _write_report(folder: Path) -> None:
+def _write_report(run: Run) -> None:
     from fedwcm.reports.write import report_or_warn  # here: a run in memory needs no report
 
-    report_or_warn(folder)
+    report_or_warn(run.path, [run])

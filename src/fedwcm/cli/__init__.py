@@ -28,7 +28,7 @@ from fedwcm.cli import (
 )
 from fedwcm.cli.completion import add_completers
 from fedwcm.cli.log import log_on_stderr
-from fedwcm.cli.output import is_reader_gone, until_reader_is_gone
+from fedwcm.cli.output import abandon_output, is_reader_gone, prepare_streams
 from fedwcm.cli.parser import Parser
 from fedwcm.cli.users_code import is_from_users_code
 from fedwcm.config.flags import FLAGS
@@ -50,7 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The exit code is 0, 1 for a run that diverged or failed, 2 for a usage error, and 128 + n for a command that
     signal n has stopped: 130 for Ctrl-C, 141 if nobody reads the output any more.
     """
-    return until_reader_is_gone(lambda: _run(arguments))
+    prepare_streams()
+    try:
+        try:
+            return _execute(arguments)
+        finally:
+            sys.stdout.flush()  # at the end of the process, the error could not be caught
+    except BrokenPipeError:
+        return abandon_output()
 
 
 def command_line() -> Parser:
@@ -82,7 +89,7 @@ def command_line() -> Parser:
     return parser
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _execute(arguments: Sequence[str] | None) -> int:
     parser = command_line()
     argcomplete.autocomplete(parser)
     if not (sys.argv[1:] if arguments is None else arguments):
@@ -93,30 +100,26 @@ def _run(arguments: Sequence[str] | None) -> int:
         chosen.parser.refuse(unknown)
     warnings.showwarning = _print_warning  # type: ignore[assignment]
     with interrupts.handled(until_exit=arguments is None), log_on_stderr(quiet=getattr(chosen, "quiet", False)):
-        return _outcome(chosen)
-
-
-def _outcome(chosen: argparse.Namespace) -> int:
-    try:
-        code: int = chosen.execute(chosen)
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return interrupts.exit_status()
-    except BrokenPipeError as error:
-        if is_reader_gone():
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except (ValueError, FileNotFoundError, NotADirectoryError, ImportError) as error:
-        users = is_from_users_code(error)
-        if users:
-            traceback.print_exception(error)
-        print(f"error: {_as_typed(str(error), chosen)}", file=sys.stderr)
-        return 1 if users else 2
-    except (OSError, WorkerError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return code
+        try:
+            code: int = chosen.execute(chosen)
+        except KeyboardInterrupt:
+            print("stopped", file=sys.stderr)
+            return interrupts.exit_status()
+        except BrokenPipeError as error:
+            if is_reader_gone():
+                raise
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+        except (ValueError, FileNotFoundError, NotADirectoryError, ImportError) as error:
+            users = is_from_users_code(error)
+            if users:
+                traceback.print_exception(error)
+            print(f"error: {_as_typed(str(error), chosen)}", file=sys.stderr)
+            return 1 if users else 2
+        except (OSError, WorkerError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+        return code
 
 
 def _as_typed(text: str, chosen: argparse.Namespace) -> str:

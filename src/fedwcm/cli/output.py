@@ -6,26 +6,23 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable
 from typing import TextIO
 
 READER_GONE = 128 + getattr(signal, "SIGPIPE", 13)
 
 
-def until_reader_is_gone(command: Callable[[], int]) -> int:
-    """Run a command; if nobody reads its output any more, end in silence with the status of SIGPIPE."""
+def prepare_streams() -> None:
+    """Make standard output and error usable, whatever the shell and the terminal have made of them."""
     _open_closed_streams()
     _spell_out_what_cannot_be_encoded()
-    try:
-        try:
-            return command()
-        finally:
-            sys.stdout.flush()  # at the end of the process, the error could not be caught
-    except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for stream in filter(_is_reader_gone, (sys.stdout, sys.stderr)):
-            os.dup2(nowhere, stream.fileno())  # Python flushes them once more when it ends
-        return READER_GONE
+
+
+def abandon_output() -> int:
+    """Write no more to those who do not read any more, and return the status of SIGPIPE."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in filter(_is_reader_gone, (sys.stdout, sys.stderr)):
+        os.dup2(nowhere, stream.fileno())  # Python flushes them once more when it ends
+    return READER_GONE
 
 
 def _open_closed_streams() -> None:

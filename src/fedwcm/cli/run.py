@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedwcm.cli.common import (
     COMMON,
@@ -87,17 +87,12 @@ def execute(arguments: argparse.Namespace) -> int:
     before = _finished_rounds(RunFolder(out)) if arguments.resume else None
     quiet = arguments.quiet or arguments.json
     try:
-        result = run(
-            arguments.method,
-            out=out,
-            resume=arguments.resume,
-            trust=arguments.trust,
-            report=not arguments.no_report,
-            config=arguments.config,
-            settings=settings,
-            progress=not quiet,
-            **flags,
-        )
+        how: dict[str, Any] = {"out": out, "report": not arguments.no_report, "progress": not quiet}
+        if arguments.resume or arguments.config:  # a run's folder says the rest, and may not be trusted
+            how |= {"resume": arguments.resume, "trust": arguments.trust, "settings": settings, **flags}
+            result = run(arguments.method, config=arguments.config, **how)
+        else:
+            result = run(config=config, **how)
     except DivergedError as error:
         print(f"diverged: {error}; the history up to there is in {out}", file=sys.stderr)
         return 1
@@ -136,11 +131,12 @@ def _print_result(arguments: argparse.Namespace, result: "Result", folder: "RunF
     """Print the summary, or everything as JSON; fine-tune before, if that was asked for."""
     fine_tuned = None
     if arguments.personalize is not None:
+        from fedwcm.experiment.run import Run
         from fedwcm.reports.write import report_or_warn
 
         fine_tuned = personalized(folder.path, arguments.personalize, trust=True, write=True)
         if not arguments.no_report:
-            report_or_warn(folder.path)  # again: it shows the fine-tuned clients
+            report_or_warn(folder.path, [Run(folder)])  # again: it shows the fine-tuned clients
     if arguments.json:
         more = {} if fine_tuned is None else {"personalized": fine_tuned.to_json()}
         print(json.dumps({"folder": str(folder.path), **result.summary.to_json(), **more}))

@@ -77,11 +77,14 @@ class Experiment:
         return predictor(self.network.module, self.facts)
 
 
-def build(config: Config) -> Experiment:
-    """Return everything that a run of this configuration needs. Options are checked before data is loaded."""
+def build(config: Config, data: RunData | None = None) -> Experiment:
+    """Return everything that a run of this configuration needs.
+
+    Options are checked before data is loaded, unless they are there already.
+    """
     components = Components.of(config)
     reject_unused_options(config, components)
-    return assemble(config, components, run_data(config))
+    return assemble(config, components, data or run_data(config))
 
 
 def assemble(config: Config, components: Components, source: RunData) -> Experiment:

@@ -1,11 +1,10 @@
 """A comparison's folder: its index, its tables, and a folder per run. Nothing here imports torch."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from fedwcm.experiment.files import read_json, replace_file, write_json
-from fedwcm.experiment.folder import REPORT, RunFolder, slug
-from fedwcm.experiment.records import OUTCOMES, ComparisonIndex
+from fedwcm.experiment.folder import REPORT, slug
+from fedwcm.experiment.records import ComparisonIndex
 
 
 class ComparisonFolder:
@@ -43,14 +42,6 @@ class ComparisonFolder:
         return {
             self.runs / name: f"{label}, seed {seeds[name]}" if several else label
             for name, label in labels.items()
-        }
-
-    def outcomes(self, names: Iterable[str]) -> dict[str, dict[str, float]]:
-        """The numbers to choose by of finished runs, by the names of their folders."""
-        summaries = {name: RunFolder(self.runs / name).summary() for name in names}
-        return {
-            name: {key: value for key in OUTCOMES if (value := summary.number(key)) is not None}
-            for name, summary in summaries.items()
         }
 
     def write_index(self, index: ComparisonIndex) -> None:

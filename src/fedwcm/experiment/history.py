@@ -74,7 +74,7 @@ class History:
     def sync(self) -> None:
         """Have the lines on disk before a checkpoint refers to them."""
         if self._folder is not None:
-            with self._folder.metrics_file.open("rb") as file:
+            with self._folder.metrics_file.open("ab") as file:
                 os.fsync(file.fileno())
 
     def _set(self, content: bytes) -> None:

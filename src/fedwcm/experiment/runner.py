@@ -2,11 +2,9 @@
 
 import time
 import warnings
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
 
 from fedwcm.config.settings import to_settings
-from fedwcm.core.types import State
 from fedwcm.engine.backends.plan import threads
 from fedwcm.engine.rounds import DivergedError, ServerState
 from fedwcm.experiment import checkpoint, interrupts
@@ -19,19 +17,11 @@ from fedwcm.experiment.interrupts import StoppedError
 from fedwcm.experiment.model_file import write_model
 from fedwcm.experiment.progress import Progress
 from fedwcm.experiment.records import RoundRecord, Summary, outcome_of, selected_record
+from fedwcm.experiment.run import Run
 from fedwcm.experiment.selection import EvaluatedModel, out_of_patience
 from fedwcm.experiment.start_warnings import warn_at_start
 from fedwcm.experiment.trackers.tracking import Tracking
 from fedwcm.utils.json_record import finite
-
-
-@dataclass(frozen=True, eq=False)
-class RunResult:
-    """A finished run; the model is that of the selected round where there is validation data, else the last."""
-
-    history: list[RoundRecord]
-    summary: Summary
-    model: State
 
 
 class Runner:
@@ -61,41 +51,38 @@ class Runner:
         """The evaluated rounds."""
         return self._history.records
 
-    def run(self) -> RunResult:
-        """Run the remaining rounds; on divergence, write the summary and raise the error."""
-        try:
-            return self._run()
-        finally:
-            try:
-                self.tracking.close()
-            finally:
-                self.experiment.rounds.backend.close()
+    def run(self) -> Run:
+        """Run the remaining rounds; on divergence, write the summary and raise the error.
 
-    def _run(self) -> RunResult:
+        The model is that of the selected round where there is validation data, else the last.
+        """
         experiment, last = self.experiment, self.experiment.config.run.rounds
-        self.state = self._start()
-        warn_at_start(experiment)
-        self.progress.start(experiment.config.title, last, self.state.round)
-        try:
-            if self.folder is not None:
-                self.tracking.start(self.folder.path, to_settings(experiment.config), self.state.round)
-            while self.state.round < last and not self.stopped:
-                self._round()
-                self.stopped = out_of_patience(self.history, experiment.config.run)
-        except DivergedError as error:
-            self._write_summary(diverged=str(error))
-            raise
-        except KeyboardInterrupt:
-            self._save_last_round()
-            raise StoppedError(self._saved) from None
-        except Exception:
-            with suppress(StorageError):
+        with ExitStack() as ending:
+            ending.callback(experiment.rounds.backend.close)
+            ending.callback(self.tracking.close)
+            self.state = self._start()
+            warn_at_start(experiment)
+            self.progress.start(experiment.config.title, last, self.state.round)
+            try:
+                if self.folder is not None:
+                    self.tracking.start(self.folder.path, to_settings(experiment.config), self.state.round)
+                while self.state.round < last and not self.stopped:
+                    self._round()
+                    self.stopped = out_of_patience(self.history, experiment.config.run)
+            except DivergedError as error:
+                self._write_summary(diverged=str(error))
+                raise
+            except KeyboardInterrupt:
                 self._save_last_round()
-            raise
-        finally:
-            self.progress.close()
-        with interrupts.deferred():
-            return self._finish()
+                raise StoppedError(self._saved) from None
+            except Exception:
+                with suppress(StorageError):
+                    self._save_last_round()
+                raise
+            finally:
+                self.progress.close()
+            with interrupts.deferred():
+                return self._finish()
 
     def _start(self) -> ServerState:
         experiment = self.experiment
@@ -166,7 +153,7 @@ class Runner:
         if self.state.round > self._saved:
             self._save()
 
-    def _finish(self) -> RunResult:
+    def _finish(self) -> Run:
         if self.history and not any(record.participants for record in self.history):
             warnings.warn("no client answered in any of the evaluated rounds", stacklevel=2)
         network, facts, last = self.experiment.network, self.experiment.facts, self.evaluator.model(self.state)
@@ -178,7 +165,9 @@ class Runner:
         model = network.state_dict(kept.x, kept.buffers)
         if self.folder is not None:
             write_model(self.folder.model_file, model, facts)
-        return RunResult(self.history, self._write_summary(), model)
+        summary = self._write_summary()
+        known = {"config": self.experiment.config, "history": self.history, "summary": summary}
+        return Run(self.folder, **known, model=model, module=self.experiment.predictor)
 
     def _write_summary(self, diverged: str | None = None) -> Summary:
         config = self.experiment.config

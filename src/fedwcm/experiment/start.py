@@ -1,11 +1,9 @@
 """Start or resume one run, in memory or in its folder."""
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
-
-from torch import nn
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 
 from fedwcm.config.schema import Config
 from fedwcm.core.torch_rng import default_torch_modes
@@ -23,27 +21,15 @@ from fedwcm.experiment.environment import describe_environment, now
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.lock import locked
 from fedwcm.experiment.progress import Progress, Silent
-from fedwcm.experiment.records import RoundRecord, Summary
-from fedwcm.experiment.runner import Runner, RunResult
+from fedwcm.experiment.records import EnvironmentRecord
+from fedwcm.experiment.run import Run
+from fedwcm.experiment.run_data import RunData
+from fedwcm.experiment.runner import Runner
 from fedwcm.experiment.trackers.tracking import check_trackers
 
-Report = Callable[[Path], object]
+Report = Callable[[Run], object]
 
 
-@dataclass(frozen=True, eq=False)
-class EndedRun:
-    """A run that has come to its end.
-
-    `module` is its model; None if the run had ended before, and the model is in its folder only.
-    """
-
-    config: Config
-    history: list[RoundRecord]
-    summary: Summary
-    module: nn.Module | None
-
-
-@default_torch_modes()
 def start(
     config: Config,
     folder: RunFolder | None,
@@ -51,44 +37,63 @@ def start(
     resume: bool,
     report: Report | None = None,
     progress: Progress | None = None,
-) -> EndedRun:
+    data: RunData | None = None,
+) -> Run:
     """Run what is asked for to its end, holding the lock on its folder.
 
     Args:
         config: the run.
         folder: where it is saved; None keeps it in memory.
         resume: go on with the run that the folder holds, if any; otherwise such a folder is refused.
-        report: writes the report into the folder at the end.
+        report: writes the report into the folder at the end, even if the run diverged.
         progress: is told of every round.
+        data: its samples, if they are there already.
 
     Raises:
         DivergedError: the run diverged, now or before.
         ValueError: the folder holds something else.
     """
-    if folder is None:
-        return _start(config, None, resume, report, progress or Silent())
+    with default_torch_modes(), nullcontext() if folder is None else _own_folder(folder):
+        is_held = folder is not None and folder.holds_run
+        if folder is not None and is_held and not resume:
+            raise ValueError(f"{folder.path} holds a run already: resume it, or choose another folder")
+        check_trackers(config.run.track, None if folder is None else folder.path)
+        experiment = build(config, data)
+        if folder is None:
+            return Runner(experiment, None, progress or Silent()).run()
+        if is_held:
+            experiment = replace(experiment, config=with_first_weights(experiment.config, folder))
+            if _already_finished(folder, experiment):
+                return _finished_run(folder)
+        partition, environments = partition_of(experiment), _environments(folder, experiment)
+        folder.write_partition(partition)
+        folder.write_environments(environments)
+        try:
+            run = Runner(experiment, folder, progress or Silent()).run().altered(partition=partition)
+        except DivergedError:
+            _end(Run(folder), environments, report)
+            raise
+        return _end(run, environments, report)
+
+
+def _end(run: Run, environments: list[EnvironmentRecord], report: Report | None) -> Run:
+    """Note when the run ended, and write its report."""
+    ended = replace(environments[-1], ended=now())
+    run.folder.write_environments([*environments[:-1], ended])
+    run = run.altered(environment=ended)
+    if report is not None:
+        report(run)
+    return run
+
+
+@contextmanager
+def _own_folder(folder: RunFolder) -> Iterator[None]:
+    """Lock a folder for a run; one of a comparison or a search is refused."""
     if ComparisonFolder(folder.path).index_file.exists():
         raise ValueError(f"{folder.path} holds a comparison: choose another folder for a single run")
     folder.refuse_search()
     with locked(folder.path):
-        return _start(config, folder, resume, report, progress or Silent())
-
-
-def _start(
-    config: Config, folder: RunFolder | None, resume: bool, report: Report | None, progress: Progress
-) -> EndedRun:
-    held = folder if folder is not None and folder.holds_run else None
-    if held is not None and not resume:
-        raise ValueError(f"{held.path} holds a run already: resume it, or choose another folder")
-    check_trackers(config.run.track, None if folder is None else folder.path)
-    experiment = build(config)
-    if held is not None:
-        experiment = replace(experiment, config=with_first_weights(experiment.config, held))
-        if _already_finished(held, experiment):
-            return _ended_before(held)
-    finished = _run(experiment, folder, progress, report)
-    module = experiment.predictor
-    return EndedRun(experiment.config, finished.history, finished.summary, module)
+        yield
 
 
 def _already_finished(folder: RunFolder, experiment: Experiment) -> bool:
@@ -108,32 +113,17 @@ def _already_finished(folder: RunFolder, experiment: Experiment) -> bool:
     return False
 
 
-def _run(experiment: Experiment, folder: RunFolder | None, progress: Progress, report: Report | None) -> RunResult:
-    """Run to the end, in memory or in a folder; a run in a folder gets its report even if it diverged."""
-    if folder is not None:
-        folder.write_partition(partition_of(experiment))
-        _note_environment(folder, experiment)
-    try:
-        return Runner(experiment, folder, progress).run()
-    finally:
-        if folder is not None and folder.finished:
-            *before, last = folder.environments()
-            folder.write_environments([*before, replace(last, ended=now())])
-            if report is not None:
-                report(folder.path)
-
-
-def _note_environment(folder: RunFolder, experiment: Experiment) -> None:
-    """Add this process to those that worked on the run; one that may round differently is a warning."""
+def _environments(folder: RunFolder, experiment: Experiment) -> list[EnvironmentRecord]:
+    """Return who worked on the run, this process last; warn if it may round differently."""
     before = folder.environments()
     here = describe_environment(experiment.data_digest, experiment.sources)
     for difference in here.differences(before[-1]) if before and folder.has_metrics else ():
-        warnings.warn(f"{folder.path} goes on with {difference}: its digits may differ from then on", stacklevel=2)
-    folder.write_environments([*before, here])
+        warnings.warn(f"{folder.path} goes on with {difference}: its digits may differ from then on", stacklevel=3)
+    return [*before, here]
 
 
-def _ended_before(folder: RunFolder) -> EndedRun:
-    summary = folder.summary()
-    if summary.diverged:
-        raise DivergedError(summary.diverged)
-    return EndedRun(folder.config(), folder.metrics(), summary, None)
+def _finished_run(folder: RunFolder) -> Run:
+    run = Run(folder)
+    if run.diverged:
+        raise DivergedError(run.diverged)
+    return run

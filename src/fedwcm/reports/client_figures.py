@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from fedwcm.experiment.run import Run
 from fedwcm.reports.figures import Bar, Bars, Number
-from fedwcm.reports.load import LoadedRun, MethodRuns
+from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.statistics import spread
 from fedwcm.reports.text import counted
 
@@ -35,7 +36,7 @@ def client_bars(groups: Sequence[MethodRuns]) -> Bars | None:
     )
 
 
-def fine_tuned_bars(run: LoadedRun) -> Bars | None:
+def fine_tuned_bars(run: Run) -> Bars | None:
     """Accuracy of each client before and after it has fine-tuned the model, sorted by the accuracy before."""
     record = run.personalized
     if record is None or len(record.client_accuracy) > MOST_CLIENTS:

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from fedwcm.experiment.run import Run
 from fedwcm.reports.client_figures import client_bars
 from fedwcm.reports.figures import Bar, Bars, Curves, Figure
-from fedwcm.reports.load import LoadedRun, MethodRuns
+from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.matrices import confusion, split
 from fedwcm.reports.series import (
     Reader,
@@ -208,7 +209,7 @@ def layer_bars(groups: Sequence[MethodRuns]) -> Bars | None:
     return _filled_bars(figure, groups, [metric("concentration_layers", name) for name in names])
 
 
-def _cost(figure: Bars, groups: Sequence[MethodRuns], measure: Callable[[LoadedRun], float | None]) -> Bars | None:
+def _cost(figure: Bars, groups: Sequence[MethodRuns], measure: Callable[[Run], float | None]) -> Bars | None:
     """One bar per method."""
     made = []
     for group in groups:

@@ -6,8 +6,9 @@ import numpy as np
 
 from fedwcm.core.types import Ints
 from fedwcm.experiment.records import PartitionRecord
+from fedwcm.experiment.run import Run
 from fedwcm.reports.figures import Heatmap, Matrix, Number, thinned
-from fedwcm.reports.load import LoadedRun, MethodRuns
+from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.series import head_to_tail
 
 MATRIX_CELLS = 20_000
@@ -23,9 +24,9 @@ FEWEST_ROUNDS = 20
 """Rounds that the matrix of weights must have room for."""
 
 
-def split(runs: Sequence[LoadedRun]) -> Heatmap | None:
+def split(runs: Sequence[Run]) -> Heatmap | None:
     """Samples of each client and class. The reader picks among different divisions of the same samples."""
-    known = [(run, run.split) for run in runs if run.split is not None]
+    known = [(run, run.partition) for run in runs if run.partition is not None]
     if not known:
         return None
     first, shared = known[0]
@@ -58,7 +59,7 @@ def split(runs: Sequence[LoadedRun]) -> Heatmap | None:
     )
 
 
-def weights(run: LoadedRun) -> Heatmap | None:
+def weights(run: Run) -> Heatmap | None:
     """Clients × rounds, coloured by the client's weight relative to an even share; None if all are even."""
     listed = [
         (record.round, dict(zip(record.clients, even_shares(record.weights), strict=True)))
@@ -76,7 +77,7 @@ def weights(run: LoadedRun) -> Heatmap | None:
         title="Weights of the clients over rounds",
         caption="1 is an even share: 2 counts twice as much. Blank where a client was not in the round.",
         column_labels=[str(number) for number, _ in listed],
-        row_labels=[run.split.client_name(client) if run.split else str(client) for client in clients],
+        row_labels=[run.partition.client_name(client) if run.partition else str(client) for client in clients],
         matrices=[Matrix(run.label, rows)],
         x_label="round",
         y_label="client",
@@ -132,10 +133,10 @@ def _row_shares(matrices: Sequence[Ints], order: list[int]) -> list[list[Number]
 
 
 def _divisions(
-    first: PartitionRecord, known: Sequence[tuple[LoadedRun, PartitionRecord]]
-) -> list[tuple[LoadedRun, PartitionRecord]]:
+    first: PartitionRecord, known: Sequence[tuple[Run, PartitionRecord]]
+) -> list[tuple[Run, PartitionRecord]]:
     """One run for each different division of the same samples among as many clients."""
-    found: dict[object, tuple[LoadedRun, PartitionRecord]] = {}
+    found: dict[object, tuple[Run, PartitionRecord]] = {}
     for run, held in known:
         if (held.classes, held.clients, held.totals) == (first.classes, first.clients, first.totals):
             found.setdefault(held.counts, (run, held))

@@ -6,15 +6,16 @@ from dataclasses import replace
 import numpy as np
 
 from fedwcm.experiment.records import RoundRecord
+from fedwcm.experiment.run import Run
 from fedwcm.metrics.classification import ShotRule, shot_groups
 from fedwcm.reports.client_figures import client_bars, fine_tuned_bars
 from fedwcm.reports.figures import Curve, Curves, Figure, Scatter, ScatterSeries
-from fedwcm.reports.load import LoadedRun, MethodRuns
+from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.matrices import confusion, even_shares, split, weights
 from fedwcm.reports.series import Reader, class_share, curve, head_to_tail, layers, metric
 
 
-def run_figures(run: LoadedRun, limit: int) -> list[Figure]:
+def run_figures(run: Run, limit: int) -> list[Figure]:
     """The figures that this run has numbers for, curves with at most `limit` points."""
     over_rounds = {figure.key: _filled(figure, run, fields, limit) for figure, fields in OVER_ROUNDS}
     figures = [
@@ -157,7 +158,7 @@ OVER_ROUNDS: tuple[tuple[Curves, dict[str, Reader]], ...] = (
 """The figures over rounds, still without curves, and the metric that each curve shows."""
 
 
-def class_scatter(run: LoadedRun) -> Scatter | None:
+def class_scatter(run: Run) -> Scatter | None:
     """Accuracy of each class over its share of the training data."""
     accuracies = run.kept.per_class_accuracy if run.kept else None
     if accuracies is None or not any(run.train_counts):
@@ -184,7 +185,7 @@ def class_scatter(run: LoadedRun) -> Scatter | None:
     )
 
 
-def concentration(run: LoadedRun, limit: int) -> Curves | None:
+def concentration(run: Run, limit: int) -> Curves | None:
     """Neuron concentration and test accuracy on two axes."""
     tested = curve("test accuracy", [run], metric("test_accuracy"), limit)
     measured = curve("neuron concentration", [run], metric("concentration"), limit)
@@ -202,7 +203,7 @@ def concentration(run: LoadedRun, limit: int) -> Curves | None:
     )
 
 
-def layer_curves(run: LoadedRun, limit: int) -> Curves | None:
+def layer_curves(run: Run, limit: int) -> Curves | None:
     """Neuron concentration, one curve per layer."""
     figure = Curves(
         key="concentration-layers",
@@ -213,7 +214,7 @@ def layer_curves(run: LoadedRun, limit: int) -> Curves | None:
     return _filled(figure, run, {name: metric("concentration_layers", name) for name in layers(run)}, limit)
 
 
-def _filled(figure: Curves, run: LoadedRun, fields: Mapping[str, Reader], limit: int) -> Curves | None:
+def _filled(figure: Curves, run: Run, fields: Mapping[str, Reader], limit: int) -> Curves | None:
     curves = _present(*[curve(name, [run], read, limit) for name, read in fields.items()])
     return replace(figure, curves=curves) if curves else None
 

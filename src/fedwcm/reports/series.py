@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from fedwcm.experiment.records import RoundRecord
+from fedwcm.experiment.run import Run
 from fedwcm.reports.figures import Bar, Curve, Number, thinned
-from fedwcm.reports.load import LoadedRun, MethodRuns
+from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.statistics import spread
 
 Reader = Callable[[RoundRecord], float | None]
@@ -23,7 +24,7 @@ def metric(*path: str, scale: float = 1.0) -> Reader:
     return read
 
 
-def curve(name: str, runs: Sequence[LoadedRun], read: Reader, limit: int) -> Curve | None:
+def curve(name: str, runs: Sequence[Run], read: Reader, limit: int) -> Curve | None:
     """A number over rounds, the mean of the runs that reached each round; None if no round has it."""
     values: dict[float, list[float]] = {}
     for run in runs:
@@ -46,13 +47,13 @@ def curves(groups: Sequence[MethodRuns], read: Reader, limit: int) -> list[Curve
     return [line for line in found if line is not None]
 
 
-def layers(run: LoadedRun) -> list[str]:
+def layers(run: Run) -> list[str]:
     """The layers whose neuron concentration was measured, from first to last."""
     measured = run.history[-1].extra.get("concentration_layers") if run.history else None
     return list(measured) if isinstance(measured, Mapping) else []
 
 
-def bar(name: str, runs: Sequence[LoadedRun], readers: Sequence[Reader]) -> Bar:
+def bar(name: str, runs: Sequence[Run], readers: Sequence[Reader]) -> Bar:
     """Numbers of the round whose model is kept, averaged over the runs."""
     means: list[Number] = []
     stds: list[Number] = []
@@ -73,31 +74,31 @@ def per_class(index: int) -> Reader:
     return read
 
 
-def head_to_tail(run: LoadedRun) -> list[int]:
+def head_to_tail(run: Run) -> list[int]:
     """The classes present in the training data, the most frequent first."""
     present = [index for index, count in enumerate(run.train_counts) if count]
     return sorted(present, key=lambda index: -run.train_counts[index])
 
 
-def class_share(run: LoadedRun, index: int) -> float:
+def class_share(run: Run, index: int) -> float:
     """The share of a class in the training data, in percent."""
     return 100.0 * run.train_counts[index] / sum(run.train_counts)
 
 
-def megabytes(run: LoadedRun) -> float | None:
+def megabytes(run: Run) -> float | None:
     """Traffic of a round in MB (10⁶ bytes), both ways: the mean of the evaluated rounds."""
     totals = [record.bytes_down + record.bytes_up for record in run.history]
     return float(np.mean(totals)) / 1e6 if totals else None
 
 
-def seconds_per_round(run: LoadedRun) -> float | None:
+def seconds_per_round(run: Run) -> float | None:
     """From the summary, or from the last record of a run in progress."""
     if run.summary is not None:
         return run.summary.seconds_per_round
     return run.history[-1].seconds / run.history[-1].round if run.history else None
 
 
-def milestones(run: LoadedRun) -> list[tuple[float, float]]:
+def milestones(run: Run) -> list[tuple[float, float]]:
     """The rounds that set a new best test accuracy, with it: they tell when any level was first reached."""
     best, found = -1.0, []
     for record in run.history:

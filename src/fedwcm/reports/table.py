@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from fedwcm.config.schema import COMPONENTS
 from fedwcm.config.settings import RESULT_NEUTRAL
-from fedwcm.reports.load import LoadedRun, MethodRuns, differing
+from fedwcm.experiment.run import Run
+from fedwcm.reports.load import MethodRuns, differing
 from fedwcm.reports.series import megabytes, seconds_per_round
 from fedwcm.reports.statistics import FEW_SEEDS, MARGIN, MOST_SEEDS, Difference, Spread, differences, spread
 
@@ -78,7 +79,7 @@ class Task:
     groups: tuple[MethodRuns, ...]
 
     @property
-    def evaluated(self) -> list[LoadedRun]:
+    def evaluated(self) -> list[Run]:
         """The runs that count and were evaluated: one that diverged before that says nothing of its data."""
         runs = [run for group in self.groups for run in group.counted]
         return [run for run in runs if run.outcome.number("final_accuracy") is not None]
@@ -180,7 +181,7 @@ def values_of(group: MethodRuns, keys: Sequence[str]) -> dict[str, str]:
     return {key: own.get(key, NOT_APPLICABLE if key.split(".")[0] in COMPONENTS else "none") for key in keys}
 
 
-def number_of(run: LoadedRun, column: str) -> float | None:
+def number_of(run: Run, column: str) -> float | None:
     """The number of a run in a column of the table."""
     if column == "megabytes_per_round":
         return megabytes(run)

@@ -6,7 +6,8 @@ from pathlib import PurePath
 from fedwcm.config.recipes import RECIPES
 from fedwcm.config.settings import Settings
 from fedwcm.experiment.records import VALIDATION_METRICS
-from fedwcm.reports.load import LoadedRun, MethodRuns, differing
+from fedwcm.experiment.run import Run
+from fedwcm.reports.load import MethodRuns, differing
 from fedwcm.reports.series import megabytes
 from fedwcm.utils.durations import rough_duration
 from fedwcm.utils.json_record import is_number
@@ -15,7 +16,7 @@ METHOD_SECTIONS = ("method", "loss", "sampler")
 """Sections of the options that together define a method."""
 
 
-def run_title(run: LoadedRun) -> str:
+def run_title(run: Run) -> str:
     return f"{run.label} on {dataset_name(run.settings)}"
 
 
@@ -38,7 +39,7 @@ def dataset_name(settings: Settings) -> str:
     return name if ":" in name else PurePath(name).name
 
 
-def run_setup(run: LoadedRun, differing_keys: Sequence[str] = ()) -> list[str]:
+def run_setup(run: Run, differing_keys: Sequence[str] = ()) -> list[str]:
     """The data, clients and training of a run, one sentence each, without options that differ between runs."""
     return [_data(run), _clients(run), _training(run.settings, differing_keys)]
 
@@ -52,7 +53,7 @@ def privacy(groups: Sequence[MethodRuns]) -> list[str]:
     return [f"Privacy of {group.label}: {said}" for group in groups if (said := _hidden(group.runs))]
 
 
-def _hidden(runs: Sequence[LoadedRun]) -> str:
+def _hidden(runs: Sequence[Run]) -> str:
     said, settings = [], runs[0].settings
     if settings.get("privacy.mode") == "he":
         said.append(f"the class counts were added up under homomorphic encryption{_cost(runs)}")
@@ -61,7 +62,7 @@ def _hidden(runs: Sequence[LoadedRun]) -> str:
     return "; ".join(said) + "." if said else ""
 
 
-def _cost(runs: Sequence[LoadedRun]) -> str:
+def _cost(runs: Sequence[Run]) -> str:
     """What encryption cost a run, the mean over the runs."""
     costs = [run.summary.encryption for run in runs if run.summary and run.summary.encryption]
     if not costs:
@@ -85,7 +86,7 @@ def comparison_setup(groups: Sequence[MethodRuns]) -> list[str]:
     return [said, *run_setup(runs[0], differing(groups))]
 
 
-def run_headline(run: LoadedRun) -> list[str]:
+def run_headline(run: Run) -> list[str]:
     """The result of one run."""
     if not run.history:
         return ["The run ended before it was evaluated." if run.diverged else "No round was evaluated yet."]
@@ -105,7 +106,7 @@ def run_headline(run: LoadedRun) -> list[str]:
     return said
 
 
-def _selected(run: LoadedRun) -> list[str]:
+def _selected(run: Run) -> list[str]:
     """What was selected on the validation data, if there is any."""
     outcome = run.outcome
     value = outcome.number(VALIDATION_METRICS[run.select_by])
@@ -118,7 +119,7 @@ def _selected(run: LoadedRun) -> list[str]:
     ]
 
 
-def tiles(run: LoadedRun) -> list[tuple[str, str, str]]:
+def tiles(run: Run) -> list[tuple[str, str, str]]:
     """Label, number and remark of the headline numbers."""
     outcome = run.outcome
     shown = [
@@ -173,7 +174,7 @@ def unbalanced_test_set(groups: Sequence[MethodRuns]) -> list[str]:
     ]
 
 
-def _data(run: LoadedRun) -> str:
+def _data(run: Run) -> str:
     counts = [count for count in run.train_counts if count]
     said = f"Data: {dataset_name(run.settings)}"
     if counts:
@@ -184,9 +185,9 @@ def _data(run: LoadedRun) -> str:
     return said + "."
 
 
-def _clients(run: LoadedRun) -> str:
+def _clients(run: Run) -> str:
     settings = run.settings
-    number = run.split.clients if run.split else settings.get("partition.clients")
+    number = run.partition.clients if run.partition else settings.get("partition.clients")
     options = [f"{key.removeprefix('partition.')} {value}" for key, value in settings.items() if _is_option(key)]
     said = f"Clients: {number if number is not None else 'the real ones'}"
     division = settings.get("partition.name", "natural")

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedwcm.experiment.run import Run
 from fedwcm.metrics.classification import shot_groups
-from fedwcm.reports.load import LoadedRun, MethodRuns
+from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.series import milestones
 from fedwcm.reports.statistics import Difference, Spread
 from fedwcm.reports.sweep import best_settings, chosen_by, tuned_options
@@ -106,7 +107,7 @@ def _on_rare_classes(task: Task, best: str) -> list[str]:
     return [said, *_judged(against, known)]
 
 
-def _names(run: LoadedRun) -> str:
+def _names(run: Run) -> str:
     """The names of the rare classes, if they are few and short."""
     rule = "share" if run.settings.get("run.shot_groups") == "share" else "range"
     groups = shot_groups(np.array(run.train_counts), rule) if any(run.train_counts) else {}  # type: ignore[arg-type]

@@ -6,8 +6,9 @@ from itertools import combinations
 import numpy as np
 
 from fedwcm.experiment.records import RoundRecord
+from fedwcm.experiment.run import Run
 from fedwcm.reports.axes import OUT_OF_CONTROL
-from fedwcm.reports.load import LoadedRun, MethodRuns
+from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.series import metric
 from fedwcm.reports.text import listed, plain_number
 
@@ -38,7 +39,7 @@ def equal_labels(groups: Sequence[MethodRuns]) -> list[str]:
     ]
 
 
-def _trace(run: LoadedRun) -> list[tuple[object, ...]]:
+def _trace(run: Run) -> list[tuple[object, ...]]:
     return [
         (record.round, record.train_loss, record.test_loss, record.per_class_accuracy) for record in run.history
     ]
@@ -119,7 +120,7 @@ def _exploded(group: MethodRuns) -> list[str]:
     return [f"{_who(group, runs)}: the test loss rises to {highest}{ended}: out of control. {SMALLER_STEPS}"]
 
 
-def _growing_rounds(run: LoadedRun) -> int:
+def _growing_rounds(run: Run) -> int:
     return sum((metric("gain")(record) or 0.0) >= 1 for record in run.history)
 
 
@@ -128,7 +129,7 @@ def _is_nominal(group: MethodRuns) -> bool:
     return group.settings.get("method.momentum_norm") == "nominal"
 
 
-def _who(group: MethodRuns, runs: Sequence[LoadedRun]) -> str:
+def _who(group: MethodRuns, runs: Sequence[Run]) -> str:
     if len(group.runs) == 1:
         return f"{group.label}, seed {runs[0].seed}"
     if len(runs) == len(group.runs):

@@ -7,8 +7,9 @@ from pathlib import Path
 from fedwcm.core.checks import require
 from fedwcm.experiment.files import replace_file
 from fedwcm.experiment.folder import REPORT
-from fedwcm.reports.content import report_content
-from fedwcm.reports.load import load_runs
+from fedwcm.experiment.run import Run
+from fedwcm.reports.content import ReportContent, report_content
+from fedwcm.reports.load import MethodRuns, group_runs, load_runs
 from fedwcm.reports.page import page
 
 MOST_BYTES = 2_000_000
@@ -38,14 +39,8 @@ def report(
     given = [Path(folder) for folder in ([folders] if isinstance(folders, str | Path) else folders)]
     if not given:
         raise ValueError("folders = [] is not allowed: a report needs at least one run")
-    groups = load_runs(given)
     path = Path(out) if out is not None else (given[0] if len(given) == 1 else Path()) / REPORT
-    for limit in CURVE_POINTS:
-        content = report_content(groups, limit, target)
-        text = page(content).encode()
-        if len(text) < MOST_BYTES:
-            break
-    replace_file(path, text)
+    content = _write(load_runs(given), path, target)
     if figures is not None:
         from fedwcm.reports.paper import draw_figures
 
@@ -53,10 +48,22 @@ def report(
     return path
 
 
-def report_or_warn(folder: Path) -> Path | None:
+def _write(groups: Sequence[MethodRuns], path: Path, target: float | None = None) -> ReportContent:
+    """Write the page about these runs, with as many points of its curves as there is room for."""
+    for limit in CURVE_POINTS:
+        content = report_content(groups, limit, target)
+        text = page(content).encode()
+        if len(text) < MOST_BYTES:
+            break
+    replace_file(path, text)
+    return content
+
+
+def report_or_warn(folder: Path, runs: Sequence[Run]) -> Path | None:
     """Write the report of a finished run or comparison; a failure is only a warning, as the results are there."""
     try:
-        return report(folder)
+        _write(group_runs(runs), folder / REPORT)
+        return folder / REPORT
     except Exception as error:
         warnings.warn(f"the report of {folder} was not written: {type(error).__name__}: {error}", stacklevel=2)
         return None

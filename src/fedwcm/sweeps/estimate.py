@@ -13,7 +13,7 @@ from fedwcm.experiment.build import Experiment, build
 from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.runner import Runner
 from fedwcm.sweeps.execution import process_context
-from fedwcm.sweeps.plan import PlannedRun, done
+from fedwcm.sweeps.plan import PlannedRun, is_done
 from fedwcm.utils.child_process import ChildDiedError, call_in_child
 from fedwcm.utils.durations import duration
 
@@ -94,7 +94,7 @@ def forecast(planned_runs: Sequence[PlannedRun], jobs: int) -> Forecast:
     rows = []
     for label in dict.fromkeys(planned.label for planned in planned_runs):
         members = [planned for planned in planned_runs if planned.label == label]
-        waiting = [planned for planned in members if not done(planned)]
+        waiting = [planned for planned in members if not is_done(planned)]
         cost = _cost(waiting[0], jobs) if waiting else None
         rounds = members[0].config.run.rounds
         rows.append(Estimate(label, rounds, len(members), len(members) - len(waiting), cost))

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,8 +26,10 @@ from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.lock import wait_until_free
 from fedwcm.experiment.progress import Progress
 from fedwcm.experiment.records import RoundRecord
+from fedwcm.experiment.run import Run
+from fedwcm.experiment.run_data import RunData
 from fedwcm.experiment.start import start
-from fedwcm.sweeps.plan import PlannedRun, done
+from fedwcm.sweeps.plan import PlannedRun, SharedData, data_key, is_done
 from fedwcm.sweeps.progress import ComparisonProgress, FollowedRun
 
 if TYPE_CHECKING:
@@ -44,7 +47,8 @@ def run_all(
     jobs: int,
     progress: Callable[[], Progress] | None,
     round_size: float = math.inf,
-) -> None:
+    data: SharedData | None = None,
+) -> list[Run]:
     """Run what is not finished yet: one after the other here, each in a process of its own, or on a cluster.
 
     Args:
@@ -52,14 +56,20 @@ def run_all(
         jobs: runs at a time.
         progress: makes what shows the rounds of each run; None shows nothing.
         round_size: clients times parameters of the largest round; one that is not known counts as large.
+        data: samples that are there already.
+
+    Returns:
+        All runs, in the order in which they were planned.
     """
-    waiting = [planned for planned in planned_runs if not done(planned)]
+    waiting = [planned for planned in planned_runs if not is_done(planned)]
+    data, ended = data or SharedData(), dict[Path, Run]()
     if waiting and all(uses_cluster(planned) for planned in waiting):
-        _run_with_cluster(planned_runs, waiting, progress, round_size)
+        ended = _run_with_cluster(planned_runs, waiting, progress, round_size)
     elif jobs == 1:
-        _run_in_turn(planned_runs, progress)
+        ended = _run_in_turn(planned_runs, waiting, progress, data)
     else:
-        run_apart(planned_runs, jobs, quiet=progress is None)
+        run_apart(planned_runs, waiting, jobs, data, quiet=progress is None)
+    return [ended.get(planned.folder) or Run(RunFolder(planned.folder)) for planned in planned_runs]
 
 
 def uses_cluster(planned: PlannedRun) -> bool:
@@ -72,7 +82,7 @@ def _run_with_cluster(
     waiting: Sequence[PlannedRun],
     progress: Callable[[], Progress] | None,
     round_size: float,
-) -> None:
+) -> dict[Path, Run]:
     """Spread whole runs, or the clients of each, over one cluster, which stays up until all runs are done."""
     from fedwcm.engine.backends.on_ray.cluster import Cluster
     from fedwcm.sweeps.runs_on_cluster import run_on_cluster, spreads_runs
@@ -80,32 +90,54 @@ def _run_with_cluster(
     options = waiting[0].config.run
     with Cluster(options.ray_address, options.workers):
         if spreads_runs(options, len(waiting), round_size):
-            run_on_cluster(planned_runs, quiet=progress is None)
-        else:
-            _run_in_turn(planned_runs, progress)
+            run_on_cluster(planned_runs, waiting, quiet=progress is None)
+            return {}
+        return _run_in_turn(planned_runs, waiting, progress, SharedData())
 
 
-def _run_in_turn(planned_runs: Sequence[PlannedRun], progress: Callable[[], Progress] | None) -> None:
-    for number, planned in enumerate(planned_runs, 1):
-        if not done(planned):
-            title = f"{planned.label} [{number}/{len(planned_runs)}]"
-            run_planned(planned, None if progress is None else _Titled(progress(), title))
+def _run_in_turn(
+    planned_runs: Sequence[PlannedRun],
+    waiting: Sequence[PlannedRun],
+    progress: Callable[[], Progress] | None,
+    data: SharedData,
+) -> dict[Path, Run]:
+    """Run those with the same samples one after the other, beginning with those whose samples are there."""
+    ended: dict[Path, Run] = {}
+    keys = dict.fromkeys(sorted(map(_key_of, waiting), key=lambda key: not data.holds(key)))
+    for planned in sorted(waiting, key=lambda planned: list(keys).index(_key_of(planned))):
+        title = f"{planned.label} [{planned_runs.index(planned) + 1}/{len(planned_runs)}]"
+        shown = None if progress is None else _Titled(progress(), title)
+        run = run_planned(planned, shown, data.of(planned.config))
+        if run is not None:
+            ended[planned.folder] = run.altered(module=None)  # many models may need much room
+    return ended
 
 
-def run_apart(planned_runs: Sequence[PlannedRun], jobs: int, *, quiet: bool) -> None:
+def _key_of(planned: PlannedRun) -> str:
+    return data_key(planned.config)
+
+
+def run_apart(
+    planned_runs: Sequence[PlannedRun],
+    waiting: Sequence[PlannedRun],
+    jobs: int,
+    data: SharedData,
+    *,
+    quiet: bool,
+) -> None:
     """Run each in its own single-threaded process, at most `jobs` at a time."""
     context = process_context()
     if context.get_start_method() != "fork" and any(planned.config.holds_objects for planned in planned_runs):
         raise ValueError(
             f"jobs = {jobs} is not allowed: objects cannot be handed to new processes here; use jobs=1"
         )
-    waiting = [planned for planned in planned_runs if not done(planned)]
-    running: list[_ChildRun] = []
+    left, running = list(waiting), list[_ChildRun]()
     display = ComparisonProgress(len(planned_runs), len(planned_runs) - len(waiting), quiet)
     try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                running.append(_ChildRun(waiting.pop(0), context))
+        while left or running:
+            while left and len(running) < jobs:
+                held = data.held(left[0].config) if context.get_start_method() == "fork" else None
+                running.append(_ChildRun(left.pop(0), context, held))
             wait([run.process.sentinel for run in running], timeout=REFRESH)
             for run in running:
                 run.pass_on_warnings(display)
@@ -125,12 +157,14 @@ def run_apart(planned_runs: Sequence[PlannedRun], jobs: int, *, quiet: bool) -> 
 class _ChildRun:
     """A run in a process of its own, which sends its warnings here."""
 
-    def __init__(self, planned: PlannedRun, context: "ForkContext | SpawnContext") -> None:
+    def __init__(
+        self, planned: PlannedRun, context: "ForkContext | SpawnContext", data: RunData | None = None
+    ) -> None:
         self.planned = planned
         rounds = planned.config.run.rounds
         self.followed = FollowedRun(f"{planned.label}, seed {planned.seed}", planned.folder, rounds)
         self._warnings, sender = context.Pipe(duplex=False)
-        self.process: BaseProcess = context.Process(target=_run_alone, args=(planned, sender))
+        self.process: BaseProcess = context.Process(target=_run_alone, args=(planned, sender, data))
         self.process.start()
         sender.close()  # or the end of the process would not show as the end of the pipe
 
@@ -159,7 +193,7 @@ def _end(process: BaseProcess) -> str:
     return str(WorkerDiedError(process.exitcode)) if process.exitcode != FAILED else "failed; see the error above"
 
 
-def _run_alone(planned: PlannedRun, parent: Connection) -> None:
+def _run_alone(planned: PlannedRun, parent: Connection, data: RunData | None) -> None:
     """Run in this child process, which ends quietly when it is stopped, and stops when its parent is gone."""
     torch.set_num_threads(1)
     warnings.showwarning = lambda message, *_, **__: _send(parent, f"warning: {message}")
@@ -168,7 +202,7 @@ def _run_alone(planned: PlannedRun, parent: Connection) -> None:
         try:
             wait_until_free(planned.folder)
             alone = replace(planned.config, run=replace(planned.config.run, workers=1))
-            run_planned(replace(planned, config=alone))
+            run_planned(replace(planned, config=alone), data=data)
         except KeyboardInterrupt:
             sys.exit(interrupts.exit_status())
         except (ValueError, OSError) as error:
@@ -187,10 +221,11 @@ def _stop_with_parent(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def run_planned(planned: PlannedRun, progress: Progress | None = None) -> None:
-    """Start the run, or resume it from its folder."""
-    with suppress(DivergedError):  # its summary says so, and the table shows it
-        start(planned.config, RunFolder(planned.folder), resume=True, progress=progress)
+def run_planned(planned: PlannedRun, progress: Progress | None = None, data: RunData | None = None) -> Run | None:
+    """Start the run, or resume it from its folder; None if it diverges: its summary says so."""
+    with suppress(DivergedError):
+        return start(planned.config, RunFolder(planned.folder), resume=True, progress=progress, data=data)
+    return None
 
 
 class _Titled:

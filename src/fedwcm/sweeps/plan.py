@@ -11,6 +11,7 @@ from fedwcm.config.flags import option_key
 from fedwcm.config.recipes import RECIPES
 from fedwcm.config.schema import Config
 from fedwcm.config.settings import Settings, decisive, from_settings, overlay, to_settings
+from fedwcm.core.torch_rng import default_torch_modes
 from fedwcm.experiment.build import assemble
 from fedwcm.experiment.comparison_folder import ComparisonFolder
 from fedwcm.experiment.components import Components
@@ -91,10 +92,44 @@ def with_method(common: Settings, own: Settings, method: str) -> Settings:
     return overlay(common, own)
 
 
-def check(planned_runs: Sequence[PlannedRun]) -> dict[str, Preflight]:
+class SharedData:
+    """The samples that runs have in common: loaded for the first of them, kept until those of others are."""
+
+    def __init__(self) -> None:
+        self._key = ""
+        self._data: RunData | None = None
+
+    def of(self, config: Config) -> RunData:
+        """Return the samples of a run."""
+        key = data_key(config)
+        if self._data is None or key != self._key:
+            self._data = None  # before others are loaded, which may need the room
+            with default_torch_modes():
+                self._key, self._data = key, run_data(config)
+        return self._data
+
+    def held(self, config: Config) -> RunData | None:
+        """Return the samples of a run if they are there."""
+        return self._data if self.holds(data_key(config)) else None
+
+    def holds(self, key: str) -> bool:
+        """Return whether the samples with this key are there."""
+        return key == self._key
+
+
+def data_key(config: Config) -> str:
+    """Return the options on which the samples, their division and their format depend."""
+    return repr((config.data, config.partition, config.model, config.run.device, config.run.seed))
+
+
+def check(planned_runs: Sequence[PlannedRun], data: SharedData | None = None) -> dict[str, Preflight]:
     """Raise for a run that could not start: options first, then what needs the data, loaded once per task.
 
     Runs that differ by their seed only are built once. A folder with another run is refused, finished or not.
+
+    Args:
+        planned_runs: all runs.
+        data: where the data is kept for the runs.
 
     Returns:
         What was found for each label.
@@ -108,18 +143,11 @@ def check(planned_runs: Sequence[PlannedRun]) -> dict[str, Preflight]:
         reject_unused_options(members[0].config, components[label])
     tasks: dict[str, list[str]] = {}
     for label, members in alike.items():
-        tasks.setdefault(_task(members[0].config), []).append(label)
-    found: dict[str, Preflight] = {}
-    for labels in tasks.values():
-        data = run_data(alike[labels[0]][0].config)
-        for label in labels:
-            found[label] = _check_on(data, alike[label], components[label])
-    return found
-
-
-def _task(config: Config) -> str:
-    """The options on which the samples, their division and their format depend."""
-    return repr((config.data, config.partition, config.model, config.run.device))
+        tasks.setdefault(data_key(members[0].config), []).append(label)
+    data, preflights = data or SharedData(), dict[str, Preflight]()
+    for label in (label for labels in tasks.values() for label in labels):
+        preflights[label] = _check_on(data.of(alike[label][0].config), alike[label], components[label])
+    return preflights
 
 
 def _check_on(data: RunData, planned_runs: Sequence[PlannedRun], components: Components) -> Preflight:
@@ -149,7 +177,7 @@ def _check_on(data: RunData, planned_runs: Sequence[PlannedRun], components: Com
     )
 
 
-def done(planned: PlannedRun) -> bool:
+def is_done(planned: PlannedRun) -> bool:
     """Whether the run is in its folder, finished, as far as that can be told without the data: see `check`."""
     return RunFolder(planned.folder).finished and not _stale(planned)
 

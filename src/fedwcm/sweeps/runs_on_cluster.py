@@ -28,7 +28,7 @@ from fedwcm.experiment.lock import wait_until_free
 from fedwcm.experiment.rounds import worker_device
 from fedwcm.sweeps.cluster_calls import ClusterCalls, Ended, Send, Warned
 from fedwcm.sweeps.execution import REFRESH, run_planned
-from fedwcm.sweeps.plan import PlannedRun, done
+from fedwcm.sweeps.plan import PlannedRun
 from fedwcm.sweeps.progress import ComparisonProgress, FollowedRun
 
 ATTEMPTS = 3
@@ -54,9 +54,8 @@ def worker_count(options: RunOptions) -> int:
     return options.workers or max(1, room_for(options.worker_gpus))
 
 
-def run_on_cluster(planned_runs: Sequence[PlannedRun], *, quiet: bool) -> None:
-    """Run what is not finished yet, each run on one worker, as many at a time as there are workers."""
-    waiting = [planned for planned in planned_runs if not done(planned)]
+def run_on_cluster(planned_runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun], *, quiet: bool) -> None:
+    """Run what is waiting, each run on one worker, as many at a time as there are workers."""
     display = ComparisonProgress(len(planned_runs), len(planned_runs) - len(waiting), quiet)
     runs = _Runs(waiting, display)
     try:

@@ -48,6 +48,8 @@ class Tracking:
 
     def log(self, record: RoundRecord) -> None:
         """Log an evaluated round."""
+        if not self._threads:
+            return
         values = {key: value for key, value in record.to_json().items() if key != "round"}
         scalars = scalars_of(values, self._classes)
         for thread in self._threads:

@@ -33,7 +33,8 @@ from fedwcm.experiment.lock import locked
 from fedwcm.experiment.model_facts import model_facts
 from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.records import RoundRecord
-from fedwcm.experiment.runner import Runner, RunResult
+from fedwcm.experiment.run import Run
+from fedwcm.experiment.runner import Runner
 from fedwcm.experiment.selection import EvaluatedModel
 from fedwcm.experiment.trackers.tracking import check_trackers
 from fedwcm.flower.app.model import ModelFactory, Samples, network, tensors
@@ -77,7 +78,7 @@ class Deployment:
     evaluate_config: ConfigRecord | None = None
     watch: Watch | None = None
 
-    def run(self) -> RunResult | None:
+    def run(self) -> Run | None:
         """Run to the end, from the start or from the checkpoint in its folder; None if it was finished before."""
         components, out = Components.of(self.options.config), self.options.federation.out
         config = _resolved(self.options.config, components, self.origin)
@@ -86,7 +87,7 @@ class Deployment:
         with locked(Path(out)):
             return self._run(config, components, RunFolder(Path(out)))
 
-    def _run(self, config: Config, components: Components, folder: RunFolder | None) -> RunResult | None:
+    def _run(self, config: Config, components: Components, folder: RunFolder | None) -> Run | None:
         path = None if folder is None else folder.path
         check_trackers(config.run.track, path)
         if folder is not None and folder.holds_run:
@@ -258,7 +259,7 @@ def server_app(*, model: ModelFactory, evaluate: TestData | None = None) -> Serv
 
 def serve(
     grid: Grid, run_config: Mapping[str, object], model: ModelFactory, evaluate: TestData | None = None
-) -> RunResult | None:
+) -> Run | None:
     """Run to the end, from the start or from the checkpoint in its folder; None if it was finished before."""
     tested = None if evaluate is None else with_run_config(evaluate, run_config)
     return Deployment(grid, read(run_config), with_run_config(model, run_config), origin_of(model), tested).run()

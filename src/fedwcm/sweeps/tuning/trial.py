@@ -105,11 +105,11 @@ def run_trial(configs: Sequence[Config], report: Report) -> TrialResult:
     for config in configs:
         watcher = _Watcher(report, key, len(validated) * config.run.rounds)
         try:
-            summary = start(config, None, resume=False, progress=watcher).summary
+            outcome = start(config, None, resume=False, progress=watcher).outcome
         except DivergedError:
             return TrialResult(None)
-        validated.append(_validation(summary.number(key)))
-        tested.append(summary.accuracy or 0.0)
+        validated.append(_validation(outcome.number(key)))
+        tested.append(outcome.accuracy or 0.0)
     return TrialResult((validated, tested), select_by)
 
 
