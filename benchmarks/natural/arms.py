@@ -65,4 +65,10 @@ ARMS: dict[str, Settings] = {
     },
     "fedwcm-x H +": {**method("fedwcm-x", rate_limit=1.0, **FOLLOWING), **NORMALIZED, **BALANCED},
 }
-JUDGED = tuple(ARMS)
+CANDIDATES = ("fedavg+", "fedwcm+", "fedwcm-x H N", "fedwcm-x H N half")
+"""Of these, `auto` takes the one with the highest balanced accuracy on validation data."""
+
+JUDGED = (
+    *("fedavg", "fedwcm", "fedwcm-x", "fedavg P", "fedavg N", "fedwcm H N", "fedwcm-x H N cap 10", "fedcm+"),
+    *CANDIDATES,
+)
