@@ -30,6 +30,7 @@ RUN: dict[str, Any] = {"dataset": "digits", "clients": 6, "rounds": 1, "epochs":
 SETTINGS = {
     **CHEAP,
     "fedwmsam": {"alpha": 0.3},  # within the bounds that its alpha moves in
+    "imbsam": {"tail_share": 0.12},  # half of it holds no class
     "ccvr": {**CHEAP["ccvr"], "last": 19},  # from the second of twenty rounds on
 }
 LATE = {"ldam": 18}  # its weights come late

@@ -1,5 +1,6 @@
 """Laws of published rivals: what their own part does, and when they are FedAvg."""
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,10 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedwcm.core.method import Method
+from fedwcm.core.types import Context, GradientOracle, State, Vec
 from fedwcm.engine.uploads import UploadRows
+from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.fedexp import FedExP
 from fedwcm.methods.fednova import FedNova
+from fedwcm.methods.fedsam import FedSAM
+from fedwcm.methods.imbsam import ImbSAM, rare_classes
 from fedwcm.methods.q_ffl import QFFL
+from tests.factories import clusters, make_rounds, make_trainer, mlp, run_rounds
 
 
 def cohort(samples: list[int], path: list[float] | None = None, round_: int = 1) -> Any:
@@ -67,3 +74,40 @@ def test_q_ffl_turns_to_the_client_with_the_larger_loss() -> None:
     assert float(one[1] / one[0]) == pytest.approx(4.0)
     assert float(two[1] / two[0]) == pytest.approx(16.0)
     assert float(two.norm()) < float(one.norm()) < 0.5 * np.sqrt(2)
+
+
+def played(method: Method, stacked: bool = True) -> Tensor:
+    data = clusters()
+    training = make_trainer(method, data.federation, mlp(), stacked=stacked)
+    return run_rounds(make_rounds(training, data.federation, block=64 if stacked else 1), 2)[-1][0].x
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_imbsam_is_between_fedavg_and_fedsam(stacked: bool) -> None:
+    plain, sharp = played(FedAvg(), stacked), played(FedSAM(rho=0.3), stacked)
+    torch.testing.assert_close(played(ImbSAM(rho=0.3, tail_share=0.0), stacked), plain, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(played(ImbSAM(rho=0.3, tail_share=1.0), stacked), sharp, rtol=1e-5, atol=1e-6)
+    between = played(ImbSAM(rho=0.3, tail_share=0.5), stacked)
+    assert min(float((between - x).abs().max()) for x in (plain, sharp)) > 1e-4
+
+
+def test_the_rare_classes_hold_at_most_their_share() -> None:
+    prior = np.array([0.5, 0.1, 0.3, 0.1])
+    assert rare_classes(prior, 0.2).tolist() == [0, 1, 0, 1]
+    assert rare_classes(prior, 0.15).tolist() == [0, 1, 0, 0]
+    assert rare_classes(prior, 1.0).tolist() == [1, 1, 1, 1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts(FedAvg):
+    """Descends along two parts of the gradient, which are all of it."""
+
+    def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        one, rest = torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.0, 1.0, 1.0])
+        grad(w)
+        return grad.of_classes(one)(w) + grad.shifted(torch.zeros_like(w)).of_classes(rest)(w), c
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_the_parts_of_a_gradient_add_up_to_it(stacked: bool) -> None:
+    torch.testing.assert_close(played(Parts(), stacked), played(FedAvg(), stacked), rtol=1e-5, atol=1e-6)

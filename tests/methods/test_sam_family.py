@@ -126,6 +126,9 @@ class Cubic:
     def ascended(self, rho: float) -> GradientOracle:
         return Elsewhere(self, lambda w: w + perturbation(self(w), rho))
 
+    def of_classes(self, classes: Tensor) -> Callable[[Vec], Vec]:
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class Elsewhere:
@@ -142,6 +145,9 @@ class Elsewhere:
 
     def ascended(self, rho: float) -> GradientOracle:
         return Elsewhere(self, lambda w: w + perturbation(self(w), rho))
+
+    def of_classes(self, classes: Tensor) -> Callable[[Vec], Vec]:
+        raise NotImplementedError
 
 
 # --- the ascent ----------------------------------------------------------------------------------------

@@ -82,6 +82,14 @@ class GradientOracle(Protocol):
         """Return an oracle whose gradient at `w` is this one's after a step of length rho up the gradient."""
         ...
 
+    def of_classes(self, classes: Tensor) -> Callable[[Vec], Vec]:
+        """Return the part of the gradient that samples of these classes contribute, as a function of `w`.
+
+        `classes (C,)` is 1 for the classes meant and 0 for the others, whose part is the rest of the gradient.
+        Evaluate the whole gradient first: it is the one that counts for statistics and the training loss.
+        """
+        ...
+
 
 class Uploads(Protocol):
     """The uploads of a round's clients. The server can read sums over clients and nothing else."""

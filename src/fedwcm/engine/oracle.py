@@ -1,6 +1,7 @@
 """The gradient oracle of one local step: gradients of the mini-batch loss at any point a method chooses."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -42,6 +43,16 @@ class MiniBatchOracle:
     def ascended(self, rho: float) -> GradientOracle:
         return OracleAt(self, GradientPoint().ascended(rho))
 
+    def of_classes(self, classes: Tensor) -> Callable[[Vec], Vec]:
+        return lambda w: self._of_classes(w, classes)
+
+    def _of_classes(self, w: Vec, classes: Tensor) -> Vec:
+        batch = self._batch
+        members = classes.to(w)[batch.labels]
+        members = members if batch.weight is None else members * batch.weight
+        share = members.sum(dim=-1) / batch.sizes
+        return self.scaled(w, share[:, None], replace(batch, weight=members)).vector()
+
     def at(self, point: Point) -> Gradient:
         """Return the gradient at a point."""
         return self.scaled(point, torch.ones_like(self._ctx.lr))
@@ -50,21 +61,23 @@ class MiniBatchOracle:
         """Return the models after a step of length rho up their gradient from `w`."""
         return self._forward.ascend(w, self.at(w), rho)
 
-    def scaled(self, point: Point, rate: Tensor) -> Gradient:
-        """Return the gradient at a point, each client's multiplied by its own rate `(K, 1)`."""
+    def scaled(self, point: Point, rate: Tensor, part: Batch | None = None) -> Gradient:
+        """Return the gradient at a point, each client's multiplied by its own rate `(K, 1)`.
+
+        `part` is the batch with the weights of some of its samples, if not all of them count.
+        """
+        batch = self._batch if part is None else part
         first, self._evaluated = not self._evaluated, True
         if self._dropout is not None and not first:
             _set_rng_state(self._dropout, self._batch.inputs.device)
-        if isinstance(point, Tensor):
-            outputs = self._forward(point, self._batch.inputs, track=first)
-        else:
+        if not isinstance(point, Tensor):
             outputs = point.outputs()
-        loss, o, gradient = differentiate(
-            self._loss, self._forward, outputs, self._batch, self._before, self._ctx, rate
-        )
+        else:
+            outputs = self._forward(point, batch.inputs, track=first)
+        loss, o, gradient = differentiate(self._loss, self._forward, outputs, batch, self._before, self._ctx, rate)
         if first:
             self.state = {key: value.detach() for key, value in o.items()}
-            self._metrics.add(loss, outputs.logits, self._batch)
+            self._metrics.add(loss, outputs.logits, batch)
         return gradient
 
 
@@ -121,6 +134,12 @@ class OracleAt:
 
     def ascended(self, rho: float) -> GradientOracle:
         return OracleAt(self.oracle, self.point.ascended(rho))
+
+    def of_classes(self, classes: Tensor) -> Callable[[Vec], Vec]:
+        if self.point.rho:
+            raise ValueError("of_classes of an ascended gradient is not defined: ascend along the part itself")
+        part = self.oracle.of_classes(classes)
+        return lambda w: part(w if self.point.shift is None else w + self.point.shift)
 
 
 def differentiate(

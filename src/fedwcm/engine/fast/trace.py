@@ -154,6 +154,9 @@ class SymbolicOracle:
     def ascended(self, rho: float) -> "SymbolicOracle":
         return SymbolicOracle(self.asked, self.point.ascended(rho))
 
+    def of_classes(self, classes: Tensor) -> Callable[[Vec], Vec]:
+        raise NotAffineError
+
 
 def _product(one: Any, other: Any) -> Symbol:
     symbol, by = (one, other) if isinstance(one, Symbol) else (other, one)
