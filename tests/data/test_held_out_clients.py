@@ -193,3 +193,66 @@ def test_data_with_a_test_part_and_data_without_clients_are_refused_by_name() ->
         fedwcm.partition(dataset="digits", test_clients=0.2)
     with pytest.raises(ValueError, match=r"data\.test_clients = 0\.2 is not allowed: it must be none for synth"):
         fedwcm.run("fedavg", dataset="synthetic", test_clients=0.2, rounds=1)
+
+
+def held_out(tmp_path: Path, **options: Any) -> tuple[set[str], set[str], set[str]]:
+    """Who trains, who validates and who is tested in a partition of the table."""
+    where = table(tmp_path)
+    data = fedwcm.partition(dataset=where["source"], label="activity", client="person", **options)
+    names = np.array(data.dataset.client_names)[data.dataset.client_ids]
+    tested = set() if data.dataset.test_clients is None else set(data.dataset.test_clients.tolist())
+    return set(names[data.train_rows]), set(names[data.val_rows]), tested
+
+
+@pytest.mark.filterwarnings("error:.*dropped as client")
+def test_whole_clients_are_held_out_for_validation_also_where_they_are_for_testing(tmp_path: Path) -> None:
+    everybody = set(NAMES)
+    choices: list[tuple[dict[str, Any], tuple[int, ...]]] = [
+        ({"val_clients": 0.3, "test_clients": 0.2}, (6, 2, 2)),
+        ({"val_fraction": 0.3, "test_clients": 0.2}, (6, 2, 2)),
+        ({"val_clients": ["p03", "p05"], "test_clients": ["p00"]}, (7, 2, 1)),
+    ]
+    for options, sizes in choices:
+        groups = held_out(tmp_path, **options)
+        assert tuple(map(len, groups)) == sizes
+        assert set.union(*groups) == everybody
+    assert groups[1] == {"p03", "p05"}
+    train, validated, tested = held_out(tmp_path, val_clients=0.3)
+    assert not train & validated
+    assert tested == everybody  # rows of each class are tested
+    train, validated, _ = held_out(tmp_path, val_fraction=0.3)
+    assert train == validated == everybody
+
+
+def test_validation_takes_no_class_away_and_says_who_is_not_there() -> None:
+    rare = frame()
+    rare.loc[rare.person == "p07", "activity"] = 9
+    options: Any = {"label": "activity", "client": "person"}
+    for seed in range(5):
+        data = fedwcm.partition(dataset=rare, val_clients=0.4, test_fraction=0.1, seed=seed, **options)
+        assert 3 in data.dataset.y_train[data.train_rows]
+    refusals: list[tuple[Any, str]] = [
+        (["p07"], "only ones with the class '9'"),
+        (["nobody"], "val_clients: no client is called 'nobody'"),
+        (1.5, "a share of the clients above 0"),
+    ]
+    for chosen, reason in refusals:
+        with pytest.raises(ValueError, match=reason):
+            fedwcm.partition(dataset=rare, val_clients=chosen, **options)
+    with pytest.raises(ValueError, match=r"val_clients.*none with val_fraction"):
+        fedwcm.partition(dataset=rare, val_clients=0.2, val_fraction=0.2, **options)
+    with pytest.raises(ValueError, match=r"needs data with clients of its own"):
+        fedwcm.partition(dataset="digits", val_clients=0.2)
+
+
+def test_a_round_is_selected_on_new_people_and_operating_points_are_chosen_on_them(tmp_path: Path) -> None:
+    where = table(tmp_path)
+    options: Any = {"label": "activity", "client": "person", "rounds": 3, "epochs": 1, "participation": 1.0}
+    run = fedwcm.run(
+        "fedavg", dataset=where["source"], val_clients=0.2, test_clients=0.2, out=tmp_path / "run", **options
+    )
+    assert run.summary.selected_round is not None
+    assert run.summary.val_accuracy is not None
+    right = run.summary.val_accuracy * 2 * ROWS  # rows of two people
+    assert right == pytest.approx(round(right), abs=1e-6)
+    assert set(fedwcm.choose_operating_point(tmp_path / "run", "balanced")) == {"0", "1", "2"}

@@ -34,6 +34,7 @@ class DataKeywords(TypedDict, total=False):
     test_fraction: float | None
     test_clients: float | Sequence[str] | Sequence[int] | None
     val_fraction: float | None
+    val_clients: float | Sequence[str] | Sequence[int] | None
     imbalance: float | Literal["auto", "none"] | None
     partition: "PartitionLike | None"
     clients: "ClientsLike | None"

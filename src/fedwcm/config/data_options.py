@@ -37,7 +37,10 @@ class DataOptions:
         test_clients: hold out whole clients for testing instead: their share, or their names. For data with
             clients of its own and no test set.
         val_fraction: share of each class of the training data held out for validation (to select a round or a
-            learning rate) if the data has no validation set.
+            learning rate) if the data has no validation set. With `test_clients`, the share of the clients: see
+            `val_clients`.
+        val_clients: hold out whole clients for validation instead: their share, or their names. Rows of clients
+            that train say little about new ones.
         imbalance: size of the rarest class over that of the most frequent, obtained by dropping samples; `none`
             keeps the data as it is. `auto` is 0.1 for named data sets and `none` for your own.
         profile: `exponential` or `step` decay of the class sizes.
@@ -64,6 +67,7 @@ class DataOptions:
     test_fraction: Flagged[float] = 0.2
     test_clients: Flagged[float | tuple[str, ...] | tuple[int, ...] | None] = None
     val_fraction: Flagged[float] = 0.0
+    val_clients: Flagged[float | tuple[str, ...] | tuple[int, ...] | None] = None
     imbalance: Flagged[float | Literal["auto", "none"]] = "auto"
     profile: Literal["exponential", "step"] = "exponential"
     n_max: int | None = None
@@ -72,6 +76,19 @@ class DataOptions:
 
     def __post_init__(self) -> None:
         require(0 <= self.val_fraction < 1, "val_fraction", self.val_fraction, "in [0, 1)")
+        require(
+            self.val_clients is None or not self.val_fraction,
+            "val_clients",
+            self.val_clients,
+            f"none with val_fraction = {self.val_fraction}: clients are held out for validation, or rows of all",
+        )
+        share = self.val_clients
+        require(
+            not isinstance(share, float) or 0 < share < 1,
+            "val_clients",
+            share,
+            "a share of the clients above 0 and below 1, or their names (one called 3 as '3,')",
+        )
         largest = self.n_max
         require(largest is None or largest <= 10**9, "n_max", largest, "at most 1,000,000,000")
         require(self.crop_padding >= 0, "crop_padding", self.crop_padding, "non-negative")
@@ -81,6 +98,13 @@ class DataOptions:
             self.imbalance,
             "in (0, 1], auto or none" + _as_ratio(self.imbalance),
         )
+
+    @property
+    def validation_clients(self) -> float | tuple[str, ...] | tuple[int, ...] | None:
+        """The clients that are held out for validation: also where the test is on whole clients."""
+        if self.val_clients is None and self.val_fraction and self.test_clients is not None:
+            return self.val_fraction
+        return self.val_clients
 
     @property
     def title(self) -> str:

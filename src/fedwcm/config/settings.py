@@ -56,7 +56,7 @@ def decisive(settings: Mapping[str, object]) -> Settings:
     Without a share for validation, `run.select_by` is as older versions recorded it: their runs are the same.
     """
     kept = {key: value for key, value in with_present_names(settings).items() if key not in RESULT_NEUTRAL}
-    if "run.select_by" in kept and not kept.get("data.val_fraction"):
+    if "run.select_by" in kept and not (kept.get("data.val_fraction") or kept.get("data.val_clients")):
         kept["run.select_by"] = "accuracy"
     return kept
 

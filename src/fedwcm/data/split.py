@@ -64,7 +64,10 @@ def _group_split(
 
 
 def client_split(
-    clients: NDArray[Any], chosen: float | Sequence[object], rng: np.random.Generator
+    clients: NDArray[Any],
+    chosen: float | Sequence[object],
+    rng: np.random.Generator,
+    option: str = "test_clients",
 ) -> tuple[Indices, Indices]:
     """Split sample indices into `(keep, held_out)`, both in ascending order, all of a client in one of them.
 
@@ -73,6 +76,7 @@ def client_split(
         chosen: the names of those to hold out, or the share of the clients to draw: the nearest whole number of
             them, at least one and never all.
         rng: draws them.
+        option: what an error calls the choice.
     """
     unique, ids = np.unique(clients, return_inverse=True)
     names = [str(name) for name in unique]
@@ -83,12 +87,12 @@ def client_split(
         strange = [str(name) for name in chosen if str(name) not in names]
         if strange:
             raise ValueError(
-                f"test_clients: no client is called {quote_names(strange)}; they are {quote_names(names)}"
+                f"{option}: no client is called {quote_names(strange)}; they are {quote_names(names)}"
             )
         out = np.array([names.index(str(name)) for name in chosen], dtype=np.int64)
     if len(set(out.tolist())) in (0, len(names)):
-        text = "leaves no client to train, or none to test on"
-        raise ValueError(f"test_clients = {chosen!r} {text}: there are {len(names)} clients")
+        text = "leaves no client to train, or none to hold out"
+        raise ValueError(f"{option} = {chosen!r} {text}: there are {len(names)} clients")
     held_out = np.isin(ids, out)
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 

@@ -1,12 +1,13 @@
 """The data set of a run, its long tail, and its division among the clients."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedwcm.config.data_options import DataOptions
 from fedwcm.config.options import make
@@ -32,7 +33,7 @@ from fedwcm.data.partition import (
     make_partition,
 )
 from fedwcm.data.partition.protocol import check_parts
-from fedwcm.data.split import stratified_split
+from fedwcm.data.split import client_split, stratified_split
 from fedwcm.experiment.components import options_of, with_options
 from fedwcm.experiment.models import chosen_model
 from fedwcm.experiment.unused_options import require_default
@@ -122,16 +123,11 @@ def partition_data(config: Config) -> PartitionedData:
     if not isinstance(options.imbalance, str):
         rng = generator(seed, Purpose.LONG_TAIL)
         rows = long_tail(dataset.y_train, options.imbalance, rng, options.profile, options.n_max)
-    val_rows = rows[:0]
-    if dataset.y_val is not None:
-        require_default("data", options, "val_fraction", f"for {dataset.name}, which has a validation part")
-    if options.val_fraction:
-        rng = generator(seed, Purpose.VALIDATION)
-        groups = None if dataset.group_ids is None else dataset.group_ids[rows]
-        kept, held_out = stratified_split(dataset.y_train[rows], options.val_fraction, rng, groups)
-        rows, val_rows = rows[kept], rows[held_out]
-        _warn_of_unvalidated(dataset, rows, val_rows)
-    partition, component = _partition(config.partition, dataset, rows)
+    rows, val_rows = _hold_out_validation(dataset, rows, options, generator(seed, Purpose.VALIDATION))
+    away = rows[:0]
+    if options.validation_clients is not None and dataset.client_ids is not None:
+        away = np.unique(dataset.client_ids[val_rows])
+    partition, component = _partition(config.partition, dataset, rows, away)
     parts = partition(dataset.y_train[rows], generator(seed, Purpose.PARTITION))
     if component.value is not None or ":" in component.name:
         name = getattr(partition, "__qualname__", type(partition).__qualname__)
@@ -140,6 +136,59 @@ def partition_data(config: Config) -> PartitionedData:
     embeds = dataset.is_integer and _embeds(config, dataset)
     normalizer, normalization = choose_normalizer(dataset.x_train, options.normalize, rows, embeds=embeds)
     return PartitionedData(config, dataset, rows, val_rows, parts, normalizer, normalization)
+
+
+def _hold_out_validation(
+    dataset: Dataset, rows: Ints, options: DataOptions, rng: np.random.Generator
+) -> tuple[Ints, Ints]:
+    """Return the rows to train on and those held out for validation: of each class, or of whole clients."""
+    if dataset.y_val is not None:
+        for option in ("val_fraction", "val_clients"):
+            require_default("data", options, option, f"for {dataset.name}, which has a validation part")
+    if (chosen := options.validation_clients) is not None:
+        kept, held_out = _hold_out_clients(dataset, rows, chosen, rng)
+    elif options.val_fraction:
+        groups = None if dataset.group_ids is None else dataset.group_ids[rows]
+        kept, held_out = stratified_split(dataset.y_train[rows], options.val_fraction, rng, groups)
+    else:
+        return rows, rows[:0]
+    _warn_of_unvalidated(dataset, rows[kept], rows[held_out])
+    return rows[kept], rows[held_out]
+
+
+def _hold_out_clients(
+    dataset: Dataset, rows: Ints, chosen: float | Sequence[object], rng: np.random.Generator
+) -> tuple[Ints, Ints]:
+    """Return positions of rows to train on, and of those of whole clients for validation, which lack no class."""
+    if dataset.client_ids is None:
+        raise ValueError(
+            f"val_clients = {chosen!r} needs data with clients of its own, which {dataset.name} does not have: "
+            "name their column (--client COLUMN), or pass clients=[…] in Python"
+        )
+    names, labels = np.array(dataset.client_names)[dataset.client_ids[rows]], dataset.y_train[rows]
+    if isinstance(chosen, float):
+        chosen = _draw_clients(names, labels, chosen, rng)
+    kept, held_out = client_split(names, chosen, rng, "val_clients")
+    if len(lost := np.setdiff1d(labels, labels[kept])):
+        classes = quote_names([dataset.classes[code] for code in lost])
+        raise ValueError(f"val_clients = {list(chosen)} are the only ones with the class {classes}: name others")
+    return kept, held_out
+
+
+def _draw_clients(names: NDArray[np.str_], labels: Ints, share: float, rng: np.random.Generator) -> list[str]:
+    """Return a share of the clients, at least one, without those that alone have the rest of a class."""
+    clients, ids = np.unique(names, return_inverse=True)
+    counts = np.zeros((len(clients), int(labels.max()) + 1), dtype=np.int64)
+    np.add.at(counts, (ids, labels), 1)
+    left = counts.sum(axis=0)
+    drawn: list[str] = []
+    count = min(max(1, int(len(clients) * share + 0.5)), len(clients) - 1)
+    for client in rng.permutation(len(clients)):
+        if len(drawn) < count and ((left > counts[client]) | (left == 0)).all():
+            left = left - counts[client]
+            drawn.append(str(clients[client]))
+    require(bool(drawn), "val_clients", share, "none: each of the clients is the only one with some class")
+    return drawn
 
 
 def _warn_of_unvalidated(dataset: Dataset, rows: Ints, val_rows: Ints) -> None:
@@ -202,14 +251,14 @@ def _assigns_clients(chosen: Component) -> bool:
     return chosen.value is not None and chosen.name.startswith(CLIENT_IDS)
 
 
-def _partition(chosen: Component, dataset: Dataset, rows: Ints) -> tuple[Partition, Component]:
+def _partition(chosen: Component, dataset: Dataset, rows: Ints, away: Ints) -> tuple[Partition, Component]:
     """Return the partition and its resolved options; by default the data's own clients if any, else `equal`."""
     name = chosen.name
     if _assigns_clients(chosen):
         assert dataset.client_ids is not None
         _refuse_options(chosen)
         digest = array_digest(as_array(chosen.value))  # before a test part is drawn: the same for all seeds
-        return _natural(dataset, rows), replace(chosen, name=f"{CLIENT_IDS}#{digest}")
+        return _natural(dataset, rows, away), replace(chosen, name=f"{CLIENT_IDS}#{digest}")
     if chosen.value is not None and not isinstance(chosen.value, type):
         return with_options(chosen.value, chosen.options, "partition"), chosen
     if chosen.value is not None:
@@ -224,7 +273,7 @@ def _partition(chosen: Component, dataset: Dataset, rows: Ints) -> tuple[Partiti
                 f"partition.name = 'natural' needs the clients of {dataset.name}: name their column with --client"
             )
         _refuse_options(chosen)
-        return _natural(dataset, rows), Component(name)
+        return _natural(dataset, rows, away), Component(name)
     if ":" in name:
         return _own_partition(resolve("partition", chosen), chosen)
     known = {field.name for field in fields(PARTITIONS[name])} if name in PARTITIONS else set()
@@ -247,11 +296,14 @@ def _own_partition(found: Callable[..., Any], chosen: Component) -> tuple[Partit
     return made, replace(chosen, options=options_of(made))
 
 
-def _natural(dataset: Dataset, rows: Ints) -> Natural:
-    """The data's own clients, without those of whom the long tail and the validation part leave no sample."""
+def _natural(dataset: Dataset, rows: Ints, away: Ints) -> Natural:
+    """Return the data's own clients, without those of whom the long tail or validation leave no sample.
+
+    `away` are those held out for validation.
+    """
     assert dataset.client_ids is not None
     ids = dataset.client_ids[rows]
-    if len(lost := np.setdiff1d(dataset.client_ids, ids)):
+    if len(lost := np.setdiff1d(dataset.client_ids, [*ids, *away])):
         names = quote_names([dataset.client_names[i] for i in lost])
         text = "the long tail and the validation part leave no training sample of client"
         warnings.warn(f"{dataset.name}: {text} {names}; dropped as client", stacklevel=2)

@@ -106,7 +106,9 @@ def _with_validation(common: Settings) -> Settings:
             f"data.dataset = {synthetic.NAME!r} cannot be tuned on: its samples are drawn as clients train, so "
             "that none can be held out for validation"
         )
-    if "data.val_fraction" in common or run_dataset(from_settings(common)).y_val is not None:
+    if {"data.val_fraction", "data.val_clients"} & common.keys() or run_dataset(
+        from_settings(common)
+    ).y_val is not None:
         return common
     return {**common, "data.val_fraction": VAL_FRACTION}
 
