@@ -65,14 +65,19 @@ def browser(profile: Path) -> Iterator[Any]:
 
 
 def look_at(driver: Any, page: Path, size: tuple[int, int] = DESKTOP, colours: str = "light") -> None:
-    """Open a page on a screen of this size and wait until its plots are drawn."""
+    """Open a report on a screen of this size and wait until its plots are drawn."""
+    show_page(driver, page, size, colours)
+    wait(driver, "return document.documentElement.dataset.drawn === 'true'")
+
+
+def show_page(driver: Any, page: Path, size: tuple[int, int] = DESKTOP, colours: str = "light") -> None:
+    """Open a page on a screen of this size."""
     width, height = size
     screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
     scheme = [{"name": "prefers-color-scheme", "value": colours}]
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
     driver.get(page.as_uri())
-    wait(driver, "return document.documentElement.dataset.drawn === 'true'")
 
 
 def wait(driver: Any, condition: str) -> None:
