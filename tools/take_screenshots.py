@@ -1,7 +1,7 @@
-"""Photograph pages as readers see them: `python -m tools.take_screenshots PAGE… --out DIR`, for a look with one's own eyes.
+"""Photograph pages, for a look with one's own eyes: `python -m tools.take_screenshots PAGE… --out DIR`.
 
-Every page at four widths, light and dark, from top to bottom; and what axe-core and the browser's console complain of.
-Needs Chromium and its driver (`apt-get install -y chromium chromium-driver`) and the extra `dev`.
+Every page at four widths, light and dark, from top to bottom; and what axe-core and the browser's console say
+against it. Needs Chromium and its driver (`apt-get install -y chromium chromium-driver`) and the extra `dev`.
 """
 
 import argparse

@@ -207,36 +207,46 @@ def costs(found: Results) -> str:
 
 
 def draw(found: Results) -> None:
-    """Draw the accuracy on the rare classes of the recipe and the rest, by cell."""
+    """Draw the accuracy on the rare classes: a line per cell, a dot per method, the recipe and FedAvg named."""
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 
     from fedwcm.reports.paper import STYLE
     from fedwcm.reports.styles import LIGHT
 
-    cells, arms = ordered(found, 0), grid.DRAWN
-    half = (len(cells) + 1) // 2
+    mean = {(c, arm): float(np.mean([*values(found, c, arm, "few").values()])) for c, arm, _ in found}
+    cells = sorted(ordered(found, 0), key=lambda cell: mean[cell, grid.RECIPE])
+    shades = {grid.RECIPE: LIGHT[1], "fedavg": LIGHT[0]} | dict.fromkeys(OTHERS, "#9aa4ae")
     with mpl.rc_context(cast(Any, STYLE)):
-        figure, rows = plt.subplots(2, figsize=(8.2, 5.4), layout="constrained", squeeze=True)
-        width = 0.86 / len(arms)
-        for axes, row in zip(rows, (cells[:half], cells[half:]), strict=True):
-            for i, arm in enumerate(arms):
-                bars = [list(values(found, cell, arm, "few").values()) for cell in row]
-                heights = [float(np.mean(bar)) if bar else 0.0 for bar in bars]
-                spread = [float(np.std(bar, ddof=1)) if len(bar) > 1 else 0.0 for bar in bars]
-                places = np.arange(len(row)) + (i - (len(arms) - 1) / 2) * width
-                colour = LIGHT[1] if arm == grid.RECIPE else mpl.colormaps["Blues"](0.25 + 0.6 * i / len(arms))
-                axes.bar(places, heights, width, yerr=spread, label=arm, color=colour, error_kw={"lw": 0.7})
-            axes.set_xticks(range(len(row)), map(label, row))
-            axes.set(ylabel="accuracy on rare classes", ylim=(0, None))
-        rows[0].legend(ncols=5, loc="upper center", bbox_to_anchor=(0.5, 1.25))
-        figure.savefig(FIGURE, metadata={"Date": None})
+        figure, axes = plt.subplots(figsize=(8.2, 4.2), layout="constrained")
+        for arm in (*OTHERS, "fedavg", grid.RECIPE):
+            size = 90 if arm == grid.RECIPE else 32
+            axes.scatter([mean[c, arm] for c in cells], range(len(cells)), size, color=shades[arm], zorder=3)
+        axes.set_yticks(range(len(cells)), [label(cell) for cell in cells])
+        axes.set(xlabel="accuracy on the rare classes, mean of five seeds", xlim=(0, 1))
+        notes = {grid.RECIPE: f"{grid.RECIPE}", "fedavg": "FedAvg", OTHERS[-1]: f"{len(OTHERS)} other methods"}
+        for place, (arm, text) in enumerate(notes.items()):
+            axes.text(
+                0.99, 0.2 - 0.07 * place, text, color=shades[arm], ha="right", transform=axes.transAxes, size=11
+            )
+        figure.savefig(FIGURE, metadata={"Date": None}, transparent=True)
+        plt.close(figure)
+    FIGURE.write_text(FIGURE.read_text(encoding="utf-8").replace("<defs>", DARK + "<defs>", 1), encoding="utf-8")
+
+
+OTHERS = [arm for arm in grid.DRAWN if arm not in ("fedavg", grid.RECIPE)]
+DARK = """<style>@media (prefers-color-scheme: dark) {
+  text:not([style*="fill"]) { fill: #c9d1d9 }
+  path[style*="#000000"], use[style*="#000000"] { stroke: #8b949e !important }
+}</style>
+"""
+"""What makes the figure legible on a dark page."""
 
 
 def label(cell: str) -> str:
-    """Return the name of a cell in two lines."""
+    """Return the name of a cell: the data, the rarest class over the most frequent, and β."""
     name, tail, beta = cell.split()
-    return f"{name}\n1/{round(1 / float(tail))}, β {beta}"
+    return f"{name}, 1:{round(1 / float(tail))}, β {beta}"
 
 
 TABLES: dict[str, Callable[[dict[str, Results]], str]] = {
