@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
+from mkdocs.structure.pages import Page
 from nbconvert import MarkdownExporter
 
 ROOT = Path(__file__).parent.parent
@@ -26,7 +27,7 @@ REFERENCE = {
         *("fedwcm.partition", "fedwcm.partitions", "fedwcm.PartitionedData"),
         *("fedwcm.report", "fedwcm.load_model", "fedwcm.load_normalizer", "fedwcm.Result", "fedwcm.Comparison"),
         *("fedwcm.reproduce", "fedwcm.watch", "fedwcm.doctor", "fedwcm.bench", "fedwcm.list_names"),
-        *("fedwcm.flower_init", "fedwcm.flower_check"),
+        *("fedwcm.calibrate", "fedwcm.choose_operating_point", "fedwcm.flower_init", "fedwcm.flower_check"),
     ),
     "method": ("fedwcm.core.method", "fedwcm.core.mixins", "fedwcm.core.optimizer_rule", "fedwcm.core.types"),
     "loss": ("fedwcm.core.loss", "fedwcm.core.batch"),
@@ -52,9 +53,18 @@ class NotebookFile(File):
 def on_config(config: MkDocsConfig) -> None:
     """Add the pages that are found or generated to the navigation."""
     groups = {title: pages for group in config.nav or [] for title, pages in group.items()}
-    groups["Get started"] += _paths("tutorials/*.ipynb")
-    groups["Methods"] += [path for path in _paths("docs/methods/*.md") if not path.endswith("README.md")]
-    groups["Reference"] += [{name.capitalize(): _reference_path(name)} for name in REFERENCE]
+    methods = [path for path in _paths("docs/methods/*.md") if not path.endswith("README.md")]
+    groups["Tutorials"] += _paths("tutorials/*.ipynb")
+    groups["Reference"] += [
+        {"Python": [{name.capitalize(): _reference_path(name)} for name in REFERENCE]},
+        {"Methods, one by one": methods},
+    ]
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> None:
+    """Keep the pages of single tables and figures out of the search: they are found from the index of results."""
+    if page.file.src_uri.startswith("docs/results/") and page.file.src_uri not in str(config.nav):
+        page.meta["search"] = {"exclude": True}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -56,12 +56,15 @@ def test_the_front_page_is_the_readme(site: Path) -> None:
     assert 'src="docs/' not in page
 
 
-def test_navigation_has_its_five_groups(site: Path) -> None:
+def test_navigation_has_its_groups_and_the_search_leads_to_guides(site: Path) -> None:
     page = (site / "index.html").read_text(encoding="utf-8")
-    positions = [
-        page.index(f"{group}\n") for group in ("Get started", "Guides", "Methods", "Results", "Reference")
-    ]
+    groups = ("Get started", "Tutorials", "How-to", "Reference", "Explanation", "Results")
+    positions = [page.index(f"{group}\n") for group in groups]
     assert positions == sorted(positions)
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    pages = {entry["location"].partition("#")[0] for entry in index["docs"]}
+    assert {"data.html", "results/recipe.html"} <= pages
+    assert "results/table4-fashion-mnist-0.2.html" not in pages
 
 
 def test_reference_has_every_public_name(site: Path) -> None:
