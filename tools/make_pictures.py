@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
-from fedwcm.api.comparison_result import Comparison
+from fedwcm import Comparison, open_run
 from fedwcm.cli.results_table import print_comparison
 
 PICTURE = Path("docs/images/demo.svg")
@@ -41,7 +41,8 @@ THEME = TerminalTheme(
 
 def main() -> None:
     """Print the comparison to a terminal that is a picture."""
-    folder = Path(sys.argv[1])
+    comparison = open_run(sys.argv[1])
+    assert isinstance(comparison, Comparison)
     screen = Console(
         record=True,
         width=WIDTH,
@@ -51,7 +52,7 @@ def main() -> None:
         highlight=False,
     )
     screen.print("[bold]$ make demo[/bold]")
-    print_comparison(Comparison(folder, folder / "report.html"), screen)
+    print_comparison(comparison, screen)
     svg = screen.export_svg(title="fedwcm", theme=THEME, unique_id="demo")
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S)  # nothing is loaded from elsewhere
     svg = svg.replace("font-family: Fira Code, monospace", "font-family: ui-monospace, Menlo, Consolas, monospace")
