@@ -16,6 +16,7 @@ from .conftest import ray_rounds, wait_for
 pytest.importorskip("ray", reason="needs fedwcm[ray]")
 
 from fedwcm.engine.backends.on_ray.backend import RemoteUploads
+from fedwcm.engine.backends.on_ray.cluster import Cluster
 from fedwcm.engine.backends.on_ray.packing import pack
 
 ROUNDS = 3
@@ -40,8 +41,15 @@ def assert_same_up_to_rounding(played: Any, expected: Any) -> None:
 def test_workers_make_the_model_of_one_process_and_keep_the_state_of_clients(cluster: Any) -> None:
     method = METHODS["scaffold"]()
     rounds = ray_rounds(method)
-    assert_same_up_to_rounding(run_rounds(rounds, ROUNDS), sequential(method))
-    assert len(rounds.store.visited()) == len(rounds.federation.samples)
+    with Cluster(None) as users:  # as a comparison is: its runs share their workers
+        assert_same_up_to_rounding(run_rounds(rounds, ROUNDS), sequential(method))
+        assert len(rounds.store.visited()) == len(rounds.federation.samples)
+        workers = set(users._spares[0.0])
+        assert len(workers) == 2
+        other = METHODS["fedcm"]()
+        assert_same_up_to_rounding(run_rounds(ray_rounds(other), ROUNDS), sequential(other))
+        assert set(users._spares[0.0]) == workers
+    assert not users._spares
 
 
 def test_an_unknown_upload_names_those_that_there_are() -> None:

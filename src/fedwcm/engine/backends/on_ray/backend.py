@@ -44,11 +44,11 @@ class RayBackend:
         self._workers, self._gpus = workers, gpus
         self._cluster: Cluster | None = None
         self._pool: WorkerPool | None = None
-        self._spread = 1
+        self._spread, self._idle = 1, True
         self._numbers = count()
 
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> CohortUpdates:
-        pool = self._started()
+        pool, self._idle = self._started(), False
         pool.fill()
         self._inner.store.reserve(ids)
         collector, forms = BlockCollector(ids), Forms()
@@ -59,14 +59,14 @@ class RayBackend:
 
         phase = Phase(next(self._numbers), task, sent, pool, self._inner.store, put)
         phase.train(self._blocks(ids))
-        updates = collector.result()
+        updates, self._idle = collector.result(), True
         report, largest, norms = _sorted_out(updates.report)
         uploads = RemoteUploads(updates.ids, phase, forms, largest, norms, sent.x.device)
         return CohortUpdates.of(replace(updates, report=report), uploads)
 
     def close(self) -> None:
         if self._pool is not None:
-            self._pool.close()
+            self._pool.close(self._idle)
         if self._cluster is not None:
             self._cluster.close()
         self._pool = self._cluster = None
@@ -74,7 +74,7 @@ class RayBackend:
     def _started(self) -> WorkerPool:
         if self._pool is None:
             self._cluster = self._connect()
-            self._pool = WorkerPool(self._workers, self._gpus, self._setup, self._inner.federation)
+            self._pool = WorkerPool(self._cluster, self._workers, self._gpus, self._setup, self._inner.federation)
             self._spread = self._pool.wanted
         return self._pool
 

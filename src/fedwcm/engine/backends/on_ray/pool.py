@@ -8,7 +8,7 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from fedwcm.engine.backends.errors import WorkerError
-from fedwcm.engine.backends.on_ray.cluster import room_for
+from fedwcm.engine.backends.on_ray.cluster import Cluster, end_worker, room_for
 from fedwcm.engine.backends.on_ray.packing import pack
 from fedwcm.engine.backends.on_ray.worker import RayWorker, WorkerSetup
 from fedwcm.engine.federation import Federation
@@ -36,8 +36,10 @@ class WorkerPool:
         gpus: share of a GPU for each; 0 for a core.
     """
 
-    def __init__(self, size: int, gpus: float, setup: WorkerSetup, federation: Federation) -> None:
-        self._size, self._gpus = size, gpus
+    def __init__(
+        self, cluster: Cluster, size: int, gpus: float, setup: WorkerSetup, federation: Federation
+    ) -> None:
+        self._cluster, self._size, self._gpus = cluster, size, gpus
         self._setup: Any = ray.put(pack(setup))
         self._federation: Any = None if setup.read is not None else ray.put(pack(federation))
         self._starting: dict[Any, Any] = {}
@@ -54,8 +56,8 @@ class WorkerPool:
         kind: Any = ray.remote(RayWorker)
         kind = kind.options(num_cpus=0 if self._gpus else 1, num_gpus=self._gpus or None, max_restarts=0)
         for _ in range(self.wanted - len(self.members) - len(self._starting)):
-            actor = kind.remote(self._setup, self._federation)
-            self._starting[actor.ready.remote()] = actor
+            actor = self._cluster.spare_worker(self._gpus) or kind.remote()
+            self._starting[actor.prepare.remote(self._setup, self._federation)] = actor
 
     @property
     def starting(self) -> list[Any]:
@@ -91,7 +93,7 @@ class WorkerPool:
     def drop(self, member: Member) -> None:
         """Forget a worker that is lost."""
         self.members.remove(member)
-        _kill(member.actor)
+        end_worker(member.actor)
 
     def lost(self) -> Iterator[Member]:
         """Ping every worker, and yield those that do not answer."""
@@ -102,17 +104,15 @@ class WorkerPool:
             except RayError:
                 yield member
 
-    def close(self) -> None:
-        """End all workers, and give back what was put into the object store."""
-        for actor in [member.actor for member in self.members] + list(self._starting.values()):
-            _kill(actor)
+    def close(self, idle: bool) -> None:
+        """Give back the workers, if they are idle, and what was put into the object store; end the others."""
+        for member in self.members:
+            if idle:
+                self._cluster.keep_worker(self._gpus, member.actor)
+            else:
+                end_worker(member.actor)
+        for actor in self._starting.values():
+            end_worker(actor)
         self.members.clear()
         self._starting.clear()
         self._setup = self._federation = None
-
-
-def _kill(actor: Any) -> None:
-    try:
-        ray.kill(actor)
-    except RayError:
-        return  # it is gone already

@@ -86,8 +86,12 @@ class ShippedState:
 class RayWorker:
     """The actor. It has one thread, so that calls are answered one after the other."""
 
-    def __init__(self, setup: Packed, federation: Packed | None) -> None:
+    def __init__(self) -> None:
         torch.set_num_threads(1)
+        keep_freed_memory()
+
+    def prepare(self, setup: Packed, federation: Packed | None) -> str:
+        """Get ready for a run, forgetting the last one; return the node that this worker is on."""
         chosen: WorkerSetup = unpack(setup, torch.device("cpu"))
         self._device = torch.device(chosen.device)
         self._state = ShippedState()
@@ -99,7 +103,7 @@ class RayWorker:
         self._phase, self._sent = -1, Broadcast(0, torch.zeros(0), torch.zeros(0), {}, 0.0)
         self._uploads: list[tuple[Ints, State]] = []
         self._sum: Floats = np.zeros(0)
-        keep_freed_memory()
+        return self.ready()
 
     def ready(self) -> str:
         """Return the node that this worker is on."""
