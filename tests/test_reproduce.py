@@ -377,8 +377,8 @@ def test_the_last_accuracy_of_a_diverged_run_is_in_no_mean() -> None:
     ]
     assert rows[0]["std"] == f"{np.std([0.5, 0.7], ddof=1):.6g}"
     table = markdown(preset, cells)
-    assert "0.6000 ± 0.1414 (1 of 3 diverged) / 0.5000, +0.1000" in table
-    assert "diverged / 0.5000 |" in table
+    assert "0.600 ± 0.141 (1 of 3 diverged) / 0.500" in table
+    assert "diverged / 0.500 |" in table
     (figure,) = figures(preset, cells)
     assert isinstance(figure, Curves)
     assert [(curve.x, curve.y) for curve in figure.curves] == [([1.0, 5.0], [pytest.approx(0.6), None])]

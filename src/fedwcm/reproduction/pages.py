@@ -73,7 +73,7 @@ def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: str, show
     done = sum(len(entry.runs) for entry in cells)
     wanted = sum(entry.wanted for entry in cells)
     beside = any(entry.paper is not None for entry in cells)
-    numbers = "ours / the paper's, the difference" if beside else "final test accuracy"
+    numbers = "ours / the paper's, our best at a place in bold" if beside else "final test accuracy"
     spread = (
         "; ± is the standard deviation over the seeds" if any(entry.spread is not None for entry in cells) else ""
     )

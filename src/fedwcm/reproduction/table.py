@@ -1,4 +1,4 @@
-"""The paper's own layout with ours, the paper's number and the difference in every cell."""
+"""Ours and the paper's number in every cell, the best of a place in bold; with all digits as CSV."""
 
 import csv
 import io
@@ -14,6 +14,9 @@ from fedwcm.reproduction.presets import Preset
 from fedwcm.reproduction.store import StoredRun
 
 Point = tuple[tuple[str, str], ...]
+
+SYMBOLS = {"imbalance": "IF", "beta": "β"}
+"""What the tables call an axis."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +83,15 @@ def entries(preset: Preset, runs: Sequence[tuple[Cell, StoredRun | None]]) -> li
 
 
 def markdown(preset: Preset, cells: Sequence[Entry]) -> str:
-    """The table as Markdown: ours (± over the seeds), the paper's, the difference."""
+    """The table as Markdown: ours (± over the seeds) and the paper's; our best at a place in bold."""
     rows, columns = (_axes(axes, cells) for axes in (preset.rows, preset.columns))
+    best = _best(cells)
     across = list(dict.fromkeys(_part(entry, columns) for entry in cells))
-    lines = [[*rows, *(" ".join(part) or "accuracy" for part in across)]]
+    heads = [", ".join(_named(axis, value) for axis, value in zip(columns, part, strict=True)) for part in across]
+    lines = [[*(SYMBOLS.get(axis, axis) for axis in rows), *(head or "accuracy" for head in heads)]]
     for down in dict.fromkeys(_part(entry, rows) for entry in cells):
         found = {_part(entry, columns): entry for entry in cells if _part(entry, rows) == down}
-        lines.append([*down, *(_cell(found[part]) if part in found else "" for part in across)])
+        lines.append([*down, *(_cell(found[part], best) if part in found else "" for part in across)])
     rule = ["---"] * len(lines[0])
     return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rule, *lines[1:]])
 
@@ -105,28 +110,45 @@ def csv_text(cells: Sequence[Entry]) -> str:
 
 
 def _axes(axes: Sequence[str], cells: Sequence[Entry]) -> list[str]:
-    return [axis for axis in axes if cells and axis in cells[0].point]
+    """The axes that the runs have; that of the data sets only if there are several."""
+    several = len({entry.point["dataset"] for entry in cells}) > 1
+    return [axis for axis in axes if cells and axis in cells[0].point and (several or axis != "dataset")]
+
+
+def _named(axis: str, value: str) -> str:
+    return f"{SYMBOLS[axis]} {value}" if axis in SYMBOLS else value
+
+
+def _place(entry: Entry) -> Point:
+    return tuple((axis, value) for axis, value in entry.point.items() if axis != "method")
+
+
+def _best(cells: Sequence[Entry]) -> dict[Point, float]:
+    """Our highest accuracy at every place that has several methods."""
+    values: dict[Point, list[float]] = {}
+    for entry in cells:
+        if entry.ours is not None:
+            values.setdefault(_place(entry), []).append(entry.ours)
+    return {place: max(each) for place, each in values.items() if len(each) > 1}
 
 
 def _part(entry: Entry, axes: Sequence[str]) -> tuple[str, ...]:
     return tuple(entry.point[axis] for axis in axes)
 
 
-def _cell(entry: Entry) -> str:
+def _cell(entry: Entry, best: Mapping[Point, float]) -> str:
     if entry.ours is None:
         ours = "diverged" if entry.runs else "not run"
     else:
-        ours = f"{entry.ours:.4f}" + (f" ± {entry.spread:.4f}" if entry.spread is not None else "")
+        ours = f"**{entry.ours:.3f}**" if entry.ours == best.get(_place(entry)) else f"{entry.ours:.3f}"
+        ours += f" ± {entry.spread:.3f}" if entry.spread is not None else ""
         if entry.unbalanced and entry.balanced is not None:
-            ours += f" (balanced {entry.balanced:.4f})"
+            ours += f" (balanced {entry.balanced:.3f})"
         if entry.diverged:
             ours += f" ({entry.diverged} of {len(entry.runs)} diverged)"
         if len(entry.runs) < entry.wanted:
             ours += f" ({len(entry.runs)} of {entry.wanted} seeds)"
-    if entry.paper is None:
-        return ours
-    difference = "" if entry.difference is None else f", {entry.difference:+.4f}"
-    return f"{ours} / {entry.paper:.4f}{difference}"
+    return ours if entry.paper is None else f"{ours} / {entry.paper:.3f}"
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
