@@ -63,7 +63,8 @@ def test_a_client_that_comes_while_classes_are_counted_is_not_counted(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = CLIENTS - 1
-    config = run_config("fedwcm", **{"flower.out": str(tmp_path), "privacy.mode": mode})
+    out = tmp_path / "run"
+    config = run_config("fedwcm", **{"flower.out": str(out), "privacy.mode": mode})
     nodes = grid(config)
     nodes.node_of(late).online = False
     online = nodes.get_node_ids
@@ -74,7 +75,7 @@ def test_a_client_that_comes_while_classes_are_counted_is_not_counted(
 
     monkeypatch.setattr(nodes, "get_node_ids", connected)
     finish(nodes, config)
-    setup = FederationSetup.read(tmp_path)
+    setup = FederationSetup.read(out)
     assert setup.counted == list(range(late))
     assert set(setup.first_samples) == set(range(CLIENTS))
     assert setup.not_counted == {late: "it was not connected when the counting of classes began"}
@@ -179,3 +180,24 @@ def test_a_run_is_not_continued_with_another_number_of_clients(tmp_path: Path) -
     with pytest.raises(ValueError, match=r"flower.clients = 10 is not allowed: the run that is continued has 5"):
         serve(grid(config), {**config, "flower.clients": 10}, model, test_data)
     assert not RunFolder(tmp_path).finished
+
+
+def test_classes_are_not_counted_again_with_nearly_the_same_clients(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Four sites in one run and five in the next would show what the fifth has; the same four show nothing."""
+
+    def start(name: str, absent: int | None, **changes: Any) -> object:
+        private = {"privacy.mode": "he", "flower.out": str(tmp_path / name), "run.rounds": 1}
+        config = run_config("fedavg", **{"participation.fraction": 1.0, **private, **changes})
+        nodes = grid(config)
+        if absent is not None:
+            nodes.node_of(absent).online = False
+        return serve(nodes, config, model, test_data)
+
+    assert start("four", 4) is not None
+    assert start("four-again", 4) is not None
+    with pytest.raises(ValueError, match="differs from sums decrypted before by fewer than 3 clients"):
+        start("five", None)
+    assert start("noisy", None, **{"privacy.epsilon": 1.0}) is not None
+    assert "88 % of all class counts" in caplog.text

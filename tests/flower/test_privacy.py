@@ -165,10 +165,11 @@ def test_a_client_that_is_not_counted_is_named_with_the_reason(
             return reply
         return None if bad is None else Message(bad, reply_to=request)
 
-    finished, nodes = run_federation(garbled, **SEALED, **{"flower.out": str(tmp_path), "run.rounds": 1})
+    out = tmp_path / "run"
+    finished, nodes = run_federation(garbled, **SEALED, **{"flower.out": str(out), "run.rounds": 1})
     assert next(client for client, kind, _ in nodes.log if kind == "query.encrypted") == 2
     assert list(finished.summary.train_counts) == counts_without(2)
-    facts = json.loads(RunFolder(tmp_path).federation_file.read_text())
+    facts = json.loads(RunFolder(out).federation_file.read_text())
     assert set(facts["not_counted"]) == {"2"}
     assert said in facts["not_counted"]["2"]
     assert any("client 2" in line and said in line for line in caplog.messages)
@@ -223,7 +224,7 @@ def test_an_encrypted_reply_is_added_when_it_comes(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(nodes, "pull_messages", pulled)
     serve(nodes, config, model, test_data)
     added = [place for place, event in enumerate(events) if event.startswith("added")]
-    assert len(added) == CLIENTS
+    assert len(added) == 2 * CLIENTS, "under the keys of two holders"
     assert "fetched" in events[added[0] : added[-1]], "more replies are fetched only when the first are added"
 
 
@@ -239,7 +240,7 @@ def test_the_protocol_s_options_can_be_set() -> None:
         == np.add(counts_without(0), np.bincount(data({"partition-id": 0})[1], minlength=10)).tolist()
     )
     asked = [client for client, kind, _ in nodes.log if kind == "query.encrypted"]
-    assert len(asked) == 2 + CLIENTS + 2
+    assert len(asked) == 2 * (2 + CLIENTS + 2), "each sum is decrypted by two key holders"
 
 
 def test_the_old_names_of_the_option_are_errors() -> None:

@@ -23,7 +23,8 @@ from ..factories import Scripted
 from .federation import CLIENTS, data, in_simulator, model, run_config, simulated, test_data
 from .wire import Mischief, WireGrid, honest
 
-ALL = {"participation.fraction": 1.0, "run.rounds": 2}
+ALL = {"participation.fraction": 1.0, "run.rounds": 2, "local.epochs": "none", "local.steps": 3}
+"""With equal numbers of steps, FedCM and SCAFFOLD need one sum: two would show single clients among five."""
 SECURE = {"flower.secure_aggregation": True, **ALL}
 
 
@@ -125,7 +126,8 @@ def test_with_too_few_shares_the_round_changes_nothing() -> None:
 
 def test_clients_that_could_not_hide_each_other_are_not_summed() -> None:
     """Two sums over three clients would leave one unknown."""
-    finished = run_federation("fedcm", **{"participation.fraction": 0.6})  # type: ignore[arg-type]
+    changes: dict[str, Any] = {"participation.fraction": 0.6, "local.epochs": 1, "local.steps": "none"}
+    finished = run_federation("fedcm", **changes)
     assert finished.history[0].participants == 0
     assert "clients are too few: " in next(iter((finished.history[0].left_out or {}).values()))
 
@@ -133,9 +135,28 @@ def test_clients_that_could_not_hide_each_other_are_not_summed() -> None:
 def test_a_sum_in_which_one_client_has_nearly_all_the_weight_is_not_made() -> None:
     """It would be that client's upload."""
     finished = run_federation("fedwcm[score=local]", **{"aggregation.max_share": "none"})  # type: ignore[arg-type]
-    reason = "only 1 clients, of 4 needed, have at least 5% of the largest weight in the sum"
+    reason = "1 sums could be combined to the uploads of clients"
     assert [record.participants for record in finished.history] == [0, 0]
     assert reason in next(iter((finished.history[0].left_out or {}).values()))
+
+
+@pytest.mark.parametrize("method", ["fedcm", "fedwcm", "scaffold"])
+def test_two_sums_whose_difference_is_one_client_s_upload_are_not_made(method: str) -> None:
+    """Four clients take equally many steps, one takes more: the sums differ by that one alone."""
+    sizes = [40, 40, 40, 40, 55]
+
+    def cut(node_config: Any) -> Any:
+        return tuple(column[: sizes[node_config["partition-id"]]] for column in large(node_config))
+
+    def large(node_config: Any) -> Any:
+        columns = [data({"partition-id": client}) for client in range(CLIENTS)]
+        return tuple(np.concatenate(column) for column in zip(*columns, strict=True))
+
+    config = run_config(method, **{**SECURE, "local.epochs": 1, "local.steps": "none", "run.rounds": 6})
+    nodes = WireGrid(client_app(model=model, data=cut, mods=[secaggplus_mod]), config, CLIENTS)
+    with pytest.raises(RuntimeError, match=r"no sum by secure aggregation, 5 times in a row.*local.steps"):
+        serve(nodes, config, model, test_data)
+    assert not any(stage == "4" for _, kind, stage in nodes.log if kind == "train.secure")
 
 
 def test_increments_are_bounded_on_the_clients() -> None:

@@ -16,7 +16,7 @@ from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 from fedwcm.core.types import Floats
 from fedwcm.flower.secure.client import answer_stage, keep_upload
 from fedwcm.flower.secure.protocol import SecureSum, SecureSumError
-from fedwcm.flower.secure.uploads import directions, fewest_weighty
+from fedwcm.flower.secure.uploads import directions, shown_alone
 from fedwcm.flower.untrusted import UnusableError
 
 SIZE = 7
@@ -191,9 +191,22 @@ def test_flower_s_masks_are_as_weak_as_the_documentation_says() -> None:
     np.testing.assert_array_equal(mask, same)
 
 
-def test_clients_with_little_weight_in_a_sum_do_not_hide_others() -> None:
-    assert fewest_weighty(np.array([[1.0, 0.5, -0.06, 0.04], [0.0, 0.0, 0.0, 0.0]])) == 3
-    assert fewest_weighty(np.array([[1.0, 1.0, 1.0, 1.0], [-1.0, 0.01, 0.0, 0.0]])) == 1
+@pytest.mark.parametrize(
+    ("rows", "shown"),
+    [
+        ([[1, 1, 1]], None),
+        ([[1, 0.5, -0.06, 0.04]], (0, 1)),
+        ([[1, 1, 1, 1], [-1, 0.01, 0, 0]], (0, 1)),
+        ([[1, 1, 1, 1, 1], [3, 3, 3, 3, 4]], (0, 4)),
+        ([[1, 1, 1, 1, 1], [3, 3, 3, 4, 4]], (3, 4)),
+        ([[1, 1, 1, 1, 1, 1], [3, 3, 3, 4, 4, 4]], None),
+        ([[0, 0, 0, 0]], None),
+    ],
+)
+def test_two_clients_that_a_combination_of_sums_consists_of_are_named(
+    rows: list[list[float]], shown: tuple[int, int] | None
+) -> None:
+    assert shown_alone(np.array(rows, dtype=float)) == shown
 
 
 def test_proportional_rows_are_one_sum() -> None:

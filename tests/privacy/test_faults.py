@@ -21,7 +21,16 @@ from fedwcm.privacy.messages import (
     size_limit,
 )
 from fedwcm.privacy.wire import Message
-from tests.privacy.support import CLASSES, Replies, clients_of, needs_tenseal, run, some_counts, tampered, total_of
+from tests.privacy.support import (
+    CLASSES,
+    Replies,
+    clients_of,
+    needs_tenseal,
+    run,
+    some_counts,
+    tampered,
+    total_of,
+)
 
 pytestmark = needs_tenseal
 
@@ -238,6 +247,22 @@ def test_a_readable_ciphertext_that_is_no_contribution_costs_only_the_part_it_is
     assert result.totals.tolist() == total_of(counts, without=result.left_out)
     assert {refused.sender for refused in result.refused} == set(result.left_out)
     assert all("whose sum could not be read" in refused.reason for refused in result.refused)
+
+
+def test_one_nonsense_ciphertext_among_few_clients_costs_its_sender_alone_and_names_it() -> None:
+    """A sum that nobody can read tells nothing, so it may be tried without each of them in turn."""
+    counts = some_counts(5)
+    stray = Contributor("anyone", [1] * CLASSES)
+
+    def under_another_key(contribution: Contribution) -> bytes:
+        request = CountRequest(contribution.session, contribution.key_id, CLASSES, SecretKey.generate()[1])
+        return with_ciphertext(contribution, stray.contribute(request).ciphertexts[0])
+
+    result = run(counts, spoiled(under_another_key))
+    assert result.left_out == (BAD,)
+    assert result.totals.tolist() == total_of(counts, without=[BAD])
+    reason = "with its contribution the sum of its group cannot be read"
+    assert [(refused.sender, refused.reason) for refused in result.refused] == [(BAD, reason)]
 
 
 def test_a_key_holder_with_a_stricter_rule_than_its_group_is_passed_over() -> None:

@@ -1,6 +1,7 @@
 """Sums that are repeated over other clients: their differences must not be the counts of a few."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -9,7 +10,18 @@ import pytest
 from fedwcm.privacy import ClassTotals, ProtocolError, Receive, Server, Transport, loopback
 from fedwcm.privacy.encoding import Ints
 from fedwcm.privacy.groups import Disclosed
-from tests.privacy.support import CLASSES, clients_of, needs_tenseal, some_counts, total_of
+from fedwcm.privacy.messages import Decrypted, DecryptRequest, size_limit
+from fedwcm.privacy.wire import Message
+from tests.privacy.support import (
+    CLASSES,
+    Replies,
+    Tamper,
+    clients_of,
+    needs_tenseal,
+    some_counts,
+    tampered,
+    total_of,
+)
 
 LEAST = 3
 
@@ -98,3 +110,61 @@ def test_no_combination_of_sums_concerns_fewer_clients_than_the_smallest_part(se
     combined = np.array(list(product(range(-3, 4), repeat=3))) @ rows
     concerned = np.count_nonzero(combined, axis=1)
     assert concerned[concerned > 0].min() >= disclosed.smallest
+
+
+# --- key holders that confirm each other ------------------------------------------------------------
+
+
+def swapped(lied: list[str]) -> Tamper:
+    """The first key holder that decrypts a sum swaps two classes, which no check of their sum can see."""
+
+    def lie(name: str, request: Message, reply: bytes) -> Replies:
+        if isinstance(request, DecryptRequest) and not lied:
+            lied.append(name)
+            told = Decrypted.from_bytes(reply, size_limit(CLASSES))
+            reply = replace(told, totals=(*told.totals[1::-1], *told.totals[2:])).to_bytes()
+        return [(name, reply)]
+
+    return lie
+
+
+@needs_tenseal
+@pytest.mark.parametrize("clients", [3, 8])
+def test_a_key_holder_that_lies_within_all_bounds_is_found_by_two_others(clients: int) -> None:
+    counts, lied = some_counts(clients), list[str]()
+    server = Server(tuple(counts), CLASSES, confirmations=2)
+    result = server.run(tampered(clients_of(counts), swapped(lied)))
+    assert result.totals.tolist() == total_of(counts)
+    wrong = "its totals are not those that two others decrypted"
+    assert [(refused.sender, refused.reason) for refused in result.refused] == [(lied[0], wrong)]
+    assert not server.unconfirmed
+    unchecked = Server(tuple(counts), CLASSES).run(tampered(clients_of(counts), swapped([])))
+    assert unchecked.totals.tolist() != total_of(counts), "one key holder alone is believed"
+
+
+@needs_tenseal
+def test_totals_that_nobody_could_confirm_are_used_and_said_to_be_unconfirmed() -> None:
+    """A client leaves after the first sum: a second one without it would show what it has."""
+    counts, decrypted = some_counts(5), list[str]()
+
+    def leave(name: str, request: Message, reply: bytes) -> Replies:
+        if isinstance(request, DecryptRequest):
+            decrypted.append(name)
+        return [] if decrypted and name == "client-2" else [(name, reply)]
+
+    server = Server(tuple(counts), CLASSES, confirmations=2)
+    result = server.run(tampered(clients_of(counts), leave))
+    assert result.totals.tolist() == total_of(counts)
+    assert server.unconfirmed == decrypted[:1]
+
+
+@needs_tenseal
+def test_a_session_with_one_client_more_than_an_earlier_one_decrypts_nothing() -> None:
+    """The difference would be what that client has."""
+    counts = some_counts(5)
+    first = Server(tuple(counts)[:4], CLASSES)
+    first.run(loopback(clients_of(counts)))
+    with pytest.raises(ProtocolError, match="differs from sums decrypted before by fewer than 3 clients"):
+        Server(tuple(counts), CLASSES, disclosed=first.disclosed).run(loopback(clients_of(counts)))
+    again = Server(tuple(counts)[:4], CLASSES, disclosed=first.disclosed).run(loopback(clients_of(counts)))
+    assert len(again.contributors) == 4

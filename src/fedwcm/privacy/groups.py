@@ -1,7 +1,7 @@
 """The server's state for one key: who contributes under it, and the encrypted sum so far."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,10 +33,20 @@ class Group:
     min_contributors: int
     contributors: list[str] = field(default_factory=list)
     key: Key | None = None
+    confirmations: int = 1
+    """Key holders that must decrypt the same totals."""
+    claims: dict[str, Decrypted] = field(default_factory=dict)
+    """What key holders say of the sum of the clients in `claimed`."""
+    claimed: tuple[str, ...] = ()
     decrypted: Decrypted | None = None
-    unreadable: bool = False
+    unreadable: int = 0
+    """Key holders that could not read the sum of these contributors."""
     disbelieved: int = 0
     """Key holders whose totals for these contributors could not be true."""
+    suspect: str | None = None
+    """The client without whom the sum is tried, because with it nobody could read the sum."""
+    suspects: tuple[str, ...] = ()
+    """The clients that are to be left out next, one at a time."""
 
     @property
     def members(self) -> list[str]:
@@ -99,7 +109,7 @@ class Group:
         if reply.key_id != self._current_key().public.key_id:
             raise ProtocolError("answers for another key")
         if isinstance(reply, Unreadable):
-            self.unreadable = True
+            self.unreadable += 1
             return
         if (reply.contributors, len(reply.totals)) != (len(self.contributors), self.classes):
             raise ProtocolError(f"{len(reply.totals)} totals of {reply.contributors} contributors")
@@ -110,17 +120,47 @@ class Group:
         except ProtocolError:
             self.disbelieved += 1
             raise
-        self.decrypted = reply
+        if set(self.claimed) != set(self.contributors):
+            self.claims, self.claimed = {}, tuple(self.contributors)
+        self.claims[reply.sender] = reply
+        if sum(claim.totals == reply.totals for claim in self.claims.values()) >= self.confirmations:
+            self.decrypted = reply
+
+    @property
+    def doubted(self) -> list[str]:
+        """The key holders whose totals are not those that were confirmed."""
+        assert self.decrypted is not None, "the group has totals"
+        return [name for name, claim in self.claims.items() if claim.totals != self.decrypted.totals]
 
     def again(self) -> "Group":
         """The same contributors, without a key yet."""
-        return Group(list(self.contributors), self.classes, self.min_contributors, disbelieved=self.disbelieved)
+        return replace(self, waiting=list(self.contributors), contributors=[], key=None)
 
-    def halves(self) -> list["Group"]:
-        """Two groups of half of the contributors each, without a key yet."""
+    def of(self, clients: Sequence[str], suspect: str | None = None, suspects: tuple[str, ...] = ()) -> "Group":
+        """A new group of these clients, without a key yet."""
+        return Group(
+            list(clients),
+            self.classes,
+            self.min_contributors,
+            confirmations=self.confirmations,
+            suspect=suspect,
+            suspects=suspects,
+        )
+
+    def parts(self) -> list["Group"]:
+        """The groups to try for one whose sum is bad: its halves, or all but one client; none if it is too small.
+
+        A sum that nobody could read tells nothing, so another one may differ from it by a single client.
+        """
         half = len(self.contributors) // 2
-        parts = self.contributors[:half], self.contributors[half:]
-        return [Group(part, self.classes, self.min_contributors) for part in parts]
+        if half >= self.min_contributors and self.suspect is None:
+            return [self.of(self.contributors[:half]), self.of(self.contributors[half:])]
+        whole = [*self.contributors, *([] if self.suspect is None else [self.suspect])]
+        suspects = self.suspects if self.suspect is not None else tuple(self.contributors)
+        if not self.unreadable or not suspects or len(whole) <= self.min_contributors:
+            return []
+        first, *others = suspects
+        return [self.of([name for name in whole if name != first], first, tuple(others))]
 
     def _current_key(self) -> Key:
         assert self.key is not None, "the group has no key yet"

@@ -80,8 +80,10 @@ def _believe(contributors: Sequence[str], totals: Ints) -> None:
 class Server:
     """One session of the protocol. It never sees a secret key, nor counts other than sums.
 
-    `check_totals` sees each decrypted sum and refuses one that cannot be true. `rng` assigns clients to groups and
-    chooses the key holders; without one the choice is unpredictable.
+    `check_totals` sees each decrypted sum and refuses one that cannot be true. With `confirmations = 2` two key
+    holders must decrypt the same totals, each under its own key, so that one of them cannot make them up.
+    `disclosed` are the sums of earlier sessions. `rng` assigns clients to groups and chooses the key holders;
+    without one the choice is unpredictable.
     """
 
     def __init__(
@@ -92,6 +94,8 @@ class Server:
         key_holders: int = 1,
         min_contributors: int = MIN_CONTRIBUTORS,
         check_totals: TotalsCheck = _believe,
+        confirmations: int = 1,
+        disclosed: Disclosed | None = None,
         rng: np.random.Generator | None = None,
     ) -> None:
         _check(clients, classes, key_holders, min_contributors)
@@ -100,9 +104,12 @@ class Server:
         order = (rng or np.random.default_rng()).permutation(len(clients))
         self._candidates = [clients[k] for k in order]
         shares = [self._candidates[first::key_holders] for first in range(key_holders)]
-        self._groups = [Group(share, classes, min_contributors) for share in shares]
+        self._groups = [Group(share, classes, min_contributors, confirmations=confirmations) for share in shares]
         self._min_contributors = min_contributors
-        self._disclosed = Disclosed()
+        self.disclosed = disclosed or Disclosed()
+        """The clients of all sums that were seen, in parts."""
+        self.unconfirmed: list[str] = []
+        """Key holders whose totals were believed, though nobody else decrypted the same sum."""
         self._limit = size_limit(classes)
         self._session = secrets.token_bytes(SESSION_BYTES)
         self._seen: set[bytes] = set()
@@ -130,7 +137,7 @@ class Server:
             for group in keyless:
                 if (candidate := self._next_candidate(group)) is None:
                     self._groups.remove(group)
-                    self._give_up(group, "no client is left to hold a key for its group")
+                    self._settle_for_less(group, "no client is left to hold a key for its group")
                 else:
                     asked[candidate] = group
             self._ask_for_keys(transport, asked)
@@ -184,7 +191,7 @@ class Server:
                 min(roomy, key=lambda group: len(group.members)).waiting += small.members
                 moved = True
             else:
-                self._give_up(small, f"its group of {len(small.members)} is too small to be decrypted")
+                self._settle_for_less(small, f"its group of {len(small.members)} is too small to be decrypted")
         return moved
 
     def _leave_out_telling_groups(self) -> None:
@@ -193,12 +200,13 @@ class Server:
         A sum that nobody believed was seen all the same. If it is repeated, and one of its clients has left, the
         difference is what that client has.
         """
-        known, allowed = self._disclosed, list[Group]()
+        known, allowed = self.disclosed, list[Group]()
         for group in self._groups:
             after = known.with_sum(group.contributors)
             if after.smallest < self._min_contributors:
                 few = f"fewer than {self._min_contributors} clients"
-                self._give_up(group, f"the sum of its group differs from sums decrypted before by {few}")
+                reason = f"the sum of its group differs from sums decrypted before by {few}"
+                self._settle_for_less(group, reason)
             else:
                 known, allowed = after, [*allowed, group]
         self._groups = allowed
@@ -211,28 +219,51 @@ class Server:
             if not isinstance(reply, Decrypted | Unreadable):
                 raise ProtocolError(f"{type(reply).__name__} where a decrypted sum is expected")
             if isinstance(reply, Decrypted):
-                self._disclosed = self._disclosed.with_sum(asked[sender].contributors)
+                self.disclosed = self.disclosed.with_sum(asked[sender].contributors)
             asked[sender].take_decrypted(reply, self._check_totals)
 
         requests = {holder: group.decrypt_request().to_bytes() for holder, group in asked.items()}
         self._exchange(transport, requests, accept)
         failed = [group for group in self._groups if group.decrypted is None]
-        self._decrypted += [group for group in self._groups if group.decrypted is not None]
+        for group in self._groups:
+            if group.decrypted is not None:
+                self._take(group)
         self._groups = [part for group in failed for part in self._try_again(group)]
+
+    def _take(self, group: Group) -> None:
+        """Use a group's totals, and say who is to blame if it took several attempts."""
+        self._decrypted.append(group)
+        wrong = "its totals are not those that two others decrypted"
+        self._refused += [Refused(name, wrong) for name in group.doubted]
+        if group.suspect is not None:
+            self._refused.append(
+                Refused(group.suspect, "with its contribution the sum of its group cannot be read")
+            )
+
+    def _settle_for_less(self, group: Group, reason: str) -> None:
+        """Give a group up, unless one key holder has decrypted its sum and nobody has contradicted it."""
+        if len(group.claims) == 1:
+            (group.decrypted,) = group.claims.values()
+            group.contributors, group.waiting = list(group.claimed), []
+            self.unconfirmed += list(group.claims)
+            self._decrypted.append(group)
+        else:
+            self._give_up(group, reason)
 
     def _try_again(self, group: Group) -> list[Group]:
         """The groups to try next for one whose sum was not decrypted, with other key holders.
 
-        One key holder whose totals cannot be true may have made them up; after a second, the fault is in the sum.
+        One key holder whose totals cannot be true, or who cannot read the sum, may be lying; after a second, the
+        fault is in the sum.
         """
-        if not group.unreadable and group.disbelieved < 2:
+        if group.unreadable < 2 and group.disbelieved < 2:
             return [group.again()]
-        size = len(group.contributors)
-        if size // 2 < group.min_contributors:
+        self._candidates += [group.holder] if group.unreadable else []  # it has answered, and may do so again
+        parts = group.parts()
+        if not parts:
             what = "could not be read" if group.unreadable else "cannot be true"
-            self._give_up(group, f"is one of {size} whose sum {what}")
-            return []
-        return group.halves()
+            self._give_up(group, f"is one of {len(group.contributors)} whose sum {what}")
+        return parts
 
     def _give_up(self, group: Group, reason: str) -> None:
         self._refused += [Refused(name, reason) for name in group.members]
@@ -274,7 +305,7 @@ class Server:
             contributors=tuple(name for name in self._clients if name in present),
             left_out=tuple(name for name in self._clients if name not in present),
             refused=tuple(self._refused),
-            key_holders=tuple(group.holder for group in self._decrypted),
+            key_holders=tuple(group.decrypted.sender for group in self._decrypted if group.decrypted is not None),
             bytes_up=self._bytes_up,
             bytes_down=self._bytes_down,
             seconds=seconds,

@@ -35,6 +35,8 @@ class SumLedger:
         self._path = None if folder is None else folder / NAME
         self._sums: dict[str, list[str]] = {}
         self._entered: Counter[str] = Counter()
+        self.failures: list[str] = []
+        """Why there was no sum, round after round, since the last one."""
         if self._path is not None and self._path.exists():
             self._sums = json.loads(self._path.read_text(encoding="utf-8"))
 
@@ -56,8 +58,8 @@ class SumLedger:
             write_json(self._path, self._sums)
 
 
-LEAST_SHARE = 0.05
-"""Share of a sum's largest weight from which on a client hides others: a sum without such clients hides nobody."""
+LEAST_HIDDEN = 0.05
+"""Share of the squared weights of every combination of sums that more than two clients must have together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +107,8 @@ class SecureUploads:
     before: Collected | None = None
     bytes: int = field(default=0, init=False)
     _revealed: bool = field(default=False, init=False)
+    _weights: dict[str, list[Floats]] = field(default_factory=dict, init=False)
+    """The weights of the sums so far, by key."""
 
     def sum(self, key: str, weights: Floats) -> Tensor:
         like = uploaded(self.like, key)[0]
@@ -129,9 +133,11 @@ class SecureUploads:
         if len(clients) < max(self.needed, enough):
             needed = _needed(len(weights), max(self.needed, enough))
             raise self._all_lost(f"{len(clients)} clients are too few: {needed}")
-        if (weighty := fewest_weighty(weights)) < enough:
-            share = f"{LEAST_SHARE:.0%} of the largest weight"
-            raise self._all_lost(f"only {weighty} clients, of {enough} needed, have at least {share} in the sum")
+        known = self._weights.setdefault(key, [])
+        known.append(weights)
+        if pair := shown_alone(np.vstack(known)):
+            shown = f"clients {clients[pair[0]]} and {clients[pair[1]]}"
+            raise self._all_lost(f"{len(weights)} sums could be combined to the uploads of {shown} alone{CURE}")
 
         def unmask(masked: SecureSum) -> Floats:
             self.ledger.enter(self.asked, key, clients, weights)
@@ -139,7 +145,9 @@ class SecureUploads:
 
         try:
             before = self.before.total(key, weights, clients, unmask) if self.before else None
-            return self._collected(key, weights, clients, unmask) if before is None else before
+            total = self._collected(key, weights, clients, unmask) if before is None else before
+            self.ledger.failures.clear()
+            return total
         except SecureSumError as error:
             raise self._all_lost(str(error)) from None
 
@@ -166,24 +174,37 @@ class SecureUploads:
         return SecureUploads(self.start, self.asked, self.like, kept, self.needed, self.ledger, before)
 
     def _all_lost(self, reason: str) -> UploadsLostError:
+        self.ledger.failures.append(reason)
         LOG.warning("round %d: no sum by secure aggregation: %s", self.asked.round, reason)
         why = LeftOut(Fault.LOST, f"no sum by secure aggregation: {reason}")
         lost = dict.fromkeys(self.ids.tolist(), why)
         return UploadsLostError(lost, self._without(lost, None))
 
 
+CURE = "; with local.steps, or fedwcm-x, all have paths of one length, and one sum suffices"
+
+
 def _needed(sums: int, clients: int) -> str:
     """How many clients sums need, and what makes them fewer."""
     if sums == 1:
         return f"a sum needs {clients} that hide each other"
-    cure = "with local.steps all take equally many steps, and one sum suffices"
-    return f"{sums} sums need {clients} that hide each other; {cure}"
+    return f"{sums} sums need {clients} that hide each other{CURE}"
 
 
-def fewest_weighty(rows: Floats) -> int:
-    """Return the smallest number of clients, over all sums, whose weight is not small beside the largest."""
-    sizes = np.abs(rows)
-    return int((sizes >= LEAST_SHARE * sizes.max(axis=1, keepdims=True)).sum(axis=1).min())
+def shown_alone(rows: Floats) -> tuple[int, int] | None:
+    """Return two clients whose uploads some combination of sums with these weights consists of; None if none does.
+
+    A combination is a vector in the span of the rows. Of all unit vectors there, the one with most of itself at
+    two given places has as much there as the largest eigenvalue of the span's projection onto these places.
+    """
+    _, sizes, basis = np.linalg.svd(rows, full_matrices=False)
+    basis = basis[sizes > sizes[0] * 1e-9]
+    gram = basis.T @ basis
+    own = np.diag(gram)
+    mean, half = (own[:, None] + own) / 2, (own[:, None] - own) / 2
+    most = np.triu(mean + np.sqrt(half**2 + gram**2), 1)
+    first, second = np.unravel_index(int(most.argmax()), most.shape)
+    return (int(first), int(second)) if most[first, second] > 1 - LEAST_HIDDEN else None
 
 
 def directions(rows: Floats) -> tuple[Floats, Floats, Ints]:

@@ -63,6 +63,9 @@ class FlowerBackend:
 
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> CohortUpdates:
         """Let these clients work; those without a usable answer are left out, with the reason."""
+        if len(self._ledger.failures) >= MOST_REFUSED:
+            last = self._ledger.failures[-1]
+            raise RuntimeError(f"no sum by secure aggregation, {MOST_REFUSED} times in a row; the last: {last}")
         directory, example, round_ = self._directory, self._example(task, sent), sent.round + 1
         secure = self._options.secure_aggregation
         like = replace(example, upload={}) if secure else example

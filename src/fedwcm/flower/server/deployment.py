@@ -50,6 +50,11 @@ LOG = logging.getLogger("flwr.fedwcm")
 TestData = Callable[..., Samples]
 """Gives inputs and labels to test the model on; it may take the run's config as `run_config`."""
 
+EXPOSED = (
+    "privacy.mode = 'he' without flower.secure_aggregation hides little: the server sees every update, and an "
+    "attack on the first ones of FedWCM found 88 % of all class counts exactly (docs/privacy.md)"
+)
+
 Watch = Callable[[int, State], Mapping[str, object]]
 """Gets the round and the model's state dict at every evaluation; what it returns is recorded."""
 
@@ -100,6 +105,12 @@ class Deployment:
         if self.initial is not None:
             made.module.load_state_dict(self.initial)
         _require_compatible(config, components.method, made, federation.secure_aggregation)
+        if config.privacy.mode == "he" and not federation.secure_aggregation:
+            LOG.warning(EXPOSED)
+        if folder is None:
+            LOG.warning(
+                "flower.out is not set: metrics, checkpoints and the trained model are not written anywhere"
+            )
         test = None if self.evaluate is None else tensors(self.evaluate(), made.device)
         shape = None if test is None else tuple(test.inputs[:1].shape[1:])
         admission = Admission(made, __version__, federation.max_samples, shape)

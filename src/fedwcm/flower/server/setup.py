@@ -28,6 +28,7 @@ from fedwcm.flower.server.answers import GROWTH, with_tolerance
 from fedwcm.flower.server.directory import MOST_SAMPLES, ClientDirectory, usual_of_others
 from fedwcm.flower.untrusted import UnusableError, read_float, read_int, read_list, require_names, short_repr
 from fedwcm.privacy import Receive, Server
+from fedwcm.privacy.groups import Disclosed
 from fedwcm.privacy.noise import noise_bound
 from fedwcm.privacy.options import PrivacyOptions
 from fedwcm.privacy.wire import ProtocolError
@@ -111,7 +112,7 @@ class FederationSetup:
 def counted_setup(directory: ClientDirectory, options: AppOptions) -> FederationSetup:
     """Count the classes of all connected clients; those that do not answer are left out."""
     assert directory.info is not None, "clients are asked after they have sent their info"
-    counted = count_classes(directory, directory.info.classes, options.config)
+    counted = count_classes(directory, directory.info.classes, options)
     if not counted.clients:
         raise RuntimeError("no client counted its samples")
     totals, deviation = decode_total(
@@ -204,10 +205,37 @@ class CountedClasses:
     left_out: dict[int, LeftOut]
 
 
-def count_classes(directory: ClientDirectory, classes: int, config: Config) -> CountedClasses:
+class Gatherings:
+    """The clients of all encrypted sums of the runs in one folder: two that differ by a few show what these have.
+
+    Args:
+        folder: that of the runs; each of them has a folder in it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "gatherings.json"
+
+    def read(self) -> Disclosed:
+        """Return the clients in parts: those of a part are in the same sums."""
+        parts = json.loads(self._path.read_text(encoding="utf-8")) if self._path.exists() else []
+        return Disclosed(tuple(map(frozenset, parts)))
+
+    def write(self, disclosed: Disclosed) -> None:
+        """Keep the parts for later runs."""
+        write_json(self._path, [sorted(part, key=int) for part in disclosed.parts])
+
+
+def count_classes(directory: ClientDirectory, classes: int, options: AppOptions) -> CountedClasses:
     """Sum the counts of all known clients in the way that the run asks for."""
+    config, out = options.config, options.federation.out
     if config.privacy.mode == "he":
-        return _encrypted_counting(directory, classes, config.privacy)
+        exact = config.privacy.epsilon is None
+        if exact and not out:
+            LOG.warning(
+                "without flower.out nobody remembers whose counts were summed: two sums may show one client"
+            )
+        memory = Gatherings(Path(out).parent) if exact and out else None
+        return _encrypted_counting(directory, classes, config.privacy, memory)
     return _plain_counting(directory, classes, config.privacy.epsilon, config.run.target_shares)
 
 
@@ -241,7 +269,9 @@ def _counts(content: RecordDict, classes: int, samples: int, epsilon: float | No
     return counts
 
 
-def _encrypted_counting(directory: ClientDirectory, classes: int, privacy: PrivacyOptions) -> CountedClasses:
+def _encrypted_counting(
+    directory: ClientDirectory, classes: int, privacy: PrivacyOptions, memory: Gatherings | None
+) -> CountedClasses:
     """The server adds encrypted counts, and one of the clients decrypts the sum: see `fedwcm.privacy`."""
     reasons: dict[str, LeftOut] = {}
 
@@ -259,8 +289,24 @@ def _encrypted_counting(directory: ClientDirectory, classes: int, privacy: Priva
         noise = len(contributors) * classes * noise_bound(privacy.epsilon)
         _require_plausible(int(totals[:-1].sum()) - noise, samples, noise)
 
-    server = Server(names, classes + 1, key_holders=holders, min_contributors=least, check_totals=check)
-    result = server.run(transport)
+    server = Server(
+        names,
+        classes + 1,
+        key_holders=holders,
+        min_contributors=least,
+        check_totals=check,
+        confirmations=2,
+        disclosed=None if memory is None else memory.read(),
+    )
+    try:
+        result = server.run(transport)
+    finally:
+        if memory is not None:
+            memory.write(server.disclosed)
+    for holder in server.unconfirmed:
+        LOG.warning(
+            "query.encrypted: nobody else has decrypted the totals of client %s: they may be wrong", holder
+        )
     for refused in result.refused:
         reasons[refused.sender] = why = LeftOut(Fault.REFUSED, refused.reason)
         LOG.warning("query.encrypted: a reply of client %s is not used: %s", refused.sender, why)
