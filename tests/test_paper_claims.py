@@ -6,7 +6,7 @@ import pytest
 
 import fedwcm
 from fedwcm.data import load_dataset
-from fedwcm.experiment.start_warnings import MomentumGainWarning
+from fedwcm.experiment.runner import MomentumGainWarning
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedwcm.config.option_docs import about
+from fedwcm.config.flags import about
 from fedwcm.config.recipes import RECIPES
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method

@@ -8,8 +8,14 @@ import typing
 from pathlib import Path
 from typing import Any, Literal
 
-from fedwcm.config.flags import Option, declared_flags, is_partition_flag
-from fedwcm.config.option_docs import PARTITION_OPTIONS, all_options, default_of
+from fedwcm.config.flags import (
+    PARTITION_OPTIONS,
+    Option,
+    all_options,
+    declared_flags,
+    default_of,
+    is_partition_flag,
+)
 from fedwcm.config.schema import SECTIONS
 from fedwcm.utils.field_types import field_types
 

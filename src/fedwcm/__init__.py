@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fedwcm.api.comparison import compare
-    from fedwcm.api.comparison_result import Comparison
+    from fedwcm.api.comparison_result import Comparison, open_run
     from fedwcm.api.evaluation import evaluate
     from fedwcm.api.exporting import export
-    from fedwcm.api.opening import open_run
     from fedwcm.api.operating import calibrate, choose_operating_point
     from fedwcm.api.partitioning import partition, partitions
     from fedwcm.api.personalization import personalize
@@ -94,7 +93,7 @@ _HOMES = {
     "list_names": "fedwcm.cli.listing",
     "load_model": "fedwcm.api.trained",
     "load_normalizer": "fedwcm.api.trained",
-    "open_run": "fedwcm.api.opening",
+    "open_run": "fedwcm.api.comparison_result",
     "partition": "fedwcm.api.partitioning",
     "partitions": "fedwcm.api.partitioning",
     "personalize": "fedwcm.api.personalization",

@@ -15,8 +15,7 @@ from tools.make_options import KEYWORDS, PAGE, keyword_module, options_page
 import fedwcm
 from fedwcm.api.keywords import CompareKeywords, PartitionKeywords, RunKeywords
 from fedwcm.cli import command_line, main
-from fedwcm.config import option_docs
-from fedwcm.config.flags import COMPARE_FLAGS, FLAGS, PARTITION_FLAGS, declared_flags
+from fedwcm.config.flags import COMPARE_FLAGS, FLAGS, PARTITION_FLAGS, all_options, declared_flags
 from fedwcm.config.schema import SECTIONS, RunOptions
 from fedwcm.config.settings import from_settings, to_settings
 from fedwcm.utils.field_types import Flag
@@ -49,7 +48,7 @@ class MoreOptions(RunOptions):
 
 def test_a_new_option_is_everywhere_by_one_declaration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SECTIONS, "run", MoreOptions)
-    option_docs.all_options.cache_clear()
+    all_options.cache_clear()
     try:
         assert declared_flags()["tunes"].key == "run.whistles"
         assert declared_flags()["tunes"].help == "tunes to whistle"
@@ -58,7 +57,7 @@ def test_a_new_option_is_everywhere_by_one_declaration(monkeypatch: pytest.Monke
         assert row in options_page()
         assert to_settings(from_settings({"run.whistles": 3}))["run.whistles"] == 3
     finally:
-        option_docs.all_options.cache_clear()
+        all_options.cache_clear()
 
 
 FUNCTIONS: dict[str, Callable[..., object]] = {

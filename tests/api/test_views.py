@@ -11,8 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 import fedwcm
-from fedwcm.experiment.comparison_folder import ComparisonFolder
-from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.folder import ComparisonFolder, RunFolder
 from fedwcm.experiment.records import ComparisonIndex
 from fedwcm.experiment.run import Run
 from tests.api.objects import SMALL

@@ -12,9 +12,8 @@ import pytest
 
 from fedwcm.cli import COMMANDS, command_line, main
 from fedwcm.cli.common import add_options, seeds_in
-from fedwcm.cli.completion import add_completers
-from fedwcm.config.flags import FLAGS
-from fedwcm.config.option_docs import all_options, default_of
+from fedwcm.cli.parser import add_completers
+from fedwcm.config.flags import FLAGS, all_options, default_of
 from fedwcm.config.options import parse_value
 from fedwcm.config.schema import Config
 from fedwcm.config.settings import from_settings, to_settings

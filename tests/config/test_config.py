@@ -4,10 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from fedwcm.config.component_text import method_settings, parse_assignment, split_list
 from fedwcm.config.flags import config_from, settings_from
 from fedwcm.config.schema import Config
-from fedwcm.config.settings import differences, from_settings, overlay, read_toml, to_settings, write_toml
+from fedwcm.config.settings import (
+    differences,
+    from_settings,
+    method_settings,
+    overlay,
+    parse_assignment,
+    read_toml,
+    split_list,
+    to_settings,
+    write_toml,
+)
 
 
 def test_defaults_are_those_of_the_dataclasses() -> None:

@@ -8,7 +8,7 @@ import pytest
 import fedwcm
 from fedwcm.cli import main
 from fedwcm.config.flags import config_from
-from fedwcm.sweeps.tuning.space import ranges_in
+from fedwcm.sweeps.tuning.study import ranges_in
 
 COMPARE = ["compare", "--methods", "fedavg", "--dataset", "digits", "--out", "none"]
 TUNE = ["tune", "--methods", "fedavg", "--dataset", "digits", "--out", "none"]
@@ -41,11 +41,11 @@ def test_a_value_may_be_given_twice() -> None:
         (["run", "--set", "run.seed=6", "--set", "run.seed=5"], "run.seed is given twice, as 6 and as 5"),
         ([*COMPARE, "--grid", "lr=0.1,0.3", "--grid", "lr=0.2"], "--grid lr is given twice"),
         ([*COMPARE, "--grid", "lr=0.1,0.3", "--grid", "local.lr=0.2"], "the grid has local.lr twice"),
-        ([*COMPARE, "--grid", "lr=0.1,0.3", "--lr", "0.5"], "local.lr = 0.5 is given, and the grid varies it"),
+        ([*COMPARE, "--grid", "lr=0.1,0.3", "--lr", "0.5"], "--lr 0.5 is given, and the grid varies it"),
         ([*COMPARE, "--grid", "lr=0.1", "--set", "local.lr=0.5", "--dry-run"], "local.lr = 0.5 is given"),
         ([*COMPARE, "--set", "run.seed=5"], "run.seed = 5 is not allowed"),
         ([*COMPARE, "--grid", "run.seed=5,6"], "the grid varies run.seed"),
-        ([*TUNE, "--search", "lr=0.1:0.3", "--lr", "0.5"], "local.lr = 0.5 is given, and the search varies it"),
+        ([*TUNE, "--search", "lr=0.1:0.3", "--lr", "0.5"], "--lr 0.5 is given, and the search varies it"),
     ],
 )
 def test_the_command_line_refuses_two_values(

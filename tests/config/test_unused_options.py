@@ -14,7 +14,7 @@ import fedwcm
 from fedwcm.cli import main
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
-from fedwcm.experiment.unused_options import component_needs
+from fedwcm.experiment.components import component_needs
 from fedwcm.losses import LOSSES
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.losses.grab import GraB

@@ -20,8 +20,8 @@ from fedwcm.engine.forward import Forward, SequentialForward, VmapForward
 from fedwcm.engine.network import Network
 from fedwcm.engine.precision import Precision
 from fedwcm.experiment.build import build
-from fedwcm.experiment.device import choose_kernels
 from fedwcm.experiment.progress import Silent
+from fedwcm.experiment.rounds import choose_kernels
 from fedwcm.experiment.run import Run
 from fedwcm.experiment.runner import Runner
 from fedwcm.methods.fedavg import FedAvg

@@ -15,9 +15,9 @@ from fedwcm.core.types import State
 from fedwcm.engine.rounds import DivergedError, ServerState
 from fedwcm.engine.store import ClientStore
 from fedwcm.experiment import checkpoint, client_rows
+from fedwcm.experiment.checkpoint import History
 from fedwcm.experiment.client_rows import digest_tensors
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.experiment.history import History
 from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.records import RoundRecord
 from fedwcm.methods import METHODS

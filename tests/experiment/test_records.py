@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 import fedwcm
-from fedwcm.experiment.comparison_folder import ComparisonFolder
-from fedwcm.experiment.discovery import find_runs
-from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.folder import ComparisonFolder, RunFolder, find_runs
 from fedwcm.experiment.records import ComparisonIndex, Outcome, RoundRecord, outcome_of
 from fedwcm.utils.json_record import RecordError, finite
 from tests.records import round_record, summary

@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 import fedwcm
 from fedwcm.cli import main
 from fedwcm.config.schema import RunOptions
+from fedwcm.experiment.evaluator import out_of_patience
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.records import RoundRecord, selected_record
-from fedwcm.experiment.selection import out_of_patience
 from fedwcm.reports.table import columns_of
 from tests.experiment.test_checkpoint import Interrupted
 from tests.records import round_record, timeless

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedwcm.config.component_text import method_settings
-from fedwcm.config.settings import from_settings, overlay
+from fedwcm.config.settings import from_settings, method_settings, overlay
 from fedwcm.data import load_dataset
 from fedwcm.experiment.build import Experiment, build
 from fedwcm.experiment.progress import Silent

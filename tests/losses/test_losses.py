@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedwcm.config.component_text import method_settings
 from fedwcm.config.recipes import RECIPES
-from fedwcm.config.settings import from_settings
+from fedwcm.config.settings import from_settings, method_settings
 from fedwcm.core.loss import Loss
 from fedwcm.engine.evaluate import evaluate
 from fedwcm.experiment.build import build

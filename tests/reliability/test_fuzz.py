@@ -19,10 +19,10 @@ from fedwcm.config.settings import from_settings, to_settings
 from fedwcm.engine.rounds import ServerState
 from fedwcm.engine.store import ClientStore
 from fedwcm.experiment import checkpoint
+from fedwcm.experiment.checkpoint import History
 from fedwcm.experiment.client_rows import digest_tensors
 from fedwcm.experiment.components import Components
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.experiment.history import History
 from fedwcm.experiment.records import RoundRecord
 from fedwcm.privacy.messages import Contribution, DecryptRequest, PublicKey
 from fedwcm.privacy.wire import MAGIC, Message, ProtocolError

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedwcm.config.component_text import method_settings
 from fedwcm.config.schema import Config
-from fedwcm.config.settings import from_settings, overlay
-from fedwcm.experiment.comparison_folder import ComparisonFolder
-from fedwcm.experiment.folder import RunFolder
+from fedwcm.config.settings import from_settings, method_settings, overlay
+from fedwcm.experiment.folder import ComparisonFolder, RunFolder
 from fedwcm.experiment.records import ComparisonIndex, PartitionRecord, RoundRecord, Summary, outcome_of
 from fedwcm.metrics.classification import summarise
 

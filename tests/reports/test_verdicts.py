@@ -10,8 +10,7 @@ import pytest
 from rich.console import Console
 
 from fedwcm.cli.results_table import print_results
-from fedwcm.experiment.comparison_folder import ComparisonFolder
-from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.folder import ComparisonFolder, RunFolder
 from fedwcm.experiment.records import ComparisonIndex
 from fedwcm.reports.content import report_content
 from fedwcm.reports.figures import Bars, Curves

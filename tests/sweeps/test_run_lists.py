@@ -8,7 +8,7 @@ import pytest
 
 import fedwcm
 from fedwcm.cli import main
-from fedwcm.sweeps.tuning.space import ranges_in, space_from
+from fedwcm.sweeps.tuning.study import ranges_in, space_from
 
 SMALL: dict[str, Any] = {"dataset": "digits", "clients": 3, "rounds": 1, "epochs": 1, "report": False}
 

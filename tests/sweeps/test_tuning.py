@@ -23,14 +23,12 @@ from optuna.trial import TrialState
 import fedwcm
 from fedwcm.api.description import describe_run, describe_settings
 from fedwcm.cli import main
-from fedwcm.config.component_text import method_settings
 from fedwcm.config.flags import config_from
+from fedwcm.config.settings import method_settings
 from fedwcm.methods.fedprox import FedProx
 from fedwcm.sweeps.tuning import trial as trial_module
-from fedwcm.sweeps.tuning.report import winner, write_report
-from fedwcm.sweeps.tuning.result import Tuning
-from fedwcm.sweeps.tuning.space import ranges_in, space_from
-from fedwcm.sweeps.tuning.study import MethodStudy
+from fedwcm.sweeps.tuning.result import Tuning, winner, write_report
+from fedwcm.sweeps.tuning.study import MethodStudy, ranges_in, space_from
 from fedwcm.sweeps.tuning.tune import search_options
 from tests.records import round_record, summary
 

@@ -16,8 +16,7 @@ from fedwcm.api.keywords import CompareKeywords
 from fedwcm.config.flags import option_key, refuse_varied
 from fedwcm.core.checks import require
 from fedwcm.engine.backends.plan import threads
-from fedwcm.experiment.comparison_folder import ComparisonFolder
-from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.folder import ComparisonFolder, RunFolder
 from fedwcm.experiment.lock import locked
 from fedwcm.experiment.progress import Progress, progress_maker
 from fedwcm.experiment.records import OUTCOMES, ComparisonIndex

@@ -1,4 +1,4 @@
-"""What `fedwcm.compare` returns: all runs, the table and what it says, with a view for notebooks."""
+"""What `fedwcm.compare` returns, and `fedwcm.open_run`, which brings it, or a run, back from its folder."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedwcm.api.arguments import ModelLike
 from fedwcm.api.result import SHOWN_METRICS, Result
+from fedwcm.experiment.folder import ComparisonFolder, RunFolder, runs_below
 from fedwcm.experiment.run import Run
 from fedwcm.reports.figures import Curve
 from fedwcm.reports.frames import csv_frame, flat_metric, known_metric, plot_curves
@@ -21,6 +22,7 @@ from fedwcm.reports.verdicts import comparison_headline
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+
 
 CURVE_POINTS = 200
 SHOWN_COLUMNS = (*FIRST, "few", "medium", "many", "client_mean", "client_worst_decile")
@@ -132,3 +134,31 @@ class Comparison:
 
 def _counted(number: int, thing: str) -> str:
     return f"{number} {thing}{'s' * (number != 1)}"
+
+
+def open_run(folder: str | Path, *, model: ModelLike | None = None, trust: bool = False) -> Result | Comparison:
+    """A past run or comparison: what `fedwcm.run`, or `fedwcm.compare`, returned.
+
+    A run that is going on, or was stopped, has its history so far. Its model is loaded when it is asked for.
+
+    Args:
+        folder: folder of a run or a comparison.
+        model: what takes the trained weights, if the run was given an object: see `fedwcm.load_model`.
+        trust: import the factory that the folder names as `package.module:factory`.
+    """
+    path = Path(folder)
+    if RunFolder(path).holds_run and RunFolder(path).metrics_file.exists():
+        return Result(Run(RunFolder(path)), model, trust)
+    comparison = ComparisonFolder(path)
+    if comparison.index_file.exists():
+        index, page = comparison.index(), comparison.report_file
+        runs = [Run(RunFolder(comparison.runs / name), index=index) for name in index.labels]
+        begun = [run for run in runs if run.folder.holds_run]
+        return Comparison(path, begun, page if page.exists() else None, model, trust)
+    if not path.is_dir():
+        raise FileNotFoundError(f"{path} is not a folder")
+    RunFolder(path).refuse_search()
+    raise FileNotFoundError(
+        f"{path} holds neither a run (config.toml and metrics.jsonl) nor a comparison (comparison.json)"
+        f"{runs_below(path)}"
+    )

@@ -36,7 +36,7 @@ from fedwcm.methods import METHODS
 from fedwcm.models import MODELS
 from fedwcm.models.checks import require_copyable
 from fedwcm.samplers import SAMPLERS
-from fedwcm.sweeps.run_lists import method_list
+from fedwcm.sweeps.plan import method_list
 
 CONNECTING = ("run.ray_address",)
 """Options by which a machine connects to another, which could run code on it."""

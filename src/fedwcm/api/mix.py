@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedwcm.config.component_text import parse_assignment, split_list
+from fedwcm.config.settings import parse_assignment, split_list
 from fedwcm.core.checks import require, shortened, unknown
 from fedwcm.core.types import Floats
 from fedwcm.experiment.records import PartitionRecord

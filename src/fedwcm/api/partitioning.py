@@ -7,11 +7,10 @@ from typing import Unpack
 from fedwcm.api.arguments import ConfigLike
 from fedwcm.api.description import describe_run, describe_settings
 from fedwcm.api.keywords import PartitionKeywords
-from fedwcm.config.component_text import named_options
 from fedwcm.config.flags import PARTITION_FLAGS
 from fedwcm.config.resolve import resolve
 from fedwcm.config.schema import Component
-from fedwcm.config.settings import CLIENT_IDS, Settings, from_settings, name_in
+from fedwcm.config.settings import CLIENT_IDS, Settings, from_settings, name_in, named_options
 from fedwcm.core.checks import unknown
 from fedwcm.data.partition import PARTITIONS
 from fedwcm.experiment.partitioning import PartitionedData, partition_data

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from fedwcm.api.arguments import ClientsLike, DataLike, ModelLike
 from fedwcm.api.trained import folder_model, trained
-from fedwcm.config.fine_tuning import FineTuning
 from fedwcm.config.schema import Component, Config
-from fedwcm.config.settings import CLIENT_IDS
+from fedwcm.config.settings import CLIENT_IDS, FineTuning
 from fedwcm.core.types import Floats, Vec
 from fedwcm.engine.client import Broadcast
 from fedwcm.engine.evaluate import evaluate

@@ -18,8 +18,7 @@ from fedwcm.data.objects import as_array
 from fedwcm.data.raw import InferenceRows
 from fedwcm.data.schema import DatasetSchema
 from fedwcm.engine.evaluate import CHUNK
-from fedwcm.experiment.discovery import runs_below
-from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.folder import RunFolder, runs_below
 from fedwcm.experiment.model_file import read_facts, read_model
 from fedwcm.experiment.models import chosen_model
 from fedwcm.experiment.records import PartitionRecord

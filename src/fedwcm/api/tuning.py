@@ -13,7 +13,7 @@ from fedwcm.api.description import describe_settings, method_text
 from fedwcm.api.keywords import CompareKeywords
 from fedwcm.config.flags import refuse_varied
 from fedwcm.experiment.progress import in_notebook
-from fedwcm.sweeps.run_lists import method_list, seed_list
+from fedwcm.sweeps.plan import method_list, seed_list
 from fedwcm.utils.extras import optional_module
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def tune(
         options: common options, as in `fedwcm.run`.
     """
     optional_module("optuna", "tune", "fedwcm.tune")
-    from fedwcm.sweeps.tuning.space import space_from
+    from fedwcm.sweeps.tuning.study import space_from
     from fedwcm.sweeps.tuning.tune import search_options
 
     refuse_varied(search, "the search", settings, options)

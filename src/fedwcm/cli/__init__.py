@@ -11,37 +11,21 @@ from collections.abc import Sequence
 import argcomplete
 
 from fedwcm import __version__
-from fedwcm.cli import (
-    compare,
-    doctor,
-    evaluate,
-    export,
-    flower,
-    listing,
-    partition,
-    predict,
-    report,
-    reproduce,
-    run,
-    tune,
-    watch,
-)
-from fedwcm.cli.completion import add_completers
-from fedwcm.cli.log import log_on_stderr
-from fedwcm.cli.output import abandon_output, is_reader_gone, prepare_streams
-from fedwcm.cli.parser import Parser
-from fedwcm.cli.users_code import is_from_users_code
+from fedwcm.cli import compare, doctor, evaluate, flower, listing, partition, report, reproduce, run, tune
+from fedwcm.cli.output import abandon_output, is_from_users_code, is_reader_gone, log_on_stderr, prepare_streams
+from fedwcm.cli.parser import Parser, add_completers
 from fedwcm.config.flags import FLAGS
 from fedwcm.engine.backends.errors import WorkerError
 from fedwcm.experiment import interrupts
 
 COMMANDS = {
-    "train": (run, compare, tune, reproduce, flower),
-    "follow and read": (watch, report),
-    "use a trained model": (evaluate, predict, export),
-    "look around": (listing, partition),
-    "the machine": (doctor,),
+    "train": [module.add_parser for module in (run, compare, tune, reproduce, flower)],
+    "follow and read": [report.add_watch_parser, report.add_parser],
+    "use a trained model": [evaluate.add_parser, evaluate.add_predict_parser, evaluate.add_export_parser],
+    "look around": [listing.add_parser, partition.add_parser],
+    "the machine": [doctor.add_parser],
 }
+"""What adds the parser of each command, in the groups of the help."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,8 +61,8 @@ def command_line() -> Parser:
     lines = []
     for title, members in COMMANDS.items():
         before = len(commands._choices_actions)
-        for command in members:
-            command.add_parser(commands)
+        for add_parser in members:
+            add_parser(commands)
         new = commands._choices_actions[before:]
         lines += [f"\n{title}:", *(f"  {action.dest:<10} {action.help}" for action in new)]
     parser.description = "\n".join([str(parser.description), *lines, "\nfedwcm COMMAND --help says more."])

@@ -1,19 +1,20 @@
 """Flags that several commands share."""
 
 import argparse
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedwcm.config.component_text import parse_assignment, split_list
-from fedwcm.config.fine_tuning import FineTuning
-from fedwcm.config.flags import FLAGS, Option, merge_once
-from fedwcm.config.option_docs import default_of, kind_of
+from rich.console import Console
+
+from fedwcm.config.flags import FLAGS, Option, default_of, kind_of, merge_once
 from fedwcm.config.options import parse_value
-from fedwcm.config.settings import Settings
+from fedwcm.config.settings import FineTuning, Settings, parse_assignment, split_list
 
 if TYPE_CHECKING:
     from fedwcm.experiment.records import PersonalizationRecord
+
 
 SubParsers = Any
 """The type of argparse's sub-parsers is private."""
@@ -160,3 +161,11 @@ def add_trained_model(parser: argparse.ArgumentParser) -> None:
         help="class distribution to use the model for: natural (of the training data), uniform, target, trained, "
         "client:NAME, a file, or CLASS=SHARE,…; client: of each row's own client",
     )
+
+
+UNLIMITED = 10_000
+
+
+def console() -> Console:
+    """Standard output, whatever it is at the moment."""
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else UNLIMITED, highlight=False)

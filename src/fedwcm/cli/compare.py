@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedwcm.cli.common import COMMON, SubParsers, add_options, chosen_flags, chosen_settings, print_views, seeds_in
-from fedwcm.config.component_text import parse_assignment, split_list
 from fedwcm.config.flags import COMPARE_FLAGS
 from fedwcm.config.options import parse_value
+from fedwcm.config.settings import parse_assignment, split_list
 
 if TYPE_CHECKING:
     from fedwcm import Comparison
@@ -96,7 +96,7 @@ def _print_result(comparison: "Comparison", *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(comparison.to_json()))
         return
-    from fedwcm.cli.console import console
+    from fedwcm.cli.common import console
     from fedwcm.cli.results_table import print_comparison
 
     print_comparison(comparison, console())

@@ -1,4 +1,4 @@
-"""`fedwcm evaluate`: test a trained model."""
+"""`fedwcm evaluate`, `predict` and `export`: use a trained model."""
 
 import argparse
 import json
@@ -14,15 +14,16 @@ from fedwcm.cli.common import (
     add_personalize,
     add_trained_model,
     chosen_flags,
+    console,
     personalized,
     print_personalized,
 )
-from fedwcm.cli.console import console
 from fedwcm.config.flags import FLAGS, column_names
 from fedwcm.utils.json_record import finite
 
 if TYPE_CHECKING:
     from fedwcm.api.evaluation import EvaluationRecord
+
 
 NAMES = ("data_dir", "label", "client", "split", "drop", "encoding", "delimiter", "unlabelled", "test_fraction")
 TESTED = {
@@ -174,3 +175,75 @@ def _head_to_tail(record: "EvaluationRecord") -> list[int]:
 
 def _shown(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
+
+
+PREDICT_NAMES = ("data_dir", "label", "client", "drop", "encoding", "delimiter")
+
+
+def add_predict_parser(commands: SubParsers) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "predict",
+        help="predict classes with a trained model",
+        description="Predict the class of every sample, with probabilities. Labels are not needed.",
+    )
+    parser.add_argument("folder", metavar="RUN", help="folder of a finished run")
+    parser.add_argument("data", metavar="DATA", help=FLAGS["dataset"].help)
+    parser.add_argument(
+        "--out", default="predictions.csv", metavar="FILE", help="CSV file (default: predictions.csv)"
+    )
+    add_trained_model(parser)
+    parser.add_argument("--id", metavar="COLUMN", help="column that names the rows, kept in the predictions")
+    for name in PREDICT_NAMES:
+        parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="X", help=FLAGS[name].help)
+    parser.set_defaults(execute=execute_predict)
+
+
+def execute_predict(arguments: argparse.Namespace) -> int:
+    """Predict, and say where the predictions are."""
+    from fedwcm import predict
+
+    options = chosen_flags(arguments, PREDICT_NAMES)
+    options["drop"] = column_names(arguments.drop)
+    predictions = predict(
+        arguments.folder,
+        arguments.data,
+        out=arguments.out,
+        model=arguments.model,
+        trust=arguments.trust,
+        id=arguments.id,
+        mix=arguments.mix,
+        **options,
+    )
+    print(f"{len(predictions.ids)} predictions in {arguments.out}")
+    return 0
+
+
+def add_export_parser(commands: SubParsers) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "export",
+        help="write a trained model as ONNX, TorchScript or state dict",
+        description="Write the model of a run to one file, normaliser and class names inside, and check it.",
+    )
+    parser.add_argument("folder", metavar="RUN", help="folder of a finished run")
+    parser.add_argument("--format", required=True, metavar="F", help="onnx, torchscript or state-dict")
+    parser.add_argument("--out", required=True, metavar="FILE", help="the file to write")
+    add_trained_model(parser)
+    parser.set_defaults(execute=execute_export)
+
+
+def execute_export(arguments: argparse.Namespace) -> int:
+    """Export, and say where the file is."""
+    from fedwcm import export
+
+    path = export(
+        arguments.folder,
+        arguments.format,
+        arguments.out,
+        model=arguments.model,
+        trust=arguments.trust,
+        mix=arguments.mix,
+    )
+    print(f"{arguments.format} in {path}")
+    return 0

@@ -4,18 +4,16 @@ import argparse
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from fedwcm.cli.common import SubParsers
-from fedwcm.cli.component_options import documented_options, shared_options
-from fedwcm.cli.console import console
-from fedwcm.config.flags import FLAGS
-from fedwcm.config.option_docs import OptionDoc, all_options
+from fedwcm.cli.common import SubParsers, console
+from fedwcm.config.flags import FLAGS, PARTITION_OPTIONS, OptionDoc, all_options, default_of, option_docs
 from fedwcm.config.recipes import RECIPES
-from fedwcm.core.checks import unknown
+from fedwcm.core.checks import shortened, unknown
 
 SECTIONS = {
     "partitions": "partition",
@@ -206,3 +204,48 @@ LISTS: dict[str, tuple[str, Callable[[], dict[str, str]]]] = {
     "trackers": ("experiment trackers, for --track", _trackers),
     "options": ("every dotted option, for --set, --grid and TOML files", _every_option),
 }
+
+
+MOST_NAMED = 4
+"""Largest number of components with an option that are all named."""
+
+
+def documented_options(component: Callable[..., object], section: str) -> list[OptionDoc]:
+    """The options of one component: the fields of a dataclass, or the keywords of a model or a partition."""
+    if section == "model":
+        from fedwcm.models import MODEL_OPTIONS
+
+        return _keywords(component, section, MODEL_OPTIONS)
+    if section == "partition":
+        return _keywords(component, section, PARTITION_OPTIONS)
+    return option_docs(component, section) if isinstance(component, type) and is_dataclass(component) else []
+
+
+def shared_options(components: Mapping[str, Callable[..., object]], section: str) -> list[tuple[OptionDoc, str]]:
+    """All options of these components, each with the names of those that have it."""
+    owners: dict[OptionDoc, list[str]] = {}
+    for name, component in components.items():
+        for option in documented_options(component, section):
+            owners.setdefault(option, []).append(name)
+    ordered = sorted(owners.items(), key=lambda item: item[0].key)
+    return [(option, shortened(names, MOST_NAMED)) for option, names in ordered]
+
+
+def _keywords(
+    factory: Callable[..., object], section: str, known: Mapping[str, tuple[str, str]]
+) -> list[OptionDoc]:
+    """The keywords of a factory that are options, with the kind and meaning that are known of them."""
+    parameters = inspect.signature(factory).parameters
+    return [
+        OptionDoc(f"{section}.{name}", kind, _default(f"{section}.{name}", parameters[name]), about)
+        for name, (kind, about) in known.items()
+        if name in parameters
+    ]
+
+
+def _default(key: str, parameter: inspect.Parameter) -> str:
+    if parameter.default is inspect.Parameter.empty:
+        return default_of(key)
+    return (
+        ",".join(map(str, parameter.default)) if isinstance(parameter.default, tuple) else str(parameter.default)
+    )

@@ -1,11 +1,17 @@
-"""Standard output whose reader may go away, as in `fedwcm list methods | head -1`."""
+"""What a command prints: streams whose reader may go away, the log, and where an error comes from."""
 
 import codecs
 import io
+import logging
 import os
 import select
 import signal
 import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TextIO
 
 READER_GONE = 128 + getattr(signal, "SIGPIPE", 13)
@@ -72,3 +78,51 @@ def _is_reader_gone(stream: TextIO) -> bool:
     except (AttributeError, OSError, ValueError):  # a system without poll, or a stream without a file
         return False
     return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+PACKAGE = Path(__file__).resolve().parents[1]
+LIBRARIES = ("site-packages", "dist-packages")
+
+
+def is_from_users_code(error: BaseException) -> bool:
+    """Whether a method, loss or other code of the user's own was being executed when the error was raised."""
+    return any(_is_users(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _is_users(file: str) -> bool:
+    """Whether this is a file, and none of this package, of Python's library or of an installed package."""
+    path = Path(file)
+    if not path.is_file():
+        return False
+    inside = (PACKAGE, Path(sysconfig.get_path("stdlib")).resolve())
+    is_ours = any(path.resolve().is_relative_to(folder) for folder in inside)
+    return not is_ours and not any(name in path.parts for name in LIBRARIES)
+
+
+@contextmanager
+def log_on_stderr(quiet: bool) -> Iterator[None]:
+    """Print what is logged to standard error, each sentence once; warnings only if `quiet`."""
+    log, handler = logging.getLogger("fedwcm"), logging.StreamHandler()
+    handler.addFilter(_Once())
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.WARNING if quiet else logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+class _Once(logging.Filter):
+    """Lets a sentence pass once: the runs of a comparison mostly log the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        is_new = text not in self._said
+        self._said.add(text)
+        return is_new

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings
-from fedwcm.config.component_text import split_list
 from fedwcm.config.flags import PARTITION_FLAGS
+from fedwcm.config.settings import split_list
 from fedwcm.core.checks import require
 from fedwcm.dashboard.formatting import bar
 

@@ -1,4 +1,4 @@
-"""`fedwcm report`: write an HTML page about runs."""
+"""`fedwcm report` and `fedwcm watch`: look at runs that have ended, or are in progress."""
 
 import argparse
 
@@ -35,4 +35,24 @@ def execute(arguments: argparse.Namespace) -> int:
     )
     if arguments.figures:
         print(f"figures: {arguments.figures}")
+    return 0
+
+
+def add_watch_parser(commands: SubParsers) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "watch",
+        help="show runs in progress",
+        description="Show runs in progress: accuracy overall and per class, momentum, time left.",
+    )
+    parser.add_argument("folders", nargs="+", metavar="DIR", help="a run, a comparison or a folder with several")
+    parser.add_argument("--once", action="store_true", help="show one frame and exit")
+    parser.set_defaults(execute=execute_watch)
+
+
+def execute_watch(arguments: argparse.Namespace) -> int:
+    """Show the runs."""
+    from fedwcm.dashboard.show import watch
+
+    watch(arguments.folders, once=arguments.once)
     return 0

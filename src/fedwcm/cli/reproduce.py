@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from fedwcm.cli.common import SubParsers, chosen_settings, seeds_in
-from fedwcm.config.component_text import split_list
+from fedwcm.config.settings import split_list
 from fedwcm.core.checks import require
 
 

@@ -21,8 +21,8 @@ from fedwcm.cli.common import (
     print_personalized,
     print_views,
 )
-from fedwcm.config.fine_tuning import FineTuning
 from fedwcm.config.flags import config_from
+from fedwcm.config.settings import FineTuning
 from fedwcm.utils.json_record import RecordError
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _print_result(arguments: argparse.Namespace, result: "Result", folder: "RunF
 def _print_summary(result: "Result", page: Path) -> None:
     from rich.text import Text
 
-    from fedwcm.cli.console import console
+    from fedwcm.cli.common import console
     from fedwcm.reports.warnings import still_rising
 
     summary, screen = result.summary, console()

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings, seeds_in
-from fedwcm.config.component_text import split_list
 from fedwcm.config.flags import COMPARE_FLAGS
+from fedwcm.config.settings import split_list
 from fedwcm.utils.extras import optional_module
 
 
@@ -44,7 +44,7 @@ def execute(arguments: argparse.Namespace) -> int:
     optional_module("optuna", "tune", "fedwcm tune")
     from fedwcm import tune
     from fedwcm.experiment.interrupts import exit_status
-    from fedwcm.sweeps.tuning.space import ranges_in
+    from fedwcm.sweeps.tuning.study import ranges_in
 
     flags, out = chosen_flags(arguments, COMPARE_FLAGS), Path(arguments.out)
     try:

@@ -1,15 +1,17 @@
-"""A configuration as dotted settings, such as `local.lr`, and as a TOML file. Nothing here imports torch."""
+"""A configuration as dotted settings (`local.lr`), as TOML, and as it is typed (`NAME[option=value]`). No torch here."""
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Literal
 
 import tomli_w
 
-from fedwcm.config.options import make, plain
+from fedwcm.config.options import make, parse_value, plain
+from fedwcm.config.recipes import RECIPES
 from fedwcm.config.schema import COMPONENTS, SECTIONS, Component, Config
-from fedwcm.core.checks import unknown
+from fedwcm.core.checks import require, unknown
 
 OBJECT = "object:"
 """Prefix of the name of an object that cannot be rebuilt from text."""
@@ -190,3 +192,85 @@ def _known_keys() -> list[str]:
     for section, cls in SECTIONS.items():
         known += [f"{section}.{f.name}" for f in fields(cls)]
     return known
+
+
+def component_settings(section: str, chosen: str | Component) -> Settings:
+    """Return the settings of a component given as `NAME`, `NAME[option=value, …]`, or name and options."""
+    name: str | Component
+    if isinstance(chosen, Component):
+        name, options = chosen.name if chosen.value is None else replace(chosen, options={}), chosen.options
+    else:
+        name, options = named_options(chosen)
+    return {f"{section}.name": name, **{f"{section}.{key}": value for key, value in options.items()}}
+
+
+def method_settings(spec: str) -> Settings:
+    """Return the settings of `NAME` or `NAME[option=value, …]`, with the name of a method or a recipe.
+
+    An option without a dot belongs to the method; with a dot it can be any option (`fedavg[local.lr=0.03]`).
+    """
+    name, options = named_options(spec)
+    recipe = RECIPES.get(name)
+    settings: Settings = dict(recipe.settings) if recipe else {"method.name": name}
+    return settings | dotted(options)
+
+
+def dotted(options: Mapping[str, object]) -> Settings:
+    """Return the options of a method's brackets under their dotted names."""
+    return {key if "." in key else f"method.{key}": value for key, value in options.items()}
+
+
+def named_options(spec: str) -> tuple[str, Settings]:
+    """Parse `NAME` or `NAME[option=value, …]` into the name and the options."""
+    name, bracket, inside = spec.strip().partition("[")
+    if bracket and not inside.endswith("]"):
+        options, closed, after = inside.rpartition("]")
+        if closed:
+            raise ValueError(f"{spec!r}: the brackets come last: {name}{after}[{options}]")
+        raise ValueError(f"{spec!r}: the bracket is not closed")
+    return name, dict(parse_assignment(assignment) for assignment in split_list(inside.removesuffix("]")))
+
+
+def parse_assignment(text: str) -> tuple[str, object]:
+    """Parse `key=value` with a TOML value."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(f"{text!r} is not of the form key=value")
+    return key.strip(), parse_value(value.strip())
+
+
+def split_list(text: str) -> list[str]:
+    """Split at commas that are not inside brackets."""
+    items, depth, current = [], 0, ""
+    for char in text:
+        depth += (char == "[") - (char == "]")
+        if char == "," and depth == 0:
+            items.append(current)
+            current = ""
+        else:
+            current += char
+    return [item.strip() for item in [*items, current] if item.strip()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuning:
+    """How a client fine-tunes the model.
+
+    Args:
+        epochs: passes over the client's training samples.
+        layers: `all`, or `head`: the final linear layer alone.
+        lr: learning rate; by default the run's, `local.lr`.
+    """
+
+    epochs: int = 1
+    layers: Literal["all", "head"] = "all"
+    lr: float | None = None
+
+    def __post_init__(self) -> None:
+        require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
+        require(self.lr is None or self.lr > 0, "lr", self.lr, "positive")
+
+    @classmethod
+    def parse(cls, text: str) -> "FineTuning":
+        """Parse `epochs=1,layers=head`."""
+        return make(cls, dict(parse_assignment(item) for item in split_list(text)), "personalize")

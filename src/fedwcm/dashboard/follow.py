@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fedwcm.experiment.discovery import find_runs
-from fedwcm.experiment.folder import RunFolder
-from fedwcm.experiment.live import MetricsFollower, partition_so_far, summary_so_far
+from fedwcm.experiment.folder import MetricsFollower, RunFolder, find_runs, partition_so_far, summary_so_far
 from fedwcm.experiment.records import PartitionRecord, RoundRecord, Summary
 
 RunState = Literal["waiting", "running", "silent", "finished", "diverged"]

@@ -25,15 +25,17 @@ from fedwcm.engine.memory import keep_freed_memory
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.smallest_batch import require_trainable, smallest_batch
-from fedwcm.experiment.class_distribution import ClassDistribution, gather_distribution, reported_counts
-from fedwcm.experiment.components import Components
-from fedwcm.experiment.device import choose_kernels, chosen_device, chosen_precision
-from fedwcm.experiment.model_facts import model_facts
+from fedwcm.experiment.class_distribution import (
+    ClassDistribution,
+    gather_distribution,
+    population_of,
+    reported_counts,
+)
+from fedwcm.experiment.components import Components, refuse_patience, reject_unused_options
+from fedwcm.experiment.model_file import model_facts
 from fedwcm.experiment.models import chosen_model
-from fedwcm.experiment.population import population_of
-from fedwcm.experiment.rounds import WorkerSources, make_rounds
+from fedwcm.experiment.rounds import WorkerSources, choose_kernels, chosen_device, chosen_precision, make_rounds
 from fedwcm.experiment.run_data import RunData, run_data
-from fedwcm.experiment.unused_options import refuse_patience, reject_unused_options
 from fedwcm.models.facts import ModelFacts
 from fedwcm.models.predictor import predictor
 from fedwcm.utils.source_digest import digest_sources

@@ -1,4 +1,4 @@
-"""The class distribution as a simulated federation gathers it: with noise, under encryption, or plainly."""
+"""What a simulated federation gathers before round 1: the class distribution, with noise, encrypted or plainly."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import numpy as np
 from fedwcm.config.schema import Config
 from fedwcm.core.gathering import contributions, decode_total
 from fedwcm.core.rng import Purpose, generator
-from fedwcm.core.types import Floats, Ints
+from fedwcm.core.types import Floats, Ints, Population
 from fedwcm.engine.federation import Federation
 from fedwcm.privacy import sum_counts
 from fedwcm.privacy.noise import noise_bound, noisy_counts
@@ -54,3 +54,24 @@ def gather_distribution(counts: Ints, target: Floats | None, privacy: PrivacyOpt
     clients = len(result.contributors)
     cost = {"bytes_up": result.bytes_up, "bytes_down": result.bytes_down, "seconds": result.seconds}
     return ClassDistribution(*decode_total(result.totals, clients, shift), {"clients": clients, **cost})
+
+
+def population_of(
+    config: Config, totals: Ints, deviation: float, clients: int, mean_samples: float, smallest_batch: int = 1
+) -> Population:
+    """Return what server and clients know about the federation before the first round."""
+    return Population(
+        clients=clients,
+        classes=len(totals),
+        mean_samples=mean_samples,
+        prior=totals / totals.sum(),
+        rounds=config.run.rounds,
+        epochs=config.local.epochs,
+        batch_size=config.local.batch_size,
+        steps=config.local.steps,
+        momentum=config.local.momentum,
+        nesterov=config.local.nesterov,
+        smallest_batch=smallest_batch,
+        target=config.run.target_shares,
+        deviation=deviation,
+    )

@@ -1,21 +1,55 @@
-"""What is measured of the model after a round, and of the model that is kept."""
+"""What is measured of the model after a round; which round's model is kept, and when a run stops early."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fedwcm.config.schema import RunOptions
+from fedwcm.core.types import Vec
 from fedwcm.engine.evaluate import Evaluation, LabelledTensors, evaluate
 from fedwcm.engine.rounds import DivergedError, ServerState
 from fedwcm.experiment.build import Experiment
-from fedwcm.experiment.records import LISTED_CLIENTS
-from fedwcm.experiment.selection import EvaluatedModel
+from fedwcm.experiment.records import LISTED_CLIENTS, VALIDATION_METRICS, RoundRecord, selected_record
 from fedwcm.metrics.calibration import expected_calibration_error
 from fedwcm.metrics.classification import balanced_accuracy, summarise
 from fedwcm.metrics.clients import ByOwnClasses, ClientAccuracy, OnOwnSamples, named, spread_over_clients
 from fedwcm.metrics.diagnostics import diagnosing
 from fedwcm.metrics.train_set import train_set_metrics
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluatedModel:
+    """The parameters and buffers that a round was evaluated with."""
+
+    round: int
+    x: Vec
+    buffers: Vec
+
+    def copy(self) -> "EvaluatedModel":
+        return EvaluatedModel(self.round, self.x.clone(), self.buffers.clone())
+
+
+def out_of_patience(history: Sequence[RoundRecord], options: RunOptions) -> str | None:
+    """Why the run stops after the last of these rounds; None if it goes on.
+
+    Only the history decides, so that a resumed run stops where it would have stopped.
+    """
+    best = selected_record(history, options.select_by) if options.patience else None
+    if best is None:
+        return None
+    key = VALIDATION_METRICS[options.select_by]
+    since = sum(record.number(key) is not None for record in history if record.round > best.round)
+    if since < options.patience:
+        return None
+    metric = options.select_by.replace("_", " ")
+    return (
+        f"after round {history[-1].round} of {options.rounds}: no better validation {metric} than that of round "
+        f"{best.round} in {since} evaluations"
+    )
+
 
 Measure = Callable[[EvaluatedModel], Mapping[str, object]]
 """Measures a model on other than this machine's test data; the values go into the round's record."""

@@ -1,16 +1,20 @@
-"""A run's folder: the names of its files, and strict reading and writing. Nothing here imports torch."""
+"""Folders of runs and comparisons: their files, strict and tolerant reading, finding runs. No torch here."""
 
 import json
+import os
 import re
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from fedwcm.config.schema import COMPONENTS, Config
 from fedwcm.config.settings import Settings, from_settings, read_toml, with_present_names, write_toml
+from fedwcm.core.checks import shortened
 from fedwcm.experiment.files import parse_json, read_json, replace_file, replacing, write_json, writing
 from fedwcm.experiment.records import (
+    ComparisonIndex,
     EnvironmentRecord,
     PartitionRecord,
     PersonalizationRecord,
@@ -173,3 +177,141 @@ def read_round(line: str | bytes, where: str) -> RoundRecord:
 def metrics_line(record: RoundRecord) -> str:
     """Return the line of a record in `metrics.jsonl`."""
     return json.dumps(record.to_json(), allow_nan=False) + "\n"
+
+
+class ComparisonFolder:
+    """The files of a comparison."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.index_file = path / "comparison.json"
+        self.table_file = path / "table.csv"
+        self.latex_file = path / "table.tex"
+        self.markdown_file = path / "report.md"
+        self.report_file = path / REPORT
+        self.runs = path / "runs"
+
+    @classmethod
+    def around(cls, run: Path) -> "ComparisonFolder":
+        """The comparison that a run in this folder would belong to."""
+        return cls(run.parent.parent)
+
+    def run_path(self, label: str, seed: int) -> Path:
+        """The folder of a run."""
+        return self.runs / f"{slug(label)}-seed{seed}"
+
+    def index(self) -> ComparisonIndex:
+        """What is compared; an index without runs if this is no comparison."""
+        if not self.index_file.exists():
+            return ComparisonIndex(labels={})
+        return ComparisonIndex.from_json(read_json(self.index_file), str(self.index_file))
+
+    def titles(self) -> dict[Path, str]:
+        """The runs by their labels, with their seeds if these differ."""
+        labels = self.index().labels
+        seeds = {name: name.rpartition("-seed")[2] for name in labels}
+        several = len(set(seeds.values())) > 1
+        return {
+            self.runs / name: f"{label}, seed {seeds[name]}" if several else label
+            for name, label in labels.items()
+        }
+
+    def write_index(self, index: ComparisonIndex) -> None:
+        """Write which runs there will be. Done before the first, so that `fedwcm watch` knows of all."""
+        write_json(self.index_file, index.to_json())
+
+    def write_tables(self, csv: str, latex: str, markdown: str) -> None:
+        replace_file(self.table_file, csv)
+        replace_file(self.latex_file, latex)
+        replace_file(self.markdown_file, markdown)
+
+
+DEPTH = 4
+"""Levels below the given folder that are searched: a folder of comparisons has runs three levels down."""
+
+LISTED = 5
+"""Runs below a folder that a hint names."""
+
+
+def find_runs(folder: Path, *, tolerant: bool = False) -> dict[Path, str]:
+    """The runs of a folder, each with a title: a comparison's planned runs, the folder itself, or any below.
+
+    Args:
+        folder: where to look.
+        tolerant: take a comparison whose index cannot be read for one without runs, as it may be half-written.
+    """
+    if ComparisonFolder(folder).index_file.exists():
+        return _titles(ComparisonFolder(folder), tolerant)
+    if RunFolder(folder).holds_run:
+        return {folder: folder.resolve().name}
+    found: dict[Path, str] = {}
+    for name, below, _ in os.walk(folder):
+        here = Path(name)
+        comparison = ComparisonFolder(here)
+        if comparison.index_file.exists():
+            found |= _titles(comparison, tolerant)
+            below[:] = [name for name in below if name != comparison.runs.name]
+        if RunFolder(here).holds_run:
+            found[here] = str(here.relative_to(folder))
+            below.clear()
+        below.sort()
+        if len(here.relative_to(folder).parts) >= DEPTH:
+            below.clear()
+    return found
+
+
+def runs_below(folder: Path) -> str:
+    """A hint for an error: the runs below a folder that was taken for one; empty if there are none."""
+    below = [found for found in find_runs(folder, tolerant=True) if found != folder]
+    return f"; there are runs below it: {shortened(below, LISTED)}" if below else ""
+
+
+def _titles(comparison: ComparisonFolder, tolerant: bool) -> dict[Path, str]:
+    try:
+        return comparison.titles()
+    except RecordError:
+        if tolerant:
+            return {}
+        raise
+
+
+class MetricsFollower:
+    """Follows a metrics file: reads each whole line once, and starts again if the file was replaced."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._inode, self._offset = path, -1, 0
+        self.records: list[RoundRecord] = []
+        self.changed = 0.0
+
+    def read(self) -> None:
+        """Read what was written since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                if status.st_ino != self._inode or status.st_size < self._offset:
+                    self._inode, self._offset, self.records = status.st_ino, 0, []
+                file.seek(self._offset)
+                lines = file.read().rpartition(b"\n")[0]
+        except FileNotFoundError:
+            self._inode, self._offset, self.records = -1, 0, []
+            return
+        self.changed = status.st_mtime
+        if lines:
+            self._offset += len(lines) + 1
+            for line in lines.splitlines():
+                with suppress(RecordError):
+                    self.records.append(read_round(line, str(self._path)))
+
+
+def summary_so_far(folder: RunFolder) -> Summary | None:
+    """The summary; None while there is none, or none that can be read."""
+    with suppress(FileNotFoundError, RecordError):
+        return folder.summary()
+    return None
+
+
+def partition_so_far(folder: RunFolder) -> PartitionRecord | None:
+    """Who holds what, with the names of classes and clients; None while the run has not written it."""
+    with suppress(FileNotFoundError, RecordError):
+        return folder.partition()
+    return None

@@ -9,10 +9,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.config.data_options import DataOptions
 from fedwcm.config.options import make
 from fedwcm.config.resolve import object_needed, resolve
-from fedwcm.config.schema import PARTITION_DEFAULTS, Component, Config
+from fedwcm.config.schema import PARTITION_DEFAULTS, Component, Config, DataOptions
 from fedwcm.config.settings import CLIENT_IDS, OBJECT
 from fedwcm.core.checks import require
 from fedwcm.core.rng import Purpose, generator
@@ -34,9 +33,8 @@ from fedwcm.data.partition import (
 )
 from fedwcm.data.partition.protocol import check_parts
 from fedwcm.data.split import client_split, stratified_split
-from fedwcm.experiment.components import options_of, with_options
+from fedwcm.experiment.components import options_of, require_default, with_options
 from fedwcm.experiment.models import chosen_model
-from fedwcm.experiment.unused_options import require_default
 from fedwcm.models import has_embedding
 
 NAMED_IMBALANCE = 0.1

@@ -1,10 +1,11 @@
-"""The rounds of a run, and who trains its clients: this process, forked workers, or the workers of a cluster."""
+"""The rounds of a run, and who trains its clients on what: this process, forked workers, or those of a cluster."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import torch
 
 from fedwcm.config.schema import Config, RunOptions
 from fedwcm.data import synthetic
@@ -14,6 +15,7 @@ from fedwcm.engine.backends.processes import Processes
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.federation import Federation
 from fedwcm.engine.network import Network
+from fedwcm.engine.precision import Precision, PrecisionName, precision_problem
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.store import ClientStore
 from fedwcm.engine.uploads import require_possible
@@ -81,3 +83,51 @@ def _is_there_already(config: Config) -> bool:
 def worker_device(run: RunOptions, asked: str) -> str:
     """Workers that have a share of a GPU use it, whether or not this machine has one."""
     return "cuda" if run.worker_gpus and asked != "cpu" else "cpu"
+
+
+def chosen_device(name: str) -> torch.device:
+    """Return the device of this name; `auto` is a GPU if there is one."""
+    if name != "auto":
+        return _present_device(name)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def choose_kernels(device: torch.device) -> None:
+    """Make a GPU convolve in float32 where float32 is asked for, and in the same way every time.
+
+    By default, cuDNN rounds the factors of float32 convolutions to 10 bits (TF32), and may choose algorithms whose
+    sums depend on the order in which threads finish. Does nothing for other devices.
+    """
+    if device.type == "cuda":
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.benchmark = False
+
+
+def chosen_precision(name: PrecisionName, device: torch.device) -> Precision:
+    """Return the precision of this name; an error says why the device cannot train in it."""
+    precision = Precision(name)
+    problem = precision_problem(precision, device)
+    if problem:
+        raise ValueError(
+            f"run.precision = {name!r} cannot be used on {device}: {problem}. Use fp32, or another device"
+        )
+    return precision
+
+
+def _present_device(name: str) -> torch.device:
+    """Return the device of this name; an error says why it cannot be used."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"run.device = {name!r} is not allowed: it must be auto, cpu, cuda, mps, …") from None
+    try:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, ImportError) as error:  # which of them depends on the device
+        reason = str(error).partition("\n")[0].partition(". ")[0].rstrip(".")
+        raise ValueError(
+            f"run.device = {name!r} cannot be used here: {reason}. Use cpu, or auto: a GPU if there is one"
+        ) from None
+    return device

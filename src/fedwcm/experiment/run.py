@@ -11,8 +11,7 @@ from fedwcm.config.recipes import RECIPES
 from fedwcm.config.schema import SECTIONS, Config, SelectBy
 from fedwcm.config.settings import Settings, decisive, to_settings
 from fedwcm.core.types import State
-from fedwcm.experiment.comparison_folder import ComparisonFolder
-from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.folder import ComparisonFolder, RunFolder
 from fedwcm.experiment.model_file import read_facts, read_model
 from fedwcm.experiment.records import (
     ComparisonIndex,

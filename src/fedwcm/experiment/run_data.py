@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from fedwcm.config.data_options import DataOptions
-from fedwcm.config.schema import PARTITION_DEFAULTS, Config
+from fedwcm.config.schema import PARTITION_DEFAULTS, Config, DataOptions
 from fedwcm.core.batch import LazyInputs
 from fedwcm.core.checks import require
 from fedwcm.core.types import Ints
@@ -16,9 +15,9 @@ from fedwcm.data import Dataset, synthetic
 from fedwcm.data.inputs import Normalizer, model_inputs
 from fedwcm.engine.evaluate import LabelledTensors
 from fedwcm.engine.federation import Federation, InMemoryFederation
-from fedwcm.experiment.device import chosen_device
+from fedwcm.experiment.components import require_default
 from fedwcm.experiment.partitioning import PartitionedData, partition_data, resolved_data
-from fedwcm.experiment.unused_options import require_default
+from fedwcm.experiment.rounds import chosen_device
 
 GENERATED = ("dataset", "data_dir", "shared", "imbalance")
 """Data options that synthetic data accepts."""

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from fedwcm.config.schema import COMPONENTS
 from fedwcm.config.settings import Settings
-from fedwcm.experiment.discovery import find_runs
-from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.folder import RunFolder, find_runs
 from fedwcm.experiment.run import Run
 
 

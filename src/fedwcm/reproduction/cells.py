@@ -7,9 +7,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fedwcm.config.component_text import method_settings
 from fedwcm.config.flags import settings_from
-from fedwcm.config.settings import Settings, decisive, from_settings, overlay, to_settings
+from fedwcm.config.settings import Settings, decisive, from_settings, method_settings, overlay, to_settings
 from fedwcm.core.checks import require, unknown
 from fedwcm.data import DATASETS, synthetic
 from fedwcm.experiment.components import Components

@@ -8,10 +8,9 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, Literal
 
-from fedwcm.config.component_text import split_list
 from fedwcm.config.options import make
 from fedwcm.config.recipes import expanded
-from fedwcm.config.settings import Settings, overlay
+from fedwcm.config.settings import Settings, overlay, split_list
 from fedwcm.core.checks import unknown
 
 FOLDER = files("fedwcm.reproduction") / "presets"

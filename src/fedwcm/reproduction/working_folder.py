@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fedwcm.config.settings import from_settings
 from fedwcm.experiment.components import Components
-from fedwcm.experiment.continuation import extension_problem, has_finished
 from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.start import extension_problem, has_finished
 from fedwcm.reproduction.cells import Cell
 from fedwcm.reproduction.store import ResultStore
 

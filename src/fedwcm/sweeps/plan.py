@@ -2,26 +2,36 @@
 
 import itertools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from fedwcm.config.component_text import named_options
+import numpy as np
+
 from fedwcm.config.flags import option_key
 from fedwcm.config.recipes import RECIPES
 from fedwcm.config.schema import Config
-from fedwcm.config.settings import Settings, decisive, from_settings, overlay, to_settings
+from fedwcm.config.settings import (
+    Settings,
+    decisive,
+    from_settings,
+    named_options,
+    overlay,
+    split_list,
+    to_settings,
+)
+from fedwcm.core.checks import require
+from fedwcm.core.method import Method
 from fedwcm.core.torch_rng import default_torch_modes
 from fedwcm.experiment.build import assemble
-from fedwcm.experiment.comparison_folder import ComparisonFolder
-from fedwcm.experiment.components import Components
-from fedwcm.experiment.continuation import partition_of, require_resumable, require_same_partition
-from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.components import Components, reject_unused_options
+from fedwcm.experiment.folder import ComparisonFolder, RunFolder
 from fedwcm.experiment.records import PartitionRecord
 from fedwcm.experiment.run_data import RunData, run_data
+from fedwcm.experiment.start import partition_of, require_resumable, require_same_partition
 from fedwcm.experiment.trackers.tracking import check_trackers
-from fedwcm.experiment.unused_options import reject_unused_options
-from fedwcm.sweeps.run_lists import grid_lists, seed_list
 
 
 @dataclass(frozen=True)
@@ -187,3 +197,43 @@ def _stale(planned: PlannedRun) -> bool:
     held = decisive(to_settings(RunFolder(planned.folder).config()))
     asked = decisive(to_settings(planned.config))
     return any(key in held and held[key] != value for key, value in asked.items() if value != "auto")
+
+
+def method_list(methods: Sequence[str | Method | type[Method]]) -> list[Any]:
+    """Return the methods, which may be text `a,b`; refuse an empty list and a name that is there twice."""
+    given = split_list(methods) if isinstance(methods, str) else methods
+    found = _listed("methods", given, "methods")
+    _refuse_repeated("methods", [method for method in found if isinstance(method, str)])
+    return found
+
+
+def seed_list(seeds: Sequence[int]) -> list[int]:
+    """Return the seeds as integers; refuse an empty list and a seed that is there twice."""
+    found = _listed("seeds", seeds, "whole numbers")
+    for seed in found:
+        require(isinstance(seed, int) and not isinstance(seed, bool), "seeds", seeds, "a list of whole numbers")
+    _refuse_repeated("seeds", found)
+    return found
+
+
+def grid_lists(grid: Mapping[str, Sequence[object]]) -> dict[str, list[object]]:
+    """Return the values of each option of a grid; refuse an empty list and a value that is there twice."""
+    found = {name: _listed(f"grid[{name!r}]", values, "values") for name, values in grid.items()}
+    for name, values in found.items():
+        _refuse_repeated(f"grid[{name!r}]", values)
+    return found
+
+
+def _listed(where: str, values: Any, of: str) -> list[Any]:
+    is_list = isinstance(values, Iterable) and not isinstance(values, (str, bytes, Mapping))
+    require(is_list, where, values, f"a list of {of}")
+    found = [value.item() if isinstance(value, np.generic) else value for value in values]
+    if not found:
+        raise ValueError(f"{where} is empty: it must hold at least one of the {of}")
+    return found
+
+
+def _refuse_repeated(where: str, values: Iterable[Any]) -> None:
+    for text, times in Counter(map(repr, values)).items():
+        if times > 1:
+            raise ValueError(f"{where} has {text} {times} times: leave it in once")

@@ -27,9 +27,8 @@ from fedwcm.experiment.lock import NAME as LOCK
 from fedwcm.experiment.lock import wait_until_free
 from fedwcm.experiment.rounds import worker_device
 from fedwcm.sweeps.cluster_calls import ClusterCalls, Ended, Send, Warned
-from fedwcm.sweeps.execution import REFRESH, run_planned
+from fedwcm.sweeps.execution import REFRESH, ComparisonProgress, FollowedRun, run_planned
 from fedwcm.sweeps.plan import PlannedRun
-from fedwcm.sweeps.progress import ComparisonProgress, FollowedRun
 
 ATTEMPTS = 3
 """Workers that a run may lose before it is given up."""

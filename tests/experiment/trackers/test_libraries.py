@@ -15,8 +15,7 @@ from PIL import Image
 import fedwcm
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.experiment.records import RoundRecord
-from fedwcm.experiment.trackers.confusion_image import DARK, MOST_LABELLED, confusion_image
-from fedwcm.experiment.trackers.tensorboard import tag_of
+from fedwcm.experiment.trackers.tensorboard import DARK, MOST_LABELLED, confusion_image, tag_of
 from fedwcm.experiment.trackers.tracking import views
 
 NAMES = [name for name in ("tensorboard", "mlflow", "wandb") if find_spec(name) is not None]

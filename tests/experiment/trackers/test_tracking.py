@@ -17,11 +17,9 @@ from fedwcm.cli import main
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.records import PartitionRecord, RoundRecord, Summary
-from fedwcm.experiment.scalars import scalars_of
-from fedwcm.experiment.trackers import TRACKERS, tracking, worker
-from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker, remembered
-from fedwcm.experiment.trackers.tracking import Tracking, views
-from fedwcm.experiment.trackers.worker import TrackerWarning
+from fedwcm.experiment.trackers import TRACKERS, tracking
+from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker, remembered, scalars_of
+from fedwcm.experiment.trackers.tracking import TrackerWarning, Tracking, views
 from tests.records import round_record, timeless
 
 SMALL: Any = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 1, "batch_size": 10, "rounds": 3}
@@ -131,7 +129,7 @@ def test_a_tracker_that_hangs_is_named_once_and_switched_off_and_the_run_goes_on
     moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Diary, "hangs_at", moment)
-    monkeypatch.setattr(worker, "PATIENCE", 0.1)
+    monkeypatch.setattr(tracking, "PATIENCE", 0.1)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = fedwcm.run("fedwcm", out=tmp_path / "run", track="diary,other", **SMALL)
@@ -146,8 +144,8 @@ def test_a_tracker_that_hangs_is_named_once_and_switched_off_and_the_run_goes_on
 def test_a_slow_tracker_hears_of_every_round_though_few_may_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "MOST_WAITING", 1)
-    monkeypatch.setattr(worker, "POLL", 0.001)
+    monkeypatch.setattr(tracking, "MOST_WAITING", 1)
+    monkeypatch.setattr(tracking, "POLL", 0.001)
     monkeypatch.setattr(Diary, "seconds", 0.05)
     fedwcm.run("fedwcm", out=tmp_path / "run", track="diary", **SMALL)
     assert [entry[0] for entry in Diary.heard] == ["start", "log", "log", "log", "finish", "close"]

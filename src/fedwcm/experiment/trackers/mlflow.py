@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedwcm.experiment.records import Summary
-from fedwcm.experiment.scalars import scalars_of
-from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker, remembered
+from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker, remembered, scalars_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

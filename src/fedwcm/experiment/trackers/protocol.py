@@ -1,13 +1,14 @@
-"""The interface of a tracker. A tracker may fail or hang: see `fedwcm.experiment.trackers.worker`."""
+"""The interface of a tracker, and the numbers that it is given. A tracker may fail or hang: see `tracking`."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from fedwcm.config.settings import Settings
 from fedwcm.experiment.records import Summary
+from fedwcm.utils.json_record import Json, is_number
 
 
 @dataclass(frozen=True)
@@ -64,3 +65,23 @@ def remembered(path: Path, make: Callable[[], str]) -> tuple[str, bool]:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{name}\n", encoding="utf-8")
     return name, True
+
+
+def scalars_of(values: Mapping[str, Json], classes: Sequence[str] = ()) -> dict[str, float]:
+    """The numbers of a record: `few`, `per_class_accuracy/3`, `concentration_layers/body.1`.
+
+    A list is flattened if it is per class; others, such as the clients of a round, mean something else each time.
+    Classes whose names are given are called by them.
+    """
+    flat: dict[str, float] = {}
+    for key, value in values.items():
+        nested: Mapping[str, Json] = {}
+        if isinstance(value, Mapping):
+            nested = value
+        elif isinstance(value, list | tuple) and key.startswith("per_class"):
+            names = classes if len(set(classes)) == len(value) else map(str, range(len(value)))
+            nested = dict(zip(names, value, strict=True))
+        elif is_number(value):
+            flat[key] = float(value)
+        flat |= {f"{key}/{name}": float(item) for name, item in nested.items() if is_number(item)}
+    return flat

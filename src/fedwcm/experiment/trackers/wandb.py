@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from uuid import uuid4
 
 from fedwcm.experiment.records import Summary
-from fedwcm.experiment.scalars import scalars_of
-from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker, remembered
+from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker, remembered, scalars_of
 
 if TYPE_CHECKING:
     from wandb import Run

@@ -11,8 +11,7 @@ from flwr.common.config import parse_config_args
 
 from fedwcm.config.schema import Config
 from fedwcm.core.checks import unknown
-from fedwcm.experiment.components import Components
-from fedwcm.experiment.unused_options import reject_unused_options
+from fedwcm.experiment.components import Components, reject_unused_options
 from fedwcm.flower.app.options import read
 
 PAIR = re.compile(r"(\S+?)=('[^']*'|\"[^\"]*\"|\S+)")

@@ -10,7 +10,7 @@ from shutil import copytree, ignore_patterns
 
 import tomli_w
 
-from fedwcm.config.option_docs import about
+from fedwcm.config.flags import about
 from fedwcm.config.options import plain
 from fedwcm.config.schema import SECTIONS
 from fedwcm.flower.app.options import ELSEWHERE, FLOWER_DEFAULTS, SIMULATOR_ONLY, FlowerOptions

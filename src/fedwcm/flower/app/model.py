@@ -15,7 +15,7 @@ from fedwcm.core.torch_rng import own_torch_generator
 from fedwcm.engine.evaluate import LabelledTensors
 from fedwcm.engine.network import Network
 from fedwcm.engine.precision import Precision
-from fedwcm.experiment.device import choose_kernels, chosen_device
+from fedwcm.experiment.rounds import choose_kernels, chosen_device
 
 SAMPLED = 4096
 """Entries of a frozen parameter from which its fingerprint is made, at most."""

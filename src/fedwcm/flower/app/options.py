@@ -14,10 +14,9 @@ from typing import TypeVar
 
 import torch
 
-from fedwcm.config.component_text import method_settings
 from fedwcm.config.options import make
 from fedwcm.config.schema import COMPONENTS, SECTIONS, Config
-from fedwcm.config.settings import Settings, from_settings, overlay
+from fedwcm.config.settings import Settings, from_settings, method_settings, overlay
 from fedwcm.core.checks import require, unknown
 from fedwcm.engine.uploads import why_not_robust
 from fedwcm.experiment.components import Components

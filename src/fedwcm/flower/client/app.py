@@ -21,7 +21,7 @@ from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
 from fedwcm.experiment.components import Components
-from fedwcm.experiment.device import chosen_precision
+from fedwcm.experiment.rounds import chosen_precision
 from fedwcm.flower.app.model import (
     ModelFactory,
     Samples,

@@ -11,8 +11,7 @@ from flwr.app import ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedwcm import __version__
-from fedwcm.config.data_options import DataOptions
-from fedwcm.config.schema import Component, Config
+from fedwcm.config.schema import Component, Config, DataOptions
 from fedwcm.config.settings import differences
 from fedwcm.core.method import Method
 from fedwcm.core.mixins import ClientStatistics
@@ -27,15 +26,14 @@ from fedwcm.engine.smallest_batch import require_trainable, smallest_batch
 from fedwcm.engine.uploads import require_possible
 from fedwcm.experiment.build import Experiment
 from fedwcm.experiment.components import Components
-from fedwcm.experiment.evaluator import Measure
+from fedwcm.experiment.evaluator import EvaluatedModel, Measure
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.lock import locked
-from fedwcm.experiment.model_facts import model_facts
+from fedwcm.experiment.model_file import model_facts
 from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.records import RoundRecord
 from fedwcm.experiment.run import Run
 from fedwcm.experiment.runner import Runner
-from fedwcm.experiment.selection import EvaluatedModel
 from fedwcm.experiment.trackers.tracking import check_trackers
 from fedwcm.flower.app.model import ModelFactory, Samples, network, tensors
 from fedwcm.flower.app.options import AppOptions, read, with_run_config

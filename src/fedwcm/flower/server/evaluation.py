@@ -9,7 +9,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.engine.network import Network
 from fedwcm.engine.participation import share_of
-from fedwcm.experiment.selection import EvaluatedModel
+from fedwcm.experiment.evaluator import EvaluatedModel
 from fedwcm.flower.server.answers import LARGEST_LOSS
 from fedwcm.flower.server.directory import EVALUATE, ClientDirectory
 from fedwcm.flower.untrusted import UnusableError, read_float, read_int, short_repr

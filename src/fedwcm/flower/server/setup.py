@@ -19,9 +19,9 @@ from fedwcm.config.schema import Config
 from fedwcm.core.gathering import as_counts, contributions, decode_total
 from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Fault, Floats, Ints, LeftOut, Population, Report
+from fedwcm.experiment.class_distribution import population_of
 from fedwcm.experiment.files import write_json
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.experiment.population import population_of
 from fedwcm.flower.app.options import AppOptions
 from fedwcm.flower.records import population_record, to_bytes_record
 from fedwcm.flower.server.answers import GROWTH, with_tolerance

@@ -1,18 +1,138 @@
-"""What `fedwcm.tune` returns: the trials of every method, and the best options, with a view for notebooks."""
+"""What a search has found: `trials.csv`, `tuning.md`, and what `fedwcm.tune` returns."""
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from optuna.trial import FrozenTrial
+import numpy as np
+from optuna.trial import FrozenTrial, TrialState
 
+from fedwcm.experiment.files import replace_file
+from fedwcm.experiment.records import VALIDATION_METRICS
 from fedwcm.reports.frames import csv_frame
 from fedwcm.reports.inline_view import facts_text, table_html
-from fedwcm.sweeps.tuning.report import HEADS, best_trial, compare_command, csv_text, result_rows, winner
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+HEADS = ("method", "trials", "pruned", "validation", "test", "best options")
+
+
+def write_report(out: Path, trials: Mapping[str, Sequence[FrozenTrial]], seeds: Sequence[int]) -> None:
+    """Write both files; a running search has the trials that have ended so far."""
+    replace_file(out / "trials.csv", csv_text(trials))
+    replace_file(out / "tuning.md", "\n".join(_lines(trials, out, seeds)) + "\n")
+
+
+def winner(name: str, trial: FrozenTrial) -> str:
+    """The method with the options of a trial in its brackets, as `--method` takes it."""
+    base, _, inside = name.partition("[")
+    fixed = [inside.removesuffix("]")] if inside else []
+    chosen = [f"{key.removeprefix('method.')}={_toml(value)}" for key, value in trial.params.items()]
+    return f"{base}[{', '.join([*fixed, *chosen])}]"
+
+
+def compare_command(trials: Mapping[str, Sequence[FrozenTrial]], out: Path, seeds: Sequence[int]) -> str:
+    """The command that runs the winners against each other, with as many seeds that the search has not seen."""
+    best = [winner(name, trial) for name, found in trials.items() if (trial := best_trial(found))]
+    if not best:
+        raise ValueError(f"{out} has no winners: no trial of any method came to its end without diverging")
+    listed = ",".join(str(seed) for seed in unseen(seeds))
+    return (
+        f"fedwcm compare --config {out}/config.toml --methods '{','.join(best)}' --seeds {listed} --out {out}/best"
+    )
+
+
+def unseen(seeds: Sequence[int]) -> list[int]:
+    """The same number of seeds, none of them among these."""
+    return [max(seeds) + 1 + i for i in range(len(seeds))]
+
+
+def _lines(trials: Mapping[str, Sequence[FrozenTrial]], out: Path, seeds: Sequence[int]) -> list[str]:
+    chosen = _measured(trials)[0].replace("val_", "validation_").replace("_", " ")
+    lines = [
+        "# Tuning",
+        "",
+        f"Chosen by the mean {chosen} over the seeds {', '.join(map(str, seeds))}.",
+        "",
+    ]
+    lines += [_markdown(HEADS), "|" + "---|" * len(HEADS), *map(_markdown, result_rows(trials))]
+    if any(best_trial(found) for found in trials.values()):
+        fresh = "To run the winners against each other, with seeds that the search has not seen:"
+        lines += ["", fresh, "", f"    {compare_command(trials, out, seeds)}"]
+        for name, found in trials.items():
+            if best := best_trial(found):
+                method = f"--method '{winner(name, best)}' --seed {unseen(seeds)[0]}"
+                lines += ["", f"To run {name} alone:", "", f"    fedwcm run --config {out}/config.toml {method}"]
+    return lines
+
+
+def result_rows(trials: Mapping[str, Sequence[FrozenTrial]]) -> list[list[str]]:
+    """For each method how many trials it had, and the accuracy and options of the best, under `HEADS`."""
+    rows = []
+    for name, found in trials.items():
+        pruned = sum(trial.state == TrialState.PRUNED for trial in found)
+        best = best_trial(found)
+        numbers = [_mean(best, key) if best else "–" for key in _measured(trials)]
+        rows.append([name, str(len(found)), str(pruned), *numbers, _options(best, found)])
+    return rows
+
+
+def _options(best: FrozenTrial | None, found: Sequence[FrozenTrial]) -> str:
+    """The options of the best trial; without one, why there is none."""
+    if best is not None:
+        return ", ".join(f"{key}={_toml(value)}" for key, value in best.params.items())
+    return "none: all trials diverged" if found and all(map(_diverged, found)) else "–"
+
+
+def _markdown(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def best_trial(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
+    """The first of the ranked trials that was completed and did not diverge."""
+    return next((trial for trial in trials if trial.state == TrialState.COMPLETE and not _diverged(trial)), None)
+
+
+def _measured(trials: Mapping[str, Sequence[FrozenTrial]]) -> tuple[str, str]:
+    """The metric that the trials were chosen by, and the one that is reported beside it."""
+    found = {key for ended in trials.values() for trial in ended for key in trial.user_attrs}
+    balanced = VALIDATION_METRICS["balanced_accuracy"]
+    return balanced if balanced in found else VALIDATION_METRICS["accuracy"], "test_accuracy"
+
+
+def _diverged(trial: FrozenTrial) -> bool:
+    return bool(trial.user_attrs.get("diverged"))
+
+
+def _mean(trial: FrozenTrial, key: str) -> str:
+    values = trial.user_attrs.get(key, [])
+    return f"{np.mean(values):.4f}" if values else "–"
+
+
+def csv_text(trials: Mapping[str, Sequence[FrozenTrial]]) -> str:
+    """Every trial, with the means over its seeds; an option that a method does not have is empty."""
+    keys = list(dict.fromkeys(key for found in trials.values() for trial in found for key in trial.params))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    metrics = _measured(trials)
+    writer.writerow(["method", "trial", "state", *metrics, *keys])
+    for name, found in trials.items():
+        for trial in found:
+            state = "diverged" if _diverged(trial) else trial.state.name.lower()
+            measured = [np.mean(values) if (values := trial.user_attrs.get(key)) else "" for key in metrics]
+            writer.writerow(
+                [name, trial.number + 1, state, *measured, *(trial.params.get(key, "") for key in keys)]
+            )
+    return text.getvalue()
+
+
+def _toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -10,13 +10,11 @@ from optuna.trial import Trial, TrialState
 from fedwcm.config.schema import Config, SelectBy
 from fedwcm.config.settings import Settings, from_settings, overlay
 from fedwcm.engine.rounds import DivergedError
-from fedwcm.experiment.components import Components
+from fedwcm.experiment.components import Components, unused_options
 from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.records import VALIDATION_METRICS, RoundRecord
 from fedwcm.experiment.start import start
-from fedwcm.experiment.unused_options import unused_options
-from fedwcm.sweeps.tuning.space import Space
-from fedwcm.sweeps.tuning.study import MethodStudy
+from fedwcm.sweeps.tuning.study import MethodStudy, Space
 
 Report = Callable[[float, int], object]
 """Takes a trial's best validation metric so far, and how many rounds it took."""

@@ -17,10 +17,8 @@ from fedwcm.experiment.components import Components, options_of
 from fedwcm.experiment.partitioning import run_dataset
 from fedwcm.reports.table import TASK_SECTIONS
 from fedwcm.sweeps.plan import PlannedRun, Preflight, check, with_method
-from fedwcm.sweeps.tuning.report import write_report
-from fedwcm.sweeps.tuning.result import Tuning
-from fedwcm.sweeps.tuning.space import Space, of_method
-from fedwcm.sweeps.tuning.study import MethodStudy
+from fedwcm.sweeps.tuning.result import Tuning, write_report
+from fedwcm.sweeps.tuning.study import MethodStudy, Space, of_method
 from fedwcm.sweeps.tuning.trial import Plan, Search, line, pruned, run_trial
 
 INPUT_OPTIONS = ("features", "drop", "impute", "image_size", "normalize", "augment", "crop_padding")
