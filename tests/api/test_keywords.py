@@ -97,7 +97,7 @@ def test_every_command_is_a_function_with_its_keywords() -> None:
     parsers = dict(_parsers(command_line()))
     assert parsers.keys() == FUNCTIONS.keys()
     for name, function in FUNCTIONS.items():
-        flags = {action.dest for action in parsers[name]._actions} - {"help", *OTHERWISE}
+        flags = {action.dest for action in parsers[name]._actions} - {"help", "help_all", *OTHERWISE}
         own = inspect.signature(function).parameters
         more = function.__annotations__.get("options")
         options = typing.get_args(more)[0].__annotations__ if more else {}

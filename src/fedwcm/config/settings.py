@@ -1,4 +1,4 @@
-"""A configuration as dotted settings (`local.lr`), as TOML, and as it is typed (`NAME[option=value]`). No torch here."""
+"""A configuration as dotted settings (`local.lr`), as TOML, and as it is typed: `NAME[option=value]`. No torch."""
 
 import tomllib
 from collections.abc import Iterable, Mapping
