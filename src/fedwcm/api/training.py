@@ -1,6 +1,7 @@
 """`fedwcm.run`: train one method on one division of a data set."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -11,10 +12,12 @@ from fedwcm.api.arguments import (
 from fedwcm.api.description import describe_run
 from fedwcm.api.keywords import RunKeywords
 from fedwcm.api.result import Result
+from fedwcm.config.recipes import AUTO
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.progress import Progress, chosen_progress
 from fedwcm.experiment.run import Run
 from fedwcm.experiment.start import start
+from fedwcm.sweeps.race import choose_recipe
 
 
 def run(
@@ -36,7 +39,8 @@ def run(
 
     Args:
         method: a method or recipe, with options in brackets if need be: `"fedcm[alpha=0.2]"`;
-            `"package.module:Name"`; or a `Method` or its class.
+            `"package.module:Name"`; or a `Method` or its class. `"auto"` trains four recipes for a quarter of the
+            rounds, and takes the one with the highest balanced accuracy on validation data.
         out: folder for the configuration, metrics, checkpoints and model; nothing is written without one.
         resume: go on from the newest checkpoint in `out`, with the options of the run there. Objects that the
             configuration only describes must be passed again.
@@ -54,7 +58,13 @@ def run(
             `partition` an object or its class.
     """
     folder = None if out is None else RunFolder(Path(out))
-    described = describe_run(method, config, settings, options, trust=trust, resume=resume, folder=folder)
+    describe = partial(
+        describe_run, config=config, settings=settings, flags=options, trust=trust, resume=resume, folder=folder
+    )
+    described = describe(method)
+    if described.method.name == AUTO:
+        has_chosen = resume and folder is not None and folder.holds_run
+        described = describe(None if has_chosen else choose_recipe(describe))
     write = _write_report if report else None
     run = start(described, folder, resume=resume, report=write, progress=chosen_progress(progress))
     return Result(run, described.model.value, described.model.trusted)

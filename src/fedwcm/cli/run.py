@@ -45,7 +45,7 @@ def add_parser(commands: SubParsers) -> None:
     parser.add_argument(
         "--method",
         metavar="NAME",
-        help="a method or recipe, with options: fedcm[alpha=0.2]; or package.module:Name",
+        help="a method or recipe, with options: fedcm[alpha=0.2]; package.module:Name; or auto",
     )
     add_options(parser)
     parser.add_argument("--out", metavar="DIR", help="folder of the run (default: a new one in runs/)")

@@ -41,11 +41,27 @@ _PRINTED: dict[str, object] = {
 }
 """The printed readings of Eqs. 3 and 5 and of the server's step."""
 
+
+def _natural(description: str, **options: object) -> Recipe:
+    """Return a recipe for clients and tails that nobody made: docs/results/natural.md measures it."""
+    method = {"alpha_rule": "heterogeneity", "rate_limit": 1.0}
+    recipe = _long_tail("fedwcm-x", "", **method).settings
+    return Recipe(description, {key: value for key, value in recipe.items() if key != "sampler.name"} | options)
+
+
 RECIPES: dict[str, Recipe] = {
     "fedwcm+": _long_tail("fedwcm", "FedWCM, its weights with FedCM's constant alpha,", adaptive=False),
     "fedcm+": _long_tail("fedcm", "FedCM"),
     "fedavg+": _long_tail("fedavg", "FedAvg"),
     "feddyn+": _long_tail("feddyn", "FedDyn"),
+    "fedwcm-natural": _natural(
+        "FedWCM-X for natural clients and tails: alpha by how much the clients differ; the gathered distribution "
+        "in the loss, on normalised logits; an average of the model over rounds",
+    ),
+    "fedwcm-natural-balanced": _natural(
+        "As fedwcm-natural, with class-balanced batches and half the correction in the loss",
+        **{"sampler.name": "balanced", "loss.tau": 0.5},
+    ),
     "fedcm-nominal": Recipe(
         "FedCM as in the paper's tables: the momentum divided by E·n/b, a fraction of the steps taken",
         {"method.name": "fedcm", "method.momentum_norm": "nominal"},
@@ -135,6 +151,11 @@ RECIPES: dict[str, Recipe] = {
         {"method.name": "clip2fl", "loss.name": "distillation"},
     ),
 }
+
+AUTO = "auto"
+"""The name in place of a method for the one of `CANDIDATES` that is best on validation data."""
+
+CANDIDATES = ("fedavg+", "fedwcm+", "fedwcm-natural", "fedwcm-natural-balanced")
 
 RECIPE_SETS: dict[str, tuple[str, ...]] = {
     "paper-rows": tuple(name for name in RECIPES if name.startswith("fedcm-nominal")),
