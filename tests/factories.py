@@ -294,7 +294,7 @@ class Scripted:
 
     cohorts: Sequence[Sequence[int]]
 
-    def sampled(self, clients: int, seed: int, round_: int) -> Ints:
+    def sampled(self, clients: int, seed: int, round_: int, counts: object = None) -> Ints:
         return np.arange(clients)
 
     def answering(self, sampled: Ints, seed: int, round_: int) -> Ints:

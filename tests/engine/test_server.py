@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import fedwcm
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Cohort
 from fedwcm.engine.participation import Participation
@@ -73,6 +74,32 @@ def test_bernoulli_cohorts_vary_around_their_share_and_are_never_empty() -> None
     rare = [Participation(fraction=0.05, sampling="bernoulli").sampled(4, 1, r) for r in range(300)]
     assert min(map(len, rare)) == 1
     assert all((np.diff(ids) > 0).all() for ids in rare)
+
+
+def test_balanced_cohorts_even_out_their_classes_and_leave_nobody_out() -> None:
+    rng = np.random.default_rng(0)
+    counts = np.stack([rng.multinomial(50, rng.dirichlet(0.1 * 0.6 ** np.arange(8))) for _ in range(60)])
+
+    def unevenness(ids: Any) -> float:
+        shares = counts[ids].sum(axis=0) / counts[ids].sum()
+        return float(((shares - 1 / 8) ** 2).sum())
+
+    even, plain = Participation(fraction=0.2, sampling="balanced"), Participation(fraction=0.2)
+    cohorts = [even.sampled(60, 1, r, lambda: counts) for r in range(600)]
+    assert all(len(ids) == 12 and (np.diff(ids) > 0).all() for ids in cohorts)
+    drawn = [unevenness(plain.sampled(60, 1, r)) for r in range(200)]
+    assert np.mean([unevenness(ids) for ids in cohorts]) < 0.5 * np.mean(drawn)
+    assert len(np.unique(np.concatenate(cohorts))) == 60
+    everybody = replace(even, fraction=1.0).sampled(60, 1, 0, lambda: counts)
+    assert (everybody == np.arange(60)).all()
+
+
+def test_balanced_cohorts_need_counts_that_the_server_sees() -> None:
+    with pytest.raises(ValueError, match="'balanced' needs the class counts of every client"):
+        Participation(sampling="balanced").sampled(10, 1, 0)
+    settings = {"participation.sampling": "balanced", "privacy.mode": "he"}
+    with pytest.raises(ValueError, match=r"participation.sampling = 'balanced' .* shows the server no client's"):
+        fedwcm.run("fedavg", dataset="digits", clients=5, rounds=1, settings=settings)
 
 
 def test_sampled_clients_drop_out_at_the_given_rate_and_only_they_do() -> None:

@@ -1,5 +1,6 @@
 """Client sampling and dropout in a round."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -16,6 +17,10 @@ TRIES = 1000
 """How often Bernoulli sampling is repeated if it selects no client."""
 
 
+CANDIDATES = 10
+"""Clients among which balanced sampling chooses the next one: few enough for all clients to have their turn."""
+
+
 def share_of(clients: int, fraction: float) -> int:
     """Return the number of clients in this fraction of them, at least 1."""
     return max(1, round(fraction * clients))
@@ -28,12 +33,13 @@ class Participation:
     Args:
         fraction: share of the clients sampled each round.
         sampling: `fixed` draws the same number every round; `bernoulli` selects each client independently with
-            this probability (repeated while no client is selected).
+            this probability (repeated while no client is selected); `balanced` draws the same number, so that the
+            round's summed class counts are nearly even (Zhang et al., Fed-CBS, 2023); needs each client's counts.
         dropout: probability that a sampled client never answers.
     """
 
     fraction: Annotated[float, Flag("participation")] = 0.1
-    sampling: Literal["fixed", "bernoulli"] = "fixed"
+    sampling: Literal["fixed", "bernoulli", "balanced"] = "fixed"
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
@@ -45,9 +51,16 @@ class Participation:
         """Return how many of these clients are sampled; with `bernoulli`, on average."""
         return share_of(clients, self.fraction)
 
-    def sampled(self, clients: int, seed: int, round_: int) -> Ints:
-        """Return the ids of the clients asked to train, ascending; at least one."""
+    def sampled(self, clients: int, seed: int, round_: int, counts: Callable[[], Ints] | None = None) -> Ints:
+        """Return the ids of the clients asked to train, ascending; at least one.
+
+        `counts` gives each client's samples per class, for `balanced`.
+        """
         rng = generator(seed, Purpose.COHORT, round_)
+        if self.sampling == "balanced":
+            if counts is None:
+                raise ValueError("participation.sampling = 'balanced' needs the class counts of every client")
+            return balanced_cohort(counts(), self.cohort_size(clients), rng)
         if self.sampling == "fixed":
             return np.sort(rng.choice(clients, self.cohort_size(clients), replace=False, shuffle=False))
         for _ in range(TRIES):
@@ -62,3 +75,21 @@ class Participation:
             return sampled
         draws = generator(seed, Purpose.ANSWERS, round_).random(len(sampled))
         return sampled[draws >= self.dropout]
+
+
+def balanced_cohort(counts: Ints, size: int, rng: np.random.Generator) -> Ints:
+    """Return the ids of so many clients, ascending, whose summed class counts are nearly even.
+
+    The first client is drawn at random. Each other one is, of some drawn at random, the one that brings the
+    shares of the classes nearest to even ones, by the sum of squares.
+    """
+    waiting = rng.permutation(len(counts))
+    chosen, total, waiting = [waiting[0]], counts[waiting[0]].astype(np.float64), waiting[1:]
+    while len(chosen) < size:
+        drawn = rng.choice(len(waiting), min(CANDIDATES, len(waiting)), replace=False)
+        sums = total + counts[waiting[drawn]]
+        shares = sums / sums.sum(axis=1, keepdims=True)
+        best = drawn[np.argmin(((shares - 1.0 / shares.shape[1]) ** 2).sum(axis=1))]
+        chosen.append(waiting[best])
+        total, waiting = total + counts[waiting[best]], np.delete(waiting, best)
+    return np.sort(np.array(chosen, dtype=np.int64))

@@ -91,7 +91,7 @@ class Rounds:
         Of a round that is not `recorded`, the clients' accuracy and the list of their weights are left out.
         """
         seed, r = self.trainer.seed, before.round
-        sampled = self.participation.sampled(self.trainer.population.clients, seed, r)
+        sampled = self.participation.sampled(self.trainer.population.clients, seed, r, self._counts)
         asked = self.participation.answering(sampled, seed, r)
         traffic = Traffic(len(sampled))
         trained = self._train(before, asked, traffic, recorded)
@@ -205,6 +205,11 @@ class Rounds:
         refused = sum(reason.fault is Fault.NOT_FINITE for reason in result.left_out.values())
         if refused > self.faulty and 2 * refused >= asked:
             raise DivergedError(f"{refused} of {asked} updates have a NaN or an infinity in round {r + 1}")
+
+    def _counts(self) -> Ints:
+        """Return the class counts that the clients report."""
+        noisy = self.trainer.disclosure.noisy_counts
+        return self.federation.counts if noisy is None else np.stack([noisy[k] for k in range(len(noisy))])
 
     def _lr(self, r: int) -> float:
         return self.learning_rate.at(r, self.trainer.population.rounds)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedwcm.config.schema import Config
+from fedwcm.core.checks import require
 from fedwcm.core.gathering import as_counts
 from fedwcm.core.logit_scale import LogitScale
 from fedwcm.core.rng import model_seed
@@ -154,6 +155,7 @@ def _trainer(
     config: Config, components: Components, network: Network, federation: Federation
 ) -> tuple[ClientTrainer, ExecutionPlan, ClassDistribution]:
     """Gather the classes of all clients; return their trainer, its backend, and what was gathered."""
+    _refuse_hidden_counts(config)
     few, samples = _few_samples(federation), federation.samples
     smallest = smallest_batch(config.local.drop_last, config.local.batch_size, network, few)
     reported = reported_counts(config, federation)
@@ -166,6 +168,13 @@ def _trainer(
     noisy = None if config.privacy.epsilon is None else dict(enumerate(as_counts(reported)))
     gathered = replace(gathered, assumed=_assumed_shares(components, config, reported, population))
     return components.trainer(config, execution.forward(network), population, noisy), execution, gathered
+
+
+def _refuse_hidden_counts(config: Config) -> None:
+    """Refuse to choose clients by counts that encryption hides."""
+    hidden = config.participation.sampling == "balanced" and config.privacy.mode != "none"
+    allowed = "fixed or bernoulli with privacy.mode = 'he', which shows the server no client's class counts"
+    require(not hidden, "participation.sampling", config.participation.sampling, allowed)
 
 
 def _assumed_shares(

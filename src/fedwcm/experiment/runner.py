@@ -226,7 +226,7 @@ def _warn_of_gain(experiment: Experiment) -> None:
 
 def _warn_of_single_clients(experiment: Experiment) -> None:
     sampled, clients = experiment.config.participation, len(experiment.rounds.federation.samples)
-    if sampled.sampling == "fixed" and sampled.cohort_size(clients) == 1 < clients:
+    if sampled.sampling != "bernoulli" and sampled.cohort_size(clients) == 1 < clients:
         text = f"participation.fraction = {sampled.fraction:g} of {clients} clients is one client per round"
         warnings.warn(f"{text}: there is nothing to weight; with few clients, set it to 1", stacklevel=3)
 

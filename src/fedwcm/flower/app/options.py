@@ -131,7 +131,7 @@ class AppOptions:
     def require_reachable(self, clients: int) -> None:
         """Raise ValueError if a round over this many clients could never have the answers that it needs."""
         sampled, needed = self.config.participation, self.federation.min_clients
-        most = sampled.cohort_size(clients) if sampled.sampling == "fixed" else clients
+        most = sampled.cohort_size(clients) if sampled.sampling != "bernoulli" else clients
         why = f"participation.fraction = {sampled.fraction:g} asks {most} of {clients} clients in a round"
         require(needed <= most, "flower.min_clients", needed, f"at most {most}, as {why}")
         fewest, secure = 1 + HIDING, self.federation.secure_aggregation

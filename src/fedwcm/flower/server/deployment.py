@@ -13,6 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedwcm import __version__
 from fedwcm.config.schema import Component, Config, DataOptions
 from fedwcm.config.settings import differences
+from fedwcm.core.checks import require
 from fedwcm.core.method import Method
 from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Population, State
@@ -203,6 +204,9 @@ def _require_same(folder: RunFolder, config: Config) -> None:
 def _require_compatible(config: Config, method: Method, made: Network, secure: bool) -> None:
     """Raise ValueError for options that exclude each other, before any client is asked for anything."""
     require_possible(config.aggregation, method, made.initial()[0])
+    sampling = config.participation.sampling
+    allowed = "fixed or bernoulli with real clients, whose class counts the server does not keep"
+    require(sampling != "balanced", "participation.sampling", sampling, allowed)
     if secure and (option := config.aggregation.needs_uploads):
         raise ValueError(f"{option} is not possible with flower.secure_aggregation: it needs every single upload")
 
