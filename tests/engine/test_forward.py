@@ -255,3 +255,13 @@ def test_the_state_dict_holds_the_given_vector_and_buffers() -> None:
     assert torch.equal(torch.cat([state[slot.name].reshape(-1) for slot in network.layout.slices]), x)
     assert torch.equal(torch.cat([state["1.running_mean"], state["1.running_var"]]), buffers)
     assert state["1.num_batches_tracked"] == 0
+
+
+def test_tensors_of_several_types_are_refused_by_name() -> None:
+    mixed = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2).double())
+    with pytest.raises(ValueError, match=r"parameters have several types .*'1.weight' is torch.float64"):
+        Network(mixed)
+    mixed = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2))
+    mixed.register_buffer("shift", torch.zeros(4, dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"buffers have several types .*'shift' is torch.float64"):
+        Network(mixed)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
 import fedwcm
 from fedwcm.cli import main
@@ -164,6 +165,22 @@ def test_out_of_memory_in_a_worker_says_what_to_do(python: bool) -> None:
     with pytest.raises(WorkerError, match=r"round 1, client.*ran out of memory.*run\.workers=1") as caught:
         run_rounds(parallel(Greedy(python=python)), 1)
     assert "Traceback" not in str(caught.value)
+    with pytest.raises(WorkerError, match=r"round 1, client 2: ran out of memory.*smaller batches"):
+        run_rounds(parallel(Greedy(python=python), workers=1), 1)
+
+
+def test_out_of_memory_in_an_evaluation_says_what_to_do() -> None:
+    class Wide(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(64, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            scores: Tensor = self.head(x.flatten(1))
+            return scores if self.training or len(x) < 100 else scores + torch.empty(2**50).sum()
+
+    with pytest.raises(WorkerError, match=r"round 1: ran out of memory.*smaller batches"):
+        fedwcm.run("fedavg", dataset="digits", model=Wide(), clients=4, rounds=1, epochs=1, progress=False)
 
 
 def test_an_error_of_the_users_code_comes_with_one_traceback(

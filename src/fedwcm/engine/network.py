@@ -6,7 +6,7 @@ integers, which are counters and cannot be averaged, and what is not saved with 
 such as a table of positions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
@@ -53,6 +53,8 @@ class Network:
         self._fixed = [(b, b.clone()) for n, b in module.named_buffers() if not travels[n]]
         if not self.parameters:
             raise ValueError(f"the model {type(module).__name__} has no trainable parameters")
+        _require_one_type("parameters", self.parameters)
+        _require_one_type("buffers", self.buffers)
         self.buffer_layout = Layout.of(self.buffers)
         self._in_evaluation_mode = [m for m in module.modules() if not m.training] if module.training else []
         self._in_evaluation_mode += [m for m in module.modules() if is_idle_dropout(m)]
@@ -179,6 +181,17 @@ class Network:
         self.point_parameters(x)
         self.point_buffers(buffers)
         return {name: value.detach().clone() for name, value in self.module.state_dict().items()}
+
+
+def _require_one_type(kind: str, tensors: Sequence[tuple[str, Tensor]]) -> None:
+    """Raise unless these can be one flat vector."""
+    first = {tensor.dtype: name for name, tensor in reversed(tensors)}
+    if len(first) > 1:
+        examples = ", ".join(f"{name!r} is {dtype}" for dtype, name in first.items())
+        raise ValueError(
+            f"the model's {kind} have several types ({examples}): allowed is one for all; convert the model with "
+            "model.float()"
+        )
 
 
 def is_idle_dropout(module: nn.Module) -> bool:

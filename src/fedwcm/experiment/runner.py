@@ -7,6 +7,7 @@ from contextlib import ExitStack, suppress
 from fedwcm.config.recipes import RECIPES
 from fedwcm.config.settings import to_settings
 from fedwcm.core.mixins import ClientStatistics, Momentum
+from fedwcm.engine.backends.errors import explained_if_out_of_memory
 from fedwcm.engine.backends.plan import threads
 from fedwcm.engine.rounds import DivergedError, ServerState
 from fedwcm.experiment import checkpoint, interrupts
@@ -115,7 +116,7 @@ class Runner:
         with threads(self.experiment.execution.threads):
             state, measures = self.experiment.rounds.step(self.state, recorded=evaluated)
         if evaluated:
-            with self.clock.phase("evaluation"):
+            with self.clock.phase("evaluation"), explained_if_out_of_memory(lambda: f"round {number}"):
                 model = self.evaluator.model(state)
                 values = self.evaluator.measures(model, state)
             if options.profile:

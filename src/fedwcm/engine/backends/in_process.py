@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from fedwcm.core.batch import Shard
 from fedwcm.core.types import Fault, Floats, Ints, LeftOut, State
+from fedwcm.engine.backends.errors import explained_if_out_of_memory, place
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.cohort_updates import CohortUpdates
 from fedwcm.engine.federation import Federation
@@ -66,7 +68,8 @@ class InProcess:
         collector = BlockCollector(ids)
         self.store.reserve(ids)
         for block in self.blocks(ids):
-            collector.put(self.run_block(task, block, sent))
+            with explained_if_out_of_memory(partial(place, sent.round, block)):
+                collector.put(self.run_block(task, block, sent))
         return CohortUpdates.of(collector.result())
 
     def run_block(self, task: Task, block: Ints, sent: Broadcast) -> ClientUpdates:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from multiprocessing.connection import wait
 
 from fedwcm.core.types import Ints, State
-from fedwcm.engine.backends.errors import WorkerDiedError, WorkerDiedWarning, WorkerError, clients_text
+from fedwcm.engine.backends.errors import WorkerDiedError, WorkerDiedWarning, WorkerError, place
 from fedwcm.engine.backends.in_process import BlockCollector, InProcess
 from fedwcm.engine.backends.shared_memory import Outbox
 from fedwcm.engine.backends.worker import MESSAGE, Announcement, Worker
@@ -71,7 +71,7 @@ class Processes:
     ) -> Worker:
         """A new worker in the place of one that died; WorkerError if the block has cost too many already."""
         deaths[tuple(block)] += 1
-        said = f"round {round_ + 1}, {clients_text(block)}: a worker process {death}"
+        said = f"{place(round_, block)}: a worker process {death}"
         if deaths[tuple(block)] == ATTEMPTS:
             raise WorkerError(f"{said}, like {ATTEMPTS - 1} others before. {death.advice}") from None
         warnings.warn(f"{said}; a new one trains them again", WorkerDiedWarning, stacklevel=2)

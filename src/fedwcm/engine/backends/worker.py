@@ -13,7 +13,13 @@ from multiprocessing.reduction import recv_handle, send_handle
 import torch
 
 from fedwcm.core.types import Ints
-from fedwcm.engine.backends.errors import OUT_OF_MEMORY, WorkerDiedError, WorkerError, clients_text
+from fedwcm.engine.backends.errors import (
+    OUT_OF_MEMORY,
+    WorkerDiedError,
+    WorkerError,
+    is_out_of_memory,
+    place,
+)
 from fedwcm.engine.backends.in_process import InProcess
 from fedwcm.engine.backends.shared_memory import BufferLayout, Inbox, Outbox
 from fedwcm.engine.client import Broadcast, ClientUpdates, Task
@@ -145,8 +151,8 @@ def _trained(inner: InProcess, outbox: Outbox, task: Task, block: Ints, sent: Br
         result = inner.run_block(task, block, sent)
         layout = outbox.write(result.upload)
     except Exception as error:
-        where = f"round {sent.round + 1}, {clients_text(block)}"
-        if _is_out_of_memory(error):
+        where = place(sent.round, block)
+        if is_out_of_memory(error):
             return Answer(error=f"{where}: a worker process ran out of memory ({error}). {OUT_OF_MEMORY}")
         return Answer(error=f"{where}: a worker process failed:\n{traceback.format_exc()}")
     grown = outbox.size if outbox.version > version else 0
@@ -157,10 +163,3 @@ def _answer(pipe: Connection, answer: Answer, outbox: Outbox) -> None:
     pipe.send(answer)
     if answer.grown:
         send_handle(pipe, outbox.file, 0)
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether it is Python's error, or torch's, which has no type of its own on a CPU."""
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
-    )

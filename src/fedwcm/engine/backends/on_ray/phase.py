@@ -12,7 +12,7 @@ from ray.exceptions import RayError, RayTaskError
 from torch import Tensor
 
 from fedwcm.core.types import Floats, Ints, State
-from fedwcm.engine.backends.errors import WorkerDiedWarning, WorkerError, clients_text
+from fedwcm.engine.backends.errors import WorkerDiedWarning, WorkerError, clients_text, place
 from fedwcm.engine.backends.in_process import StateStore
 from fedwcm.engine.backends.on_ray.fixed_point import in_units_of_one, unit
 from fedwcm.engine.backends.on_ray.packing import pack, unpack
@@ -62,7 +62,7 @@ class Phase:
                     self._receive(member, block, answer)
                     del running[answer]
                 except RayTaskError as error:
-                    where = f"round {self._round + 1}, {clients_text(block)}"
+                    where = place(self._round, block)
                     raise WorkerError(f"{where}: a worker failed:\n{error}") from None
                 except RayError as error:
                     waiting.extendleft(reversed(self._lost(member, str(error), running)))
