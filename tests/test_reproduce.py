@@ -18,7 +18,7 @@ from fedwcm.reports.figures import Curves
 from fedwcm.reproduction.cells import Cell, Scope, expand
 from fedwcm.reproduction.command import listing, reproduce
 from fedwcm.reproduction.estimate import seconds_here, seconds_on_gpu, stored_rates
-from fedwcm.reproduction.figures import figures
+from fedwcm.reproduction.figures import draw_beside_paper, figures
 from fedwcm.reproduction.pages import command_line
 from fedwcm.reproduction.paper_numbers import PaperTable, rows_of_paper
 from fedwcm.reproduction.presets import chosen_methods, load_preset, preset_names, split_labels
@@ -357,7 +357,7 @@ def outcome(seed_accuracy: float | None, diverged: str | None = None) -> StoredR
     return StoredRun(summary(**measured, diverged=diverged), history)
 
 
-def test_the_last_accuracy_of_a_diverged_run_is_in_no_mean() -> None:
+def test_the_last_accuracy_of_a_diverged_run_is_in_no_mean(tmp_path: Path) -> None:
     preset = load_preset("figure10")
     lost = "round 3: the model is not finite"
     runs = {
@@ -377,6 +377,10 @@ def test_the_last_accuracy_of_a_diverged_run_is_in_no_mean() -> None:
     ]
     assert rows[0]["std"] == f"{np.std([0.5, 0.7], ddof=1):.6g}"
     table = markdown(preset, cells)
+    drawn = tmp_path / "beside.png"
+    assert draw_beside_paper(cells, drawn)
+    assert drawn.read_bytes().startswith(b"\x89PNG")
+    assert not draw_beside_paper([replace(entry, paper=None) for entry in cells], drawn)
     assert "0.600 ± 0.141 (1 of 3 diverged) / 0.500" in table
     assert "diverged / 0.500 |" in table
     (figure,) = figures(preset, cells)

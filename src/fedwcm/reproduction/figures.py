@@ -1,17 +1,22 @@
-"""The paper's figures from our runs, as the data that `fedwcm.reports` draws."""
+"""The paper's figures from our runs, as the data that `fedwcm.reports` draws; and ours beside its numbers."""
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
 from fedwcm.experiment.folder import slug
 from fedwcm.experiment.records import RoundRecord
 from fedwcm.reports.figures import Bar, Bars, Curve, Curves, Figure
+from fedwcm.reports.paper import STYLE
+from fedwcm.reports.styles import LIGHT
 from fedwcm.reproduction.presets import Preset
 from fedwcm.reproduction.store import StoredRun
-from fedwcm.reproduction.table import Entry
+from fedwcm.reproduction.table import Entry, named_value, place_of
 
 NAMES = {
     "test_accuracy": "test accuracy",
@@ -19,6 +24,8 @@ NAMES = {
     "concentration": "neuron concentration",
 }
 LEFT_OUT = " Runs that diverged are left out."
+COLLAPSE = 2 / 3
+"""A method has collapsed at this share of the best accuracy of its place."""
 
 
 def figures(preset: Preset, cells: Sequence[Entry]) -> list[Figure]:
@@ -111,3 +118,45 @@ def _title(entry: Entry, cells: Sequence[Entry]) -> str:
 
 def _of_layer(layer: str, record: RoundRecord) -> float | None:
     return record.number("concentration_layers", layer)
+
+
+def draw_beside_paper(cells: Sequence[Entry], path: Path) -> bool:
+    """Draw our value of each cell and the paper's on one line, a panel per method; false if no cell has both.
+
+    A cross marks a collapse: at most two thirds of the best at that place, of the same source.
+    """
+    pairs = {
+        (_place_name(entry), entry.point["method"]): (entry.paper, entry.ours)
+        for entry in cells
+        if entry.ours is not None and entry.paper is not None
+    }
+    if not pairs:
+        return False
+    import matplotlib as mpl
+    import matplotlib.pyplot as plt
+
+    places, methods = (list(dict.fromkeys(key[i] for key in pairs)) for i in (0, 1))
+    best = {place: [max(p[i] for key, p in pairs.items() if key[0] == place) for i in (0, 1)] for place in places}
+    size = (1.2 + 1.25 * len(methods), 1.1 + 0.22 * len(places))
+    with mpl.rc_context(cast(Any, STYLE)):
+        figure, (panels,) = plt.subplots(
+            1, len(methods), sharex=True, sharey=True, squeeze=False, figsize=size, layout="constrained"
+        )
+        for (place, method), values in pairs.items():
+            axes, row = panels[methods.index(method)], places.index(place)
+            axes.plot(values, [row, row], color="0.75", lw=1, zorder=1)
+            for value, highest, colour in zip(values, best[place], ("0.45", LIGHT[1]), strict=True):
+                axes.plot(value, row, "x" if value <= COLLAPSE * highest else "o", color=colour, ms=5, zorder=2)
+        for axes, method in zip(panels, methods, strict=True):
+            axes.set_title(textwrap.fill(method, 14), fontsize="small")
+        panels[0].set_yticks(range(len(places)), places)
+        panels[0].invert_yaxis()
+        figure.supxlabel("accuracy (grey: the paper's, colour: ours, x: collapsed)", fontsize="small")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150)
+        plt.close(figure)
+    return True
+
+
+def _place_name(entry: Entry) -> str:
+    return ", ".join(named_value(axis, value) for axis, value in place_of(entry) if axis != "dataset")

@@ -13,7 +13,7 @@ from fedwcm.reports.load import load_runs
 from fedwcm.reports.page import page
 from fedwcm.reports.paper import draw_figures
 from fedwcm.reproduction.cells import Cell, Scope
-from fedwcm.reproduction.figures import figures
+from fedwcm.reproduction.figures import draw_beside_paper, figures
 from fedwcm.reproduction.presets import Preset, house_settings
 from fedwcm.reproduction.store import read_run, unpacked
 from fedwcm.reproduction.table import Entry, csv_text, entries, markdown
@@ -43,12 +43,14 @@ def write_pages(preset: Preset, scope: Scope, found: Sequence[tuple[Cell, Path |
     stem = _stem(preset, scope)
     paths = [path for _, path in found if path is not None]
     made = [replace(figure, key=f"{stem}-{figure.key}") for figure in figures(preset, cells)]
-    drawn = _draw(made, folder)
+    drawn, shown = _draw(made, folder), []
+    if draw_beside_paper(cells, folder / f"{stem}-paper.png"):
+        shown = [f"![Ours beside the paper's]({stem}-paper.png)", ""]
     report = _report(preset, made, paths, folder / f"{stem}.html") if paths else None
     table = markdown(preset, cells)
     _warn_of_another(folder / f"{stem}.md", command_line(preset, scope))
     replace_file(folder / f"{stem}.csv", csv_text(cells))
-    replace_file(folder / f"{stem}.md", _text(preset, scope, cells, table, _shown(made, drawn)))
+    replace_file(folder / f"{stem}.md", _text(preset, scope, cells, [*shown, table], _shown(made, drawn)))
     return Pages(table, folder / f"{stem}.md", folder / f"{stem}.csv", report, drawn)
 
 
@@ -69,7 +71,7 @@ def _warn_of_another(page: Path, command: str) -> None:
         warnings.warn(f"{page} was written by {before}; it is replaced", stacklevel=4)
 
 
-def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: str, shown: Sequence[str]) -> str:
+def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: Sequence[str], shown: Sequence[str]) -> str:
     done = sum(len(entry.runs) for entry in cells)
     wanted = sum(entry.wanted for entry in cells)
     beside = any(entry.paper is not None for entry in cells)
@@ -94,7 +96,7 @@ def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: str, show
             "The test set is unbalanced, so the mean over its classes (balanced) stands beside the accuracy.",
             "",
         ]
-    lines += [table, "", *shown]
+    lines += [*table, "", *shown]
     lines += ["Settings that the paper leaves out: " + _options(house_settings()) + ".", ""]
     return "\n".join(lines)
 

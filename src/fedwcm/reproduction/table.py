@@ -87,7 +87,9 @@ def markdown(preset: Preset, cells: Sequence[Entry]) -> str:
     rows, columns = (_axes(axes, cells) for axes in (preset.rows, preset.columns))
     best = _best(cells)
     across = list(dict.fromkeys(_part(entry, columns) for entry in cells))
-    heads = [", ".join(_named(axis, value) for axis, value in zip(columns, part, strict=True)) for part in across]
+    heads = [
+        ", ".join(named_value(axis, value) for axis, value in zip(columns, part, strict=True)) for part in across
+    ]
     lines = [[*(SYMBOLS.get(axis, axis) for axis in rows), *(head or "accuracy" for head in heads)]]
     for down in dict.fromkeys(_part(entry, rows) for entry in cells):
         found = {_part(entry, columns): entry for entry in cells if _part(entry, rows) == down}
@@ -115,11 +117,13 @@ def _axes(axes: Sequence[str], cells: Sequence[Entry]) -> list[str]:
     return [axis for axis in axes if cells and axis in cells[0].point and (several or axis != "dataset")]
 
 
-def _named(axis: str, value: str) -> str:
+def named_value(axis: str, value: str) -> str:
+    """The value of an axis as the tables call it."""
     return f"{SYMBOLS[axis]} {value}" if axis in SYMBOLS else value
 
 
-def _place(entry: Entry) -> Point:
+def place_of(entry: Entry) -> Point:
+    """Where an entry stands, whatever its method."""
     return tuple((axis, value) for axis, value in entry.point.items() if axis != "method")
 
 
@@ -128,7 +132,7 @@ def _best(cells: Sequence[Entry]) -> dict[Point, float]:
     values: dict[Point, list[float]] = {}
     for entry in cells:
         if entry.ours is not None:
-            values.setdefault(_place(entry), []).append(entry.ours)
+            values.setdefault(place_of(entry), []).append(entry.ours)
     return {place: max(each) for place, each in values.items() if len(each) > 1}
 
 
@@ -140,7 +144,7 @@ def _cell(entry: Entry, best: Mapping[Point, float]) -> str:
     if entry.ours is None:
         ours = "diverged" if entry.runs else "not run"
     else:
-        ours = f"**{entry.ours:.3f}**" if entry.ours == best.get(_place(entry)) else f"{entry.ours:.3f}"
+        ours = f"**{entry.ours:.3f}**" if entry.ours == best.get(place_of(entry)) else f"{entry.ours:.3f}"
         ours += f" ± {entry.spread:.3f}" if entry.spread is not None else ""
         if entry.unbalanced and entry.balanced is not None:
             ours += f" (balanced {entry.balanced:.3f})"
