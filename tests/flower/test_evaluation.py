@@ -10,6 +10,7 @@ from flwr.app import Message, MetricRecord, RecordDict
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from fedwcm.balance import limit_shares
 from fedwcm.flower import client_app
 from fedwcm.flower.server.deployment import serve
 from fedwcm.models.mlp import MLP
@@ -26,7 +27,7 @@ def held_out(node_config: Mapping[str, Any]) -> tuple[Any, Any]:
     return x, y
 
 
-def test_clients_test_the_model_and_their_metrics_are_weighted_by_samples() -> None:
+def test_clients_test_the_model_and_their_metrics_are_weighted_by_samples_that_are_known() -> None:
     config = run_config("fedwcm", **EVALUATED)
     nodes = WireGrid(client_app(model=model, data=data, evaluate=held_out), config, CLIENTS)
     finished = serve(nodes, config, model)
@@ -46,8 +47,12 @@ def test_clients_test_the_model_and_their_metrics_are_weighted_by_samples() -> N
         told = last["per_client"][str(client)]
         assert told["num-examples"] == len(y)
         assert told["accuracy"] == pytest.approx(correct[-1] / len(y))
-    assert last["clients_accuracy"] == pytest.approx(sum(correct) / sum(samples))
-    assert last["clients_loss"] == pytest.approx(sum(losses) / sum(samples), rel=1e-5)
+    trained = [len(data({"partition-id": client})[1]) for client in range(CLIENTS)]
+    weights = limit_shares(np.minimum(samples, trained), 0.2)
+    for name, totals in {"accuracy": correct, "loss": losses}.items():
+        means = np.array(totals) / np.array(samples)
+        assert last[f"clients_{name}"] == pytest.approx(np.average(means, weights=weights), rel=1e-5)
+        assert last[f"clients_{name}_median"] == pytest.approx(np.median(means), rel=1e-5)
 
 
 def test_evaluation_on_clients_changes_nothing_in_the_training() -> None:

@@ -1,17 +1,20 @@
 """What one client and one server can do at most, each tried by an attack."""
 
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, Context, Error, Message, RecordDict
+from flwr.app import Array, ConfigRecord, Context, Error, Message, RecordDict
 
 from fedwcm.config.schema import Component, Config
+from fedwcm.flower import client_app
 from fedwcm.flower.client.privacy import require_allowed_code, stored_noisy_counts
 from fedwcm.flower.client.state import state_keeper
 from fedwcm.flower.records import RequestId
@@ -19,7 +22,7 @@ from fedwcm.flower.server.deployment import serve
 from fedwcm.flower.server.setup import plausible_mean
 
 from .federation import CLIENTS, data, grid, model, run_config, test_data
-from .wire import Mischief
+from .wire import Mischief, WireGrid, honest
 
 VICTIM = 1
 FULL: dict[str, Any] = {"participation.fraction": 1.0}
@@ -303,3 +306,65 @@ def test_a_number_belongs_to_the_node_that_had_it_first_also_while_that_is_away(
     assert finished is not None
     assert [record.participants for record in finished.history] == [5, 4, 4]
     assert "which belongs to node" in (finished.history[-1].left_out or {})[str(VICTIM)]
+
+
+def test_a_reply_that_comes_in_drops_holds_up_no_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower hands it out only when it is complete, which may take as long as its sender likes."""
+    monkeypatch.setattr("fedwcm.flower.server.exchange.SHORTEST_PULL", 0.2)
+    config = run_config("fedavg", **FULL, **{"run.rounds": 1, "flower.timeout": 0.5})
+    nodes, dripping = grid(config), set[str]()
+    pull, end = nodes.pull_messages, Event()
+
+    def mischief(client: int, request: Message, reply: Message) -> Message:
+        if client == VICTIM and request.metadata.message_type == "train.train":
+            dripping.add(request.metadata.message_id)
+        return reply
+
+    def dripped(message_ids: Iterable[str]) -> list[Message]:
+        ids = list(message_ids)
+        if dripping & set(ids):
+            end.wait(60)
+        return pull(ids)
+
+    nodes.mischief = mischief
+    monkeypatch.setattr(nodes, "pull_messages", dripped)
+    began = time.monotonic()
+    finished = serve(nodes, config, model, test_data)
+    end.set()
+    assert time.monotonic() - began < 20
+    assert finished is not None
+    assert finished.history[0].clients == tuple(c for c in range(CLIENTS) if c != VICTIM)
+    assert "no answer within" in (finished.history[0].left_out or {})[str(VICTIM)]
+
+
+@pytest.mark.parametrize("kind", ["query.counts", "train.train"])
+def test_a_reply_that_is_much_too_large_is_refused(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    def pad(asked: str, content: RecordDict) -> None:
+        if asked == kind:
+            content["padding"] = ConfigRecord({"zeros": bytes(2**24 + 10**6)})
+
+    config = run_config("fedavg", **FULL, **{"run.rounds": 1})
+    nodes = grid(config)
+    nodes.mischief = answering(pad)
+    assert serve(nodes, config, model, test_data) is not None
+    assert f"client {VICTIM} is left out: its answer has 17," in caplog.text
+
+
+def test_an_evaluation_that_lies_moves_the_mean_by_a_bounded_share_and_the_median_hardly() -> None:
+    def lie(kind: str, content: RecordDict) -> None:
+        if kind == "evaluate":
+            numbers = content.metric_records["metrics"]
+            numbers["accuracy"], numbers["num-examples"] = 0.0, 10 * numbers["num-examples"]
+
+    config = run_config("fedavg", **FULL, **{"run.rounds": 6, "flower.fraction_evaluate": 1.0})
+    ends: list[Any] = []
+    for mischief in (honest, answering(lie)):
+        nodes = WireGrid(client_app(model=model, data=data, evaluate=data), config, CLIENTS)
+        nodes.mischief = mischief
+        finished = serve(nodes, config, model, test_data)
+        assert finished is not None
+        ends.append(finished.history[-1].extra)
+    (mean, fooled), own = (e["clients_accuracy"] for e in ends), ends[0]["per_client"][str(VICTIM)]["accuracy"]
+    assert mean - fooled <= 0.4 * own + 1e-9, "twice an equal share of five"
+    accuracies = sorted(each["accuracy"] for each in ends[0]["per_client"].values())
+    assert accuracies[1] <= ends[1]["clients_accuracy_median"] <= accuracies[3]

@@ -12,7 +12,7 @@ from flwr.app import RecordDict
 from torch import Tensor
 
 from fedwcm.core.batch import Shard
-from fedwcm.core.types import Fault, Floats, Ints, LeftOut, State
+from fedwcm.core.types import Fault, Floats, Ints, LeftOut, State, bytes_of
 from fedwcm.engine.backends.in_process import no_updates
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.cohort_updates import CohortUpdates
@@ -27,11 +27,14 @@ from fedwcm.flower.secure.protocol import SecureSum
 from fedwcm.flower.secure.uploads import SecureUploads, SumLedger
 from fedwcm.flower.server.answers import AnswerReader
 from fedwcm.flower.server.directory import ClientDirectory, usual_of_others
+from fedwcm.flower.server.exchange import LARGE
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.utils.temporary_pages import temporary_pages
 
 LOG = logging.getLogger("flwr.fedwcm")
 
+ROOM = 2
+"""How many times the size of an upload an answer may have."""
 MOST_REFUSED = 5
 """Requests in a row without a usable answer, though clients answered, after which a run ends as failed."""
 
@@ -80,7 +83,8 @@ class FlowerBackend:
             table.put(result)
             directory.samples[client] = samples
 
-        left_out = directory.ask(f"train.{task}", self._requests(asked, sent), receive, round_)
+        most = LARGE + ROOM * bytes_of(example.upload)
+        left_out = directory.ask(f"train.{task}", self._requests(asked, sent), receive, round_, most_bytes=most)
         outliers = table.drop_outliers(_scale(sent))
         for client, reason in outliers.items():
             LOG.warning("round %d: client %d is left out: %s", round_, client, reason)
@@ -108,7 +112,10 @@ class FlowerBackend:
         def ask(
             contents: Mapping[int, RecordDict], receive: Callable[[int, RecordDict], None]
         ) -> dict[int, LeftOut]:
-            return self._directory.ask("train.secure", contents, receive, asked.round, all_needed=True)
+            most = LARGE + 10 * ROOM * bytes_of(like)  # several sums, and twice as many bytes a number
+            return self._directory.ask(
+                "train.secure", contents, receive, asked.round, all_needed=True, most_bytes=most
+            )
 
         limit = self._options.secure_range
         needed, ledger = self._options.min_clients, self._ledger

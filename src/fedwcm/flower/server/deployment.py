@@ -123,7 +123,8 @@ class Deployment:
 
     def _measure(self, directory: ClientDirectory, made: Network) -> Measure:
         federation, seed = self.options.federation, self.options.config.run.seed
-        on_clients = ClientEvaluation(directory, made, federation.fraction_evaluate, seed, self.evaluate_config)
+        share, fraction = self.options.config.aggregation.max_share, federation.fraction_evaluate
+        on_clients = ClientEvaluation(directory, made, fraction, seed, share, self.evaluate_config)
 
         def measure(model: EvaluatedModel) -> Mapping[str, object]:
             clients = on_clients(model) if federation.fraction_evaluate else {}

@@ -21,7 +21,7 @@ from fedwcm.flower.app.options import AppOptions
 from fedwcm.flower.info import Admission, ClientInfo
 from fedwcm.flower.records import RUN, config_record
 from fedwcm.flower.server.answers import check_samples
-from fedwcm.flower.server.exchange import NodeExchange, Wait
+from fedwcm.flower.server.exchange import LARGE, NodeExchange, Wait
 from fedwcm.flower.untrusted import UnusableError
 
 LOG = logging.getLogger("flwr.fedwcm")
@@ -214,6 +214,7 @@ class ClientDirectory:
         round_: int = 0,
         *,
         all_needed: bool = False,
+        most_bytes: int = LARGE,
     ) -> dict[int, LeftOut]:
         """Send each client its question and hand on the answers as they arrive; return who is left out, and why.
 
@@ -223,6 +224,7 @@ class ClientDirectory:
             receive: takes a client's answer; an UnusableError leaves the client out.
             round_: the round, 0 before the first.
             all_needed: wait for all of them, even if `flower.enough` have answered.
+            most_bytes: size of an answer beyond which it is refused.
         """
         online = self._exchange.online()
         self._identify(online, min(self._options.timeout, INFO_TIMEOUT))
@@ -233,7 +235,7 @@ class ClientDirectory:
         left_out |= {client: busy[node] for node, client in nodes.items() if node in busy}
         asked = {n: RecordDict({**contents[c], **self._run}) for n, c in nodes.items() if n not in busy}
         enough = 0 if all_needed or not round_ else self._options.enough
-        wait = Wait(self._options.timeout, enough, self._options.grace)
+        wait = Wait(self._options.timeout, enough, self._options.grace, most_bytes)
         missing = self._exchange.ask(kind, asked, lambda n, content: receive(nodes[n], content), wait, round_)
         left_out |= {nodes[node]: reason for node, reason in missing.items()}
         for client in [nodes[node] for node, reason in missing.items() if reason.fault is Fault.MISADDRESSED]:

@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
+from fedwcm.balance import limit_shares
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.engine.network import Network
 from fedwcm.engine.participation import share_of
@@ -34,6 +35,7 @@ class ClientEvaluation:
         network: the server's model.
         fraction: share of the clients that is asked.
         seed: seed of the run.
+        max_share: largest share of the weight that a client may have in a mean.
         config: what the clients are sent besides the model.
     """
 
@@ -43,23 +45,31 @@ class ClientEvaluation:
         network: Network,
         fraction: float,
         seed: int,
+        max_share: float | None,
         config: ConfigRecord | None = None,
     ) -> None:
         self._directory, self._network, self._fraction = directory, network, fraction
-        self._seed = seed
+        self._seed, self._max_share = seed, max_share
         self._config = ConfigRecord() if config is None else config
 
     def __call__(self, model: EvaluatedModel) -> dict[str, object]:
-        """The mean of each metric, weighted by samples, as `clients_NAME`, and each client's as `per_client`."""
+        """The mean and the median of each metric as `clients_NAME` and `clients_NAME_median`, and each client's.
+
+        Clients are weighted by the samples that they tested on, up to as many as they train on, and to the largest
+        share that the run allows: one that lies moves the mean by no more than that share.
+        """
         told = _alike(self._ask(model), model.round)
         if not told:
             return {}
-        samples = np.array([metrics[SAMPLES] for metrics in told.values()])
+        tested = np.array([metrics[SAMPLES] for metrics in told.values()], dtype=float)
+        known = np.minimum(tested, self._directory.samples[list(told)])
+        weights = known if self._max_share is None else limit_shares(known, self._max_share)
         names = [name for name in next(iter(told.values())) if name != SAMPLES]
-        means = {
-            f"clients_{name}": float(np.average([metrics[name] for metrics in told.values()], weights=samples))
-            for name in names
-        }
+        means: dict[str, object] = {}
+        for name in names:
+            values = [metrics[name] for metrics in told.values()]
+            means[f"clients_{name}"] = float(np.average(values, weights=weights))
+            means[f"clients_{name}_median"] = float(np.median(values))
         return {**means, "per_client": {str(client): metrics for client, metrics in sorted(told.items())}}
 
     def _ask(self, model: EvaluatedModel) -> dict[int, Metrics]:

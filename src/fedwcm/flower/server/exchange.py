@@ -4,8 +4,9 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from threading import Thread
 
-from flwr.app import Message, RecordDict
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -18,7 +19,9 @@ Receive = Callable[[int, RecordDict], None]
 MALFORMED = (DecodeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
 """What Flower raises when it cannot unpack the objects of a reply; a lost connection raises none of these."""
 LARGE = 2**24
-"""Reply size in bytes above which memory is freed immediately."""
+"""Reply size in bytes above which memory is freed immediately, and which is refused where no model is expected."""
+SHORTEST_PULL = 5.0
+"""Seconds that a reply which has begun to arrive has at least, also at the end of the time for answers."""
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 3.0
 """Seconds between polls for replies: short at first, for quick answers, and longer when they take long."""
 STRAGGLER_LIMIT = 3
@@ -33,11 +36,13 @@ class Wait:
         timeout: seconds for every reply.
         enough: usable replies after which the others have only `grace` seconds; 0 waits for all of them.
         grace: see `enough`.
+        most_bytes: size of a reply beyond which it is refused.
     """
 
     timeout: float
     enough: int = 0
     grace: float = 0.0
+    most_bytes: int = LARGE
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ class NodeExchange:
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
         self._late: dict[int, Late] = {}
+        self._dripping: dict[str, Thread] = {}
+        """Replies that were still arriving when their time was over, by the message that they answer."""
 
     def online(self) -> set[int]:
         """The nodes that are connected."""
@@ -62,7 +69,8 @@ class NodeExchange:
 
     def busy(self, online: set[int]) -> dict[int, LeftOut]:
         """The nodes that still work on a message that has expired, with the reason not to ask them."""
-        answered = {name for name, _ in self._pulled([late.message_id for late in self._late.values()])}
+        waiting = [late.message_id for late in self._late.values()]
+        answered = {name for name, _ in self._pulled(waiting, time.monotonic() + SHORTEST_PULL)}
         now = time.monotonic()
         self._late = {
             node: late
@@ -103,13 +111,15 @@ class NodeExchange:
         usable, start = 0, time.monotonic()
         end = start + wait.timeout
         while waiting:
-            for message_id, reply in self._pulled(list(waiting)):
+            for message_id, reply in self._pulled(list(waiting), end):
                 node = waiting.pop(message_id)
                 self._late.pop(node, None)
                 try:
                     if reply is None:
                         raise UnusableError("its answer cannot be unpacked")
                     refuse_error(reply)
+                    if (size := _bytes_of(reply)) > wait.most_bytes:
+                        raise UnusableError(f"its answer has {size:,} bytes, {wait.most_bytes:,} are allowed")
                     receive(node, reply.content)
                     usable += 1
                 except UnusableError as error:
@@ -122,7 +132,7 @@ class NodeExchange:
             time.sleep(min(LONGEST_PAUSE, SHORTEST_PAUSE + 0.2 * (now - start), end - now))
         return reasons
 
-    def _pulled(self, message_ids: list[str]) -> Iterable[tuple[str, Message | None]]:
+    def _pulled(self, message_ids: list[str], end: float) -> Iterable[tuple[str, Message | None]]:
         """The replies that are there, with the ids of the messages; None for one that cannot be unpacked.
 
         They are fetched one by one: the SuperLink hands out a reply only once, so one that is malformed would
@@ -130,7 +140,7 @@ class NodeExchange:
         """
         for message_id in message_ids:
             try:
-                replies = self._grid.pull_messages([message_id])
+                replies = self._fetched(message_id, max(end - time.monotonic(), SHORTEST_PULL))
                 reply = next((r for r in replies if r.metadata.reply_to_message_id == message_id), None)
                 del replies
             except MALFORMED:
@@ -144,8 +154,41 @@ class NodeExchange:
             if large:
                 gc.collect()  # Flower's messages form reference cycles: without this they would stay in memory
 
+    def _fetched(self, message_id: str, seconds: float) -> list[Message]:
+        """Return the replies to a message that arrive in this time.
+
+        Flower waits for the rest of a reply as long as parts of it come. So it waits in a thread of its own: a
+        client that sends a byte now and then holds up nobody else.
+        """
+        if message_id in self._dripping and self._dripping[message_id].is_alive():
+            return []
+        outcome: list[list[Message] | Exception] = []
+
+        def pull() -> None:
+            try:
+                outcome.append(list(self._grid.pull_messages([message_id])))
+            except Exception as error:
+                outcome.append(error)
+
+        thread = Thread(target=pull, daemon=True)
+        thread.start()
+        thread.join(seconds)
+        if not outcome:
+            self._dripping[message_id] = thread
+            return []
+        if isinstance(outcome[0], Exception):
+            raise outcome[0]
+        return outcome[0]
+
 
 def _bytes_of(reply: Message) -> int:
+    """Return the size of what a reply holds: arrays, texts, bytes, and 8 bytes for a number."""
     if not reply.has_content():
         return 0
-    return sum(len(array.data) for record in reply.content.array_records.values() for array in record.values())
+    content = reply.content
+    arrays = sum(len(array.data) for record in content.array_records.values() for array in record.values())
+    records: list[ConfigRecord | MetricRecord] = list(content.config_records.values())
+    records += list(content.metric_records.values())
+    values = [value for record in records for value in record.values()]
+    flat = [item for value in values for item in (value if isinstance(value, list) else [value])]
+    return arrays + sum(len(item) if isinstance(item, str | bytes) else 8 for item in flat)
