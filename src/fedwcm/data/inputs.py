@@ -52,8 +52,8 @@ class Normalizer:
         """Take the statistics of these inputs, or of some rows. A constant channel or column is only centred."""
         axes, chosen = tuple(range(inputs.ndim - 1)), np.arange(len(inputs)) if rows is None else rows
         count = len(chosen) * inputs[:1].size / inputs.shape[-1]
-        mean = sum(chunk.sum(axis=axes, dtype=np.float64) for chunk in _chunks(inputs, chosen)) / count
-        squares = sum(_squares(chunk, mean).sum(axis=axes) for chunk in _chunks(inputs, chosen))
+        mean = sum(chunk.sum(axis=axes, dtype=np.float64) for chunk in _iterate_chunks(inputs, chosen)) / count
+        squares = sum(_square_deviations(chunk, mean).sum(axis=axes) for chunk in _iterate_chunks(inputs, chosen))
         std = np.sqrt(squares / count)
         _warn_of_coarse(mean, std)
         return cls(mean.astype(np.float32), np.where(std > 0, std, 1.0).astype(np.float32))
@@ -106,14 +106,14 @@ def _warn_of_coarse(mean: NDArray[np.float64], std: NDArray[np.float64]) -> None
         warnings.warn(text, stacklevel=3)
 
 
-def _chunks(inputs: Array, rows: NDArray[np.int64]) -> Iterator[Array]:
+def _iterate_chunks(inputs: Array, rows: NDArray[np.int64]) -> Iterator[Array]:
     """Yield these rows, a few at a time: as a whole, rows that are mapped from a file may not fit into memory."""
     size = _chunk_size(inputs)
     for i in range(0, len(rows), size):
         yield inputs[rows[i : i + size]]
 
 
-def _squares(chunk: Array, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+def _square_deviations(chunk: Array, mean: NDArray[np.float64]) -> NDArray[np.float64]:
     difference = chunk - mean
     return np.square(difference, out=difference)
 

@@ -102,7 +102,7 @@ def load_dataset(
         image_size=image_size,
         test_fraction=test_fraction,
         test_clients=test_clients,
-        client_ids=None if client_ids is None else _ids(client_ids),
+        client_ids=None if client_ids is None else _to_ids(client_ids),
         seed=seed,
     )
     if isinstance(source, Dataset) and test_clients is None:
@@ -118,11 +118,11 @@ def load_dataset(
 
 
 def _with_clients(dataset: Dataset, client_ids: object) -> Dataset:
-    names, ids = encode(_ids(client_ids))
+    names, ids = encode(_to_ids(client_ids))
     return replace(dataset, client_ids=ids, client_names=names)
 
 
-def _ids(client_ids: object) -> NDArray[Any]:
+def _to_ids(client_ids: object) -> NDArray[Any]:
     from fedwcm.data.objects import as_array  # needs torch, which a file does not
 
     return as_whole_numbers(as_array(client_ids))

@@ -12,9 +12,9 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import TensorDataset
 
 from fedwcm.data.dataset import MAX_CHANNELS, Dataset, quote_names
-from fedwcm.data.formats.arrays import array_parts
+from fedwcm.data.formats.arrays import split_arrays
 from fedwcm.data.formats.hub import read_hub_splits
-from fedwcm.data.formats.table import table_parts
+from fedwcm.data.formats.table import split_table
 from fedwcm.data.raw import RawSplits, Samples, name_parts, part_of
 from fedwcm.data.read_options import COLUMNS, ReadOptions
 
@@ -33,7 +33,7 @@ def read_object(source: Any, options: ReadOptions) -> tuple[str, RawSplits]:
     name = type(source).__name__
     if _comes_from(source, "pandas"):
         options.refuse(f"this {name}", "a DataFrame", COLUMN_OPTIONS)
-        return name, table_parts(name, _arrow_table(name, source), options)
+        return name, split_table(name, _arrow_table(name, source), options)
     if _comes_from(source, "datasets"):
         allowed = tuple(option for option in COLUMN_OPTIONS if option not in ("split", "unlabelled"))
         options.refuse(f"this {name}", "a Hugging Face Dataset", allowed)
@@ -137,7 +137,7 @@ def _read_memory(source: Any, options: ReadOptions) -> RawSplits:
     if _are_clients(source):
         return _read_clients(source if isinstance(source, Mapping) else dict(enumerate(source)))
     if isinstance(source, Mapping):
-        return array_parts("dataset", {key: as_array(value) for key, value in source.items()}, options)
+        return split_arrays("dataset", {key: as_array(value) for key, value in source.items()}, options)
     if isinstance(source, tuple) and len(source) == PAIR:
         if all(isinstance(part, TorchDataset) for part in source):
             return RawSplits(

@@ -85,7 +85,7 @@ class DatasetSchema:
         """Return the schema that these values hold; ValueError if they are not those of a schema."""
         match record:
             case {"classes": classes, "input_shape": shape, "dtype": str(dtype), "encoding": dict(encoding)}:
-                return cls(_texts("classes", classes), _sides(shape), dtype, _encoding(encoding))
+                return cls(_read_texts("classes", classes), _read_sides(shape), dtype, _read_encoding(encoding))
         raise ValueError(f"this is not the schema of a data set: {record!s:.200}")
 
 
@@ -95,7 +95,7 @@ def is_whole_number(text: str) -> bool:
     return len(digits) < 1000 and digits.isascii() and digits.isdigit() and str(int(text)) == text
 
 
-def _encoding(record: Mapping[str, object]) -> Encoding:
+def _read_encoding(record: Mapping[str, object]) -> Encoding:
     match record:
         case {
             "columns": list() | tuple() as columns,
@@ -105,12 +105,16 @@ def _encoding(record: Mapping[str, object]) -> Encoding:
             "image_size": None | int() as image_size,
         }:
             return Encoding(
-                tuple(_column(column) for column in columns), image, label, _texts("ignored", ignored), image_size
+                tuple(_read_column(column) for column in columns),
+                image,
+                label,
+                _read_texts("ignored", ignored),
+                image_size,
             )
     raise ValueError(f"this is not the encoding of a data set: {record!s:.200}")
 
 
-def _column(record: object) -> Column:
+def _read_column(record: object) -> Column:
     match record:
         case {
             "name": str(name),
@@ -119,11 +123,11 @@ def _column(record: object) -> Column:
             "length": int(length),
             "fill": None | str() | int() | float() as fill,
         }:
-            return Column(name, kind, _texts("categories", categories), length, fill)
+            return Column(name, kind, _read_texts("categories", categories), length, fill)
     raise ValueError(f"this is not a column of a data set's schema: {record!s:.200}")
 
 
-def _texts(field: str, values: object) -> tuple[str, ...]:
+def _read_texts(field: str, values: object) -> tuple[str, ...]:
     if isinstance(values, list | tuple) and all(isinstance(value, str) for value in values):
         return tuple(values)
     raise ValueError(
@@ -131,7 +135,7 @@ def _texts(field: str, values: object) -> tuple[str, ...]:
     )
 
 
-def _sides(values: object) -> tuple[int, ...]:
+def _read_sides(values: object) -> tuple[int, ...]:
     if isinstance(values, list | tuple) and all(isinstance(value, int) and value > 0 for value in values):
         return tuple(values)
     raise ValueError(

@@ -33,14 +33,14 @@ class SyntheticFederation:
         require(isinstance(beta, int | float) and beta > 0, "partition.beta", beta, "a positive number")
         self._seed, self._device = seed, device
         self.samples: Ints = np.full(clients, SAMPLES, dtype=np.int64)
-        self.counts: Ints = _class_counts(clients, beta, imbalance, seed)
+        self.counts: Ints = _draw_counts(clients, beta, imbalance, seed)
         self._centres = SPREAD * generator(seed, Purpose.SYNTHETIC_CLASSES).standard_normal((CLASSES, FEATURES))
 
     def shard(self, client: int) -> Shard:
         labels = np.repeat(np.arange(CLASSES), self.counts[client])
         rng = generator(self._seed, Purpose.SYNTHETIC_CLIENT, client=client)
         store = SampleStore(
-            torch.from_numpy(self._around(labels, rng)).to(self._device),
+            torch.from_numpy(self._draw_around(labels, rng)).to(self._device),
             torch.from_numpy(labels).to(self._device),
             torch.arange(client * SAMPLES, (client + 1) * SAMPLES, device=self._device),
             labels,
@@ -50,15 +50,15 @@ class SyntheticFederation:
     def held_out(self) -> tuple[NDArray[np.float32], Ints]:
         """Draw samples to test on, equally many of each class."""
         labels = np.arange(TEST_SAMPLES) % CLASSES
-        return self._around(labels, generator(self._seed, Purpose.VALIDATION)), labels
+        return self._draw_around(labels, generator(self._seed, Purpose.VALIDATION)), labels
 
-    def _around(self, labels: Ints, rng: np.random.Generator) -> NDArray[np.float32]:
+    def _draw_around(self, labels: Ints, rng: np.random.Generator) -> NDArray[np.float32]:
         samples = rng.standard_normal((len(labels), FEATURES), dtype=np.float32)
         samples += self._centres[labels]
         return samples
 
 
-def _class_counts(clients: int, beta: float, imbalance: float, seed: int) -> Ints:
+def _draw_counts(clients: int, beta: float, imbalance: float, seed: int) -> Ints:
     """Return how many samples of each class each client has, `(clients, classes)`."""
     rng = generator(seed, Purpose.PARTITION)
     tail: Floats = imbalance ** (np.arange(CLASSES) / (CLASSES - 1))

@@ -37,21 +37,21 @@ def read_npz(path: Path, options: ReadOptions = ReadOptions()) -> RawSplits:  # 
     split. Capitals do not matter, and a part goes by any of its names:
     `X_validation` is `x_val`.
     """
-    return replace(array_parts(str(path), read_arrays(path), options), owned=True)
+    return replace(split_arrays(str(path), read_arrays(path), options), owned=True)
 
 
-def array_parts(where: str, arrays: Mapping[str, NDArray[Any]], options: ReadOptions) -> RawSplits:
+def split_arrays(where: str, arrays: Mapping[str, NDArray[Any]], options: ReadOptions) -> RawSplits:
     """Return the parts that these arrays make; see `read_npz`."""
-    arrays = _usual_names(where, arrays)
+    arrays = _rename_arrays(where, arrays)
     is_split = any(key in arrays for key in PART_KEYS)
     known = (*PART_KEYS, *CLIENT_KEYS, "classes") if is_split else (*WHOLE_KEYS, "client", "group", "classes")
     _refuse_unknown(where, arrays, known)
     names = arrays.get("classes")
     classes = None if names is None else tuple(str(name) for name in np.atleast_1d(names))
     if not is_split:
-        return RawSplits(_samples(where, arrays, "", options), classes=classes)
+        return RawSplits(_take_samples(where, arrays, "", options), classes=classes)
     parts = {
-        part: _samples(where, arrays, f"_{part}", options)
+        part: _take_samples(where, arrays, f"_{part}", options)
         for part in PARTS
         if f"x_{part}" in arrays or f"y_{part}" in arrays
     }
@@ -59,7 +59,7 @@ def array_parts(where: str, arrays: Mapping[str, NDArray[Any]], options: ReadOpt
     return RawSplits(train, parts.get("test"), classes, parts.get("val"))
 
 
-def _usual_names(where: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _rename_arrays(where: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Return the arrays by the names that they go by here; two that have the same are an error."""
     originals: dict[str, str] = {}
     for name in arrays:
@@ -72,7 +72,7 @@ def _usual_names(where: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, ND
     return {key: arrays[name] for key, name in originals.items()}
 
 
-def _samples(where: str, arrays: Mapping[str, NDArray[Any]], part: str, options: ReadOptions) -> Samples:
+def _take_samples(where: str, arrays: Mapping[str, NDArray[Any]], part: str, options: ReadOptions) -> Samples:
     needed = (f"x{part}", f"y{part}") if options.labelled else (f"x{part}",)
     missing = [key for key in needed if key not in arrays]
     if missing:
@@ -163,7 +163,7 @@ def read_npy_folder(path: Path, options: ReadOptions) -> RawSplits:
     """
     names = {file.stem: file for file in sorted(path.glob(f"*{SUFFIX}"))}
     arrays = {name: _read(file, name.lower().startswith("x")) for name, file in names.items()}
-    return array_parts(str(path), arrays, options)
+    return split_arrays(str(path), arrays, options)
 
 
 def _read(file: Path, mapped: bool) -> NDArray[Any]:

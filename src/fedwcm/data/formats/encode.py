@@ -57,9 +57,9 @@ def category_values(where: str, table: Any, name: str, *, dates: bool = False, a
     """Return a column of labels or clients as integers or text, without gaps; perhaps of dates, as text."""
     import pyarrow as pa
 
-    column = _plain(table.column(name))
+    column = _decode_categories(table.column(name))
     if column.null_count:
-        raise _gap(where, name, np.asarray(column.is_null()), advice)
+        raise _gap_error(where, name, np.asarray(column.is_null()), advice)
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         values: NDArray[Any] = column.to_numpy()
@@ -71,15 +71,15 @@ def category_values(where: str, table: Any, name: str, *, dates: bool = False, a
     elif not _is_text(kind):
         allowed = "integers, floats that are whole numbers, or text"
         raise ValueError(f"{where}: column {name!r} is of type {kind!s:.100}: it must hold {allowed}")
-    text = _texts(where, name, column)
+    text = _to_texts(where, name, column)
     if (empty := text == "").any():
-        raise _gap(where, name, empty, advice)
+        raise _gap_error(where, name, empty, advice)
     return text
 
 
 def labelled_rows(where: str, table: Any, name: str) -> Any:
     """Return the rows of a table that have a label, with a warning that counts the others."""
-    column = _plain(table.column(name))
+    column = _decode_categories(table.column(name))
     missing = np.asarray(column.is_null())
     if _is_text(column.type):
         missing = missing | np.array([value == "" for value in column.to_pylist()])
@@ -92,7 +92,7 @@ def labelled_rows(where: str, table: Any, name: str) -> Any:
     return table.filter(~missing)
 
 
-def _plain(column: Any) -> Any:
+def _decode_categories(column: Any) -> Any:
     """Return a column with its categories written out."""
     import pyarrow as pa
 
@@ -104,19 +104,19 @@ def _fit(where: str, name: str, column: Any, rows: RowIndices, impute: str | Non
 
     kind = column.type
     if pa.types.is_dictionary(kind):
-        return _fit_category(where, name, _texts(where, name, column)[rows], impute)
+        return _fit_category(where, name, _to_texts(where, name, column)[rows], impute)
     if pa.types.is_null(kind):
         raise ValueError(f"{where}: column {name!r} is empty in every row: leave it out with --drop {quote(name)}")
     if _is_number(kind):
-        warn_of_coarse(where, _numbers(column)[rows, np.newaxis], [name])
+        warn_of_coarse(where, _to_numbers(column)[rows, np.newaxis], [name])
         _warn_of_row_numbers(where, name, column)
-        return Column(name, fill=_typical(where, name, column, rows) if impute else None)
+        return Column(name, fill=_find_typical(where, name, column, rows) if impute else None)
     if _is_text(kind):
-        texts = _texts(where, name, column)[rows]
+        texts = _to_texts(where, name, column)[rows]
         _refuse_numbers(where, name, texts)
         return _fit_category(where, name, texts, impute)
     if _is_vector(kind):
-        return Column(name, "vector", length=_vectors(where, name, column).shape[1])
+        return Column(name, "vector", length=_read_vectors(where, name, column).shape[1])
     raise ValueError(
         f"{where}: column {name!r} is of type {kind!s:.100}: a feature must be a number, a category (text) "
         f"or a vector of numbers; leave it out with --drop {quote(name)}"
@@ -140,11 +140,11 @@ def _warn_of_row_numbers(where: str, name: str, column: Any) -> None:
         )
 
 
-def _typical(where: str, name: str, column: Any, rows: RowIndices) -> float:
+def _find_typical(where: str, name: str, column: Any, rows: RowIndices) -> float:
     """Return the median of numbers, the more frequent of true and false: half true is no value of a row."""
     import pyarrow as pa
 
-    values = _numbers(column)[rows]
+    values = _to_numbers(column)[rows]
     if np.isnan(values).all():
         raise ValueError(f"{where}: column {name!r} has no value in the training rows to impute from")
     if pa.types.is_boolean(column.type):
@@ -181,9 +181,9 @@ def _refuse_numbers(where: str, name: str, texts: NDArray[Any]) -> None:
 def _encode(where: str, column: Column, values: Any, advice: str) -> NDArray[Any]:
     if column.kind == "category":
         return _one_hot(where, column, values, advice)
-    values = _plain(values)
+    values = _decode_categories(values)
     if column.kind == "vector":
-        vectors = _vectors(where, column.name, values)
+        vectors = _read_vectors(where, column.name, values)
         if vectors.shape[1] != column.length:
             raise ValueError(
                 f"{where}: column {column.name!r} holds vectors of {vectors.shape[1]} numbers, the model takes "
@@ -198,7 +198,7 @@ def _encode_number(where: str, column: Column, values: Any, advice: str) -> NDAr
 
     name = column.name
     if not (_is_number(values.type) or values.null_count == len(values)):
-        texts = _texts(where, name, values) if _is_text(values.type) else np.array([], np.str_)
+        texts = _to_texts(where, name, values) if _is_text(values.type) else np.array([], np.str_)
         bad = next((str(text) for text in texts if text and not _reads_as_number(str(text))), "")
         raise ValueError(
             f"{where}: column {name!r} is of type {values.type!s:.100} (for example {bad!r:.100}): "
@@ -208,11 +208,11 @@ def _encode_number(where: str, column: Column, values: Any, advice: str) -> NDAr
         integers: NDArray[Any] = values.to_numpy()
         if integers.dtype.kind == "i" or integers.max(initial=0) < 2**63:
             return integers.astype(np.int64)[:, np.newaxis]
-    numbers = _numbers(values)
+    numbers = _to_numbers(values)
     missing = np.isnan(numbers)
     if missing.any():
         if column.fill is None:
-            raise _gap(where, name, missing, advice.format(name=quote(name)))
+            raise _gap_error(where, name, missing, advice.format(name=quote(name)))
         numbers = np.where(missing, float(column.fill), numbers)
     with np.errstate(over="ignore"):
         narrow = numbers.astype(np.float32)
@@ -229,7 +229,7 @@ def _one_hot(where: str, column: Column, values: Any, advice: str) -> NDArray[An
     texts = _category_texts(where, column, values)
     if (missing := texts == "").any():
         if column.fill is None:
-            raise _gap(where, name, missing, advice.format(name=quote(name)))
+            raise _gap_error(where, name, missing, advice.format(name=quote(name)))
         texts = np.where(missing, str(column.fill), texts)
     categories = np.array(column.categories, dtype=np.str_)
     order = np.argsort(categories)
@@ -237,7 +237,7 @@ def _one_hot(where: str, column: Column, values: Any, advice: str) -> NDArray[An
     codes = order[at]
     known = categories[codes] == texts
     if not known.any() and all(_reads_as_number(str(text)) for text in np.unique(texts)):
-        raise _no_categories(where, column, "holds numbers")
+        raise _category_error(where, column, "holds numbers")
     if not known.all():
         first = int(np.flatnonzero(~known)[0])
         warnings.warn(
@@ -260,23 +260,23 @@ def _category_texts(where: str, column: Column, values: Any) -> NDArray[Any]:
     if values.null_count == len(values):
         return np.full(len(values), "")
     if not (_is_text(kind) or _is_number(kind) or pa.types.is_dictionary(kind)):
-        raise _no_categories(where, column, f"is of type {kind!s:.100}")
-    return _texts(where, column.name, values)
+        raise _category_error(where, column, f"is of type {kind!s:.100}")
+    return _to_texts(where, column.name, values)
 
 
-def _no_categories(where: str, column: Column, complaint: str) -> ValueError:
+def _category_error(where: str, column: Column, complaint: str) -> ValueError:
     such = f"the model takes categories, such as {column.categories[0]!r:.100}"
     return ValueError(f"{where}: column {column.name!r} {complaint}: {such}")
 
 
-def _vectors(where: str, name: str, column: Any) -> NDArray[np.float32]:
+def _read_vectors(where: str, name: str, column: Any) -> NDArray[np.float32]:
     """Return a column of lists as a matrix; all must have one length, and no gap."""
     if column.null_count:
-        raise _gap(where, name, np.asarray(column.is_null()), "")
+        raise _gap_error(where, name, np.asarray(column.is_null()), "")
     size = _vector_length(where, name, column)
     matrix, first = zeros((len(column), size), np.float32), 0
-    for piece in _pieces(column):
-        values, rows = _numbers(piece.flatten()), matrix[first : first + len(piece)]
+    for piece in _iterate_pieces(column):
+        values, rows = _to_numbers(piece.flatten()), matrix[first : first + len(piece)]
         if len(values) != rows.size:
             raise ValueError(
                 f"{where}: column {name!r}, rows {first + 1} to {first + len(piece)} hold {len(values)} numbers "
@@ -313,14 +313,14 @@ def _vector_length(where: str, name: str, column: Any) -> int:
     return size
 
 
-def _pieces(column: Any) -> Iterator[Any]:
+def _iterate_pieces(column: Any) -> Iterator[Any]:
     """Yield the column in pieces of which copies can be afforded."""
     for chunk in column.chunks:
         for start in range(0, len(chunk), PIECE_ROWS):
             yield chunk.slice(start, PIECE_ROWS)
 
 
-def _numbers(column: Any) -> NDArray[np.float64]:
+def _to_numbers(column: Any) -> NDArray[np.float64]:
     """Return numbers in double precision, NaN where there is none."""
     import pyarrow as pa
 
@@ -328,7 +328,7 @@ def _numbers(column: Any) -> NDArray[np.float64]:
     return values
 
 
-def _texts(where: str, name: str, column: Any) -> NDArray[np.str_]:
+def _to_texts(where: str, name: str, column: Any) -> NDArray[np.str_]:
     """Return values as NumPy holds text: each as long as the longest, of which one could fill the memory."""
     texts = ["" if value is None else str(value) for value in column.to_pylist()]
     longest = max(map(len, texts))
@@ -336,7 +336,7 @@ def _texts(where: str, name: str, column: Any) -> NDArray[np.str_]:
     return np.array(texts, dtype=np.str_)
 
 
-def _gap(where: str, name: str, missing: NDArray[Any], advice: str) -> ValueError:
+def _gap_error(where: str, name: str, missing: NDArray[Any], advice: str) -> ValueError:
     rows = np.flatnonzero(missing)
     count = f" ({len(rows)} are in this column)" if len(rows) > 1 else ""
     return ValueError(f"{where}: column {name!r}, row {rows[0] + 1}: the value is missing{count}{advice}")

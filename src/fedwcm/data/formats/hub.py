@@ -48,7 +48,7 @@ def read_hub_splits(where: str, splits: Mapping[str, Any], options: ReadOptions)
         warnings.warn(f"{where}: the splits {quote_names(others)} are ignored", stacklevel=4)
     leading = splits[names.get("train") or next(iter(names.values()))]
     roles, image, features = _find_columns(where, leading.features, options)
-    tables = {part: _table(splits[name], [*roles.values(), *features]) for part, name in names.items()}
+    tables = {part: _to_table(splits[name], [*roles.values(), *features]) for part, name in names.items()}
     places = {part: f"{where} ({name})" for part, name in names.items()}
     values = {part: read_roles(places[part], table, roles) for part, table in tables.items()}
     encoding, drawn = options.known, None
@@ -63,7 +63,7 @@ def read_hub_splits(where: str, splits: Mapping[str, Any], options: ReadOptions)
         if encoding.image is None:
             x = encode_columns(places[part], tables[part], encoding.columns, trained=options.schema is not None)
         else:
-            pictures = _images(places[part], splits[name], encoding.image)
+            pictures = _open_images(places[part], splits[name], encoding.image)
             x = stack_images(pictures, len(splits[name]), size=encoding.image_size)
         parts[part] = Samples(x, *(values[part].get(role) for role in ("label", "client", "id", "group")))
     train = parts.get("train") or next(iter(parts.values())).take(slice(0))
@@ -88,7 +88,7 @@ def _find_columns(
     """Return the columns by role, that of the images and those of other features: one of these or the others."""
     label, names = options.label_column, list(columns)
     if options.labelled:
-        label = find_label(where, label or _only(where, columns, "ClassLabel", "pass --label NAME"), names)
+        label = find_label(where, label or _find_only(where, columns, "ClassLabel", "pass --label NAME"), names)
     others = {"client": options.client, "group": options.group, "id": options.id}
     roles = {role: find_column(where, name, names) for role, name in others.items() if name is not None}
     roles = {"label": label, **roles} if options.labelled and label is not None else roles
@@ -96,11 +96,13 @@ def _find_columns(
         match_columns(where, names, options.known, options)
         return roles, options.known.image, [column.name for column in options.known.columns]
     chosen = choose_features(where, [name for name in names if name not in (label, *roles.values())], options)
-    image = _only(where, {name: columns[name] for name in chosen}, "Image", "leave all but one out with --drop")
+    image = _find_only(
+        where, {name: columns[name] for name in chosen}, "Image", "leave all but one out with --drop"
+    )
     return roles, image, [] if image else chosen
 
 
-def _only(where: str, columns: Mapping[str, Any], kind: str, advice: str) -> str | None:
+def _find_only(where: str, columns: Mapping[str, Any], kind: str, advice: str) -> str | None:
     """Return the name of the only column of a kind, or None if there is none."""
     import datasets
 
@@ -110,11 +112,11 @@ def _only(where: str, columns: Mapping[str, Any], kind: str, advice: str) -> str
     return names[0] if names else None
 
 
-def _table(rows: Any, columns: list[str]) -> Any:
+def _to_table(rows: Any, columns: list[str]) -> Any:
     return rows.select_columns(columns).with_format("arrow")[:]
 
 
-def _images(where: str, rows: Any, column: str) -> Iterator[tuple[str, "Image"]]:
+def _open_images(where: str, rows: Any, column: str) -> Iterator[tuple[str, "Image"]]:
     for i, row in enumerate(rows.select_columns([column])):
         if row[column] is None:
             raise ValueError(f"{where}: column {column!r}, row {i + 1}: the image is missing")

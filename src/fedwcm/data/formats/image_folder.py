@@ -43,19 +43,19 @@ def read_image_folder(folder: Path, options: ReadOptions) -> RawSplits:
     """
     if not options.labelled:
         return RawSplits(
-            _samples(folder, _every_image(folder), options), encoding=Encoding(image_size=options.size)
+            _read_samples(folder, _list_every_image(folder), options), encoding=Encoding(image_size=options.size)
         )
-    roots = _roots(folder)
+    roots = _find_roots(folder)
     nested = options.client == CLIENT_FOLDERS
     listed_files = {part: _list_images(folder, root, nested) for part, root in roots.items()}
     files = [file for part in listed_files.values() for file in part]
     if options.client is not None and not nested:
-        clients = _by_table(folder, files, "client", options.client)
+        clients = _read_holders(folder, files, "client", options.client)
         files = [replace(file, client=client) for file, client in zip(files, clients, strict=True)]
     if options.group is not None:
-        groups = _by_table(folder, files, "group", options.group)
+        groups = _read_holders(folder, files, "group", options.group)
         files = [replace(file, group=group) for file, group in zip(files, groups, strict=True)]
-    whole = _samples(folder, files, options)  # all at once, so that the parts agree in channels
+    whole = _read_samples(folder, files, options)  # all at once, so that the parts agree in channels
     parts, start = {"train": whole.take(slice(0))}, 0
     for part, images in listed_files.items():
         parts[part] = whole.take(slice(start, start + len(images)))
@@ -64,9 +64,9 @@ def read_image_folder(folder: Path, options: ReadOptions) -> RawSplits:
     return RawSplits(parts["train"], parts.get("test"), val=parts.get("val"), encoding=encoding)
 
 
-def _roots(folder: Path) -> dict[str, Path]:
+def _find_roots(folder: Path) -> dict[str, Path]:
     """Return the folder of each part; the folder itself where it has no parts."""
-    names = [path.name for path in _subfolders(folder, folder)]
+    names = [path.name for path in _list_folders(folder, folder)]
     parts = name_parts(str(folder), names)
     others = [name for name in names if name not in parts.values()]
     if not parts:
@@ -84,11 +84,11 @@ def _roots(folder: Path) -> dict[str, Path]:
 
 def _list_images(top: Path, root: Path, nested: bool) -> list[ImageFile]:
     files: list[ImageFile] = []
-    for holder in _subfolders(top, root) if nested else [root]:
-        for folder in _subfolders(top, holder):
+    for holder in _list_folders(top, root) if nested else [root]:
+        for folder in _list_folders(top, holder):
             images = sorted(file for file in folder.iterdir() if _is_image(file))
             if not images:
-                raise ValueError(_without_images(top, folder, nested))
+                raise ValueError(_explain_no_image(top, folder, nested))
             client = holder.name if nested else None
             files.extend(ImageFile(require_inside(top, file), folder.name, client) for file in images)
     if not files:
@@ -97,8 +97,8 @@ def _list_images(top: Path, root: Path, nested: bool) -> list[ImageFile]:
     return files
 
 
-def _without_images(top: Path, folder: Path, nested: bool) -> str:
-    deeper = [path.name for path in _subfolders(top, folder)]
+def _explain_no_image(top: Path, folder: Path, nested: bool) -> str:
+    deeper = [path.name for path in _list_folders(top, folder)]
     hint = (
         f"; it holds the folders {quote_names(deeper)}: if {folder.name!r} is a client and these are classes, "
         f"pass --client {CLIENT_FOLDERS} (client={CLIENT_FOLDERS!r})"
@@ -108,7 +108,7 @@ def _without_images(top: Path, folder: Path, nested: bool) -> str:
     return f"{folder} holds no image{hint}; image files end in {', '.join(image_suffixes())}"
 
 
-def _subfolders(top: Path, folder: Path) -> list[Path]:
+def _list_folders(top: Path, folder: Path) -> list[Path]:
     folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     return [require_inside(top, path) for path in folders]
 
@@ -117,14 +117,14 @@ def _is_image(file: Path) -> bool:
     return file.suffix.lower() in image_suffixes() and not file.name.startswith(".") and file.is_file()
 
 
-def _every_image(folder: Path) -> list[ImageFile]:
+def _list_every_image(folder: Path) -> list[ImageFile]:
     images = sorted(file for file in folder.rglob("*") if _is_image(file))
     if not images:
         raise ValueError(f"{folder} holds no image; image files end in {', '.join(image_suffixes())}")
     return [ImageFile(require_inside(folder, file), "") for file in images]
 
 
-def _by_table(folder: Path, files: Sequence[ImageFile], role: str, source: str) -> list[str]:
+def _read_holders(folder: Path, files: Sequence[ImageFile], role: str, source: str) -> list[str]:
     """Return the client or group of each file, by a table with the columns `file` (its path) and `role`."""
     path = next((p for p in (folder / source, Path(source).expanduser()) if p.is_file()), None)
     if path is None or table_suffix(path) is None:
@@ -155,7 +155,7 @@ def _by_table(folder: Path, files: Sequence[ImageFile], role: str, source: str) 
     return [holders[name] for name in paths]
 
 
-def _samples(folder: Path, files: Sequence[ImageFile], options: ReadOptions) -> Samples:
+def _read_samples(folder: Path, files: Sequence[ImageFile], options: ReadOptions) -> Samples:
     stored = sum(file.path.stat().st_size for file in files)
     images = stack_images(_open(files), len(files), size=options.size, stored=stored)
     has_clients = files[0].client is not None

@@ -70,15 +70,16 @@ def stack_images(
     stack: NDArray[np.uint8] | None = None
     first_name = ""
     for i, (name, image) in enumerate(images):
-        pixels = _pixels(name, image, size)
+        pixels = _decode_pixels(name, image, size)
         if stack is None:
             first_name = name
             require_bounded(f"the folder of {name}", count * pixels.nbytes, stored)
             stack = zeros((count, *pixels.shape), np.uint8)
         if pixels.shape[:2] != stack.shape[1:3]:
             raise ValueError(
-                f"{name} is {_size(pixels.shape[:2])} pixels but {first_name} is {_size(stack.shape[1:3])}: "
-                "images must have one size, or be brought to one with --image-size N (image_size=N)"
+                f"{name} is {_format_size(pixels.shape[:2])} pixels but {first_name} is "
+                f"{_format_size(stack.shape[1:3])}: images must have one size, or be brought to one with "
+                "--image-size N (image_size=N)"
             )
         if pixels.shape[2] > stack.shape[3]:
             require_bounded(f"the folder of {name}", count * pixels.nbytes, stored)
@@ -89,7 +90,7 @@ def stack_images(
     return stack
 
 
-def _pixels(name: str, image: "Image", size: int | None) -> NDArray[np.uint8]:
+def _decode_pixels(name: str, image: "Image", size: int | None) -> NDArray[np.uint8]:
     from PIL import Image, ImageOps
 
     if image.mode not in GREY_MODES + COLOUR_MODES:
@@ -105,6 +106,6 @@ def _pixels(name: str, image: "Image", size: int | None) -> NDArray[np.uint8]:
     return pixels[..., np.newaxis] if grey else pixels
 
 
-def _size(shape: tuple[int, ...]) -> str:
+def _format_size(shape: tuple[int, ...]) -> str:
     height, width = shape
     return f"{width}x{height}"

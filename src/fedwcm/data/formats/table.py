@@ -34,7 +34,7 @@ ADVICE = "; pass --unlabelled skip (unlabelled='skip') to leave such rows out"
 def find_column(where: str, name: str, columns: Sequence[str]) -> str:
     """Return the name if there is such a column."""
     if name not in columns:
-        raise ValueError(f"{where} has no column {name!r}{did_you_mean(name, columns)}; {_all(columns)}")
+        raise ValueError(f"{where} has no column {name!r}{did_you_mean(name, columns)}; {_list_columns(columns)}")
     return name
 
 
@@ -43,7 +43,7 @@ def find_label(where: str, label: str | None, columns: Sequence[str]) -> str:
     if label is not None:
         return find_column(where, label, columns)
     usual = [column for column in columns if column.lower() in USUAL_LABELS]
-    hint = f"perhaps --label {usual[0]}" if usual else _all(columns)
+    hint = f"perhaps --label {usual[0]}" if usual else _list_columns(columns)
     raise ValueError(f"{where}: say which column holds the label, with --label NAME (label=NAME); {hint}")
 
 
@@ -51,9 +51,9 @@ def choose_features(where: str, columns: Sequence[str], options: ReadOptions) ->
     """Return the columns that are features: all or those in `features`, without those in `drop`."""
     chosen = list(columns)
     if options.features:
-        wanted = _matching(where, "features", options.features, columns)
+        wanted = _match_patterns(where, "features", options.features, columns)
         chosen = [name for name in columns if name in wanted]
-    dropped = _matching(where, "drop", options.drop, columns)
+    dropped = _match_patterns(where, "drop", options.drop, columns)
     chosen = [name for name in chosen if name not in dropped]
     if not chosen:
         raise ValueError(f"{where} has no feature column: nothing is left beside label, client, split and drop")
@@ -73,7 +73,7 @@ def match_columns(where: str, columns: Sequence[str], encoding: Encoding, option
             f"{where} is a table, but the model was trained on arrays and knows no columns: pass arrays with its "
             "inputs in the same order, such as a .npz file"
         )
-    dropped = _matching(where, "drop", options.drop, columns)
+    dropped = _match_patterns(where, "drop", options.drop, columns)
     named = (options.label, options.client, options.split, options.id)
     roles = {encoding.label, *named, *encoding.ignored, *dropped}
     missing = [name for name in wanted if name not in columns]
@@ -93,7 +93,7 @@ def match_columns(where: str, columns: Sequence[str], encoding: Encoding, option
     )
 
 
-def _matching(where: str, option: str, patterns: Sequence[str], columns: Sequence[str]) -> set[str]:
+def _match_patterns(where: str, option: str, patterns: Sequence[str], columns: Sequence[str]) -> set[str]:
     """Return the columns that the names and patterns (`pixel_*`) stand for; each must stand for one at least."""
     matching: set[str] = set()
     for pattern in patterns:
@@ -101,17 +101,17 @@ def _matching(where: str, option: str, patterns: Sequence[str], columns: Sequenc
         if not matches:
             raise ValueError(
                 f"{where}: --{option} {pattern} ({option}) matches no feature column"
-                f"{did_you_mean(pattern, columns)}; {_all(columns)}"
+                f"{did_you_mean(pattern, columns)}; {_list_columns(columns)}"
             )
         matching |= matches
     return matching
 
 
-def _all(columns: Sequence[str]) -> str:
-    return f"its columns are {shortened((_shown(name) for name in columns), 50)}"
+def _list_columns(columns: Sequence[str]) -> str:
+    return f"its columns are {shortened((_show_name(name) for name in columns), 50)}"
 
 
-def _shown(name: str) -> str:
+def _show_name(name: str) -> str:
     """Return the name, in quotes if it is empty or has spaces at its ends, which nobody would see."""
     return name[:100] if name and name == name.strip() else repr(name[:100])
 
@@ -124,10 +124,10 @@ def read_table(path: Path, options: ReadOptions) -> RawSplits:
     """
     names = (options.label_column if options.known is None else None, options.client, options.group, options.id)
     table = open_table(path, options.encoding, options.text_columns, names, options.delimiter)
-    return table_parts(str(path), table, options)
+    return split_table(str(path), table, options)
 
 
-def table_parts(where: str, table: Any, options: ReadOptions) -> RawSplits:
+def split_table(where: str, table: Any, options: ReadOptions) -> RawSplits:
     """Return the parts of a pyarrow table; see `read_table`."""
     if not table.num_rows:
         raise ValueError(f"{where} holds no rows")

@@ -95,8 +95,8 @@ def draw_without_reuse(
     while room.any():
         active = rng.permutation(np.flatnonzero(room))
         sweeps = min(int(room[active].min()), max(1, _BLOCK // (active.size * classes)))
-        wishes = _wishes(renormalise(log_prior[active], left > 0), sweeps, rng)
-        served = _first_come_first_served(wishes, active.size, left)
+        wishes = _draw_wishes(renormalise(log_prior[active], left > 0), sweeps, rng)
+        served = _grant_wishes(wishes, active.size, left)
         client = np.resize(active, served.size)[served]
         granted = wishes[: served.size][served]
         counts += np.bincount(client * classes + granted, minlength=counts.size)
@@ -105,7 +105,7 @@ def draw_without_reuse(
     return counts.reshape(clients, classes)
 
 
-def _wishes(weights: NDArray[np.float64], sweeps: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def _draw_wishes(weights: NDArray[np.float64], sweeps: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Draw a class for each row in each sweep, sweep after sweep."""
     cumulative = np.cumsum(weights, axis=1)
     threshold = rng.random((sweeps, weights.shape[0])) * cumulative[:, -1]
@@ -114,9 +114,7 @@ def _wishes(weights: NDArray[np.float64], sweeps: int, rng: np.random.Generator)
     return wishes
 
 
-def _first_come_first_served(
-    wishes: NDArray[np.int64], clients: int, left: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def _grant_wishes(wishes: NDArray[np.int64], clients: int, left: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which wishes are granted, up to the end of the first sweep in which a class runs short."""
     granted = rank_within(wishes) < left[wishes]
     if granted.all():

@@ -45,17 +45,17 @@ class Pathological:
         counts = np.zeros((self.clients, left.size), dtype=np.int64)
         luck = rng.random((self.clients, self.classes_per_client))
         for turn, size in enumerate(sizes.tolist()):
-            taken = _shards(left, size, luck[turn])
+            taken = _take_shards(left, size, luck[turn])
             rest = left - taken
             solvable = (self.clients - turn - 1) * (limit - 1) + 1
             if rest.min() < 0 or np.count_nonzero(rest) > solvable:
-                taken = _neighbours(left, size, limit)
+                taken = _take_neighbours(left, size, limit)
                 rest = left - taken
             counts[turn], left = taken, rest
         return deal_counts(rng.permutation(counts), labels, rng)
 
 
-def _shards(left: NDArray[np.int64], size: int, luck: NDArray[np.float64]) -> NDArray[np.int64]:
+def _take_shards(left: NDArray[np.int64], size: int, luck: NDArray[np.float64]) -> NDArray[np.int64]:
     """Take one shard of each class that the uniform numbers in `luck` pick, in proportion to what is left."""
     upto = np.cumsum(left)
     picked = np.searchsorted(upto, luck * upto[-1], side="right")
@@ -64,7 +64,7 @@ def _shards(left: NDArray[np.int64], size: int, luck: NDArray[np.float64]) -> ND
     return taken + np.bincount(picked[:longer], minlength=left.size)
 
 
-def _neighbours(left: NDArray[np.int64], size: int, limit: int) -> NDArray[np.int64]:
+def _take_neighbours(left: NDArray[np.int64], size: int, limit: int) -> NDArray[np.int64]:
     """Fill the client from the first `limit` neighbours, by what is left, that suffice."""
     order = np.argsort(left, kind="stable")
     order = order[np.count_nonzero(left == 0) :]

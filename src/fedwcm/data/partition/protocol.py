@@ -69,7 +69,7 @@ def check_parts(name: str, parts: object, samples: int, clients: object = None) 
     """
     if not isinstance(parts, (list, tuple)) or not parts:
         raise ValueError(
-            f"{name} returned {_brief(parts)}: it must be a list with an array of rows for each client"
+            f"{name} returned {_describe(parts)}: it must be a list with an array of rows for each client"
         )
     if clients is not None and len(parts) != clients:
         raise ValueError(f"{name} returned {len(parts)} parts: it must be one for each of its clients = {clients}")
@@ -87,7 +87,7 @@ def check_parts(name: str, parts: object, samples: int, clients: object = None) 
 
 def _check_part(where: str, part: object, samples: int) -> NDArray[np.int64]:
     if not isinstance(part, np.ndarray) or part.ndim != 1 or part.dtype.kind not in "iu":
-        raise ValueError(f"{where} is {_brief(part)}: it must be an array of whole numbers, of shape (n,)")
+        raise ValueError(f"{where} is {_describe(part)}: it must be an array of whole numbers, of shape (n,)")
     if not part.size:
         raise ValueError(f"{where} is empty: every client must have at least one row")
     wrong = part[(part < 0) | (part >= samples)]
@@ -96,7 +96,7 @@ def _check_part(where: str, part: object, samples: int) -> NDArray[np.int64]:
     return part.astype(np.int64)
 
 
-def _brief(value: object) -> str:
+def _describe(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype} of shape {value.shape}"
     empty = "an empty" if isinstance(value, (list, tuple)) and not value else "a"
