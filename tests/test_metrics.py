@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from scipy.stats import binomtest
-from sklearn.metrics import balanced_accuracy_score, f1_score
+from sklearn.metrics import balanced_accuracy_score, f1_score, precision_recall_curve
 
 from fedwcm.metrics.classification import (
     ShotRule,
@@ -15,6 +15,7 @@ from fedwcm.metrics.classification import (
     class_accuracy,
     class_precision,
     macro_f1,
+    precision_at_recall,
     shot_groups,
     summarise,
     wilson_interval,
@@ -155,3 +156,14 @@ def test_precision_and_the_intervals_of_the_recalls() -> None:
         expected = binomtest(hits, trials).proportion_ci(method="wilson")
         np.testing.assert_allclose(interval, [expected.low, expected.high], atol=1e-6)
     assert np.isnan(wilson_interval(np.array([0]), np.array([0]))).all()
+
+
+def test_the_precision_at_a_recall_is_scikit_learn_s() -> None:
+    rng = np.random.default_rng(0)
+    members = rng.random(500) < 0.1
+    scores = (rng.normal(size=500) + 2 * members).astype(np.float32)
+    precision, recall, _ = precision_recall_curve(members, scores)
+    for wanted in (0.5, 0.9, 1.0):
+        expected = precision[np.flatnonzero(recall >= wanted)[-1]]
+        assert precision_at_recall(scores, members, wanted) == pytest.approx(expected)
+    assert precision_at_recall(scores, np.zeros(500, dtype=bool), 0.9) is None

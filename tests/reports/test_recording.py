@@ -9,6 +9,9 @@ import pytest
 import fedwcm
 from fedwcm.engine import round_measures
 from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.run import Run
+from fedwcm.reports.figures import Curves
+from fedwcm.reports.run_figures import run_figures
 
 SMALL: Any = {"dataset": "digits", "clients": 8, "participation": 0.5, "epochs": 1, "batch_size": 20, "rounds": 3}
 
@@ -24,6 +27,28 @@ def test_every_round_lists_its_clients_and_their_weights(run: fedwcm.Result) -> 
         assert len(clients) == len(weights) == len(set(clients.tolist())) == record.participants
         assert weights.sum() == pytest.approx(1.0, abs=1e-5)
         assert -(weights * np.log(weights)).sum() == pytest.approx(record.weights_entropy, abs=1e-4)
+
+
+def test_the_trade_off_and_the_reliability_are_those_of_the_kept_model(run: fedwcm.Result) -> None:
+    summary = run.summary
+    assert summary.trade_off is not None
+    assert summary.reliability is not None
+    at_zero = summary.trade_off["strength"].index(0.0)
+    assert summary.trade_off["test_accuracy"][at_zero] == summary.final_accuracy
+    assert summary.trade_off["balanced_accuracy"][at_zero] == pytest.approx(summary.balanced_accuracy)
+    assert summary.trade_off["few"][at_zero] == pytest.approx(summary.few)
+    table = [np.array(summary.reliability[key], dtype=float) for key in ("samples", "confidence", "accuracy")]
+    samples, confidence, accuracy = table
+    assert (samples * np.abs(accuracy - confidence))[samples > 0].sum() / samples.sum() == pytest.approx(
+        summary.test_ece
+    )
+    assert run.folder is not None
+    figures = {figure.key: figure for figure in run_figures(Run(RunFolder(run.folder)), 100)}
+    drawn = figures["trade-off-few"]
+    assert isinstance(drawn, Curves)
+    assert drawn.curves[0].point == (summary.final_accuracy, summary.few)
+    assert "trade-off-balanced-accuracy" not in figures  # the digits' test set is balanced: the same as accuracy
+    assert isinstance(figures["reliability"], Curves)
 
 
 def test_the_split_is_the_division_that_was_trained_on(run: fedwcm.Result) -> None:

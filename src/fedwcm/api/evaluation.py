@@ -21,9 +21,12 @@ from fedwcm.data.split import stratified_split
 from fedwcm.engine.evaluate import CHUNK, Evaluation, measure
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.metrics.calibration import class_calibration_errors, expected_calibration_error
-from fedwcm.metrics.classification import class_precision, summarise, wilson_interval
+from fedwcm.metrics.classification import class_precision, precision_at_recall, summarise, wilson_interval
 from fedwcm.metrics.clients import OnOwnSamples, named, spread_over_clients
 from fedwcm.utils.json_record import JsonRecord, optional
+
+RECALL = 0.9
+"""The recall at which the precision of each class is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +42,7 @@ class EvaluationRecord(JsonRecord):
         per_class_accuracy: recall of each class.
         per_class_interval: its 95 % interval (Wilson).
         per_class_precision: share of the rows predicted as the class that are of it.
+        precision_at_recall: precision of an alarm for the class that finds `RECALL` (90 %) of its rows.
         per_class_loss: mean negative log-likelihood of the class's rows.
         per_class_ece: calibration error of the probability of the class, over all rows.
         confusion: `confusion[i][j]` rows of class i were taken for class j.
@@ -62,6 +66,7 @@ class EvaluationRecord(JsonRecord):
     per_class_accuracy: tuple[float | None, ...]
     per_class_interval: tuple[tuple[float, ...] | None, ...]
     per_class_precision: tuple[float | None, ...]
+    precision_at_recall: tuple[float | None, ...]
     per_class_loss: tuple[float | None, ...]
     per_class_ece: tuple[float, ...]
     confusion: tuple[tuple[int, ...], ...]
@@ -158,6 +163,7 @@ def _measured(found: Trained, rows: InferenceRows, which: str, folder: RunFolder
     tested = measure(logits.split(CHUNK), labels, classes)
     counts, rule = np.array(folder.summary().train_counts), folder.config().run.shot_groups
     metrics = summarise(tested.confusion, counts, rule)
+    probabilities = logits.softmax(dim=-1).numpy()
     support = tested.confusion.sum(axis=1)
     interval = wilson_interval(np.diag(tested.confusion), support).tolist()
     losses = np.bincount(rows.y, weights=tested.losses, minlength=classes)
@@ -173,7 +179,10 @@ def _measured(found: Trained, rows: InferenceRows, which: str, folder: RunFolder
         per_class_interval=tuple(tuple(pair) if n else None for pair, n in zip(interval, support, strict=True)),
         per_class_precision=_or_none(class_precision(tested.confusion)),
         per_class_loss=_or_none(np.divide(losses, support, out=np.full(classes, np.nan), where=support > 0)),
-        per_class_ece=tuple(class_calibration_errors(logits.softmax(dim=-1).numpy(), rows.y)),
+        precision_at_recall=tuple(
+            precision_at_recall(p, rows.y == c, RECALL) for c, p in enumerate(probabilities.T)
+        ),
+        per_class_ece=tuple(class_calibration_errors(probabilities, rows.y)),
         confusion=tuple(map(tuple, tested.confusion.tolist())),
         **_of_clients(rows, tested, folder),
     )

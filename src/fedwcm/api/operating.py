@@ -154,9 +154,8 @@ def _with_point(facts: ModelFacts, point: str, logits: Tensor, labels: Tensor) -
     if point in ("balanced", "accuracy"):
         counts = np.array(facts.class_counts)
         curve = trade_off(logits.split(CHUNK), labels, facts.natural_shares, counts)
-        reached = curve.balanced_accuracy if point == "balanced" else curve.test_accuracy
-        best = max(zip(reached, curve.strength, strict=True), key=lambda pair: (pair[0], -abs(pair[1])))
-        shift = best[1] * np.log(facts.natural_shares)
+        strength = curve.best("balanced_accuracy" if point == "balanced" else "accuracy")
+        shift = strength * np.log(facts.natural_shares)
     elif kind == "recall" and "=" in rest:
         shift = _shift_for_recall(rest, facts.classes, logits, labels)
     elif kind == "cost" and rest:

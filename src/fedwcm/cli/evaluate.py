@@ -135,7 +135,16 @@ def _print_record(record: "EvaluationRecord") -> None:
         )
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("class", overflow="fold")
-    for heading in ("trained on", "tested", "recall", "95 % interval", "precision", "NLL", "ECE"):
+    for heading in (
+        "trained on",
+        "tested",
+        "recall",
+        "95 % interval",
+        "precision",
+        "at 90 % recall",
+        "NLL",
+        "ECE",
+    ):
         table.add_column(heading, justify="right", no_wrap=True)
     for c in _head_to_tail(record):
         interval = record.per_class_interval[c]
@@ -146,6 +155,7 @@ def _print_record(record: "EvaluationRecord") -> None:
             _shown(record.per_class_accuracy[c]),
             "–" if interval is None else " to ".join(map(_shown, interval)),
             _shown(record.per_class_precision[c]),
+            _shown(record.precision_at_recall[c]),
             _shown(record.per_class_loss[c]),
             _shown(record.per_class_ece[c]),
         )

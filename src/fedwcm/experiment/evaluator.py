@@ -9,14 +9,15 @@ import numpy as np
 
 from fedwcm.config.schema import RunOptions
 from fedwcm.core.types import Vec
-from fedwcm.engine.evaluate import Evaluation, LabelledTensors, evaluate
+from fedwcm.engine.evaluate import Evaluation, LabelledTensors, evaluate, predict_chunks
 from fedwcm.engine.rounds import DivergedError, ServerState
 from fedwcm.experiment.build import Experiment
 from fedwcm.experiment.records import LISTED_CLIENTS, VALIDATION_METRICS, RoundRecord, selected_record
-from fedwcm.metrics.calibration import expected_calibration_error
-from fedwcm.metrics.classification import balanced_accuracy, summarise
+from fedwcm.metrics.calibration import expected_calibration_error, reliability
+from fedwcm.metrics.classification import balanced_accuracy, shot_groups, summarise
 from fedwcm.metrics.clients import ByOwnClasses, ClientAccuracy, OnOwnSamples, named, spread_over_clients
 from fedwcm.metrics.diagnostics import diagnosing
+from fedwcm.metrics.tradeoff import DRAWN, STRENGTHS, TradeOff, trade_off
 from fedwcm.metrics.train_set import train_set_metrics
 
 
@@ -91,7 +92,24 @@ class Evaluator:
         return {
             "confusion": tuple(map(tuple, tested.confusion.tolist())),
             "client_accuracy": named(measure(tested), measure.names) if measure is not None and listed else None,
+            "reliability": reliability(tested),
+            **self._trade_off(selected or last),
         }
+
+    def _trade_off(self, model: EvaluatedModel | None) -> dict[str, Any]:
+        """Return what the model would do for other class mixes, and which of them validation data chooses."""
+        experiment, options = self._experiment, self._experiment.config.run
+        counts, shares = experiment.train_counts, experiment.facts.natural_shares
+        if model is None or experiment.test is None or not shot_groups(counts, options.shot_groups):
+            return {}
+
+        def curve(samples: LabelledTensors, strengths: tuple[float, ...]) -> TradeOff:
+            chunks = predict_chunks(experiment.network, model.x, model.buffers, samples.inputs)
+            return trade_off(chunks, samples.labels, shares, counts, options.shot_groups, strengths)
+
+        chosen = None if experiment.val is None else curve(experiment.val, STRENGTHS).best(options.select_by)
+        drawn = tuple(sorted({*DRAWN, *(() if chosen is None else (chosen,))}))
+        return {"trade_off": vars(curve(experiment.test, drawn)), "chosen_strength": chosen}
 
     def _on_held_out_data(self, model: EvaluatedModel) -> dict[str, object]:
         experiment = self._experiment

@@ -104,6 +104,7 @@ class Outcome(JsonRecord):
     medium: float | None = optional()
     few: float | None = optional()
     test_loss: float | None = optional(given="final_accuracy")
+    test_ece: float | None = optional()
     selected_round: int | None = optional()
     selected_accuracy: float | None = optional()
     val_accuracy: float | None = optional()
@@ -147,6 +148,7 @@ def outcome_of(history: Sequence[RoundRecord], select_by: SelectBy = "balanced_a
         medium=kept.medium,
         few=kept.few,
         test_loss=kept.test_loss,
+        test_ece=kept.test_ece,
         selected_round=None if selected is None else selected.round,
         selected_accuracy=None if selected is None else selected.test_accuracy,
         val_accuracy=None if selected is None else selected.val_accuracy,
@@ -178,6 +180,12 @@ class Summary(Outcome):
         client_accuracy: test accuracy of each client by its name, of the model that is kept; None where clients
             are not measured, or are more than `LISTED_CLIENTS`.
         confusion: of the model that is kept; `confusion[i][j]` test samples of class i were taken for class j.
+        reliability: of the model that is kept, over 15 bins of the confidence: `samples`, mean `confidence`,
+            `accuracy`.
+        trade_off: test accuracies of the model that is kept with t · log p added to its logits, p the class
+            distribution of the training data: `strength` (t), `test_accuracy`, `balanced_accuracy`, `few`. None
+            on nearly balanced data.
+        chosen_strength: the t that is best on the validation data (`run.select_by`), where there is any.
     """
 
     name: str | None = optional()
@@ -195,6 +203,9 @@ class Summary(Outcome):
     encryption: Mapping[str, float] | None = optional()
     client_accuracy: Mapping[str, float] | None = optional()
     confusion: tuple[tuple[int, ...], ...] | None
+    reliability: Mapping[str, tuple[float | None, ...]] | None = optional()
+    trade_off: Mapping[str, tuple[float | None, ...]] | None = optional()
+    chosen_strength: float | None = optional()
 
     @property
     def title(self) -> str:

@@ -18,6 +18,17 @@ def expected_calibration_error(tested: Evaluation) -> float:
     return _error(tested.confidence, tested.correct)
 
 
+def reliability(tested: Evaluation) -> dict[str, tuple[float | None, ...]]:
+    """Return the `samples` in each bin of the confidence, their mean `confidence`, and their `accuracy`."""
+    bins = _bins(tested.confidence)
+    samples = np.bincount(bins, minlength=BINS).tolist()
+    columns: dict[str, tuple[float | None, ...]] = {"samples": tuple(samples)}
+    for name, values in (("confidence", tested.confidence.astype(float)), ("accuracy", tested.correct)):
+        sums = np.bincount(bins, weights=values, minlength=BINS).tolist()
+        columns[name] = tuple(total / n if n else None for total, n in zip(sums, samples, strict=True))
+    return columns
+
+
 def class_calibration_errors(probabilities: NDArray[np.float32], labels: Ints) -> list[float]:
     """Return the calibration error of each class: of its probability, against the share of samples that have it.
 

@@ -44,6 +44,20 @@ def class_precision(confusion: Ints) -> Floats:
     return _ratio(np.diag(confusion), confusion.sum(axis=0))
 
 
+def precision_at_recall(scores: NDArray[np.float32], members: NDArray[np.bool_], recall: float) -> float | None:
+    """Return the precision of an alarm for a class, at the highest threshold that finds this share of its samples.
+
+    Args:
+        scores: the score of every sample for the class.
+        members: whether it is of the class.
+        recall: the share to find.
+    """
+    if not members.any():
+        return None
+    threshold = np.sort(scores[members])[::-1][int(np.ceil(recall * members.sum())) - 1]
+    return float(members[scores >= threshold].mean())
+
+
 def wilson_interval(hits: Ints, trials: Ints) -> Floats:
     """Return the 95 % interval of each share, `(n, 2)`; NaN without a trial.
 

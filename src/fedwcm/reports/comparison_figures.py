@@ -8,6 +8,7 @@ from fedwcm.reports.client_figures import client_bars
 from fedwcm.reports.figures import Bar, Bars, Curves, Figure
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.matrices import confusion, split
+from fedwcm.reports.probability_figures import probability_figures
 from fedwcm.reports.series import (
     Reader,
     bar,
@@ -36,6 +37,7 @@ def comparison_figures(groups: Sequence[MethodRuns], limit: int) -> list[Figure]
         over_rounds["few"],
         over_rounds["test-loss"],
         shot_bars(groups),
+        *probability_figures(groups),
         over_rounds["train-loss"],
         over_rounds["train-set-accuracy"],
         over_rounds["client-mean"],

@@ -36,6 +36,7 @@ class Curve:
     """A line; `spread` is the standard deviation, drawn as a band. `right` puts it on the second axis.
 
     `style` is its place in the order of styles, by default its place in the figure, or that of its method.
+    `point` is marked by a circle.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Curve:
     spread: Sequence[Number] | None = None
     right: bool = False
     style: int | None = None
+    point: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -165,6 +165,8 @@ def _curve(axes: Any, figure: Curves, curve: Curve, style: int) -> None:
         markersize=4,
         linewidth=1.4,
     )
+    if curve.point is not None:
+        axes.plot(*curve.point, "o", color=colour, markersize=9, fillstyle="none", markeredgewidth=2)
     if curve.spread is not None:
         band = np.where(y < beyond, np.minimum(np.array(curve.spread, dtype=float), beyond), np.nan)
         low, high = _within(figure.bounds, y - band), _within(figure.bounds, y + band)

@@ -12,6 +12,7 @@ from fedwcm.reports.client_figures import client_bars, fine_tuned_bars
 from fedwcm.reports.figures import Curve, Curves, Figure, Scatter, ScatterSeries
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.matrices import confusion, even_shares, split, weights
+from fedwcm.reports.probability_figures import probability_figures
 from fedwcm.reports.series import Reader, class_share, curve, head_to_tail, layers, metric
 
 
@@ -25,6 +26,7 @@ def run_figures(run: Run, limit: int) -> list[Figure]:
         confusion([MethodRuns(run.label, (run,))]),
         split([run]),
         over_rounds["shots"],
+        *probability_figures([MethodRuns(run.label, (run,))]),
         over_rounds["clients"],
         client_bars([MethodRuns(run.label, (run,))]),
         fine_tuned_bars(run),

@@ -23,6 +23,7 @@ const plots = (() => {
       curve.spread && curve.x.length > 1 ? [shapes.band(curve, figure.bounds, styles[i].colour, limit)] : [],
     );
     const marks = figure.curves.flatMap((curve, i) => shapes.offScale(curve, limit, span.max, styles[i].colour));
+    marks.push(...figure.curves.flatMap((curve, i) => shapes.point(curve, styles[i].colour)));
     if (figure.mark !== null) lines[0].markLine = shapes.markLine(figure.mark, theme);
     const labels = (interval) => ({ color: theme.faint, hideOverlap: true, formatter: ticks(interval) });
     const left = axis(figure.y_label, theme, {

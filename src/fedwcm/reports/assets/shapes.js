@@ -116,5 +116,22 @@ const shapes = (() => {
     ];
   }
 
-  return { band, markLine, offScale, whiskers };
+  /* A circle around a point of a curve. */
+  function point(curve, colour) {
+    if (!curve.point) return [];
+    return [
+      {
+        type: "scatter",
+        name: curve.name,
+        silent: true,
+        symbol: "circle",
+        symbolSize: 14,
+        itemStyle: { color: "transparent", borderColor: colour, borderWidth: 2.5 },
+        data: [curve.point],
+        z: 5,
+      },
+    ];
+  }
+
+  return { band, markLine, offScale, point, whiskers };
 })();

@@ -1,0 +1,106 @@
+"""What a model's outputs are worth: the trade-off between frequent and rare classes, and how reliable they are."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fedwcm.experiment.records import Summary
+from fedwcm.reports.figures import Curve, Curves, Figure
+from fedwcm.reports.load import MethodRuns
+
+Columns = Mapping[str, Sequence[float | None]]
+
+MOVED = (
+    "Each point is the same model with t · log p added to its logits, p the class distribution of the training "
+    "data. The circle is {point}. Compare whole curves, not points."
+)
+
+
+def probability_figures(groups: Sequence[MethodRuns]) -> list[Figure]:
+    """Return the figures that these runs have numbers for."""
+    unbalanced = any(summary.has_unbalanced_test_set for group in groups for summary in _summaries(group))
+    figures = [
+        _trade_off(groups, "balanced_accuracy", "balanced accuracy") if unbalanced else None,
+        _trade_off(groups, "few", "accuracy of rare classes"),
+        _reliability(groups),
+    ]
+    return [figure for figure in figures if figure is not None]
+
+
+def _summaries(group: MethodRuns) -> list[Summary]:
+    return [run.summary for run in group.counted if run.summary is not None]
+
+
+def _trade_off(groups: Sequence[MethodRuns], key: str, title: str) -> Curves | None:
+    curves = [curve for group in groups if (curve := _moved_curve(group, key)) is not None]
+    chosen = any(summary.chosen_strength is not None for group in groups for summary in _summaries(group))
+    point = "the t that is best on the validation data" if chosen else "the model as it was trained (t = 0)"
+    return _figure(groups, curves, f"trade-off-{key.replace('_', '-')}", f"Accuracy against {title}", title, point)
+
+
+def _figure(
+    groups: Sequence[MethodRuns], curves: Sequence[Curve], key: str, title: str, label: str, point: str
+) -> Curves | None:
+    if not curves:
+        return None
+    return Curves(
+        key=key,
+        title=title,
+        caption=MOVED.format(point=point),
+        curves=curves,
+        x_label="accuracy",
+        y_label=label,
+        bounds=(0, 1),
+        by_method=len(groups) > 1,
+        comparable=True,
+    )
+
+
+def _moved_curve(group: MethodRuns, key: str) -> Curve | None:
+    """Return the mean curve of a method over its seeds, at the strengths that all of them have."""
+    runs = [(summary.trade_off, summary.chosen_strength or 0.0) for summary in _summaries(group)]
+    tables = [(_by_strength(columns, key), chosen) for columns, chosen in runs if columns is not None]
+    shared = sorted(set.intersection(*(set(table) for table, _ in tables))) if tables else []
+    if not shared:
+        return None
+    middle = np.mean([[table[t] for t in shared] for table, _ in tables], axis=0)
+    x, y = np.mean([table[chosen] for table, chosen in tables], axis=0)
+    return Curve(group.label, middle[:, 0].tolist(), middle[:, 1].tolist(), point=(float(x), float(y)))
+
+
+def _by_strength(columns: Columns, key: str) -> dict[float, tuple[float, float]]:
+    rows = zip(columns["strength"], columns["test_accuracy"], columns[key], strict=True)
+    return {t: (x, y) for t, x, y in rows if t is not None and x is not None and y is not None}
+
+
+def _reliability(groups: Sequence[MethodRuns]) -> Curves | None:
+    curves = [curve for group in groups if (curve := _reliability_curve(group)) is not None]
+    if not curves:
+        return None
+    return Curves(
+        key="reliability",
+        title="Reliability of the probabilities",
+        caption="Of the test samples that were predicted with some confidence, the share that is right. Where it "
+        "is below the confidence, the model is too sure. The mean gap is the calibration error (test_ece).",
+        curves=[*curves, *([] if len(groups) > 1 else [Curve("as it should be", (0.0, 1.0), (0.0, 1.0))])],
+        x_label="confidence",
+        y_label="share that is right",
+        bounds=(0, 1),
+        by_method=len(groups) > 1,
+        comparable=True,
+    )
+
+
+def _reliability_curve(group: MethodRuns) -> Curve | None:
+    """Return the accuracy over the confidence, of the test samples of all seeds together."""
+    tables = [summary.reliability for summary in _summaries(group) if summary.reliability is not None]
+    if not tables:
+        return None
+    samples = np.array([table["samples"] for table in tables], dtype=float)
+    known = samples.sum(axis=0) > 0
+    x, y = (
+        (np.nan_to_num(np.array([table[key] for table in tables], dtype=float)) * samples).sum(axis=0)[known]
+        / samples.sum(axis=0)[known]
+        for key in ("confidence", "accuracy")
+    )
+    return Curve(group.label, x.tolist(), y.tolist())
