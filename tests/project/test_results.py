@@ -1,5 +1,6 @@
 """The pages of results say what their scripts compute."""
 
+import numpy as np
 import pytest
 import torch
 from tools import measure_cifar10, measure_gain, measure_readings, measure_table1, measure_theory
@@ -59,6 +60,20 @@ def test_on_quadratics_fedwcm_ends_at_the_minimum_of_its_weighted_mean_and_not_o
     weighted = torch.from_numpy(measure_theory.weights_of(counts, 0.25)) @ task.centres
     end = task.run(150, task.mean)[-1]
     assert (end - weighted).norm() < 1e-3 < 1e-2 < (end - task.mean).norm()
+
+
+def test_the_lemma_on_the_weights_is_false_as_printed() -> None:
+    """At the minimum of f the plain mean of ∇f over the local iterates is ∇f(x_r), the weighted mean is not."""
+    counts = measure_theory.client_counts(0.1)
+    centres = counts / counts.sum(axis=1, keepdims=True)
+    x, lr = centres.mean(axis=0), 0.1
+    local = np.repeat(x[None], len(centres), axis=0)
+    drift = np.zeros_like(local)
+    for _ in range(5):
+        drift += local - x  # ∇f(local) − ∇f(x) of f(x) = mean of ½‖x − c_i‖²
+        local = local - lr * (local - centres)
+    assert np.linalg.norm(drift.mean(axis=0)) < 1e-12
+    assert np.linalg.norm(measure_theory.weights_of(counts, 0.25) @ drift) > 1e-3
 
 
 def test_a_block_without_a_place_is_an_error(tmp_path) -> None:  # type: ignore[no-untyped-def]
