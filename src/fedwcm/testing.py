@@ -148,6 +148,9 @@ def check_shapes_and_dtypes_are_stable(cls: type[Method], options: dict[str, Any
         assert layouts[0] == layouts[1], "the server state changed its layout"
         assert states[1].x.dtype == dtype
         for key, value in states[1].method.items():
+            for state in states:
+                own = state.method[key].data_ptr() != state.x.data_ptr()
+                assert own, f"the state's {key} is the model itself, which cannot be stored twice: clone it"
             if value.shape == states[1].x.shape:
                 assert value.dtype == dtype, f"the state's {key} is a vector of {value.dtype}"
 

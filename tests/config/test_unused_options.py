@@ -17,9 +17,11 @@ from fedwcm.core.method import Method
 from fedwcm.experiment.components import component_needs
 from fedwcm.losses import LOSSES
 from fedwcm.losses.cross_entropy import CrossEntropy
+from fedwcm.losses.fedrela import FedReLaLoss
 from fedwcm.losses.grab import GraB
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
+from fedwcm.methods.fedrela import FedReLa
 from fedwcm.reports.warnings import still_rising
 from fedwcm.testing import _engine, _run_rounds
 from fedwcm.utils.field_types import field_types
@@ -33,7 +35,7 @@ SETTINGS = {
     "imbsam": {"tail_share": 0.12},  # half of it holds no class
     "ccvr": {**CHEAP["ccvr"], "last": 19},  # from the second of twenty rounds on
 }
-LATE = {"ldam": 18}  # its weights come late
+LATE = {"ldam": 18, "fedrela": 18}  # their weights and labels come late
 ELSEWHERE = {
     ("fedexp", "epsilon"),  # these clients agree too well to extrapolate: tests/methods/test_rivals.py
     ("loss fedrs", "alpha"),  # these clients have every class: tests/losses/test_rivals.py
@@ -77,6 +79,8 @@ def result(component: Method | Loss) -> torch.Tensor:
     if isinstance(component, Method) and component.name == "fedgrab":
         loss = GraB()  # which reads what its server sends
     method = component if isinstance(component, Method) else FedAvg()
+    if isinstance(component, FedReLaLoss):
+        method = FedReLa(start=0.0)  # which sends what it reads
     engine = _engine(method, loss)
     state = _run_rounds(engine, LATE.get(component.name, 3))
     return engine.model(state)[0]

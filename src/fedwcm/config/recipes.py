@@ -146,6 +146,10 @@ RECIPES: dict[str, Recipe] = {
         "FedLoGe: a fixed sparse frame trains the features, and the head that follows them is realigned",
         {"method.name": "fedloge", "loss.name": "fedloge"},
     ),
+    "fedrela": Recipe(
+        "FedReLa: late in training, samples that look like a rarer class are given its label",
+        {"method.name": "fedrela", "loss.name": "fedrela"},
+    ),
     "clip2fl": Recipe(
         "CLIP2FL: CReFF with class embeddings on the server and a teacher's logits in the clients' loss",
         {"method.name": "clip2fl", "loss.name": "distillation"},

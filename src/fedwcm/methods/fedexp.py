@@ -41,7 +41,7 @@ class FedExP(FedAvg):
         require(self.epsilon > 0, "epsilon", self.epsilon, "positive")
 
     def init(self, x: Vec, population: Population) -> State:
-        return {"previous": x}
+        return {"previous": x.clone()}
 
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         upload, report, c = super().finish(w, c, ctx)
@@ -52,7 +52,7 @@ class FedExP(FedAvg):
         delta, square = uploads.sum("delta", p), uploads.sum("square", p)
         step = (square / (2.0 * (delta.square().sum() + self.epsilon))).clamp(min=1.0)
         x_next = x + self.server_lr * step * delta
-        return x_next, {**s, "previous": x if cohort.round else x_next}
+        return x_next, {**s, "previous": x if cohort.round else x_next.clone()}
 
     def eval_params(self, x: Vec, s: State) -> Vec:
         return (x + s["previous"]) / 2.0
