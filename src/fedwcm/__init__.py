@@ -108,7 +108,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """The public names, imported at first use: `fedwcm.balance` alone needs no torch."""
+    """Return the public names, imported at first use: `fedwcm.balance` alone needs no torch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'fedwcm' has no attribute {name!r}")
     home = _HOMES[name]

@@ -72,12 +72,8 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
 
 OTHERWISE = {
     **{"set": "settings", "no_report": "report", "quiet": "progress"},
-    **{
-        "personalize": "fedwcm.personalize",
-        "json": "the result",
-        "confusion": "the result",
-        "list": "fedwcm list",
-    },
+    **dict.fromkeys(["json", "confusion"], "the result"),
+    **dict.fromkeys(["calibrate", "operating_point", "validation", "personalize", "list"], "another function"),
 }
 """Flags that functions have under another name, or that are another function."""
 

@@ -11,6 +11,18 @@ FILE_LINES = 400
 BODY_LINES = 40
 """Without the signature and the docstring: public functions spell out their keywords, and document each."""
 
+CRUMB_LINES = 25
+"""Lines of code, without docstrings, comments and imports, below which a module with one importer is a crumb."""
+
+CRUMBS = {
+    *("fedwcm.engine.clock", "fedwcm.engine.moving_average", "fedwcm.engine.step"),
+    *("fedwcm.metrics.angles",),
+}
+"""Ideas of their own, however few their lines."""
+
+REGISTRIES = ("methods", "losses", "samplers", "trackers", "partition", "models")
+"""Rooms with a registry: one entry, one file."""
+
 FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -55,3 +67,46 @@ def test_no_function_is_too_long() -> None:
         if isinstance(node, Function) and (length := body_lines(node)) > BODY_LINES
     }
     assert found == {}
+
+
+def code_lines(tree: ast.Module) -> int:
+    """The lines of statements, but for docstrings and imports."""
+    lines: set[int] = set()
+    for node in ast.walk(tree):
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(node, ast.stmt) and not is_text and not isinstance(node, ast.Import | ast.ImportFrom):
+            last = node.lineno if hasattr(node, "body") else node.end_lineno or node.lineno
+            lines |= set(range(node.lineno, last + 1))
+    return len(lines)
+
+
+def importers(modules: dict[str, ast.Module]) -> dict[str, set[str]]:
+    """Who imports each module."""
+    found: dict[str, set[str]] = {name: set() for name in modules}
+    for name, tree in modules.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                names = {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            else:
+                continue
+            for used in names & found.keys() - {name}:
+                found[used].add(name)
+    return found
+
+
+def test_no_module_is_a_crumb() -> None:
+    """An idea has a file, a function has not: a few lines that one neighbour needs belong there."""
+    trees = {
+        ".".join(path.relative_to(ROOT / "src").with_suffix("").parts): ast.parse(path.read_text(encoding="utf-8"))
+        for path in FILES
+        if path.is_relative_to(ROOT / "src/fedwcm") and "template" not in path.parts
+    }
+    crumbs = set()
+    for name, using in importers(trees).items():
+        room = name.rpartition(".")[0]
+        small = code_lines(trees[name]) < CRUMB_LINES and not name.endswith("__init__")
+        if small and len(using) == 1 and room.rpartition(".")[2] not in REGISTRIES:
+            crumbs |= {name} if using.pop().startswith(f"{room}.") else set()
+    assert crumbs - CRUMBS == set()

@@ -65,7 +65,7 @@ class Comparison:
         return markdown_table(self.rows)
 
     def table(self) -> "pd.DataFrame":
-        """The table as a pandas DataFrame, with the columns of `table.csv`: `final_accuracy_mean`, `_std`, `_n`, …
+        """Return the table as a pandas DataFrame, as in `table.csv`: `final_accuracy_mean`, `_std`, `_n`, …
 
         Needs pandas: `pip install 'fedwcm[notebook]'`. Without it, `rows` has the same numbers.
         """
@@ -85,7 +85,7 @@ class Comparison:
         return plot_curves(self._curves(metric), metric, ax, **style)
 
     def to_json(self) -> dict[str, object]:
-        """The headline, and a row per method and setting with the numbers of the table, for scripts."""
+        """Return the headline, and a row per method and setting with the numbers of the table, for scripts."""
         return {
             "headline": self.headline,
             "rows": [asdict(row) | {"best": sorted(row.best)} for row in self.rows],
@@ -137,7 +137,7 @@ def _counted(number: int, thing: str) -> str:
 
 
 def open_run(folder: str | Path, *, model: ModelLike | None = None, trust: bool = False) -> Result | Comparison:
-    """A past run or comparison: what `fedwcm.run`, or `fedwcm.compare`, returned.
+    """Return a past run or comparison: what `fedwcm.run`, or `fedwcm.compare`, returned.
 
     A run that is going on, or was stopped, has its history so far. Its model is loaded when it is asked for.
 

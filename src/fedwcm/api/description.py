@@ -178,7 +178,7 @@ def object_label(given: Method | type[Method]) -> str:
 
 
 def _brackets(given: Method | type[Method]) -> str:
-    """The options of a method that are not its defaults."""
+    """Return the options of a method that are not its defaults."""
     if isinstance(given, type):
         return ""
     defaults = {field.name: field.default for field in fields(given)}

@@ -145,7 +145,7 @@ def evaluate(
 
 
 def _drawn(rows: InferenceRows, fraction: float) -> InferenceRows:
-    """A share of each class of data without a test part."""
+    """Return a share of each class of data without a test part."""
     require(0 < fraction < 1, "test_fraction", fraction, "above 0 and below 1")
     if rows.part == "test":
         raise ValueError(f"test_fraction = {fraction} is for data without a test part: {rows.name} has one")
@@ -156,7 +156,7 @@ def _drawn(rows: InferenceRows, fraction: float) -> InferenceRows:
 
 
 def _measured(found: Trained, rows: InferenceRows, which: str, folder: RunFolder) -> EvaluationRecord:
-    """The loss and the metrics of the model on these rows."""
+    """Return the loss and the metrics of the model on these rows."""
     assert rows.y is not None
     classes, labels = len(found.schema.classes), torch.from_numpy(rows.y)
     logits = found.logits(rows)

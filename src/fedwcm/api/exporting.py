@@ -81,7 +81,7 @@ def export(
 
 
 def _metadata(facts: ModelFacts) -> dict[str, str]:
-    """The names of classes and inputs, and all facts about the model, as JSON."""
+    """Return the names of classes and inputs, and all facts about the model, as JSON."""
     features = schema_of(facts).encoding.feature_names
     return {
         "classes": json.dumps(facts.classes),

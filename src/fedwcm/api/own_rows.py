@@ -20,7 +20,7 @@ from fedwcm.experiment.partitioning import partition_data, run_dataset
 def own_rows(
     found: Trained, config: Config, dataset: DataLike | None, clients: ClientsLike | None = None
 ) -> InferenceRows | None:
-    """The rows that the run held out, if this is its own data; None for other data.
+    """Return the rows that the run held out, if this is its own data; None for other data.
 
     Raises:
         ValueError: if this is the run's own source, but no longer what the run was trained on.

@@ -72,7 +72,7 @@ def _refuse_others(options: Mapping[str, object], known: Sequence[str]) -> None:
 
 
 def _options_of(way: str) -> set[str]:
-    """The dotted options of a partition."""
+    """Return the dotted options of a partition."""
     name, _ = named_options(way)
     if name not in PARTITIONS and ":" not in name:
         raise unknown("partition", name, PARTITIONS)
@@ -81,7 +81,7 @@ def _options_of(way: str) -> set[str]:
 
 
 def _partition_settings(way: str, common: Settings) -> Settings:
-    """The settings of a run that divides its data in this way, and is otherwise as these say."""
+    """Return the settings of a run that divides its data in this way, and is otherwise as these say."""
     (name, options), known = named_options(way), _options_of(way)
     kept = {key: value for key, value in common.items() if key in known or not key.startswith("partition.")}
     return {**kept, "partition.name": name, **{f"partition.{key}": value for key, value in options.items()}}

@@ -111,7 +111,7 @@ def _fine_tuned(experiment: Experiment, options: FineTuning, x: Vec, buffers: Ve
 
 
 def clients_to_tune(names: Sequence[str], test_clients: NDArray[np.str_] | None) -> dict[str, int]:
-    """The clients that have training samples and test samples: their names and numbers; raises if none has both.
+    """Return the names and numbers of clients with training and test samples; raise if there are none.
 
     Args:
         names: those of the clients with training samples, in the order of their numbers; empty if they have none.

@@ -75,7 +75,7 @@ class Result:
         return self._run.module or load_model(self._run.path, model=self._model, trust=self._trust)
 
     def history_frame(self) -> "pd.DataFrame":
-        """The history as a pandas DataFrame: a row per evaluated round, a column per number.
+        """Return the history as a pandas DataFrame: a row per evaluated round, a column per number.
 
         Numbers of classes are named `per_class_accuracy/3`. Needs pandas: `pip install 'fedwcm[notebook]'`.
         """
@@ -99,7 +99,7 @@ class Result:
         return plot_curves([self.curve(metric)], metric, ax, **style)
 
     def curve(self, metric: str) -> "Curve":
-        """A number over the rounds, under the run's name."""
+        """Return a number over the rounds, under the run's name."""
         from fedwcm.reports.frames import history_curve
 
         return history_curve(self.config.title, self.history, metric)

@@ -29,7 +29,7 @@ from fedwcm.models.predictor import predictor
 def load_model(
     folder: str | Path, *, model: ModelLike | None = None, trust: bool = False, mix: Mix | None = None
 ) -> nn.Module:
-    """The trained model of a run, in evaluation mode. It takes normalised inputs: see `load_normalizer`.
+    """Return the trained model of a run, in evaluation mode. It takes normalised inputs: see `load_normalizer`.
 
     Args:
         folder: the run's folder.
@@ -112,7 +112,7 @@ def folder_model(folder: RunFolder, model: ModelLike | None, trust: bool) -> Com
 
 
 def read_model_facts(folder: RunFolder) -> ModelFacts:
-    """The facts needed to use a run's model; an error if there is none."""
+    """Return the facts needed to use a run's model; an error if there is none."""
     if not folder.model_file.exists():
         missing = f"{folder.path} holds no finished run: there is no {folder.model_file.name} in it"
         raise FileNotFoundError(missing + runs_below(folder.path))
@@ -120,7 +120,7 @@ def read_model_facts(folder: RunFolder) -> ModelFacts:
 
 
 def schema_of(facts: ModelFacts) -> DatasetSchema:
-    """How other data is read for the model; for one whose data stayed with its clients, its shape and classes."""
+    """Return how other data is read for the model: by shape and classes if its data stayed with clients."""
     if facts.schema is not None:
         return DatasetSchema.from_json(dict(facts.schema))
     return DatasetSchema(facts.classes, facts.input_shape, "float32")
@@ -160,6 +160,6 @@ def load_normalizer(folder: str | Path) -> InputNormalizer:
 
 
 def input_normalizer(facts: ModelFacts) -> InputNormalizer:
-    """The normalizer that a model's metadata holds."""
+    """Return the normalizer that a model's metadata holds."""
     mean, std = np.array(facts.mean, dtype=np.float32), np.array(facts.std, dtype=np.float32)
     return InputNormalizer(Normalizer(mean, std, facts.keeps_integers), schema_of(facts).input_shape)

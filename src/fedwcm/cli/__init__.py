@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def command_line() -> Parser:
-    """The parser of all commands."""
+    """Return the parser of all commands."""
     parser = Parser(
         prog="fedwcm",
         usage="fedwcm COMMAND [--FLAG VALUE …]",

@@ -72,7 +72,7 @@ def _help(flag: Option) -> str:
 
 
 def _placeholder(name: str) -> str:
-    """The type of a flag's value, as its placeholder."""
+    """Return the type of a flag's value, as its placeholder."""
     return PLACEHOLDERS.get(kind_of(FLAGS[name].key), "X")
 
 
@@ -89,13 +89,13 @@ PLACEHOLDERS = {
 
 
 def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) -> dict[str, Any]:
-    """The flags that were given, with values parsed as in TOML."""
+    """Return the flags that were given, with values parsed as in TOML."""
     given = {name: getattr(arguments, name) for name in names}
     return {name: _value(name, text) for name, text in given.items() if text is not None}
 
 
 def chosen_settings(arguments: argparse.Namespace) -> Settings:
-    """The dotted settings that were given."""
+    """Return the dotted settings that were given."""
     return merge_once(parse_assignment(text) for text in arguments.set)
 
 
@@ -134,7 +134,7 @@ def print_views(trackers: Sequence[str], folder: Path) -> None:
 
 
 def seeds_in(text: str) -> list[int]:
-    """The seeds in a list `0,1,2` or a range `0-9`."""
+    """Return the seeds in a list `0,1,2` or a range `0-9`."""
     seeds: list[int] = []
     for part in split_list(text):
         first, dash, last = part.partition("-")
@@ -147,7 +147,7 @@ def seeds_in(text: str) -> list[int]:
 
 
 def _value(name: str, text: str) -> object:
-    """The value of a flag; names stay text, even if they look like numbers."""
+    """Return the value of a flag; names stay text, even if they look like numbers."""
     return text if name in TEXTS else parse_value(text)
 
 
@@ -167,5 +167,5 @@ UNLIMITED = 10_000
 
 
 def console() -> Console:
-    """Standard output, whatever it is at the moment."""
+    """Return standard output, whatever it is at the moment, for tables that fit its width."""
     return Console(file=sys.stdout, width=None if sys.stdout.isatty() else UNLIMITED, highlight=False)

@@ -189,7 +189,7 @@ def _recipes() -> dict[str, str]:
 
 
 def _module_line(cls: Callable[..., object]) -> str:
-    """The first line of the docstring of the module that defines a class."""
+    """Return the first line of the docstring of the module that defines a class."""
     return (inspect.getdoc(inspect.getmodule(cls)) or "").partition("\n")[0]
 
 
@@ -211,7 +211,7 @@ MOST_NAMED = 4
 
 
 def documented_options(component: Callable[..., object], section: str) -> list[OptionDoc]:
-    """The options of one component: the fields of a dataclass, or the keywords of a model or a partition."""
+    """Return the options of a component: fields of a dataclass, or keywords of a model or a partition."""
     if section == "model":
         from fedwcm.models import MODEL_OPTIONS
 
@@ -222,7 +222,7 @@ def documented_options(component: Callable[..., object], section: str) -> list[O
 
 
 def shared_options(components: Mapping[str, Callable[..., object]], section: str) -> list[tuple[OptionDoc, str]]:
-    """All options of these components, each with the names of those that have it."""
+    """Return all options of these components, each with the names of those that have it."""
     owners: dict[OptionDoc, list[str]] = {}
     for name, component in components.items():
         for option in documented_options(component, section):
@@ -234,7 +234,7 @@ def shared_options(components: Mapping[str, Callable[..., object]], section: str
 def _keywords(
     factory: Callable[..., object], section: str, known: Mapping[str, tuple[str, str]]
 ) -> list[OptionDoc]:
-    """The keywords of a factory that are options, with the kind and meaning that are known of them."""
+    """Return the keywords of a factory that are options, with the kind and meaning that are known of them."""
     parameters = inspect.signature(factory).parameters
     return [
         OptionDoc(f"{section}.{name}", kind, _default(f"{section}.{name}", parameters[name]), about)

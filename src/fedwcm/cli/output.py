@@ -85,12 +85,12 @@ LIBRARIES = ("site-packages", "dist-packages")
 
 
 def is_from_users_code(error: BaseException) -> bool:
-    """Whether a method, loss or other code of the user's own was being executed when the error was raised."""
+    """Return whether the error was raised in a method, loss or other code of the user's own."""
     return any(_is_users(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _is_users(file: str) -> bool:
-    """Whether this is a file, and none of this package, of Python's library or of an installed package."""
+    """Return whether this is a file, and none of this package, of Python's library or of an installed package."""
     path = Path(file)
     if not path.is_file():
         return False

@@ -124,7 +124,7 @@ def _cell(row: Row, key: str) -> Text:
 
 
 def _fitting(rows: Sequence[Row], columns: dict[str, str], width: int) -> dict[str, str]:
-    """The first columns that fit beside the names, the swept options and the verdict."""
+    """Return the first columns that fit beside the names, the swept options and the verdict."""
     names = _name_width(rows, width)
     swept = [max(len(key), *(len(row.options[key]) for row in rows)) for key in swept_columns(rows)]
     verdict = min(30, max(len(VERDICT), *(len(row.verdict) for row in rows)))

@@ -44,7 +44,7 @@ class OptionDoc:
 
 
 def option_docs(cls: type[Any], section: str) -> list[OptionDoc]:
-    """The options of a dataclass under their dotted names."""
+    """Return the options of a dataclass under their dotted names."""
     kinds = field_types(cls)
     return [
         OptionDoc(
@@ -57,7 +57,7 @@ def option_docs(cls: type[Any], section: str) -> list[OptionDoc]:
 
 @cache
 def all_options() -> tuple[OptionDoc, ...]:
-    """Every dotted option that does not depend on the chosen method, loss, sampler, model or partition."""
+    """Return every dotted option that does not depend on the chosen method, loss, sampler, model or partition."""
     return tuple(
         doc for section in fields(Config) if section.name != "source" for doc in _of_section(section.name)
     )
@@ -71,7 +71,7 @@ def _of_section(section: str) -> list[OptionDoc]:
 
 
 def default_of(key: str) -> str:
-    """The default of a dotted option as text; empty if it has none."""
+    """Return the default of a dotted option as text; empty if it has none."""
     section, _, option = key.partition(".")
     if section == "partition" and option in PARTITION_DEFAULTS:
         return str(PARTITION_DEFAULTS[option])
@@ -79,7 +79,7 @@ def default_of(key: str) -> str:
 
 
 def kind_of(key: str) -> str:
-    """The type of a dotted option in words; of the options of partitions too, which flags have."""
+    """Return the type of a dotted option in words; of the options of partitions too, which flags have."""
     section, _, option = key.partition(".")
     if section == "partition" and option in PARTITION_OPTIONS:
         return PARTITION_OPTIONS[option][0]
@@ -97,7 +97,7 @@ PARTITION_OPTIONS = {
 
 
 def about(cls: type[Any], option: str) -> str:
-    """What a docstring, of the class or its nearest parent, says of an option; empty if none does."""
+    """Return what a docstring, of the class or its nearest parent, says of an option; empty if none does."""
     for base in cls.__mro__:
         text = inspect.getdoc(base) or ""
         found = re.search(rf"^    {option}: (.+(?:\n {{8,}}\S.*)*)", text, re.MULTILINE)
@@ -107,7 +107,7 @@ def about(cls: type[Any], option: str) -> str:
 
 
 def default_text(field: Any) -> str:
-    """The default of a dataclass field, as it would be typed; empty for a required field."""
+    """Return the default of a dataclass field, as it would be typed; empty for a required field."""
     if field.default is MISSING:
         return ""
     if field.default is None or field.default == ():
@@ -163,7 +163,7 @@ SEEDS = "the seeds of the runs are seeds=… (--seeds)"
 
 
 def option_key(name: str) -> str:
-    """The dotted name of an option that is given by its flag, or by its dotted name."""
+    """Return the dotted name of an option that is given by its flag, or by its dotted name."""
     if name in FLAGS:
         return FLAGS[name].key
     if "." not in name:
@@ -177,7 +177,7 @@ def settings_from(
     settings: Mapping[str, object] | None,
     flags: Mapping[str, object],
 ) -> Settings:
-    """All that was said: flags and settings on top of a file or a configuration.
+    """Return all that was said: flags and settings on top of a file or a configuration.
 
     Raises:
         ValueError: a flag and a setting give the same option two values.
@@ -197,7 +197,7 @@ def settings_from(
 
 
 def merge_once(pairs: Iterable[tuple[str, object]]) -> Settings:
-    """The options of these pairs; one that has two different values is an error."""
+    """Return the options of these pairs; one that has two different values is an error."""
     found: Settings = {}
     for key, value in pairs:
         if key in found and not _same(found[key], value):
@@ -249,7 +249,7 @@ def _renamed(method: str, merged: Settings) -> Settings:
 
 
 def _short(flags: Mapping[str, object]) -> Settings:
-    """The dotted options of the flags that were given; a component may bring options in brackets."""
+    """Return the dotted options of the flags that were given; a component may bring options in brackets."""
     short: Settings = {}
     for name, value in flags.items():
         if name not in FLAGS:
@@ -267,7 +267,7 @@ def _short(flags: Mapping[str, object]) -> Settings:
 
 
 def column_names(text: str | None) -> list[str]:
-    """The columns in a list `a,b`; none without a text. An empty name is that of a column that has none: `,b`."""
+    """Return the columns in a list `a,b`. An empty name is that of a column that has none: `,b`."""
     return [] if text is None else [name.strip() for name in text.split(",")]
 
 
@@ -277,5 +277,5 @@ def config_from(
     settings: Mapping[str, object] | None = None,
     **flags: object,
 ) -> Config:
-    """The configuration that a file, flags and dotted settings make together."""
+    """Return the configuration that a file, flags and dotted settings make together."""
     return from_settings(settings_from(method, config, settings, flags))

@@ -168,7 +168,7 @@ RECIPE_SETS: dict[str, tuple[str, ...]] = {
 
 
 def expanded(methods: Sequence[T]) -> list[T | str]:
-    """The methods, with the members of a set in place of its name."""
+    """Return the methods, with the members of a set in place of its name."""
     return [member for method in methods for member in _members(method)]
 
 

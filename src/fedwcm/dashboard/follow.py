@@ -82,7 +82,7 @@ class WatchedRun:
         return self._seconds_per_round * (rounds[-1] - rounds[0] if len(rounds) > 1 else rounds[0])
 
     def series(self, key: str) -> list[float]:
-        """The numbers under this key over the rounds that have one."""
+        """Return the numbers under this key over the rounds that have one."""
         values = (record.number(key) for record in self.records)
         return [value for value in values if value is not None]
 
@@ -97,7 +97,7 @@ class RunFollower:
         self._split: PartitionRecord | None = None
 
     def look(self) -> WatchedRun:
-        """The run as it is now."""
+        """Return the run as it is now."""
         summary = summary_so_far(self._folder)  # before the metrics, which are complete once it is there
         self._metrics.read()
         if self._rounds is None:
@@ -131,7 +131,7 @@ class Watch:
         self._followers: dict[Path, RunFollower] = {}
 
     def look(self) -> Snapshot:
-        """The runs as they are now, in a stable order."""
+        """Return the runs as they are now, in a stable order."""
         found = {folder: find_runs(folder, tolerant=True) for folder in self._folders}
         labels: dict[Path, str] = {}
         for runs in found.values():

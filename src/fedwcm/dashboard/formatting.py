@@ -7,7 +7,7 @@ EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def sparkline(values: Sequence[float], width: int, low: float | None = None, high: float | None = None) -> str:
-    """A line of at most `width` blocks, scaled from `low` to `high` or to the range of the values."""
+    """Return a line of at most `width` blocks, scaled from `low` to `high` or to the range of the values."""
     if not values:
         return ""
     shown = _thinned(values, width)
@@ -19,7 +19,7 @@ def sparkline(values: Sequence[float], width: int, low: float | None = None, hig
 
 
 def bar(share: float, width: int) -> str:
-    """A bar that fills this share of the width, exact to an eighth of a character."""
+    """Return a bar that fills this share of the width, exact to an eighth of a character."""
     eighths = round(min(max(share, 0), 1) * width * 8)
     whole, part = divmod(eighths, 8)
     return (EIGHTHS[8] * whole + (EIGHTHS[part] if part else "")).ljust(width)

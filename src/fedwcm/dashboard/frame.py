@@ -51,7 +51,7 @@ def _missing(folder: Path) -> Text:
 
 
 def status(run: WatchedRun) -> str:
-    """The state of a run, in words."""
+    """Return the state of a run, in words."""
     if run.state == "running":
         return f"{duration(run.seconds_left)} left" if run.seconds_left is not None else "running"
     if run.state == "silent":
@@ -118,7 +118,7 @@ def _curve(name: str, key: str, values: list[float], width: int, low: float | No
 
 
 def _classes(run: WatchedRun, width: int, room: int | None) -> list[RenderableType]:
-    """One bar per class if there is room, otherwise one line with a block per class."""
+    """Return one bar per class if there is room, otherwise one line with a block per class."""
     values = run.records[-1].per_class_accuracy
     if not values:
         return []
@@ -137,7 +137,7 @@ def _classes(run: WatchedRun, width: int, room: int | None) -> list[RenderableTy
 
 
 def _short(name: str) -> str:
-    """A name that fits, on one line."""
+    """Return a name that fits, on one line."""
     name = " ".join(name.split())
     return name if cell_len(name) <= LONGEST_NAME else set_cell_size(name, LONGEST_NAME - 1) + "…"
 

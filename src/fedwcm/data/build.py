@@ -143,7 +143,7 @@ def _check_lengths(where: str, samples: Samples) -> None:
 
 
 def encode(values: NDArray[Any]) -> tuple[tuple[str, ...], Codes]:
-    """Number the unique values from 0 and return their names and the number of each value.
+    """Give the unique values numbers from 0, and return their names and the number of each value.
 
     Integers, and text that is all whole numbers, are put in numeric order, other text by alphabet.
     """
@@ -211,7 +211,7 @@ def _renumber(name: str, codes: Codes, classes: tuple[str, ...], known: tuple[st
 def encode_clients(
     name: str, train: NDArray[Any] | None, test: NDArray[Any] | None
 ) -> tuple[tuple[str, ...], Codes | None]:
-    """Number the clients that hold training samples; the others cannot take part and are dropped."""
+    """Give numbers to the clients that hold training samples; the others cannot take part and are dropped."""
     if train is None:
         return (), None
     names, ids = encode(train)

@@ -58,7 +58,7 @@ def backend_checks() -> Iterator[Check]:
 
 
 def _missing(trial: Trial) -> str:
-    """Why this cannot be tried here; empty if it can."""
+    """Return why this cannot be tried here; empty if it can."""
     if not available(trial.device):
         return "no such device here"
     if trial.backend == "parallel" and (trial.device != "cpu" or not can_fork()):
@@ -83,7 +83,7 @@ def _tried(name: str, trial: Trial, reference: Model) -> Check:
 
 
 def _run_in_child(trial: Trial) -> Model | str:
-    """The model after two rounds in a process of its own, or what went wrong there."""
+    """Return the model after two rounds in a process of its own, or what went wrong there."""
     forked = trial.device == "cpu" and can_fork() and trial.backend != "ray"  # Ray's threads do not survive it
     context = multiprocessing.get_context("fork") if forked else multiprocessing.get_context("spawn")
     try:

@@ -118,7 +118,7 @@ def _try(convolution: Convolution, isa: str | None, threads: int) -> float:
 
 
 def _error(c: Convolution) -> float:
-    """The largest error of an output or a gradient, as a part of the sum of the magnitudes it was summed from."""
+    """Return the largest error of an output or gradient, relative to the magnitudes it was summed from."""
     generator = torch.Generator().manual_seed(0)
     layer = resolve_name(c.layer)(c.channels, c.filters, c.kernel, c.stride, c.padding, bias=c.bias)
     layer.to(memory_format=torch.channels_last)

@@ -32,7 +32,7 @@ def facts() -> dict[str, str]:
 
 
 def available(device: str) -> bool:
-    """Whether torch can compute on this device here."""
+    """Return whether torch can compute on this device here."""
     backend = {"cuda": torch.cuda, "mps": torch.backends.mps}.get(device)
     return backend is None or bool(backend.is_available())
 

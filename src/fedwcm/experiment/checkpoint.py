@@ -215,7 +215,7 @@ def _restore(history: History, saved: object) -> None:
 
 
 def settings_of(folder: Path) -> Settings | None:
-    """The options of the run that wrote the newest readable checkpoint; None if there is none."""
+    """Return the options of the run that wrote the newest readable checkpoint; None if there is none."""
     for path in _newest_first(folder):
         with suppress(SafetensorError, OSError, ValueError, LookupError), safe_open(path, framework="pt") as file:
             settings: Settings = json.loads(file.metadata()["fedwcm"])["settings"]
@@ -224,7 +224,7 @@ def settings_of(folder: Path) -> Settings | None:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], State]:
-    """The facts and tensors in a file, checked against its digest."""
+    """Return the facts and tensors in a file, checked against its digest."""
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata() or {}
         # Copies, which are aligned in memory as new tensors are: matrix products round by their alignment.

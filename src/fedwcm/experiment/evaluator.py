@@ -34,7 +34,7 @@ class EvaluatedModel:
 
 
 def out_of_patience(history: Sequence[RoundRecord], options: RunOptions) -> str | None:
-    """Why the run stops after the last of these rounds; None if it goes on.
+    """Return why the run stops after the last of these rounds; None if it goes on.
 
     Only the history decides, so that a resumed run stops where it would have stopped.
     """
@@ -146,7 +146,7 @@ class Evaluator:
         return {"last_round_accuracy": metrics.test_accuracy, "last_round_few": metrics.few}
 
     def _kept(self, selected: EvaluatedModel | None, last: EvaluatedModel | None) -> Evaluation | None:
-        """That of the selected round, else of the last evaluated one; None if this process does not have it."""
+        """Return that of the selected or the last evaluated round; None if this process does not have it."""
         test = self._experiment.test
         if test is not None and selected is not None:
             return self._on(test, selected)
@@ -160,7 +160,7 @@ class Evaluator:
 
 
 def _client_accuracy(experiment: Experiment) -> ClientAccuracy | None:
-    """How the accuracy of each client is measured: on its own test samples if they are known.
+    """Return how the accuracy of each client is measured: on its own test samples if they are known.
 
     The owners of the test samples are the clients, unless a partition made other clients of the training samples.
     """

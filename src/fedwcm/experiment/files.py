@@ -27,12 +27,12 @@ def write_json(path: Path, value: object, *, indent: int | None = 2, allow_nan: 
 
 
 def read_json(path: Path) -> object:
-    """The value in a JSON file."""
+    """Return the value in a JSON file."""
     return parse_json(path.read_text(encoding="utf-8"), str(path))
 
 
 def parse_json(text: str | bytes, where: str) -> object:
-    """The value in a JSON text; the error names where the text is from."""
+    """Return the value in a JSON text; the error names where the text is from."""
     try:
         return json.loads(text)
     except ValueError as error:
@@ -41,7 +41,7 @@ def parse_json(text: str | bytes, where: str) -> object:
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
-    """A draft to write, which then replaces the file; the draft is synced to disk first, then the new name.
+    """Yield a draft to write, which then replaces the file; the draft is synced to disk first, then the new name.
 
     The mode, less the umask, is set again at the end: safetensors makes its files for the owner alone.
     """

@@ -34,7 +34,7 @@ SEARCH_FILE = "trials.journal"
 
 
 def slug(label: str) -> str:
-    """A label as a part of a file's name."""
+    """Return a label as a part of a file's name."""
     return re.sub(r"[^A-Za-z0-9.+-]+", "-", label).strip("-")
 
 
@@ -130,7 +130,7 @@ class RunFolder:
         write_json(self.partition_file, partition.to_json(), indent=None)
 
     def environments(self) -> list[EnvironmentRecord]:
-        """What worked on the run, first to last; none of a run of an older version."""
+        """Return what worked on the run, first to last; none of a run of an older version."""
         if not self.environment_file.exists():
             return []
         held = read_json(self.environment_file)
@@ -141,7 +141,7 @@ class RunFolder:
         write_json(self.environment_file, [record.to_json() for record in records])
 
     def personalized(self) -> PersonalizationRecord | None:
-        """The clients before and after they have fine-tuned the model; None if they have not."""
+        """Return the clients before and after they have fine-tuned the model; None if they have not."""
         if not self.personalized_file.exists():
             return None
         return PersonalizationRecord.from_json(read_json(self.personalized_file), str(self.personalized_file))
@@ -170,7 +170,7 @@ class RunFolder:
 
 
 def read_round(line: str | bytes, where: str) -> RoundRecord:
-    """The record on a line of `metrics.jsonl`."""
+    """Return the record on a line of `metrics.jsonl`."""
     return RoundRecord.from_json(parse_json(line, where), where)
 
 
@@ -193,21 +193,21 @@ class ComparisonFolder:
 
     @classmethod
     def around(cls, run: Path) -> "ComparisonFolder":
-        """The comparison that a run in this folder would belong to."""
+        """Return the comparison that a run in this folder would belong to."""
         return cls(run.parent.parent)
 
     def run_path(self, label: str, seed: int) -> Path:
-        """The folder of a run."""
+        """Return the folder of a run."""
         return self.runs / f"{slug(label)}-seed{seed}"
 
     def index(self) -> ComparisonIndex:
-        """What is compared; an index without runs if this is no comparison."""
+        """Return what is compared; an index without runs if this is no comparison."""
         if not self.index_file.exists():
             return ComparisonIndex(labels={})
         return ComparisonIndex.from_json(read_json(self.index_file), str(self.index_file))
 
     def titles(self) -> dict[Path, str]:
-        """The runs by their labels, with their seeds if these differ."""
+        """Return the runs by their labels, with their seeds if these differ."""
         labels = self.index().labels
         seeds = {name: name.rpartition("-seed")[2] for name in labels}
         several = len(set(seeds.values())) > 1
@@ -234,7 +234,7 @@ LISTED = 5
 
 
 def find_runs(folder: Path, *, tolerant: bool = False) -> dict[Path, str]:
-    """The runs of a folder, each with a title: a comparison's planned runs, the folder itself, or any below.
+    """Return a folder's runs, with titles: a comparison's planned ones, the folder itself, or any below.
 
     Args:
         folder: where to look.
@@ -261,7 +261,7 @@ def find_runs(folder: Path, *, tolerant: bool = False) -> dict[Path, str]:
 
 
 def runs_below(folder: Path) -> str:
-    """A hint for an error: the runs below a folder that was taken for one; empty if there are none."""
+    """Return a hint for an error: the runs below a folder that was taken for one; empty if there are none."""
     below = [found for found in find_runs(folder, tolerant=True) if found != folder]
     return f"; there are runs below it: {shortened(below, LISTED)}" if below else ""
 
@@ -304,14 +304,14 @@ class MetricsFollower:
 
 
 def summary_so_far(folder: RunFolder) -> Summary | None:
-    """The summary; None while there is none, or none that can be read."""
+    """Return the summary; None while there is none, or none that can be read."""
     with suppress(FileNotFoundError, RecordError):
         return folder.summary()
     return None
 
 
 def partition_so_far(folder: RunFolder) -> PartitionRecord | None:
-    """Who holds what, with the names of classes and clients; None while the run has not written it."""
+    """Return who holds what, with the names of classes and clients; None while the run has not written it."""
     with suppress(FileNotFoundError, RecordError):
         return folder.partition()
     return None

@@ -74,7 +74,7 @@ def deferred() -> Iterator[None]:
 
 
 def exit_status() -> int:
-    """The exit status that shells expect of a process that was ended by the received signal."""
+    """Return the exit status that shells expect of a process that was ended by the received signal."""
     return 128 + (_process.received or signal.SIGINT)
 
 

@@ -23,13 +23,13 @@ METADATA = "fedwcm"
 
 
 def read_model(folder: RunFolder) -> State:
-    """The parameters by name."""
+    """Return the parameters by name."""
     with _undamaged(folder.model_file):
         return load_file(folder.model_file)
 
 
 def read_facts(folder: RunFolder) -> ModelFacts:
-    """The facts about the model, without its parameters."""
+    """Return the facts about the model, without its parameters."""
     path = folder.model_file
     with _undamaged(path), safe_open(path, framework="numpy") as file:
         metadata = file.metadata() or {}

@@ -77,12 +77,12 @@ class Lines(Silent):
 
 
 def shown_progress() -> Progress:
-    """The progress that suits standard error: a bar on a terminal and in a notebook, lines elsewhere."""
+    """Return the progress that suits standard error: a bar on a terminal and in a notebook, lines elsewhere."""
     return Bar() if in_notebook() or sys.stderr.isatty() else Lines()
 
 
 def chosen_progress(progress: Progress | bool | None) -> Progress:
-    """The progress that a caller chose: an object, whether to show any, or None: in a notebook only."""
+    """Return the progress that a caller chose: an object, whether to show any, or None: in a notebook only."""
     if progress is None or isinstance(progress, bool):
         make = progress_maker(progress)
         return Silent() if make is None else make()
@@ -90,7 +90,7 @@ def chosen_progress(progress: Progress | bool | None) -> Progress:
 
 
 def progress_maker(progress: Callable[[], Progress] | bool | None) -> Callable[[], Progress] | None:
-    """The same for several runs, each with a progress of its own; None to show nothing."""
+    """Return the same for several runs, each with a progress of its own; None to show nothing."""
     shown = in_notebook() if progress is None else progress
     if isinstance(shown, bool):
         return shown_progress if shown else None
@@ -98,7 +98,7 @@ def progress_maker(progress: Callable[[], Progress] | bool | None) -> Callable[[
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook, such as Jupyter's."""
+    """Return whether this process is the kernel of a notebook, such as Jupyter's."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return shell is not None and "IPKernelApp" in shell.config

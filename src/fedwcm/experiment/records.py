@@ -123,14 +123,14 @@ class Outcome(JsonRecord):
 def selected_record(
     history: Sequence[RoundRecord], select_by: SelectBy = "balanced_accuracy"
 ) -> RoundRecord | None:
-    """The round that was best on the validation data, the first of equals; None without such data."""
+    """Return the round that was best on the validation data, the first of equals; None without such data."""
     key = VALIDATION_METRICS[select_by]
     validated = [record for record in history if record.number(key) is not None]
     return max(validated, key=lambda record: record.number(key) or 0.0, default=None)
 
 
 def outcome_of(history: Sequence[RoundRecord], select_by: SelectBy = "balanced_accuracy") -> Outcome:
-    """The headline numbers of a history; a round is selected on the validation data if there is any."""
+    """Return the headline numbers of a history; a round is selected on the validation data if there is any."""
     rounds = history[-1].round if history else 0
     tested = [record.test_accuracy for record in history if record.test_accuracy is not None]
     if not tested:
@@ -225,7 +225,7 @@ class Summary(Outcome):
 
 
 def title_of(name: str, method: str, loss: str | None, sampler: str | None) -> str:
-    """The name of a run as it was typed and, where that is something else, what it resolved to beside it."""
+    """Return a run's name as it was typed and, where that is something else, what it resolved to."""
     if name.partition("[")[0] in (method, method.replace(":", ".").rpartition(".")[2]):
         return name
     default = Config()
@@ -255,14 +255,14 @@ class PartitionRecord(JsonRecord):
     digest: str | None = optional()
 
     def client_name(self, client: int) -> str:
-        """The name of a client, by its number; the number itself if it has none or is not listed."""
+        """Return the name of a client, by its number; the number itself if it has none or is not listed."""
         if self.names is None or client % self.every:
             return str(client)
         return self.names[client // self.every]
 
     @classmethod
     def of(cls, counts: "Ints", classes: Sequence[str], names: Sequence[str] = (), digest: str = "") -> Self:
-        """The record of these counts; of very many clients only every n-th is listed."""
+        """Return the record of these counts; of very many clients only every n-th is listed."""
         every = math.ceil(max(len(counts) / LISTED_CLIENTS, counts.size / LISTED_COUNTS, 1))
         return cls(
             classes=tuple(classes),

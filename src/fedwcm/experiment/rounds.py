@@ -76,7 +76,7 @@ def _backend(config: Config, execution: ExecutionPlan, inner: InProcess, sources
 
 
 def _is_there_already(config: Config) -> bool:
-    """Whether workers need not be sent the data: they read, or draw, them themselves."""
+    """Return whether workers need not be sent the data: they read, or draw, them themselves."""
     return config.data.shared or config.data.dataset == synthetic.NAME
 
 

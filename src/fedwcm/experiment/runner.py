@@ -251,7 +251,7 @@ def _warn_of_idle_target(experiment: Experiment) -> None:
 
 
 def _by_recipe(experiment: Experiment) -> bool:
-    """Whether loss and sampler are those of a recipe, which chooses both on purpose."""
+    """Return whether loss and sampler are those of a recipe, which chooses both on purpose."""
     settings = to_settings(experiment.config)
     both = [r.settings for r in RECIPES.values() if {"loss.name", "sampler.name"} <= r.settings.keys()]
     return any(

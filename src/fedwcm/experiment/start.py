@@ -95,7 +95,7 @@ def _own_folder(folder: RunFolder) -> Iterator[None]:
 
 
 def _already_finished(folder: RunFolder, experiment: Experiment) -> bool:
-    """Whether the folder's run is finished; raises if it is another one than is to be resumed.
+    """Return whether the folder's run is finished; raises if it is another one than is to be resumed.
 
     Unless it goes on, the experiment's backend is closed.
     """
@@ -154,7 +154,7 @@ def require_resumable(folder: RunFolder, wanted: Config, experiment: Experiment)
 
 
 def _sources(folder: RunFolder) -> Mapping[str, str]:
-    """The digests of the code that the folder's run began with."""
+    """Return the digests of the code that the folder's run began with."""
     return next((record.sources for record in folder.environments()), {})
 
 
@@ -169,13 +169,13 @@ def require_same_partition(folder: RunFolder, split: PartitionRecord) -> None:
 
 
 def partition_of(experiment: Experiment) -> PartitionRecord:
-    """Who holds what in this run."""
+    """Return who holds what in this run."""
     counts, classes = experiment.rounds.federation.counts, experiment.facts.classes
     return PartitionRecord.of(counts, classes, experiment.client_names, experiment.data_digest)
 
 
 def with_first_weights(wanted: Config, folder: RunFolder) -> Config:
-    """The configuration with the digest of the weights that the folder's run started from.
+    """Return the configuration with the digest of the weights that the folder's run started from.
 
     A module that is given again, to resume, may have others: the run goes on from those of its checkpoint.
     """
@@ -186,7 +186,7 @@ def with_first_weights(wanted: Config, folder: RunFolder) -> Config:
 
 
 def has_finished(folder: RunFolder, options: RunOptions) -> bool:
-    """Whether the folder's run has ended, and was to be this long: a longer one goes on."""
+    """Return whether the folder's run has ended, and was to be this long: a longer one goes on."""
     if folder.readable_summary() is None:
         return False
     held = _held(folder).run
@@ -194,20 +194,20 @@ def has_finished(folder: RunFolder, options: RunOptions) -> bool:
 
 
 def _held(folder: RunFolder) -> Config:
-    """The configuration that the folder's run has had so far: its `config.toml` may have been edited since."""
+    """Return the configuration of the folder's run so far: `config.toml` may have been edited since."""
     settings = settings_of(folder.checkpoints)
     return folder.config() if settings is None else from_settings(settings)
 
 
 def _lengthened(held: Config, wanted: Config) -> Config:
-    """The held configuration with the rounds and the patience that are wanted, where these are more."""
+    """Return the held configuration with the rounds and the patience that are wanted, where these are more."""
     rounds = max(held.run.rounds, wanted.run.rounds)
     patience = max(held.run.patience, wanted.run.patience, key=lambda evaluations: evaluations or math.inf)
     return replace(held, run=replace(held.run, rounds=rounds, patience=patience))
 
 
 def extension_problem(config: Config, method: Method, loss: Loss, before: int) -> str | None:
-    """Why the first rounds of a run differ from those of a run of `before` rounds; None if they do not."""
+    """Return why the first rounds of a run differ from those of a run of `before` rounds; None if they do not."""
     rate, options = config.local, config.run
     if any(rate.at(r, before) != rate.at(r, options.rounds) for r in range(before)):
         return f"local.schedule = {rate.schedule!r} depends on run.rounds"

@@ -39,7 +39,7 @@ def is_image(facts: ModelFacts) -> bool:
 
 
 def raw_shape(facts: ModelFacts) -> tuple[int, ...]:
-    """The shape of a raw sample: images with the channels last."""
+    """Return the shape of a raw sample: images with the channels last."""
     if not is_image(facts):
         return facts.input_shape
     channels, height, width = facts.input_shape

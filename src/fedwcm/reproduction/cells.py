@@ -77,7 +77,7 @@ class Cell:
         return int(str(self.settings["run.rounds"]))
 
     def resolved(self) -> Settings:
-        """All options that affect the result, with the present defaults of the components."""
+        """Return all options that affect the result, with the present defaults of the components."""
         config = from_settings(self.settings)
         return decisive(to_settings(Components.of(config).resolved(config)))
 
@@ -87,7 +87,7 @@ class Cell:
 
 
 def expand(preset: Preset, scope: Scope) -> list[Cell]:
-    """The runs of a preset, in the order of its table, seed by seed."""
+    """Return the runs of a preset, in the order of its table, seed by seed."""
     methods = chosen_methods(preset, scope.methods)
     seeds = scope.seeds or preset.seeds
     cells = [
@@ -103,7 +103,7 @@ def expand(preset: Preset, scope: Scope) -> list[Cell]:
 
 
 def _data_digest(settings: Settings) -> str:
-    """That of the file or folder that the data is read from; empty for a named data set, which cannot change."""
+    """Return the digest of the file or folder of the data; empty for a named data set, which cannot change."""
     config = from_settings(settings)
     return "" if config.data.dataset in (*DATASETS, synthetic.NAME) else run_dataset(config).digest
 

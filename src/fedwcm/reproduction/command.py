@@ -92,7 +92,7 @@ def reproduce(
 
 
 def listing(scope: Scope | None = None, results: str | Path = "results") -> list[Line]:
-    """Every preset: its runs, how many are done, and the time left here and on a GPU by estimate."""
+    """Return every preset: its runs, how many are done, and the time left here and on a GPU by estimate."""
     store, lines = ResultStore(Path(results)), []
     rates = stored_rates(store)
     for name in preset_names():

@@ -55,7 +55,7 @@ def stored_rates(store: ResultStore) -> dict[Model, float]:
 
 
 def seconds_here(cells: Iterable[Cell], rates: Mapping[Model, float] | None = None) -> float | None:
-    """The time of these runs on this machine; None if one of the data sets or models is not known beforehand.
+    """Return the time of these runs here; None if one of the data sets or models is not known beforehand.
 
     Args:
         cells: the runs.
@@ -66,12 +66,12 @@ def seconds_here(cells: Iterable[Cell], rates: Mapping[Model, float] | None = No
 
 
 def seconds_on_gpu(cells: Iterable[Cell]) -> float | None:
-    """The time of these runs on one GPU, by rule of thumb."""
+    """Return the time of these runs on one GPU, by rule of thumb."""
     return _total(cells, _seconds_on_gpu)
 
 
 def _total(cells: Iterable[Cell], seconds: Callable[[Config], float | None]) -> float | None:
-    """Runs that differ in the seed alone take equally long."""
+    """Add up the runs; those that differ in the seed alone take equally long."""
     alike: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
         alike.setdefault(tuple(cell.point.values()), []).append(cell)
@@ -111,7 +111,7 @@ def _operations(config: Config) -> float | None:
 
 
 def _samples_a_round(config: Config) -> float | None:
-    """Samples that the clients of a round see: the long tail's, times the share of clients and the epochs."""
+    """Return the samples that a round's clients see: the long tail's, times their share and the epochs."""
     largest = config.data.n_max or class_samples(config.data.dataset)
     epochs = config.local.epochs
     if largest is None or epochs is None or not isinstance(config.data.imbalance, float):

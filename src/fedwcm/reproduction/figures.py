@@ -29,7 +29,7 @@ COLLAPSE = 2 / 3
 
 
 def figures(preset: Preset, cells: Sequence[Entry]) -> list[Figure]:
-    """The figures of a preset; cells without an evaluated round are left out."""
+    """Return the figures of a preset; cells without an evaluated round are left out."""
     tested = [replace(entry, runs=[run for run in entry.runs if run.history]) for entry in cells]
     present = [entry for entry in tested if entry.runs]
     if not present:
@@ -64,7 +64,7 @@ def _curves(preset: Preset, key: str, y_label: str, caption: str, curves: Sequen
 
 
 def _mean_curve(name: str, runs: Sequence[StoredRun], value: Callable[[RoundRecord], float | None]) -> Curve:
-    """The mean over the seeds at the rounds that all of them reached."""
+    """Return the mean over the seeds at the rounds that all of them reached."""
     shortest = min(runs, key=lambda run: len(run.history))
     x = [record.round for record in shortest.history]
     table = [[value(record) for record in run.history[: len(x)]] for run in runs]
@@ -111,7 +111,7 @@ def _over_axis(preset: Preset, cells: Sequence[Entry]) -> Figure:
 
 
 def _title(entry: Entry, cells: Sequence[Entry]) -> str:
-    """What tells this line from the others."""
+    """Return what tells this line from the others."""
     telling = [axis for axis in entry.point if len({other.point[axis] for other in cells}) > 1]
     return ", ".join(entry.point[axis] if axis == "method" else f"{axis} {entry.point[axis]}" for axis in telling)
 

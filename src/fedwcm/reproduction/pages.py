@@ -55,7 +55,7 @@ def write_pages(preset: Preset, scope: Scope, found: Sequence[tuple[Cell, Path |
 
 
 def _stem(preset: Preset, scope: Scope) -> str:
-    """The name of the files: the preset's, and what of its scope is not the paper's own."""
+    """Return the name of the files: the preset's, and what of its scope is not the paper's own."""
     parts = [preset.name, *scope.dataset, *(f"{axis}-{'-'.join(labels)}" for axis, labels in scope.only.items())]
     parts += [f"{key}-{value}" for key, value in (scope.settings or {}).items()]
     if scope.fraction < 1:
@@ -102,7 +102,7 @@ def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: Sequence[
 
 
 def _title(preset: Preset, scope: Scope) -> str:
-    """The preset's title, and which part of it this is."""
+    """Return the preset's title, and which part of it this is."""
     parts = [*scope.dataset, *(f"{axis} {', '.join(labels)}" for axis, labels in scope.only.items())]
     parts += [str(value) for key, value in (scope.settings or {}).items() if key == "model.name"]
     return f"{preset.title} (here: {'; '.join(parts)})" if parts else preset.title
@@ -118,7 +118,7 @@ def _changes(preset: Preset, scope: Scope) -> list[str]:
 
 
 def command_line(preset: Preset, scope: Scope) -> str:
-    """The command that makes the page."""
+    """Return the command that makes the page."""
     words = ["fedwcm reproduce", preset.name]
     words += [f"--dataset {','.join(scope.dataset)}"] if scope.dataset else []
     words += [f'--methods "{",".join(scope.methods)}"'] if scope.methods else []
@@ -144,7 +144,7 @@ def _draw(found: Sequence[Figure], folder: Path) -> list[Path]:
 
 
 def _shown(made: Sequence[Figure], drawn: Sequence[Path]) -> list[str]:
-    """The figures in Markdown, each with its caption."""
+    """Return the figures in Markdown, each with its caption."""
     lines = []
     for figure, path in zip(made, drawn, strict=True):
         lines += [f"![{figure.title}]({path.name})", "", f"*{figure.caption}*", ""]
@@ -152,7 +152,7 @@ def _shown(made: Sequence[Figure], drawn: Sequence[Path]) -> list[str]:
 
 
 def _report(preset: Preset, first: Sequence[Figure], paths: Sequence[Path], path: Path) -> Path:
-    """The usual report of these runs, with the paper's figure first."""
+    """Return the usual report of these runs, with the paper's figure first."""
     with unpacked(paths) as folders:
         content = report_content(load_runs(folders), CURVE_POINTS)
     content = replace(content, title=preset.title, figures=[*first, *content.figures])

@@ -12,7 +12,7 @@ VALUES = ("accuracy", "underlined")
 
 
 def rows_of_paper(name: str) -> list[dict[str, str]]:
-    """The rows of a file, or none if the paper prints no numbers there."""
+    """Return the rows of a file, or none if the paper prints no numbers there."""
     file = FOLDER / f"{name}.csv"
     if not file.is_file():
         return []
@@ -28,7 +28,7 @@ class PaperTable:
         self._cells = {self._key(row): float(row["accuracy"]) for row in rows if "accuracy" in row}
 
     def accuracy(self, point: Mapping[str, str]) -> float | None:
-        """What the paper has at this point; None where it has nothing."""
+        """Return what the paper has at this point; None where it has nothing."""
         return self._cells.get(self._key(point)) if all(axis in point for axis in self._axes) else None
 
     def _key(self, point: Mapping[str, str]) -> Key:

@@ -60,7 +60,7 @@ class Preset:
     figure: FigureSpec = field(default_factory=FigureSpec)
 
     def settings_on(self, dataset: str) -> Settings:
-        """The options of every run on this data set, before those of the grid and the method."""
+        """Return the options of every run on this data set, before those of the grid and the method."""
         common = _common()
         known = common["datasets"].get(dataset, {}).get("settings", {})
         merged: Settings = {"data.dataset": dataset}
@@ -76,12 +76,12 @@ class Preset:
 
 
 def preset_names() -> list[str]:
-    """The names of all presets, in alphabetical order."""
+    """Return the names of all presets, in alphabetical order."""
     return sorted(_stem(file) for file in FOLDER.iterdir() if file.name.endswith(".toml") and file.name != COMMON)
 
 
 def load_preset(name: str) -> Preset:
-    """The preset of this name."""
+    """Return the preset of this name."""
     if name not in preset_names():
         raise unknown("preset", name, preset_names())
     values = _read(f"{name}.toml")
@@ -91,7 +91,7 @@ def load_preset(name: str) -> Preset:
 
 
 def house_settings() -> Settings:
-    """The options that the paper leaves out."""
+    """Return the options that the paper leaves out."""
     return dict(_common()["house"])
 
 
@@ -102,7 +102,7 @@ def class_samples(dataset: str) -> int | None:
 
 
 def point_settings(value: object) -> tuple[str, Settings | None]:
-    """The label of a value of the grid and, if it is a table, the dotted options that it stands for."""
+    """Return the label of a value of the grid and, if it is a table, the dotted options that it stands for."""
     if not isinstance(value, dict):
         return f"{value:g}" if isinstance(value, int | float) else str(value), None
     return str(value["label"]), {key: option for key, option in value.items() if key != "label"}
@@ -119,7 +119,7 @@ def split_labels(text: str, labels: Iterable[str]) -> list[str]:
 
 
 def chosen_methods(preset: Preset, specs: Sequence[str] | None) -> dict[str, str]:
-    """The preset's methods, or the named ones: by the paper's name, as in the preset, or any other."""
+    """Return the preset's methods, or the named ones: by the paper's name, as in the preset, or any other."""
     if not specs:
         return preset.methods
     titles = {spec: title for title, spec in preset.methods.items()}

@@ -51,7 +51,7 @@ class ResultStore:
             self._keep(path)
 
     def find(self, cell: Cell) -> Path | None:
-        """The archive of a run with the same options, whichever of them were defaults then or are now.
+        """Return the archive of a run with the same options, whichever of them were defaults then or are now.
 
         On data that may change only the run of the same fingerprint counts, which the data is part of.
         """
@@ -65,7 +65,7 @@ class ResultStore:
         return None
 
     def runs(self, cells: Iterable[Cell]) -> Iterator[tuple[Cell, StoredRun]]:
-        """The cells that were run, each with its run."""
+        """Yield the cells that were run, each with its run."""
         for cell in cells:
             path = self.find(cell)
             if path is not None:
@@ -96,14 +96,14 @@ class ResultStore:
 
 
 def read_run(path: Path) -> StoredRun:
-    """The run in an archive."""
+    """Return the run in an archive."""
     with unpacked([path]) as (folder,):
         return StoredRun(RunFolder(folder).summary(), RunFolder(folder).metrics())
 
 
 @contextmanager
 def unpacked(paths: Iterable[Path]) -> Iterator[list[Path]]:
-    """The archives as folders of runs, which are gone afterwards."""
+    """Yield the archives as folders of runs, which are gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="fedwcm-results-") as name:
         folders = []
         for path in paths:
@@ -125,7 +125,7 @@ def _file_name(cell: Cell) -> str:
 
 
 def _without_auto(asked: Settings) -> Settings:
-    """The options with what a run makes of `auto`, and keeps. Without a named data set only the data can tell."""
+    """Return the options with what a run makes of `auto`; without a named data set only the data can tell."""
     entry = DATASETS.get(str(asked["data.dataset"]))
     if entry is None:
         return asked
@@ -139,7 +139,7 @@ def _key(settings: Settings) -> Key:
 
 
 def _same(held: Settings, asked: Settings, given: Settings) -> bool:
-    """Whether the run was what is asked for now."""
+    """Return whether the run was what is asked for now."""
 
     def agrees(key: str, value: object) -> bool:
         if key not in held:  # it was none, or is new: then only today's default is the old behaviour

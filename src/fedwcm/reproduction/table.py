@@ -67,7 +67,7 @@ class Entry:
 
 
 def entries(preset: Preset, runs: Sequence[tuple[Cell, StoredRun | None]]) -> list[Entry]:
-    """One entry per point of the grid and method, in the order of the runs."""
+    """Return one entry per point of the grid and method, in the order of the runs."""
     paper, by_point = PaperTable(preset.name), dict[Point, list[tuple[Cell, StoredRun | None]]]()
     for cell, run in runs:
         by_point.setdefault(tuple(cell.point.items()), []).append((cell, run))
@@ -83,7 +83,7 @@ def entries(preset: Preset, runs: Sequence[tuple[Cell, StoredRun | None]]) -> li
 
 
 def markdown(preset: Preset, cells: Sequence[Entry]) -> str:
-    """The table as Markdown: ours (± over the seeds) and the paper's; our best at a place in bold."""
+    """Return the table as Markdown: ours (± over the seeds) and the paper's; our best at a place in bold."""
     rows, columns = (_axes(axes, cells) for axes in (preset.rows, preset.columns))
     best = _best(cells)
     across = list(dict.fromkeys(_part(entry, columns) for entry in cells))
@@ -99,7 +99,7 @@ def markdown(preset: Preset, cells: Sequence[Entry]) -> str:
 
 
 def csv_text(cells: Sequence[Entry]) -> str:
-    """The same with all digits, one line per cell."""
+    """Return the same with all digits, one line per cell."""
     text = io.StringIO()
     axes = list(cells[0].point) if cells else []
     writer = csv.writer(text, lineterminator="\n")
@@ -112,7 +112,7 @@ def csv_text(cells: Sequence[Entry]) -> str:
 
 
 def _axes(axes: Sequence[str], cells: Sequence[Entry]) -> list[str]:
-    """The axes that the runs have; that of the data sets only if there are several."""
+    """Return the axes that the runs have; that of the data sets only if there are several."""
     several = len({entry.point["dataset"] for entry in cells}) > 1
     return [axis for axis in axes if cells and axis in cells[0].point and (several or axis != "dataset")]
 

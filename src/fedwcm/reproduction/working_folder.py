@@ -27,7 +27,7 @@ class WorkingFolder:
     keep: bool = False
 
     def start(self, cell: Cell) -> RunFolder:
-        """The folder of a run: a new one, its own if it was interrupted, or a shorter run's, which goes on."""
+        """Return a run's folder: a new one, its own if it was interrupted, or a shorter run's, which goes on."""
         folder = self._folder(cell, cell.rounds)
         shorter = None if folder.path.exists() else self._shorter(cell)
         if shorter is not None:
@@ -49,7 +49,7 @@ class WorkingFolder:
         return RunFolder(self.root / f"{cell.lineage}-{rounds}")
 
     def _shorter(self, cell: Cell) -> RunFolder | None:
-        """The longest finished run with the same options and fewer rounds, if this one can go on from there."""
+        """Return the longest finished run with the same options and fewer rounds that this one can extend."""
         config = from_settings(cell.settings)
         chosen = Components.of(config)
         known = (int(path.name.rpartition("-")[2]) for path in self.root.glob(f"{cell.lineage}-*"))

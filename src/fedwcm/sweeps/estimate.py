@@ -152,7 +152,7 @@ def _peak_bytes(workers: int) -> int:
 
 
 def _client_bytes(experiment: Experiment) -> int:
-    """The state of the clients that have not taken part in the trial."""
+    """Return the state of the clients that have not taken part in the trial."""
     store = experiment.rounds.store
     clients = experiment.rounds.trainer.population.clients
     return store.bytes_per_client * (clients - len(store.visited()))

@@ -169,7 +169,7 @@ def run_all(
 
 
 def uses_cluster(planned: PlannedRun) -> bool:
-    """Whether the run is for a cluster."""
+    """Return whether the run is for a cluster."""
     return planned.config.run.backend == "ray"
 
 

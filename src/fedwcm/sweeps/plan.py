@@ -67,7 +67,7 @@ def plan(
     common: Settings,
     out: Path,
 ) -> list[PlannedRun]:
-    """The runs of a comparison: every method, by name and settings, at every grid point with every seed.
+    """Return the runs of a comparison: every method, by name and settings, at every grid point with every seed.
 
     Raises:
         ValueError: the grid varies an option that a method fixes in its brackets, or two runs are the same.
@@ -91,7 +91,7 @@ def plan(
 
 
 def with_method(common: Settings, own: Settings, method: str) -> Settings:
-    """The settings of one of several methods: its own on top of those for all.
+    """Return the settings of one of several methods: its own on top of those for all.
 
     A recipe keeps its own settings; a warning names the common settings that it overrides.
     """
@@ -188,12 +188,12 @@ def _check_on(data: RunData, planned_runs: Sequence[PlannedRun], components: Com
 
 
 def is_done(planned: PlannedRun) -> bool:
-    """Whether the run is in its folder, finished, as far as that can be told without the data: see `check`."""
+    """Return whether the finished run is in its folder, as far as can be told without the data."""
     return RunFolder(planned.folder).finished and not _stale(planned)
 
 
 def _stale(planned: PlannedRun) -> bool:
-    """Whether what was asked for differs from what the folder holds; the folder's options are all resolved."""
+    """Return whether the folder's run, whose options are all resolved, has other options."""
     held = decisive(to_settings(RunFolder(planned.folder).config()))
     asked = decisive(to_settings(planned.config))
     return any(key in held and held[key] != value for key, value in asked.items() if value != "auto")

@@ -204,7 +204,7 @@ def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def _contents(folder: Path, names: Sequence[str] | None = None) -> Files:
-    """The files of a folder, without those that disappear meanwhile."""
+    """Return the files of a folder, without those that disappear meanwhile."""
     files: Files = {}
     for name in sorted(_stamps(folder) if names is None else names):  # checkpoints before the metrics they need
         with suppress(FileNotFoundError):

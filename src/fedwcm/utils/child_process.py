@@ -64,13 +64,13 @@ def _answer(sender: Connection, function: Callable[..., object], arguments: tupl
 
 
 def how_it_ended(exit_code: int | None) -> str:
-    """The end of a process as a predicate: `was killed by SIGKILL`, `ended with exit status 1`."""
+    """Return the end of a process as a predicate: `was killed by SIGKILL`, `ended with exit status 1`."""
     name = signal_name(exit_code)
     return f"was killed by {name}" if name else f"ended with exit status {exit_code}"
 
 
 def signal_name(exit_code: int | None) -> str | None:
-    """The signal that ended a process with this exit code; None if none did."""
+    """Return the signal that ended a process with this exit code; None if none did."""
     if exit_code is None or exit_code >= 0:
         return None
     try:

@@ -2,7 +2,7 @@
 
 
 def duration(seconds: float) -> str:
-    """A duration to the second, above an hour to the minute: 45 s, 3 min 20 s, 2 h 05 min."""
+    """Return a duration to the second, above an hour to the minute: 45 s, 3 min 20 s, 2 h 05 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -104,12 +104,12 @@ def _database(folder: Path) -> str:
 
 
 def _server() -> str | None:
-    """The store that the user names, if any."""
+    """Return the store that the user names, if any."""
     return os.environ.get("MLFLOW_TRACKING_URI") or None
 
 
 def _experiment(client: "MlflowClient", *, is_own: bool) -> str:
-    """The experiment that runs belong to, made if need be.
+    """Return the experiment that runs belong to, made if need be.
 
     In a run's own database it takes the place of MLflow's default, which would stay empty beside it.
     """
@@ -132,5 +132,5 @@ def _experiment(client: "MlflowClient", *, is_own: bool) -> str:
 
 
 def _allowed(key: str) -> str:
-    """The name without the characters that MLflow rejects."""
+    """Return the name without the characters that MLflow rejects."""
     return re.sub(r"[^\w\-. :/]", "_", key)

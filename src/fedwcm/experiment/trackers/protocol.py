@@ -38,27 +38,27 @@ class Tracker(ABC):
 
     @abstractmethod
     def start(self, run: TrackedRun) -> None:
-        """Called once, before the first round."""
+        """Open the entry; called once, before the first round."""
 
     @abstractmethod
     def log(self, number: int, scalars: Mapping[str, float]) -> None:
-        """Called after every evaluated round, with its number."""
+        """Log an evaluated round, by its number."""
 
     @abstractmethod
     def finish(self, summary: Summary) -> None:
-        """Called when the run has finished or diverged, not when it was stopped."""
+        """Log the summary; called when the run has finished or diverged, not when it was stopped."""
 
     @abstractmethod
     def close(self) -> None:
-        """Called last, however the run ended."""
+        """Close the entry; called last, however the run ended."""
 
     def view(self, folder: Path) -> str | None:
-        """How to look at the run in a folder: a command, or an address; None if there is nothing to say."""
+        """Return how to look at the run in a folder: a command, or an address; None if there is nothing to say."""
         return None
 
 
 def remembered(path: Path, make: Callable[[], str]) -> tuple[str, bool]:
-    """The name in a file, and whether it is new; if there is no such file, make a name and write it."""
+    """Return the name in a file, and whether it is new; if there is no such file, make a name and write it."""
     if path.exists():
         return path.read_text(encoding="utf-8").strip(), False
     name = make()
@@ -68,7 +68,7 @@ def remembered(path: Path, make: Callable[[], str]) -> tuple[str, bool]:
 
 
 def scalars_of(values: Mapping[str, Json], classes: Sequence[str] = ()) -> dict[str, float]:
-    """The numbers of a record: `few`, `per_class_accuracy/3`, `concentration_layers/body.1`.
+    """Return the numbers of a record: `few`, `per_class_accuracy/3`, `concentration_layers/body.1`.
 
     A list is flattened if it is per class; others, such as the clients of a round, mean something else each time.
     Classes whose names are given are called by them.

@@ -31,7 +31,7 @@ HEADLINES = ("test_accuracy", "few", "test_loss")
 
 
 def tag_of(key: str) -> str:
-    """A scalar's name after the group in which TensorBoard shows it: `accuracy/few`."""
+    """Return a scalar's name after the group in which TensorBoard shows it: `accuracy/few`."""
     if "/" in key:
         return key
     for suffix in ("accuracy", "loss"):
@@ -106,7 +106,7 @@ class TensorBoard(Tracker):
 
 
 def _session_end(*, failed: bool) -> object:
-    """What tells the tab of hyperparameters that a run has ended; TensorBoard's own function needs TensorFlow."""
+    """Return the event of a run's end; TensorBoard's own function needs TensorFlow."""
     from tensorboard.compat.proto.summary_pb2 import Summary as Event
     from tensorboard.compat.proto.summary_pb2 import SummaryMetadata
     from tensorboard.plugins.hparams import metadata

@@ -28,7 +28,7 @@ def check_trackers(names: Sequence[str], folder: Path | None) -> None:
 
 
 def views(names: Sequence[str], folder: Path) -> dict[str, str]:
-    """How to look at what each tracker has of the run in a folder, where it says so."""
+    """Return how to look at what each tracker has of the run in a folder, where it says so."""
     said = {name: TRACKERS[name]().view(folder) for name in names}
     return {name: text for name, text in said.items() if text is not None}
 
@@ -142,7 +142,7 @@ class TrackerThread:
                 done.set()
 
     def _is_alive(self) -> bool:
-        """Whether the tracker can be called; warns once if not."""
+        """Return whether the tracker can be called; warns once if not."""
         if self._is_off:
             return False
         called_at, error = self._called_at, self._error

@@ -29,7 +29,7 @@ def write_report(out: Path, trials: Mapping[str, Sequence[FrozenTrial]], seeds: 
 
 
 def winner(name: str, trial: FrozenTrial) -> str:
-    """The method with the options of a trial in its brackets, as `--method` takes it."""
+    """Return the method with the options of a trial in its brackets, as `--method` takes it."""
     base, _, inside = name.partition("[")
     fixed = [inside.removesuffix("]")] if inside else []
     chosen = [f"{key.removeprefix('method.')}={_toml(value)}" for key, value in trial.params.items()]
@@ -37,7 +37,7 @@ def winner(name: str, trial: FrozenTrial) -> str:
 
 
 def compare_command(trials: Mapping[str, Sequence[FrozenTrial]], out: Path, seeds: Sequence[int]) -> str:
-    """The command that runs the winners against each other, with as many seeds that the search has not seen."""
+    """Return the command that compares the winners, with as many seeds that the search has not seen."""
     best = [winner(name, trial) for name, found in trials.items() if (trial := best_trial(found))]
     if not best:
         raise ValueError(f"{out} has no winners: no trial of any method came to its end without diverging")
@@ -48,7 +48,7 @@ def compare_command(trials: Mapping[str, Sequence[FrozenTrial]], out: Path, seed
 
 
 def unseen(seeds: Sequence[int]) -> list[int]:
-    """The same number of seeds, none of them among these."""
+    """Return the same number of seeds, none of them among these."""
     return [max(seeds) + 1 + i for i in range(len(seeds))]
 
 
@@ -83,7 +83,7 @@ def result_rows(trials: Mapping[str, Sequence[FrozenTrial]]) -> list[list[str]]:
 
 
 def _options(best: FrozenTrial | None, found: Sequence[FrozenTrial]) -> str:
-    """The options of the best trial; without one, why there is none."""
+    """Return the options of the best trial; without one, why there is none."""
     if best is not None:
         return ", ".join(f"{key}={_toml(value)}" for key, value in best.params.items())
     return "none: all trials diverged" if found and all(map(_diverged, found)) else "–"
@@ -94,12 +94,12 @@ def _markdown(cells: Sequence[str]) -> str:
 
 
 def best_trial(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
-    """The first of the ranked trials that was completed and did not diverge."""
+    """Return the first of the ranked trials that was completed and did not diverge."""
     return next((trial for trial in trials if trial.state == TrialState.COMPLETE and not _diverged(trial)), None)
 
 
 def _measured(trials: Mapping[str, Sequence[FrozenTrial]]) -> tuple[str, str]:
-    """The metric that the trials were chosen by, and the one that is reported beside it."""
+    """Return the metric that the trials were chosen by, and the one that is reported beside it."""
     found = {key for ended in trials.values() for trial in ended for key in trial.user_attrs}
     balanced = VALIDATION_METRICS["balanced_accuracy"]
     return balanced if balanced in found else VALIDATION_METRICS["accuracy"], "test_accuracy"
@@ -115,7 +115,7 @@ def _mean(trial: FrozenTrial, key: str) -> str:
 
 
 def csv_text(trials: Mapping[str, Sequence[FrozenTrial]]) -> str:
-    """Every trial, with the means over its seeds; an option that a method does not have is empty."""
+    """Return every trial, with the means over its seeds; an option that a method does not have is empty."""
     keys = list(dict.fromkeys(key for found in trials.values() for trial in found for key in trial.params))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -169,7 +169,7 @@ class Tuning:
         return compare_command(self.trials, self.folder, self.seeds)
 
     def table(self) -> "pd.DataFrame":
-        """All trials as a pandas DataFrame, with the columns of `trials.csv`.
+        """Return all trials as a pandas DataFrame, with the columns of `trials.csv`.
 
         Needs pandas: `pip install 'fedwcm[notebook]'`.
         """

@@ -29,7 +29,7 @@ Space = dict[str, BaseDistribution]
 
 
 def space_from(ranges: Mapping[str, object], file: str | Path | None = None) -> Space:
-    """The search space of options, by flag or dotted name, on top of that of a TOML file: ranges, or lists."""
+    """Return the ranges or lists of options, by flag or dotted name, on top of those of a TOML file."""
     found: Space = {}
     if file is not None:
         found = {key: distribution(value, key) for key, value in read_toml(Path(file)).items()}
@@ -42,7 +42,7 @@ def space_from(ranges: Mapping[str, object], file: str | Path | None = None) -> 
 
 
 def ranges_in(texts: Iterable[str]) -> dict[str, str]:
-    """The ranges of `KEY=RANGE` texts."""
+    """Return the ranges of `KEY=RANGE` texts."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -55,7 +55,7 @@ def ranges_in(texts: Iterable[str]) -> dict[str, str]:
 
 
 def distribution(value: object, key: str) -> BaseDistribution:
-    """The range that a text describes, or the values in a list."""
+    """Return the range that a text describes, or the values in a list."""
     if isinstance(value, list | tuple):
         return CategoricalDistribution(value)
     parts = str(value).split(":")
@@ -78,7 +78,7 @@ def distribution(value: object, key: str) -> BaseDistribution:
 
 
 def of_method(space: Mapping[str, BaseDistribution], options: Iterable[str]) -> Space:
-    """The part of a space that applies to a method with these options: `method.x` only if it has x."""
+    """Return the part of a space that applies to a method with these options: `method.x` only if it has x."""
     known = {f"method.{option}" for option in options}
     return {key: value for key, value in space.items() if not key.startswith("method.") or key in known}
 
@@ -121,7 +121,7 @@ class MethodStudy:
             self.study.set_user_attr("asked", asked)
 
     def next_trial(self, budget: int) -> Trial | None:
-        """The next trial of this process; None if the budget is used up, or the remaining trials run elsewhere."""
+        """Return the next trial of this process; None if the budget is used up, or the rest runs elsewhere."""
         with _turn(self.folder):
             self._give_back_dead_trials()
             spent = self.study.get_trials(deepcopy=False, states=SPENT)

@@ -88,7 +88,7 @@ def pruned(study: MethodStudy, trial: Trial) -> str:
 
 
 def line(plan: Plan, trial: Trial, said: str) -> str:
-    """The line about a trial that the user sees."""
+    """Return the line about a trial that the user sees."""
     shown = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in trial.params.items()}
     options = ", ".join(f"{key}={value}" for key, value in shown.items())
     return f"{plan.name}, trial {trial.number + 1}: {options}: {said}"

@@ -92,7 +92,7 @@ def _search_here(search: Search) -> None:
 
 
 def asked_text(plan: Plan, checked: Preflight, space: Space, seeds: Sequence[int]) -> str:
-    """What the trials of a method depend on besides the searched options; objects by what identifies them."""
+    """Return what the trials of a method depend on besides the searched options, as text."""
     split = hashlib.blake2b(repr(checked.split).encode(), digest_size=8).hexdigest()
     given = (checked.fingerprint, checked.config.partition, split, checked.config.model)
     return repr((sorted(text_of(plan.settings).items()), given, sorted(map(str, space.items())), list(seeds)))
