@@ -118,7 +118,7 @@ def _axes(axes: Sequence[str], cells: Sequence[Entry]) -> list[str]:
 
 
 def named_value(axis: str, value: str) -> str:
-    """The value of an axis as the tables call it."""
+    """Return the value of an axis as the tables call it."""
     return f"{SYMBOLS[axis]} {value}" if axis in SYMBOLS else value
 
 
