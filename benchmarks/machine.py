@@ -2,11 +2,13 @@
 
 import os
 import platform
+import subprocess
 import time
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from benchmarks.environments import ROOT
 from benchmarks.process_tree import TICKS, cpu_seconds
 
 
@@ -19,9 +21,17 @@ def describe() -> dict[str, object]:
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "torch": version("torch"),
+        "commit": commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "load_before": round(os.getloadavg()[0], 2),
     }
+
+
+def commit() -> str:
+    """Return the commit that is measured, with a plus sign if files were edited; empty outside a checkout."""
+    command = ["git", "describe", "--always", "--abbrev=7", "--exclude=*", "--dirty=+"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 class OtherLoad:

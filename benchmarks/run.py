@@ -1,10 +1,12 @@
 """Measure this package and its peers: `make bench`, or
 
     python -m benchmarks.run [--groups J1,J3,commands] [--rounds N] [--only TEXT] [--out FILE]
+    python -m benchmarks.run --quick
 
 Every contender of a group is a process of its own that waits at a gate. The driver lets one through at a time: one
 round of each, in an order that changes every sweep, until all rounds are played. Groups that are not measured keep
-what the results file says of them.
+what the results file says of them. `--quick` measures nothing: it tries one contender of each environment for a
+round, and its exit status is 1 if one fails.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import random
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from benchmarks.bars import Results
 from benchmarks.contender import Contender, FailedError
 from benchmarks.environments import HERE, ROOT, InstallationError, ensure
 from benchmarks.jobs import CACHE
-from benchmarks.lineup import GROUPS, Entry, Group
+from benchmarks.lineup import GROUPS, LONG_JOB_PEERS, OURS, PLAIN, Entry, Group
 from benchmarks.machine import OtherLoad, describe
 from benchmarks.tables import bars_table, commands_table, group_table
 
@@ -34,6 +37,8 @@ def main() -> None:
     options = _options()
     # An exit closes the contenders; a plain death would leave them behind, frozen.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped by SIGTERM"))
+    if options.quick:
+        sys.exit(try_environments())
     results: Results = {"groups": {}}
     if options.out.exists():
         results = json.loads(options.out.read_text(encoding="utf-8"))
@@ -89,6 +94,16 @@ def measure(group: Group, rounds: int) -> dict[str, Any]:
     return {**facts, "contenders": told}
 
 
+def try_environments() -> int:
+    """Let one contender of each environment play a round; return 1 if one fails, and say why."""
+    first = {entry.environment: entry for entry in reversed((PLAIN[0], *LONG_JOB_PEERS, OURS))}
+    entries = (*dict.fromkeys([*first.values(), OURS]),)
+    contenders = measure(replace(GROUPS["J1"], entries=entries, warmup=0), 1)["contenders"]
+    for name, told in contenders.items():
+        print(f"{name}: {told.get('error', 'plays')}")
+    return int(any("error" in told for told in contenders.values()))
+
+
 def _start(group: Group, rounds: int, running: dict[str, Contender], told: dict[str, dict[str, Any]]) -> None:
     for entry in group.entries:
         _say(f"{group.name}: starting {entry.name}")
@@ -135,7 +150,7 @@ def _lost(name: str, error: Exception, running: dict[str, Contender], told: dict
 def _chosen(group: Group, only: str | None) -> Group:
     """The group with the contenders whose name holds a text; all of them without one."""
     entries: tuple[Entry, ...] = tuple(e for e in group.entries if only is None or only in e.name)
-    return Group(group.name, group.title, group.job, entries, group.rounds, group.warmup)
+    return replace(group, entries=entries)
 
 
 def _write_data(job: str) -> None:
@@ -154,6 +169,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--groups", default=everything, metavar="A,B", help=f"of {everything}")
     parser.add_argument("--rounds", type=int, metavar="N", help="timed rounds of each contender")
     parser.add_argument("--only", metavar="TEXT", help="only contenders whose name holds this")
+    parser.add_argument("--quick", action="store_true", help="only try every environment; for a nightly job")
     parser.add_argument("--out", type=Path, default=LATEST, metavar="FILE", help="where results are written")
     return parser.parse_args()
 

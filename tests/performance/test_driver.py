@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from benchmarks import contender as module
-from benchmarks import machine
+from benchmarks import machine, run
 from benchmarks.bars import BARS
 from benchmarks.contender import Contender, FailedError, last_words
 from benchmarks.environments import HERE
 from benchmarks.jobs import JOBS
-from benchmarks.lineup import GROUPS, Entry
+from benchmarks.lineup import GROUPS, Entry, Group
 from benchmarks.process_tree import TICKS, cpu_seconds
 
 PLAYER = """
@@ -119,3 +119,19 @@ def test_time_of_children_counts_for_their_parent() -> None:
     before = cpu_seconds(os.getpid())
     subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass"], check=True)
     assert cpu_seconds(os.getpid()) - before >= 0.25
+
+
+def test_the_quick_trial_has_one_contender_of_each_environment_and_fails_if_one_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for error, status in ((None, 0), ("no such module", 1)):
+
+        def measure(group: Group, rounds: int, error: str | None = error) -> dict[str, object]:
+            environments = [entry.environment for entry in group.entries]
+            assert set(environments) == {"own", "pfl", "flower", "fedlab"}
+            assert (rounds, len(environments)) == (1, 5)
+            return {"contenders": {"one": {"error": error} if error else {"seconds": [0.1]}}}
+
+        monkeypatch.setattr(run, "measure", measure)
+        assert run.try_environments() == status
+    assert capsys.readouterr().out == "one: plays\none: no such module\n"
