@@ -10,12 +10,16 @@ import pytest
 from rich.console import Console
 
 from fedwcm.cli.results_table import print_results
+from fedwcm.config.recipes import RECIPES
 from fedwcm.experiment.folder import ComparisonFolder, RunFolder
 from fedwcm.experiment.records import ComparisonIndex
+from fedwcm.methods import METHODS
+from fedwcm.reports.comparison_figures import class_bars, class_figure, paired_differences
 from fedwcm.reports.content import report_content
-from fedwcm.reports.figures import Bars, Curves
+from fedwcm.reports.figures import Bars, Curves, Heatmap
 from fedwcm.reports.load import MethodRuns, load_runs
 from fedwcm.reports.page import page
+from fedwcm.reports.styles import FIXED, fixed_styles
 from fedwcm.reports.sweep import ON_TEST, ON_VALIDATION, sweep_figures, sweep_of
 from fedwcm.reports.table import rows_of, tasks_of
 from fedwcm.reports.table_files import csv_table, latex_table, markdown_table
@@ -297,3 +301,45 @@ def test_what_tells_two_grids_apart_is_a_column_of_their_table(tmp_path: Path) -
     sweep = sweep_of(groups)
     assert sweep is not None
     assert sum(cell is not None for _, cells in sweep.pivot.rows for cell in cells) == 4
+
+
+def test_the_figure_of_differences_has_the_intervals_of_the_verdicts(tmp_path: Path) -> None:
+    groups = comparison(tmp_path, {"fedavg": 0.3, "fedcm": 0.9, "fedwcm": 0.9}, 5)
+    figure = paired_differences(groups)
+    assert figure is not None
+    records = [record for record in verdict_records(groups) if record["method"] == rows_of(groups)[0].method]
+    for series, metric in zip(figure.series, ("final_accuracy", "few"), strict=True):
+        for record in (record for record in records if record["metric"] == metric):
+            place = list(figure.row_labels).index(str(record["other"]))
+            drawn = (series.means[place], series.lows[place], series.highs[place])
+            assert drawn == pytest.approx((record["difference"], record["low"], record["high"]))
+    assert paired_differences(comparison(tmp_path / "one", {"fedavg": 0.3, "fedcm": 0.9}, 1)) is None
+
+
+def test_many_methods_make_the_accuracy_per_class_a_heat_map(tmp_path: Path) -> None:
+    groups = comparison(tmp_path, {f"fedavg[local.lr={rate}]": 0.5 for rate in range(1, 9)}, 1)
+    bars, cells = class_bars(groups), class_figure(groups)
+    assert isinstance(cells, Heatmap)
+    assert bars is not None
+    assert [tuple(row) for row in cells.matrices[0].rows] == [tuple(bar.values) for bar in bars.bars]
+    assert isinstance(class_figure(groups[:7]), Bars)
+
+
+def test_a_method_of_the_package_looks_the_same_in_every_report() -> None:
+    alone, among = fixed_styles(["fedwcm"]), fixed_styles(["mine", "fedavg", "fedwcm", "other"])
+    assert among["fedwcm"] == alone["fedwcm"] != among["fedavg"]
+    assert len({style % 7 for style in among.values()}) == 4
+    many = fixed_styles([*FIXED, *map(str, range(100))])
+    assert len(set(many.values())) == len(many)
+    assert set(FIXED) <= {*METHODS, *RECIPES}
+
+
+def test_a_run_shows_its_classes_from_head_to_tail_with_their_intervals(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", skill=0.8)
+    content = report_content(load_runs([run]), 10)
+    assert [one.trained for one in content.classes] == sorted(
+        (one.trained for one in content.classes), reverse=True
+    )
+    assert all(one.low < one.accuracy < one.high for one in content.classes)
+    assert [label for label, _, _ in content.tiles[:2]] == ["balanced accuracy", "few"]
+    assert page(content).count("<meter ") == len(content.classes) == 4

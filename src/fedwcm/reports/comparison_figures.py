@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from fedwcm.experiment.run import Run
 from fedwcm.reports.client_figures import client_bars
-from fedwcm.reports.figures import Bar, Bars, Curves, Figure
+from fedwcm.reports.figures import Bar, Bars, Curves, Estimates, Figure, Heatmap, Intervals, Matrix
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.matrices import confusion, split
 from fedwcm.reports.probability_figures import probability_figures
@@ -21,7 +21,11 @@ from fedwcm.reports.series import (
     per_class,
     seconds_per_round,
 )
-from fedwcm.reports.statistics import spread
+from fedwcm.reports.statistics import MARGIN, Difference, spread
+from fedwcm.reports.table import against_best, pairs, tasks_of
+
+MANY_METHODS, MANY_CLASSES = 8, 20
+"""Methods, or classes, from which the accuracy per class is a heat map."""
 
 NARROW_BARS = 20
 """Bars up to which a figure has room beside another."""
@@ -33,7 +37,8 @@ def comparison_figures(groups: Sequence[MethodRuns], limit: int) -> list[Figure]
     alike = len({group.runs[0].classes for group in groups}) == 1
     figures = [
         over_rounds["test-accuracy"],
-        class_bars(groups) if alike else None,
+        paired_differences(groups),
+        class_figure(groups) if alike else None,
         over_rounds["few"],
         over_rounds["test-loss"],
         shot_bars(groups),
@@ -142,6 +147,70 @@ OVER_ROUNDS = (
     ),
 )
 """The figures over rounds, still without curves. The key names the metric of the records, with dashes."""
+
+
+def paired_differences(groups: Sequence[MethodRuns]) -> Intervals | None:
+    """How far the best method is ahead of each other one, over all classes and over the rare ones."""
+    tasks = tasks_of(groups)
+    rows: dict[str, list[Difference | None]] = {}
+    for task in tasks:
+        rare = {(pair.method, pair.other): pair for pair in pairs(task, "few")}
+        for pair in against_best(pairs(task)):
+            name = f"{pair.other} ({task.name})" if len(tasks) > 1 else pair.other
+            if pair.test is not None:
+                one, other = pair.method, pair.other
+                few = rare.get((one, other)) or _turned(rare.get((other, one)))
+                rows[name] = [pair, few if few is not None and few.test is not None else None]
+    if not rows:
+        return None
+    best = against_best(pairs(tasks[0]))[0].method if len(tasks) == 1 else "the best of its task"
+    series = [
+        _estimates(name, [row[i] for row in rows.values()])
+        for i, name in enumerate(("all classes", "rare classes"))
+    ]
+    return Intervals(
+        key="differences",
+        title="How far the best is ahead",
+        caption=f"{best} minus each other method, paired by seed, with intervals at the level of the verdict: one "
+        f"that reaches 0 is undecided, one within {MARGIN} of 0 is equivalence.",
+        row_labels=list(rows),
+        series=[one for one in series if any(mean is not None for mean in one.means)],
+        x_label="difference in test accuracy",
+        wide=True,
+    )
+
+
+def _turned(pair: Difference | None) -> Difference | None:
+    """Return the same pair, seen from the other method."""
+    if pair is None or pair.test is None:
+        return None
+    turned = replace(pair.test, mean=-pair.test.mean)
+    return replace(pair, method=pair.other, other=pair.method, test=turned, ahead=not pair.ahead)
+
+
+def _estimates(name: str, found: Sequence[Difference | None]) -> Estimates:
+    tested = [(pair.test.mean, *pair.interval) if pair and pair.test else (None, None, None) for pair in found]
+    return Estimates(name, *([row[i] for row in tested] for i in range(3)))
+
+
+def class_figure(groups: Sequence[MethodRuns]) -> Bars | Heatmap | None:
+    """Accuracy of each class: bars side by side, or a heat map where these would be too many."""
+    bars = class_bars(groups)
+    if bars is None or (len(bars.bars) < MANY_METHODS and len(bars.categories) < MANY_CLASSES):
+        return bars
+    return Heatmap(
+        key=bars.key,
+        title=bars.title,
+        caption=f"{bars.caption} A row per method: dark is accurate.",
+        column_labels=bars.categories,
+        row_labels=[one.name for one in bars.bars],
+        matrices=[Matrix("all methods", [one.values for one in bars.bars])],
+        x_label=bars.x_label,
+        y_label="method",
+        value_label=bars.y_label,
+        bounds=(0, 1),
+        wide=True,
+    )
 
 
 def class_bars(groups: Sequence[MethodRuns]) -> Bars | None:

@@ -3,6 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from fedwcm.experiment.run import Run
+from fedwcm.metrics.classification import wilson_interval
 from fedwcm.reports import text
 from fedwcm.reports.comparison_figures import comparison_figures
 from fedwcm.reports.constant import constant_note, is_constant
@@ -10,9 +14,9 @@ from fedwcm.reports.figures import Figure
 from fedwcm.reports.load import MethodRuns, differing
 from fedwcm.reports.run_figures import run_figures
 from fedwcm.reports.series import milestones
-from fedwcm.reports.styles import styles_of
+from fedwcm.reports.styles import fixed_styles, styles_of
 from fedwcm.reports.sweep import Sweep, sweep_figures, sweep_of
-from fedwcm.reports.table import Row, columns_of, method_name, rows_of, swept_options
+from fedwcm.reports.table import Row, columns_of, method_name, rows_of, spread_of, swept_options
 from fedwcm.reports.verdicts import comparison_headline, default_target
 from fedwcm.reports.warnings import warnings
 
@@ -31,6 +35,18 @@ class Table:
 
 
 @dataclass(frozen=True)
+class ClassResult:
+    """A class of one run: its training and test samples, its accuracy and the 95 % interval of that."""
+
+    name: str
+    trained: int
+    tested: int
+    accuracy: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class ReportContent:
     """The content of a report.
 
@@ -38,9 +54,11 @@ class ReportContent:
         tiles: label, number and remark of the numbers on top of a single run's page.
         best: the methods that are switched on at first.
         styles: the style of each method: see `fedwcm.reports.styles`.
+        costs: the MB and the seconds of a round of each method, where they are known.
         options: the options that all runs share.
         differences: the other options, with one value per method.
         sweep: the effect of the options that a grid varied.
+        classes: those of a single run that were tested, the most frequent first.
     """
 
     title: str
@@ -52,11 +70,13 @@ class ReportContent:
     methods: list[str]
     best: list[str]
     styles: dict[str, int]
+    costs: dict[str, dict[str, float]]
     table: Table | None
     figures: list[Figure]
     options: dict[str, str]
     differences: dict[str, list[str]]
     sweep: Sweep | None = None
+    classes: Sequence[ClassResult] = ()
 
 
 def report_content(groups: Sequence[MethodRuns], limit: int, target: float | None = None) -> ReportContent:
@@ -78,6 +98,7 @@ def report_content(groups: Sequence[MethodRuns], limit: int, target: float | Non
         methods=[group.label for group in groups],
         best=best,
         styles=_styles(groups, best),
+        costs={group.label: _costs(group) for group in groups},
         table=None if alone else _table(groups, target),
         figures=[figure for figure in figures if not is_constant(figure)],
         options=({} if runs[0].environment is None else runs[0].environment.describe())
@@ -88,7 +109,28 @@ def report_content(groups: Sequence[MethodRuns], limit: int, target: float | Non
         },
         differences={key: [str(group.settings.get(key, "–")) for group in groups] for key in keys},
         sweep=None if alone else sweep_of(groups),
+        classes=_classes(runs[0]) if alone else (),
     )
+
+
+def _classes(run: Run) -> list[ClassResult]:
+    if run.summary is None or run.summary.confusion is None:
+        return []
+    confusion = np.array(run.summary.confusion)
+    hits, tested = np.diag(confusion), confusion.sum(axis=1)
+    intervals = wilson_interval(hits, tested)
+    return [
+        ClassResult(
+            name=run.classes[c],
+            trained=run.train_counts[c],
+            tested=int(tested[c]),
+            accuracy=float(hits[c] / tested[c]),
+            low=float(intervals[c][0]),
+            high=float(intervals[c][1]),
+        )
+        for c in sorted(range(len(tested)), key=lambda c: -run.train_counts[c])
+        if tested[c]
+    ]
 
 
 def _notes(groups: Sequence[MethodRuns], limit: int) -> list[str]:
@@ -119,13 +161,17 @@ def _table(groups: Sequence[MethodRuns], target: float | None) -> Table:
 
 
 def _styles(groups: Sequence[MethodRuns], best: Sequence[str]) -> dict[str, int]:
-    """Those that are shown together come first; in a grid the settings of a method share its colour."""
+    """A method of the package has the same everywhere; in a grid the settings of a method share its colour."""
     if any(swept_options(group) for group in groups):
         series = {group.label: (method_name(group), str(swept_options(group))) for group in groups}
         styles = styles_of(list(series.values()))
         return {label: styles[one] for label, one in series.items()}
-    ranked = [*best, *(group.label for group in groups if group.label not in best)]
-    return {label: place for place, label in enumerate(ranked)}
+    return fixed_styles([*best, *(group.label for group in groups if group.label not in best)])
+
+
+def _costs(group: MethodRuns) -> dict[str, float]:
+    found = {"MB": spread_of(group, "megabytes_per_round"), "seconds": spread_of(group, "seconds_per_round")}
+    return {unit: cost.mean for unit, cost in found.items() if cost is not None}
 
 
 def _best(groups: Sequence[MethodRuns]) -> list[str]:

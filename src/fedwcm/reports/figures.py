@@ -141,6 +141,27 @@ class Heatmap(Figure):
     square: bool = False
 
 
+@dataclass(frozen=True)
+class Estimates:
+    """A series of estimates, one per row, with their intervals; None where there is none."""
+
+    name: str
+    means: Sequence[Number]
+    lows: Sequence[Number]
+    highs: Sequence[Number]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intervals(Figure):
+    """Estimates with their intervals, row by row, about a line at 0."""
+
+    kind: ClassVar[str] = "intervals"
+
+    row_labels: Sequence[str]
+    series: Sequence[Estimates]
+    x_label: str
+
+
 def _short(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, float | list | tuple | dict):
         return value

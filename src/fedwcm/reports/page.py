@@ -28,7 +28,7 @@ def page(content: ReportContent) -> str:
         style=_asset("page.css"),
         opening=_opening(content),
         sidebar=_sidebar(content),
-        main="\n".join(section(content) for section in (_results, _sweep, _figures, _options)),
+        main="\n".join(section(content) for section in (_results, _classes, _sweep, _figures, _options)),
         report=_json(content),
         vendor=files("fedwcm.reports").joinpath("vendor", "echarts.min.js").read_text(encoding="utf-8"),
         theme=_asset("theme.js"),
@@ -47,6 +47,7 @@ def _json(content: ReportContent) -> str:
         "methods": content.methods,
         "best": content.best,
         "styles": content.styles,
+        "costs": content.costs,
         "looks": page_styles(),
         "figures": [_data(figure) for figure in content.figures],
         "milestones": content.table.milestones if content.table else [],
@@ -64,6 +65,7 @@ def _data(figure: Figure) -> dict[str, object]:
 
 def _sidebar(content: ReportContent) -> str:
     targets = [("results", "Results")] if content.table else []
+    targets += [("by-class", "Class by class")] if content.classes else []
     targets += [("sweep", "What the options do")] if content.sweep else []
     targets += [(figure.key, figure.title) for figure in content.figures] + [("options", "Options")]
     links = "".join(f'<li><a href="#{escape(key)}">{escape(title)}</a></li>' for key, title in targets)
@@ -131,9 +133,35 @@ def _figures(content: ReportContent) -> str:
         "\n".join(_figure(figure, wide) for figure, wide in placed)
         or "<p>No round was evaluated: there is nothing to draw.</p>"
     )
+    notes += UNITS if content.table else ""
     return f"""<section><h2>Figures</h2>{notes}
 <noscript><p>The plots need JavaScript; the words, tables and options do not.</p></noscript>
 <div class="figures">{drawn}</div></section>"""
+
+
+UNITS = """<p><label>Curves over <select id="unit"><option value="round">rounds</option>
+<option value="MB">megabytes sent</option><option value="seconds">seconds</option></select></label></p>"""
+
+
+def _classes(content: ReportContent) -> str:
+    """The classes of one run from head to tail: a bar and the interval of its accuracy."""
+    if not content.classes:
+        return ""
+    rows = "".join(
+        f'<tr><th scope="row">{escape(one.name)}</th><td class="number">{one.trained:,}</td>'
+        f'<td class="number">{one.tested:,}</td><td class="number">{one.accuracy:.3f}</td>'
+        f'<td class="number">{one.low:.3f} to {one.high:.3f}</td>'
+        f'<td><meter min="0" max="1" value="{one.accuracy:.4f}" aria-label="accuracy of {escape(one.name)}">'
+        "</meter></td></tr>"
+        for one in content.classes
+    )
+    numbers = ("trained on", "tested", "accuracy", "95 % interval")
+    titles = "".join(
+        ['<th scope="col">class</th>', *(f'<th scope="col" class="number">{n}</th>' for n in numbers)]
+    )
+    return f"""<section id="by-class"><h2>Class by class, from head to tail</h2>
+<div class="scroll" tabindex="0" role="region" aria-label="Accuracy of each class"><table class="by-class">
+<thead><tr>{titles}<td></td></tr></thead><tbody>{rows}</tbody></table></div></section>"""
 
 
 def _wide(figures: Sequence[Figure]) -> list[bool]:
@@ -155,7 +183,9 @@ def _figure(figure: Figure, wide: bool) -> str:
         choice = f'<label class="choice">of <select data-choice="{key}">{names}</select></label>'
     return f"""<figure id="{key}"{' class="wide"' if wide else ""}>
 <header><h3>{title}</h3><div class="tools"><button type="button" data-csv="{key}"
-aria-label="Download the data of “{title}” as CSV">CSV</button></div></header>
+aria-label="Download the data of “{title}” as CSV">CSV</button><button type="button" data-picture="{key}:svg"
+aria-label="Download “{title}” as SVG">SVG</button><button type="button" data-picture="{key}:png"
+aria-label="Download “{title}” as PNG">PNG</button></div></header>
 <figcaption>{escape(figure.caption)}{escape(_beyond(figure))}</figcaption>{choice}
 <div class="plot{square}" id="plot-{key}" data-figure="{key}" role="img" aria-label="{title}"></div></figure>"""
 

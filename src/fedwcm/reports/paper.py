@@ -11,7 +11,7 @@ import numpy as np
 
 from fedwcm.experiment.folder import slug
 from fedwcm.reports.axes import highest, off_scale, upper_limit, visible_top
-from fedwcm.reports.figures import Bar, Bars, Curve, Curves, Figure, Heatmap, Scatter
+from fedwcm.reports.figures import Bar, Bars, Curve, Curves, Figure, Heatmap, Intervals, Scatter
 from fedwcm.reports.styles import DASHES, HATCHES, LIGHT, MARKERS
 from fedwcm.reports.text import plain_number
 from fedwcm.utils.extras import optional_module
@@ -106,6 +106,8 @@ def _drawn(figure: Figure, methods: Mapping[str, int]) -> Any:
         _scatter(axes, figure)
     elif isinstance(figure, Heatmap):
         _heatmap(axes, figure)
+    elif isinstance(figure, Intervals):
+        _intervals(axes, figure)
     return canvas
 
 
@@ -254,6 +256,21 @@ def _scatter(axes: Any, figure: Scatter) -> None:
     if figure.bounds is not None:
         axes.set_ylim(figure.bounds[0], figure.bounds[1] * 1.08)
     _legend(axes)
+
+
+def _intervals(axes: Any, figure: Intervals) -> None:
+    rows = np.arange(len(figure.row_labels))
+    for place, series in enumerate(figure.series):
+        means, lows, highs = (np.array(v, dtype=float) for v in (series.means, series.lows, series.highs))
+        shifted = rows + 0.22 * (place - (len(figure.series) - 1) / 2)
+        reach = np.array([means - lows, highs - means])
+        look: dict[str, Any] = {"color": LIGHT[place], "fmt": list(MARKERS)[place], "markersize": 5, "capsize": 2}
+        axes.errorbar(means, shifted, xerr=reach, label=series.name, **look)
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.set_yticks(rows, [_tick(name) for name in figure.row_labels])
+    axes.set(xlabel=figure.x_label, ylim=(len(rows) - 0.5, -0.5))
+    _legend(axes)
+    axes.figure.set_figheight(axes.figure.get_figheight() - HEIGHT + 1.0 + 0.35 * len(rows))
 
 
 def _heatmap(axes: Any, figure: Heatmap) -> None:

@@ -25,6 +25,15 @@ MARKERS = {
 }
 """Markers by their names in matplotlib, as paths in a square of 10."""
 
+FIXED = (
+    *("fedwcm", "fedwcm+", "fedcm", "scaffold", "feddyn", "fedprox", "fedavg"),
+    *("fedwcm-x", "fedcm+", "fedcm-nominal", "fedgrab", "feddyn+", "balancefl", "fedavgm"),
+    *("fedwcm-literal", "fedavg+", "mime", "creff", "fedsam", "fedadam", "fednova"),
+    *("fedwcm-x-literal", "mofedsam", "mimelite", "clip2fl", "fedsmoo", "fedspeed", "fedavg-cheng"),
+    *("fedwmsam", "fedlesam", "slowmo", "fedloge", "fedgamma", "fedlesam-s", "fedlesam-d"),
+)
+"""Methods of the package in the order of their styles, the same in every report; a column shares a colour."""
+
 HATCHES = ("", "///", "...", "\\\\\\", "---")
 """Patterns of bars by their names in matplotlib; the page has its own for each."""
 
@@ -48,6 +57,17 @@ def styles_of(series: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
 def _style(colour: int, pattern: int, patterns: int) -> int:
     """The first style with the colour and the pattern of these places."""
     return next(style for style in range(pattern, patterns * len(LIGHT), patterns) if style % len(LIGHT) == colour)
+
+
+def fixed_styles(labels: Sequence[str]) -> dict[str, int]:
+    """Return the style of each method: its own if the package fixes one, else the first of a free colour."""
+    styles = {label: FIXED.index(label) for label in labels if label in FIXED}
+    for label in labels:
+        if label not in styles:
+            taken, colours = set(styles.values()), {style % len(LIGHT) for style in styles.values()}
+            free = (style for style in range(len(labels) + len(FIXED)) if style not in taken)
+            styles[label] = min(free, key=lambda style: (style % len(LIGHT) in colours, style))
+    return styles
 
 
 def page_styles() -> dict[str, object]:

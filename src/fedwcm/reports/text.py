@@ -143,14 +143,15 @@ def tiles(run: Run) -> list[tuple[str, str, str]]:
 
 
 ACCURACIES = (
+    ("balanced accuracy", "balanced_accuracy", "on the test data, each class counts once"),
+    ("few", "few", "rare classes"),
+    ("medium", "medium", "classes between"),
+    ("many", "many", "frequent classes"),
     ("selected accuracy", "selected_accuracy", "test accuracy of the best round on the validation data"),
     ("validation", "val_accuracy", "accuracy of that round on the validation data"),
     ("final accuracy", "final_accuracy", "on the test data"),
     ("best", "best_accuracy", "of all evaluations"),
     ("last 10 evaluations", "last_mean_accuracy", "their mean accuracy"),
-    ("many", "many", "frequent classes"),
-    ("medium", "medium", "classes between"),
-    ("few", "few", "rare classes"),
     ("macro F1", "macro_f1", "mean over classes"),
     ("training set", "train_set_accuracy", "on all training data"),
     ("clients", "client_mean", "mean accuracy, each counts once"),

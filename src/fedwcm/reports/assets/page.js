@@ -11,6 +11,7 @@
   const charts = new Map();
   const PRINT_WIDTH = 660;
   let printing = false;
+  let unit = "round";
 
   const context = {
     shown: (name) => shown.has(name),
@@ -23,7 +24,8 @@
 
   /* --- plots --- */
 
-  function draw(figure, width) {
+  function draw(stored, width) {
+    const figure = overUnit(stored);
     const element = document.getElementById(`plot-${figure.key}`);
     const wide = width ?? element.clientWidth;
     const theme = themes.theme(report.looks);
@@ -37,6 +39,14 @@
     }
     chart.resize({ width: width ?? "auto", height: "auto" });
     chart.setOption(plots.option(figure, theme, context, wide), { notMerge: true });
+  }
+
+  /* Curves over what has been sent, or the time taken, instead of rounds. */
+  function overUnit(figure) {
+    if (unit === "round" || !figure.by_method || figure.x_label !== "round") return figure;
+    const known = figure.curves.filter(({ name }) => report.costs[name]?.[unit]);
+    const moved = known.map((curve) => ({ ...curve, x: curve.x.map((x) => x * report.costs[curve.name][unit]) }));
+    return { ...figure, x_label: unit, curves: moved };
   }
 
   function drawAll(width) {
@@ -86,6 +96,14 @@
     document.querySelector("[data-choose=all]")?.addEventListener("click", () => chooseAll(methods));
     document.querySelector("[data-choose=none]")?.addEventListener("click", () => chooseAll([]));
     document.querySelector("[data-choose=best]")?.addEventListener("click", () => chooseAll(report.best));
+  }
+
+  function wireUnit() {
+    const select = document.getElementById("unit");
+    select?.addEventListener("change", () => {
+      unit = select.value;
+      applyChoice();
+    });
   }
 
   function paintSwatches() {
@@ -176,6 +194,12 @@
       ["group", "class", figure.x_label, figure.y_label],
       ...figure.series.flatMap((series) => series.x.map((x, i) => [series.name, series.labels[i], x, series.y[i]])),
     ],
+    intervals: (figure) => [
+      ["of", "against", "difference", "low", "high"],
+      ...figure.series.flatMap(({ name, means, lows, highs }) =>
+        means.map((mean, i) => [name, figure.row_labels[i], mean, lows[i], highs[i]]),
+      ),
+    ],
     heatmap: (figure) => [
       ["of", figure.y_label, figure.x_label, figure.value_label],
       ...figure.matrices.flatMap(({ name, rows }) =>
@@ -200,12 +224,36 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
   }
 
+  /* The figure as it is shown, on the colour of its card. */
+  function picture(key, type) {
+    const chart = charts.get(key);
+    const address = chart.getDataURL({ backgroundColor: themes.theme(report.looks).card });
+    if (!address.startsWith("data:image/svg")) return fetchless(address, `${key}.png`);
+    if (type === "svg") return fetchless(address, `${key}.svg`);
+    const image = new Image();
+    image.onload = () => {
+      const canvas = document.createElement("canvas");
+      [canvas.width, canvas.height] = [2 * chart.getWidth(), 2 * chart.getHeight()];
+      canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+      fetchless(canvas.toDataURL("image/png"), `${key}.png`);
+    };
+    image.src = address;
+  }
+
+  function fetchless(address, name) {
+    Object.assign(document.createElement("a"), { href: address, download: name }).click();
+  }
+
   function wireDownloads() {
     for (const button of document.querySelectorAll("[data-csv]")) {
       const figure = figureOf(button.dataset.csv);
       button.addEventListener("click", () =>
         save(`${figure.key}.csv`, "text/csv", csv(COLUMNS[figure.kind](figure))),
       );
+    }
+    for (const button of document.querySelectorAll("[data-picture]")) {
+      const [key, type] = button.dataset.picture.split(":");
+      button.addEventListener("click", () => picture(key, type));
     }
     document
       .querySelector("[data-table-csv]")
@@ -255,6 +303,7 @@
 
   if (matchMedia("(max-width: 1149px)").matches) document.querySelector(".contents").open = false;
   wireMethods();
+  wireUnit();
   wireTable();
   wireDownloads();
   wireChoices();

@@ -8,6 +8,7 @@ const plots = (() => {
   const { ticks, withSpread } = themes;
   const MARKERS_ON_A_CURVE = 8;
   const TOOLTIP_ROWS = 14;
+  const [LABELLED, LABEL_HEIGHT] = [8, 14];
   const CELLS_FOR_CANVAS = 2500;
 
   function curves(figure, theme, context, width) {
@@ -24,6 +25,14 @@ const plots = (() => {
     );
     const marks = figure.curves.flatMap((curve, i) => shapes.offScale(curve, limit, span.max, styles[i].colour));
     marks.push(...figure.curves.flatMap((curve, i) => shapes.point(curve, styles[i].colour)));
+    const grid = {
+      left: 58,
+      right: figure.right_label ? 58 : 18,
+      top: 18 + LEGEND_ROW * legendRows(figure, names, theme, context, width),
+      bottom: 44,
+    };
+    if (figure.wide && !figure.right_label && width > 600 && visible.length <= LABELLED)
+      nameEnds(lines, visible, span, grid, height(figure, width, theme, context), theme);
     if (figure.mark !== null) lines[0].markLine = shapes.markLine(figure.mark, theme);
     const labels = (interval) => ({ color: theme.faint, hideOverlap: true, formatter: ticks(interval) });
     const left = axis(figure.y_label, theme, {
@@ -43,12 +52,7 @@ const plots = (() => {
     return {
       ...common(figure, theme),
       legend: legend(figure, names, theme, context, width),
-      grid: {
-        left: 58,
-        right: figure.right_label ? 58 : 18,
-        top: 18 + LEGEND_ROW * legendRows(figure, names, theme, context, width),
-        bottom: 44,
-      },
+      grid,
       xAxis: axis(figure.x_label, theme, {
         type: figure.log_x ? "log" : "value",
         nameGap: 26,
@@ -66,6 +70,32 @@ const plots = (() => {
       },
       series: [...lines, ...bands, ...marks], // lines first: the legend shows the first series of a name
     };
+  }
+
+  /* The names of curves at their ends, moved apart where they would cover each other. */
+  function nameEnds(lines, visible, span, grid, tall, theme) {
+    const room = tall - grid.top - grid.bottom;
+    const ends = visible
+      .map(({ name, y }) => ({ name, at: (room * (span.max - y.at(-1))) / (span.max - span.min) }))
+      .filter(({ at }) => Number.isFinite(at) && at >= 0)
+      .sort((one, other) => one.at - other.at);
+    if (!ends.length) return;
+    grid.right = 24 + Math.min(150, longest(ends.map(({ name }) => name)) * 7);
+    const total = LABEL_HEIGHT * (ends.length - 1);
+    let free = Math.min(ends[0].at, room - total);
+    for (const { name, at } of ends) {
+      const place = Math.max(at, free);
+      const found = lines.find((drawn) => drawn.name === name);
+      found.endLabel = {
+        show: true,
+        formatter: name,
+        color: theme.ink,
+        offset: [0, place - at],
+        width: 150,
+        overflow: "truncate",
+      };
+      free = place + LABEL_HEIGHT;
+    }
   }
 
   /* The value above which values are off scale; null if all are on it, or if nothing else is shown. */
@@ -127,12 +157,13 @@ const plots = (() => {
   }
 
   function curvesTip(figure, items) {
+    const colours = new Map(items.map((item) => [item.seriesName, item.color]));
     const found = new Map(figure.curves.map((curve) => [curve.name, curve]));
     const rows = items
       .filter((item) => item.seriesType === "line" && item.value[1] !== null)
       .map((item) => [found.get(item.seriesName), item.dataIndex])
       .sort(([one, i], [other, j]) => other.y[j] - one.y[i])
-      .map(([curve, i]) => [curve.name, withSpread(curve.y[i], curve.spread?.[i])]);
+      .map(([curve, i]) => [curve.name, withSpread(curve.y[i], curve.spread?.[i]), colours.get(curve.name)]);
     const more = rows.length - TOOLTIP_ROWS;
     if (more > 0) rows.splice(TOOLTIP_ROWS, more, [`and ${more} below`, ""]);
     return tip(items.length ? `${figure.x_label} ${number(items[0].value[0])}` : "", rows);
@@ -179,8 +210,8 @@ const plots = (() => {
               type: "slider",
               bottom: 6,
               height: 18,
-              startValue: 0,
-              endValue: fitting - 1,
+              startValue: figure.key === "classes" ? figure.categories.length - fitting : 0, // the rare ones first
+              endValue: figure.key === "classes" ? figure.categories.length - 1 : fitting - 1,
               brushSelect: false,
               textStyle: { color: theme.faint },
             },
@@ -216,7 +247,7 @@ const plots = (() => {
     const spreads = new Map(figure.bars.map((bar) => [bar.name, bar.spread]));
     const rows = drawn
       .slice(0, TOOLTIP_ROWS)
-      .map((item) => [item.seriesName, withSpread(item.value, spreads.get(item.seriesName)?.[item.dataIndex])]);
+      .map((item) => [item.seriesName, withSpread(item.value, spreads.get(item.seriesName)?.[item.dataIndex]), item.color]);
     return tip(drawn.length ? drawn[0].name : "", rows);
   }
 
@@ -266,7 +297,7 @@ const plots = (() => {
           label_: series.labels[j],
           label: { position: (i + j) % 2 ? "bottom" : "top" }, // neighbours need not share a line
         })),
-        label: { show: total <= 30, color: theme.ink, formatter: (item) => item.data.label_ },
+        label: { show: total <= 15, color: theme.ink, formatter: (item) => item.data.label_ },
         labelLayout: { hideOverlap: true, moveOverlap: "shiftY" },
         emphasis: { disabled: true },
       })),
@@ -366,7 +397,46 @@ const plots = (() => {
     return Math.max(0, Math.ceil(14 / room) - 1);
   }
 
-  const MAKERS = { curves, bars, scatter, heatmap };
+  /* Estimates and their intervals, a row each; series of a row below each other. */
+  function intervals(figure, theme, context, width) {
+    const names = figure.series.map((series) => series.name);
+    const left = Math.min(220, 30 + longest(figure.row_labels) * 7, width * 0.4);
+    const looks = names.map((_, i) => style(i, theme));
+    const values = figure.series.flatMap((series) => [...series.lows, ...series.highs]).filter((v) => v !== null);
+    const span = scale(Math.min(0, least(values)), Math.max(0, most(values)));
+    const series = figure.series.map(({ name, means, lows, highs }, i) => ({
+      type: "custom",
+      name,
+      itemStyle: { color: looks[i].colour },
+      data: means.flatMap((mean, row) => (mean === null ? [] : [[mean, row, lows[row], highs[row]]])),
+      encode: { x: [0, 2, 3], y: 1 },
+      renderItem: (_, api) => shapes.estimate(api, looks[i], (i - (names.length - 1) / 2) * 14),
+    }));
+    return {
+      ...common(figure, theme),
+      legend: { ...legend(figure, names, theme, context, width), itemWidth: 14 },
+      grid: { left, right: 24, top: 38, bottom: 44 },
+      xAxis: axis(figure.x_label, theme, { type: "value", nameGap: 26, ...span }),
+      yAxis: axis("", theme, {
+        type: "category",
+        data: figure.row_labels,
+        inverse: true,
+        axisLabel: { color: theme.ink, width: left - 16, overflow: "truncate" },
+        axisLine: { onZero: true, lineStyle: { color: theme.ink } },
+      }),
+      tooltip: {
+        ...common(figure, theme).tooltip,
+        formatter: (item) =>
+          tip(`${figure.row_labels[item.value[1]]}, ${item.seriesName}`, [
+            ["difference", number(item.value[0])],
+            ["interval", `${number(item.value[2])} to ${number(item.value[3])}`],
+          ]),
+      },
+      series,
+    };
+  }
+
+  const MAKERS = { curves, bars, scatter, heatmap, intervals };
 
   function option(figure, theme, context, width) {
     return MAKERS[figure.kind](figure, theme, context, width);
@@ -376,6 +446,7 @@ const plots = (() => {
     if (figure.kind === "heatmap" && figure.square) return Math.round(Math.min(720, Math.max(340, width * 0.75)));
     if (figure.kind === "heatmap")
       return Math.min(640, Math.max(240, 24 + margins(figure, width).bottom + figure.row_labels.length * 16));
+    if (figure.kind === "intervals") return 110 + figure.row_labels.length * Math.max(26, 14 * figure.series.length + 8);
     const names = (figure.curves ?? figure.bars ?? []).map((series) => series.name);
     const more = Math.max(0, legendRows(figure, names, theme, context, width) - 1) * LEGEND_ROW;
     return (figure.kind === "bars" ? 380 : 340) + more;

@@ -86,6 +86,18 @@ const shapes = (() => {
     };
   }
 
+  /* A point with its interval, some pixels below its row. */
+  function estimate(api, { colour, marker }, shift) {
+    const [x, row] = api.coord([api.value(0), api.value(1)]);
+    const [low, high] = [2, 3].map((i) => api.coord([api.value(i), api.value(1)])[0]);
+    const y = row + shift;
+    const style = { stroke: colour, lineWidth: 2 };
+    const stroke = (x1, y1, x2, y2) => ({ type: "line", shape: { x1, y1, x2, y2 }, style });
+    const point = { type: "path", shape: { pathData: marker, x: x - 5, y: y - 5, width: 10, height: 10 } };
+    const caps = [low, high].map((end) => stroke(end, y - 4, end, y + 4));
+    return { type: "group", children: [stroke(low, y, high, y), ...caps, { ...point, style: { fill: colour } }] };
+  }
+
   function markLine(value, theme) {
     return {
       silent: true,
@@ -133,5 +145,5 @@ const shapes = (() => {
     ];
   }
 
-  return { band, markLine, offScale, point, whiskers };
+  return { band, estimate, markLine, offScale, point, whiskers };
 })();

@@ -66,9 +66,11 @@ const themes = (() => {
     box.className = "tip";
     box.append(Object.assign(document.createElement("strong"), { textContent: title }));
     const table = box.appendChild(document.createElement("table"));
-    for (const cells of rows) {
+    for (const [name, value, colour] of rows) {
       const row = table.insertRow();
-      for (const text of cells) row.insertCell().textContent = text;
+      row.insertCell().textContent = name;
+      row.insertCell().textContent = value;
+      if (colour) row.cells[0].style.borderLeft = `4px solid ${colour}`;
     }
     return box;
   }
