@@ -111,15 +111,11 @@ def build_rows(name: str, parts: RawSplits, options: ReadOptions) -> InferenceRo
 
 def _with_whole_numbers(parts: RawSplits) -> RawSplits:
     """Return the parts with labels and clients as integers, where they are floats that are all whole."""
-    converted = {
-        part: replace(
-            samples,
-            y=None if samples.y is None else as_whole_numbers(samples.y),
-            client=None if samples.client is None else as_whole_numbers(samples.client),
-            group=None if samples.group is None else as_whole_numbers(samples.group),
-        )
-        for part, samples in parts.present().items()
-    }
+    converted = {}
+    for part, samples in parts.present().items():
+        values = {role: getattr(samples, role) for role in ("y", "client", "group")}
+        whole = {role: as_whole_numbers(array) for role, array in values.items() if array is not None}
+        converted[part] = replace(samples, **whole)
     return replace(parts, train=converted["train"], test=converted.get("test"), val=converted.get("val"))
 
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -166,9 +166,14 @@ def _check_entry(where: str, entry: NamedDataset, parts: RawSplits) -> RawSplits
     return replace(parts, classes=classes)
 
 
+def _remote(url: str, checksums: Mapping[str, str], folder: str = "") -> tuple[RemoteFile, ...]:
+    return tuple(RemoteFile(f"{url}/{name}", f"md5:{md5}", folder + name) for name, md5 in checksums.items())
+
+
 _FASHION_URL = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion"
 _CIFAR_URL = "https://www.cs.toronto.edu/~kriz"
 _SVHN_URL = "http://ufldl.stanford.edu/housenumbers"
+_TINY_URL = "http://cs231n.stanford.edu"
 
 _FASHION_MD5 = {
     "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
@@ -183,25 +188,11 @@ _CIFAR_NOTE = (
 _CIFAR10_FILES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 _CIFAR100_FILES = ("train.bin", "test.bin")
 _read_cifar10 = partial(read_cifar, train=_CIFAR10_FILES[:-1], test=_CIFAR10_FILES[-1], label_bytes=1)
-_read_cifar100 = partial(read_cifar, train=("train.bin",), test="test.bin", label_bytes=2)
+_read_cifar100 = partial(read_cifar, train=_CIFAR100_FILES[:-1], test=_CIFAR100_FILES[-1], label_bytes=2)
 
 _DIGITS = tuple("0123456789")
-
-_FASHION_MNIST = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
-)
-
+_FASHION_WORDS = "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot"
 _CIFAR10_WORDS = "airplane automobile bird cat deer dog frog horse ship truck"
-
 _CIFAR100_WORDS = """
     apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel
     can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur
@@ -212,9 +203,6 @@ _CIFAR100_WORDS = """
     tank telephone television tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman
     worm
 """
-
-_CIFAR10 = tuple(_CIFAR10_WORDS.split())
-_CIFAR100 = tuple(_CIFAR100_WORDS.split())
 
 DATASETS: dict[str, NamedDataset] = {
     "digits": NamedDataset(
@@ -228,47 +216,32 @@ DATASETS: dict[str, NamedDataset] = {
         "articles of clothing, 28x28 grey, 60000 + 10000 images",
         10,
         (1, 28, 28),
-        _FASHION_MNIST,
+        tuple(_FASHION_WORDS.split(",")),
         (FolderLayout("fashion-mnist", read_idx_folder, IDX_TRAIN + IDX_TEST),),
-        tuple(
-            RemoteFile(f"{_FASHION_URL}/{name}", f"md5:{md5}", f"fashion-mnist/{name}")
-            for name, md5 in _FASHION_MD5.items()
-        ),
+        _remote(_FASHION_URL, _FASHION_MD5, "fashion-mnist/"),
     ),
     "cifar10": NamedDataset(
         "photos of objects and animals, 32x32 colour, 50000 + 10000 images",
         10,
         (3, 32, 32),
-        _CIFAR10,
+        tuple(_CIFAR10_WORDS.split()),
         (
             FolderLayout("cifar-10-batches-bin", _read_cifar10, _CIFAR10_FILES),
             FolderLayout("cifar-10-binary.tar.gz", _read_cifar10),
         ),
-        (
-            RemoteFile(
-                f"{_CIFAR_URL}/cifar-10-binary.tar.gz",
-                "md5:c32a1d4ab5d03f1284b67883e8d87530",
-                "cifar-10-binary.tar.gz",
-            ),
-        ),
+        _remote(_CIFAR_URL, {"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"}),
         note=_CIFAR_NOTE,
     ),
     "cifar100": NamedDataset(
         "photos of objects and animals, 32x32 colour, 50000 + 10000 images, 100 fine classes",
         100,
         (3, 32, 32),
-        _CIFAR100,
+        tuple(_CIFAR100_WORDS.split()),
         (
             FolderLayout("cifar-100-binary", _read_cifar100, _CIFAR100_FILES),
             FolderLayout("cifar-100-binary.tar.gz", _read_cifar100),
         ),
-        (
-            RemoteFile(
-                f"{_CIFAR_URL}/cifar-100-binary.tar.gz",
-                "md5:03b5dce01913d631647c71ecec9e9cb8",
-                "cifar-100-binary.tar.gz",
-            ),
-        ),
+        _remote(_CIFAR_URL, {"cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"}),
         note=_CIFAR_NOTE,
     ),
     "svhn": NamedDataset(
@@ -277,28 +250,16 @@ DATASETS: dict[str, NamedDataset] = {
         (3, 32, 32),
         _DIGITS,
         (FolderLayout("svhn", read_svhn, tuple(SVHN_CHECKSUMS)),),
-        tuple(
-            RemoteFile(f"{_SVHN_URL}/{name}", f"md5:{md5}", f"svhn/{name}") for name, md5 in SVHN_CHECKSUMS.items()
-        ),
+        _remote(_SVHN_URL, SVHN_CHECKSUMS, "svhn/"),
     ),
     "tiny-imagenet": NamedDataset(
         "photos of 200 kinds of things, 64x64 colour, 100000 + 10000 images",
         200,
         (3, 64, 64),
         layouts=(
-            FolderLayout(
-                "tiny-imagenet-200",
-                read_tiny_imagenet,
-                ("train", TINY_CLASSES, TINY_ANNOTATIONS),
-            ),
+            FolderLayout("tiny-imagenet-200", read_tiny_imagenet, ("train", TINY_CLASSES, TINY_ANNOTATIONS)),
             FolderLayout("tiny-imagenet-200.zip", read_tiny_imagenet),
         ),
-        downloads=(
-            RemoteFile(
-                "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-                "md5:90528d7ca1a48142e341f4ef8d21d0de",
-                "tiny-imagenet-200.zip",
-            ),
-        ),
+        downloads=_remote(_TINY_URL, {"tiny-imagenet-200.zip": "90528d7ca1a48142e341f4ef8d21d0de"}),
     ),
 }
