@@ -368,3 +368,11 @@ def test_an_evaluation_that_lies_moves_the_mean_by_a_bounded_share_and_the_media
     assert mean - fooled <= 0.4 * own + 1e-9, "twice an equal share of five"
     accuracies = sorted(each["accuracy"] for each in ends[0]["per_client"].values())
     assert accuracies[1] <= ends[1]["clients_accuracy_median"] <= accuracies[3]
+
+
+def test_the_folder_of_a_run_is_for_its_owner_only(tmp_path: Path) -> None:
+    """It holds samples and scores of clients."""
+    config = run_config("fedwcm", **FULL, **{"run.rounds": 1, "flower.out": str(tmp_path / "runs" / "first")})
+    assert serve(grid(config), config, model, test_data) is not None
+    for path in (tmp_path / "runs").rglob("*"):
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path

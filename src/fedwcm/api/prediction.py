@@ -15,6 +15,7 @@ from fedwcm.core.checks import require
 from fedwcm.data import load_rows
 from fedwcm.data.raw import InferenceRows
 from fedwcm.experiment.folder import RunFolder
+from fedwcm.utils.text import csv_cells
 
 OTHER_FORMATS = (".parquet", ".json", ".jsonl", ".xlsx", ".npz", ".npy", ".feather", ".pkl", ".pickle", ".tsv")
 """Endings of files that predictions are not written to."""
@@ -49,9 +50,9 @@ class Predictions:
         require_csv(path)
         with Path(path).open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow([self.id_name, "predicted", *(f"p({name})" for name in self.classes)])
+            writer.writerow(csv_cells([self.id_name, "predicted", *(f"p({name})" for name in self.classes)]))
             for name, label, row in zip(self.ids, self.labels, self.probabilities, strict=True):
-                writer.writerow([name, label, *(f"{p:.6g}" for p in row)])
+                writer.writerow(csv_cells([name, label, *(f"{p:.6g}" for p in row)]))
 
 
 def predict(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedwcm.core.checks import shortened
 from fedwcm.data.schema import DatasetSchema, Encoding
+from fedwcm.utils.text import escape_controls
 
 MAX_CHANNELS = 4
 SEPARATORS = "|;"
@@ -175,7 +176,16 @@ def _check_codes(where: str, codes: NDArray[np.int64], of: str, count: int, limi
         raise ValueError(f"{where}[{wrong[0]}] is {codes[wrong[0]]}: it must be from 0 to {limit - 1}")
 
 
+def _check_names(data: Dataset) -> None:
+    """Refuse names with control characters, which would steer the terminals and logs that show them."""
+    for kind, names in {"class": data.classes, "client": data.client_names}.items():
+        wrong = next((name for name in names if escape_controls(name) != name), None)
+        if wrong is not None:
+            raise ValueError(f"{data.name}: the {kind} {wrong!r} has a control character: rename it")
+
+
 def _check_clients(data: Dataset) -> None:
+    _check_names(data)
     if data.client_ids is not None:
         where = f"{data.name}: client_ids"
         _check_codes(where, data.client_ids, "x_train", len(data.x_train), len(data.client_names))

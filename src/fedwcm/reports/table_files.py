@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from fedwcm.reports.statistics import Spread
 from fedwcm.reports.table import COSTS, Row, columns_of
+from fedwcm.utils.text import csv_cells
 
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -68,7 +69,7 @@ def csv_table(rows: Sequence[Row]) -> str:
     for row in rows:
         numbers = [number for column in columns for number in _numbers(row.values[column])]
         counts = row.runs, row.finished, row.diverged
-        writer.writerow([row.method, *row.options.values(), *numbers, *counts, row.verdict])
+        writer.writerow(csv_cells([row.method, *row.options.values(), *numbers, *counts, row.verdict]))
     return text.getvalue()
 
 

@@ -7,6 +7,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Self, TypeAlias, TypeGuard, get_args, get_origin
 
 from fedwcm.utils.field_types import field_types
+from fedwcm.utils.text import escape_controls
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
@@ -106,9 +107,12 @@ def _checked(value: object, kind: Any, where: str) -> Any:
     if origin is tuple and isinstance(value, list | tuple):
         return _checked_list(value, get_args(kind)[0], where)
     if origin is Mapping and isinstance(value, Mapping):
-        return {str(key): _checked(item, get_args(kind)[1], f"{where}[{key!r}]") for key, item in value.items()}
+        return {
+            escape_controls(str(key)): _checked(item, get_args(kind)[1], f"{where}[{key!r}]")
+            for key, item in value.items()
+        }
     if type(value) in SCALARS.get(kind, ()):
-        return value
+        return escape_controls(value) if isinstance(value, str) else value
     raise RecordError(f"{where} = {_shown(value)} is not allowed: it must be {_described(kind)}")
 
 

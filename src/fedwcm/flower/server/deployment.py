@@ -1,7 +1,9 @@
 """A run with real clients: the simulator's rounds over Flower's grid, in a run folder like any other."""
 
 import logging
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -86,10 +88,11 @@ class Deployment:
         """Run to the end, from the start or from the checkpoint in its folder; None if it was finished before."""
         components, out = Components.of(self.options.config), self.options.federation.out
         config = _resolved(self.options.config, components, self.origin)
-        if not out:
-            return self._run(config, components, None)
-        with locked(Path(out)):
-            return self._run(config, components, RunFolder(Path(out)))
+        with _for_the_owner_only():
+            if not out:
+                return self._run(config, components, None)
+            with locked(Path(out)):
+                return self._run(config, components, RunFolder(Path(out)))
 
     def _run(self, config: Config, components: Components, folder: RunFolder | None) -> Run | None:
         path = None if folder is None else folder.path
@@ -179,6 +182,16 @@ class Deployment:
             statistics=setup.statistics,
             faulty=max(1, config.participation.cohort_size(len(directory.samples)) // 2),
         )
+
+
+@contextmanager
+def _for_the_owner_only() -> Iterator[None]:
+    """Make new files and folders readable by their owner alone: they hold clients' samples and scores."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def origin_of(model: ModelFactory) -> str:

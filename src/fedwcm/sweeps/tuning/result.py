@@ -14,6 +14,7 @@ from fedwcm.experiment.files import replace_file
 from fedwcm.experiment.records import VALIDATION_METRICS
 from fedwcm.reports.frames import csv_frame
 from fedwcm.reports.inline_view import facts_text, table_html
+from fedwcm.utils.text import csv_cells
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -125,9 +126,8 @@ def csv_text(trials: Mapping[str, Sequence[FrozenTrial]]) -> str:
         for trial in found:
             state = "diverged" if _diverged(trial) else trial.state.name.lower()
             measured = [np.mean(values) if (values := trial.user_attrs.get(key)) else "" for key in metrics]
-            writer.writerow(
-                [name, trial.number + 1, state, *measured, *(trial.params.get(key, "") for key in keys)]
-            )
+            options = (trial.params.get(key, "") for key in keys)
+            writer.writerow(csv_cells([name, trial.number + 1, state, *measured, *options]))
     return text.getvalue()
 
 

@@ -1,0 +1,57 @@
+"""Text from elsewhere reaches terminals, logs and spreadsheets as text."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedwcm.api.prediction import Predictions
+from fedwcm.data import load_dataset
+from fedwcm.utils.json_record import JsonRecord
+from fedwcm.utils.text import csv_cells, escape_controls
+
+CLEAR_SCREEN = "\x1b[2J"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Record(JsonRecord):
+    """What a file of a run that somebody sent may say."""
+
+    name: str
+    reasons: Mapping[str, str]
+
+
+def test_only_text_that_would_be_a_formula_gets_an_apostrophe() -> None:
+    formulas = ["=1+1", "+cmd", "-cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "\r=1"]
+    assert csv_cells(formulas) == [f"'{formula}" for formula in formulas]
+    harmless = ["fedwcm", "-0.5", "+1e-3", "-", "", "a=b", -0.5, None, "–"]
+    assert csv_cells(harmless) == harmless
+
+
+def test_predictions_hold_no_formula(tmp_path: Path) -> None:
+    named = Predictions(("=cmd()", "b"), np.array([[0.9, 0.1]], dtype=np.float32), ("@row",), "=head")
+    named.write(tmp_path / "predictions.csv")
+    head, row = (tmp_path / "predictions.csv").read_text(encoding="utf-8").splitlines()
+    assert head.startswith("'=head,predicted")
+    assert row.startswith("'@row,'=cmd()")
+
+
+def test_control_characters_are_escaped_and_all_other_characters_stay() -> None:
+    assert escape_controls(f"a{CLEAR_SCREEN}\n\x9b") == "a\\x1b[2J\\n\\x9b"
+    told = {"name": f"x{CLEAR_SCREEN}", "reasons": {f"k{CLEAR_SCREEN}": "\a"}}
+    record = _Record.from_json(told, "here")
+    assert (record.name, record.reasons) == ("x\\x1b[2J", {"k\\x1b[2J": "\\x07"})
+    assert escape_controls("क्‍ष é\xa0—🏥") == "क्‍ष é\xa0—🏥"
+
+
+@pytest.mark.parametrize(("column", "kind"), [("label", "class"), ("site", "client")])
+def test_names_with_control_characters_are_refused(column: str, kind: str, tmp_path: Path) -> None:
+    rows = [f"{i},{name},{site}" for i in range(20) for name, site in (("a", "one"), ("b", "two"))]
+    text = "\n".join(["x,label,site", *rows, *[f"7,{'c' + CLEAR_SCREEN},one"] * 5 * (column == "label")])
+    if column == "site":
+        text = text.replace("two", f"two{CLEAR_SCREEN}")
+    (tmp_path / "rows.csv").write_text(text)
+    with pytest.raises(ValueError, match=rf"the {kind} '\w+\\x1b\[2J' has a control character"):
+        load_dataset(tmp_path / "rows.csv", label="label", client="site")
