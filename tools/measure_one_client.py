@@ -76,10 +76,10 @@ class Liars:
         if not len(result.ids):
             return result
         assert isinstance(result.uploads, UploadRows)
-        delta = result.uploads.rows["delta"].clone()
+        delta = result.uploads.by_key["delta"].clone()
         change = ATTACKS[self.attack]
         delta[lying] = change(delta[lying], self.trainer.forward.network.layout)
-        rows: State = {**result.uploads.rows, "delta": delta}
+        rows: State = {**result.uploads.by_key, "delta": delta}
         return replace(result, uploads=UploadRows(rows), report=self._claims(result.report, lying))
 
     def close(self) -> None:

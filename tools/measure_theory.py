@@ -53,6 +53,9 @@ class Sums:
     def sum(self, key: str, weights: Floats) -> Tensor:
         return torch.from_numpy(weights) @ self.delta
 
+    def rows(self, key: str) -> Tensor:
+        return self.delta
+
 
 class Quadratics:
     """FedWCM on f_k(x) = ½‖x − c_k‖² with Gaussian noise on every gradient."""

@@ -178,18 +178,18 @@ def test_increments_beyond_the_bound_are_scaled_down_to_it_and_counted() -> None
     received = receive(Aggregation(max_norm=bound), UploadRows({"delta": ROWS, "buffers": ROWS}))
     uploads = received.uploads
     assert isinstance(uploads, ScaledIncrements)
-    np.testing.assert_allclose(uploads.norms("delta"), uploads.table("delta").norm(dim=1))
+    np.testing.assert_allclose(uploads.norms("delta"), uploads.rows("delta").norm(dim=1))
     weights = np.arange(7.0)
-    scaled = torch.from_numpy(weights) @ uploads.table("delta")
+    scaled = torch.from_numpy(weights) @ uploads.rows("delta")
     torch.testing.assert_close(uploads.sum("delta", weights), scaled)
-    assert torch.equal(uploads.table("buffers"), ROWS)
+    assert torch.equal(uploads.rows("buffers"), ROWS)
     assert (received.clipped, received.bound) == (3, bound)
-    norms = uploads.table("delta").norm(dim=1)
+    norms = uploads.rows("delta").norm(dim=1)
     assert norms.max() <= bound * (1 + 1e-12)
     short = ROWS.norm(dim=1) <= bound
-    assert torch.equal(uploads.table("delta")[short], ROWS[short])
+    assert torch.equal(uploads.rows("delta")[short], ROWS[short])
     torch.testing.assert_close(
-        torch.cosine_similarity(uploads.table("delta"), ROWS), torch.ones(7, dtype=torch.float64)
+        torch.cosine_similarity(uploads.rows("delta"), ROWS), torch.ones(7, dtype=torch.float64)
     )
 
 

@@ -274,10 +274,10 @@ def test_update_changes_nothing_and_draws_from_the_cohort_alone(data: Clusters) 
     x, layout = _flat(module)
     state = {**method.first_state(x, {}, layout, generator()), **matching_problem()[1]}
     uploads = UploadRows({"delta": (0.1 * x).repeat(len(data.parts), 1)})
-    before = [value.clone() for value in (x, *state.values(), *uploads.rows.values())]
+    before = [value.clone() for value in (x, *state.values(), *uploads.by_key.values())]
     with global_torch_rng_untouched():
         ends = [method.update(x, state, uploads, _cohort(data, layout)) for _ in range(2)]
-    assert all(map(torch.equal, before, (x, *state.values(), *uploads.rows.values())))
+    assert all(map(torch.equal, before, (x, *state.values(), *uploads.by_key.values())))
     assert torch.equal(ends[0][0], ends[1][0])
     assert all(torch.equal(value, ends[1][1][key]) for key, value in ends[0][1].items())
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -10,15 +10,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedwcm.config.schema import Component, Config
 from fedwcm.core.method import Method
-from fedwcm.core.types import Context, GradientOracle, State, Vec
+from fedwcm.core.types import Cohort, Context, Floats, GradientOracle, State, Uploads, Vec
+from fedwcm.engine.network import Network
 from fedwcm.engine.uploads import UploadRows
+from fedwcm.flower.server.deployment import _require_compatible
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.fedexp import FedExP
 from fedwcm.methods.fednova import FedNova
 from fedwcm.methods.fedsam import FedSAM
 from fedwcm.methods.imbsam import ImbSAM, rare_classes
 from fedwcm.methods.q_ffl import QFFL
+from fedwcm.testing import check_method
 from tests.factories import clusters, make_rounds, make_trainer, mlp, run_rounds
 
 
@@ -111,3 +115,60 @@ class Parts(FedAvg):
 @pytest.mark.parametrize("stacked", [False, True])
 def test_the_parts_of_a_gradient_add_up_to_it(stacked: bool) -> None:
     torch.testing.assert_close(played(Parts(), stacked), played(FedAvg(), stacked), rtol=1e-5, atol=1e-6)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Krum(FedAvg):
+    """Takes the increment with the nearest neighbours (Blanchard et al., 2017)."""
+
+    reads_rows: ClassVar[bool] = True
+
+    def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
+        rows = uploads.rows("delta")
+        assert len(cohort.losses) == len(rows)
+        nearest = torch.cdist(rows, rows).sort(dim=1).values[:, : len(rows) - 1].sum(dim=1).argmin()
+        return x + rows[nearest], s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peeking(FedAvg):
+    """Reads single uploads without saying so."""
+
+    door: str = "eye"
+
+    def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
+        rows = uploads.sum("delta", np.eye(len(cohort.ids))) if self.door == "eye" else uploads.rows("delta")
+        return x + rows.median(dim=0).values, s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loudest(FedAvg):
+    """Takes the increment of the client with the largest loss."""
+
+    def weights(self, s: State, cohort: Cohort) -> Floats:
+        assert (cohort.losses > 0).all()
+        return (cohort.losses == cohort.losses.max()).astype(np.float64)
+
+
+def test_the_server_sees_the_losses_of_the_clients() -> None:
+    data = clusters()
+    training = make_trainer(Loudest(), data.federation, mlp())
+    record = run_rounds(make_rounds(training, data.federation), 1)[0][1]
+    assert record.weights is not None
+    assert sorted(record.weights) == [0, 0, 0, 0, 1]
+
+
+def test_single_uploads_are_for_methods_that_declare_it() -> None:
+    assert torch.isfinite(played(Krum())).all()
+    check_method(Krum)
+    with pytest.raises(ValueError, match="Peeking reads single uploads by sums over single clients: it must decl"):
+        played(Peeking())
+    with pytest.raises(ValueError, match=r"Peeking reads single uploads by uploads.rows: it must declare"):
+        played(Peeking(door="rows"))
+
+
+def test_secure_aggregation_refuses_a_method_that_reads_single_uploads() -> None:
+    config, network = Config(method=Component("krum")), Network(mlp())
+    with pytest.raises(ValueError, match=r"method.name = 'krum' is not possible with flower.secure_aggregation"):
+        _require_compatible(config, Krum(), network, True)
+    _require_compatible(config, Krum(), network, False)

@@ -47,6 +47,9 @@ class Method:
     uses_full_gradient: ClassVar[bool] = False
     """Whether local steps are corrected by gradients over all samples of a client, each counted once."""
 
+    reads_rows: ClassVar[bool] = False
+    """Whether the server reads single uploads (`uploads.rows`), which secure aggregation refuses."""
+
     needs: ClassVar[Mapping[str, Needs]] = {}
     """What options need to have an effect; one that differs from its default without it is refused by name."""
 

@@ -92,10 +92,17 @@ class GradientOracle(Protocol):
 
 
 class Uploads(Protocol):
-    """The uploads of a round's clients. The server can read sums over clients and nothing else."""
+    """The uploads of a round's clients. The server reads sums over them.
+
+    Single ones are for methods that declare `reads_rows`; encryption and secure aggregation refuse these.
+    """
 
     def sum(self, key: str, weights: Floats) -> Tensor:
         """Return Σ_k weights_k · upload_k for one key; with weights `(m, K)`, m such sums in one pass."""
+        ...
+
+    def rows(self, key: str) -> Tensor:
+        """Return all uploads for one key, a row for each client: what no sum can say, such as a median."""
         ...
 
 
@@ -262,6 +269,8 @@ class Cohort:
     rng: np.random.Generator
     max_share: float | None = None
     """Largest share of the round's weight that a client may have."""
+    losses: Floats = field(default_factory=lambda: np.zeros(0))
+    """Mean training loss of each client over its steps of the round; zeros in a first phase."""
 
     def limited(self, weights: Floats) -> Floats:
         """Return the weights of a round's clients with no larger share than the run allows."""

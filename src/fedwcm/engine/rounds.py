@@ -23,7 +23,7 @@ from fedwcm.engine.round_measures import RoundMeasures, Traffic
 from fedwcm.engine.server import RoundResult, update
 from fedwcm.engine.server_options import ServerOptions
 from fedwcm.engine.store import ClientStore
-from fedwcm.engine.uploads import UploadsLostError, receive
+from fedwcm.engine.uploads import MethodUploads, UploadsLostError, receive
 
 T = TypeVar("T")
 
@@ -151,7 +151,7 @@ class Rounds:
             return None
 
         def after(kept: CohortUpdates, cohort: Cohort) -> State:
-            return method.after_probe(before.method, kept.uploads, cohort)
+            return method.after_probe(before.method, MethodUploads(kept.uploads, method), cohort)
 
         used = self._used(before.round, result, traffic, after)
         return None if used is None else used[1]
@@ -160,7 +160,8 @@ class Rounds:
         """Return what the method makes of the uploads."""
         received = receive(replace(self.aggregation, max_norm=before.max_norm), result.uploads)
         clipped = int(result.report[CLIPPED].sum()) if CLIPPED in result.report else received.clipped
-        after = update(self.trainer.method, before.x, before.buffers, s, received.uploads, cohort)
+        uploads = MethodUploads(received.uploads, self.trainer.method)
+        after = update(self.trainer.method, before.x, before.buffers, s, uploads, cohort)
         return replace(after, bound=received.bound, clipped=clipped)
 
     def _used(
@@ -227,6 +228,7 @@ class Rounds:
             population=self.trainer.population,
             layout=self.trainer.forward.network.layout,
             rng=generator(self.trainer.seed, Purpose.SERVER, r),
+            losses=result.loss,
             max_share=self.aggregation.max_share,
         )
 

@@ -34,10 +34,6 @@ class ClientUploads(Uploads, Protocol):
         """Return the norm of each client's upload."""
         ...
 
-    def table(self, key: str) -> Tensor:
-        """Return all uploads, a row for each client: what a sum does not need, and a median does."""
-        ...
-
 
 class UploadsLostError(RuntimeError):
     """Clients that had answered are gone before their uploads were summed: the sums of the others remain.
@@ -109,23 +105,46 @@ def receive(aggregation: Aggregation, uploads: ClientUploads) -> Received:
 
 
 @dataclass(frozen=True, eq=False)
+class MethodUploads:
+    """Uploads as a method sees them: sums, and single ones only if it declares that it reads them."""
+
+    uploads: Uploads
+    method: Method
+
+    def sum(self, key: str, weights: Floats) -> Tensor:
+        single = weights[np.count_nonzero(weights, axis=1) == 1] if weights.ndim == 2 else weights[:0, None]
+        if len(np.unique(single.nonzero()[1])) > 1:
+            self._require_declared("sums over single clients")
+        return self.uploads.sum(key, weights)
+
+    def rows(self, key: str) -> Tensor:
+        self._require_declared("uploads.rows")
+        return self.uploads.rows(key)
+
+    def _require_declared(self, what: str) -> None:
+        name = type(self.method).__qualname__
+        if not self.method.reads_rows:
+            raise ValueError(f"{name} reads single uploads by {what}: it must declare reads_rows = True")
+
+
+@dataclass(frozen=True, eq=False)
 class UploadRows:
     """Uploads held in memory, one row per client of the cohort."""
 
-    rows: State
+    by_key: State
 
     @property
     def bytes(self) -> int:
-        return bytes_of(self.rows)
+        return bytes_of(self.by_key)
 
     def norms(self, key: str) -> Floats:
-        return row_norms(self.table(key))
+        return row_norms(self.rows(key))
 
-    def table(self, key: str) -> Tensor:
-        return uploaded(self.rows, key)
+    def rows(self, key: str) -> Tensor:
+        return uploaded(self.by_key, key)
 
     def sum(self, key: str, weights: Floats) -> Tensor:
-        rows = self.table(key)
+        rows = self.rows(key)
         table = torch.as_tensor(weights, dtype=rows.dtype, device=rows.device)
         return (table @ rows.reshape(len(rows), -1)).reshape((*table.shape[:-1], *rows.shape[1:]))
 
@@ -144,8 +163,8 @@ class ScaledIncrements:
     def norms(self, key: str) -> Floats:
         return self.uploads.norms(key) * self._factors(key)
 
-    def table(self, key: str) -> Tensor:
-        return _scaled(self.uploads.table(key), self._factors(key))
+    def rows(self, key: str) -> Tensor:
+        return _scaled(self.uploads.rows(key), self._factors(key))
 
     def sum(self, key: str, weights: Floats) -> Tensor:
         return self.uploads.sum(key, weights * self._factors(key))
@@ -166,8 +185,11 @@ class RobustUploads:
     uploads: ClientUploads
     trim: float
 
+    def rows(self, key: str) -> Tensor:
+        return self.uploads.rows(key)
+
     def sum(self, key: str, weights: Floats) -> Tensor:
-        rows = self.uploads.table(key)
+        rows = self.uploads.rows(key)
         table = np.atleast_2d(weights)
         first, total = table[0], float(table[0].sum())
         shares = first / total

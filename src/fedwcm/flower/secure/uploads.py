@@ -124,7 +124,7 @@ class SecureUploads:
         """Zeros: clients scale their increments themselves, before they mask them."""
         return np.zeros(len(self.ids))
 
-    def table(self, key: str) -> Tensor:
+    def rows(self, key: str) -> Tensor:
         raise ValueError("the uploads of single clients are not known under secure aggregation")
 
     def _total(self, key: str, weights: Floats) -> Floats:

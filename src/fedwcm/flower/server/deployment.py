@@ -221,6 +221,11 @@ def _require_compatible(config: Config, method: Method, made: Network, secure: b
     sampling = config.participation.sampling
     allowed = "fixed or bernoulli with real clients, whose class counts the server does not keep"
     require(sampling != "balanced", "participation.sampling", sampling, allowed)
+    if secure and method.reads_rows:
+        raise ValueError(
+            f"method.name = {config.method.name!r} is not possible with flower.secure_aggregation: "
+            "it reads every single upload (reads_rows)"
+        )
     if secure and (option := config.aggregation.needs_uploads):
         raise ValueError(f"{option} is not possible with flower.secure_aggregation: it needs every single upload")
 

@@ -103,7 +103,7 @@ class RemoteUploads:
     def norms(self, key: str) -> Floats:
         return uploaded(self.norms_by_key, key)
 
-    def table(self, key: str) -> Tensor:
+    def rows(self, key: str) -> Tensor:
         return self.phase.rows(key, self.ids).to(self.device)
 
     def sum(self, key: str, weights: Floats) -> Tensor:
