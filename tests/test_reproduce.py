@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedwcm.cli import main
-from fedwcm.config.recipes import RECIPE_SETS, expanded
+from fedwcm.config.recipes import RECIPE_SETS, expand_sets
 from fedwcm.config.settings import Settings
 from fedwcm.engine.round_measures import RoundMeasures
 from fedwcm.engine.rounds import Rounds, ServerState
@@ -305,7 +305,7 @@ def test_the_list_has_every_preset_and_counts_what_is_done(
 
 
 def test_a_set_of_recipes_stands_for_its_members() -> None:
-    assert expanded(["fedavg", "paper-rows"]) == ["fedavg", *RECIPE_SETS["paper-rows"]]
+    assert expand_sets(["fedavg", "paper-rows"]) == ["fedavg", *RECIPE_SETS["paper-rows"]]
     assert len(RECIPE_SETS["paper-rows"]) == 4
     four = chosen_methods(load_preset("table1"), ["paper-rows"])
     assert list(four) == ["FedCM", "FedCM + Focal Loss", "FedCM + Balance Loss", "FedCM + Balance Sampler"]

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 import fedwcm
 from fedwcm.api.operating import _shift_for_cost, _with_point
 from fedwcm.api.own_rows import validation_rows
-from fedwcm.api.trained import trained
+from fedwcm.api.trained import load_trained
 from fedwcm.cli import main
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.model_file import read_facts
@@ -101,7 +101,7 @@ def test_a_temperature_is_the_most_likely_one_and_is_used_everywhere(
     assert kept.temperature == temperature
     assert after.confusion == before.confusion
     assert after.test_loss != before.test_loss
-    found = trained(run, None, False, "natural")
+    found = load_trained(run, None, False, "natural")
     rows = validation_rows(found, RunFolder(run).config())
     assert rows.y is not None
     labels, natural = torch.from_numpy(rows.y), found.logits(rows)

@@ -117,7 +117,7 @@ def compare(
         _warn_of_others(folder, sorted(before.labels.keys() - labels.keys()))
         folder.write_index(index)
         runs = run_all(planned_runs, jobs, progress_maker(progress), round_size, data)
-        return collect([run.altered(index=index) for run in runs], index, Path(out), report)
+        return collect([run.copy_with(index=index) for run in runs], index, Path(out), report)
 
 
 def _warn_of_others(folder: ComparisonFolder, others: Sequence[str]) -> None:

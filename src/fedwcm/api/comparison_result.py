@@ -100,7 +100,7 @@ class Comparison:
         methods = dict.fromkeys(row.method for row in sorted(self.rows, key=lambda row: row.position))
         facts = {
             "compared": f"{', '.join(methods)} on {', '.join(sets)}",
-            "runs": f"{_counted(runs, 'run')} of {_counted(rounds, 'round')} each, {_counted(len(seeds), 'seed')}",
+            "runs": f"{_count(runs, 'run')} of {_count(rounds, 'round')} each, {_count(len(seeds), 'seed')}",
             "accuracy": self._accuracies(),
             "verdict": self.headline[0] if self.headline else "none",
             "saved in": str(self.folder),
@@ -132,7 +132,7 @@ class Comparison:
         return curves(self.groups, flat_metric(metric), CURVE_POINTS)
 
 
-def _counted(number: int, thing: str) -> str:
+def _count(number: int, thing: str) -> str:
     return f"{number} {thing}{'s' * (number != 1)}"
 
 

@@ -20,7 +20,7 @@ from torch import nn
 from fedwcm.api.arguments import ConfigLike, MethodLike
 from fedwcm.config.flags import settings_from
 from fedwcm.config.options import make
-from fedwcm.config.recipes import AUTO, expanded
+from fedwcm.config.recipes import AUTO, expand_sets
 from fedwcm.config.resolve import import_path, object_name
 from fedwcm.config.schema import COMPONENTS, Component, Config
 from fedwcm.config.settings import CLIENT_IDS, OBJECT, Settings, from_settings, name_in, overlay, spoken
@@ -116,10 +116,11 @@ def _without_trust(settings: Settings, own: Settings, folder: Path) -> Settings:
 
 def describe_methods(methods: Sequence[MethodLike]) -> list[tuple[str, Settings]]:
     """Return the label and the settings of each of several methods, those of a set of recipes one by one."""
-    require(AUTO not in methods, "methods", AUTO, "methods and recipes by name: auto is for a single run")
+    listed = method_list(methods)
+    require(AUTO not in listed, "methods", AUTO, "methods and recipes by name: auto is for a single run")
     return [
         (method if isinstance(method, str) else object_label(method), describe_settings(method, None, None, {}))
-        for method in expanded(method_list(methods))
+        for method in expand_sets(listed)
     ]
 
 

@@ -11,7 +11,7 @@ import torch
 from fedwcm.api.arguments import ClientsLike, DataLike, ModelLike
 from fedwcm.api.mix import Mix
 from fedwcm.api.own_rows import own_rows, refuse_reading
-from fedwcm.api.trained import Trained, trained
+from fedwcm.api.trained import Trained, load_trained
 from fedwcm.core.checks import require
 from fedwcm.core.types import Floats
 from fedwcm.data import load_rows
@@ -122,7 +122,7 @@ def evaluate(
     Returns:
         The number of `samples`, which they were (`rows`: `run`, `test`, `all` or `drawn`), and the metrics.
     """
-    run_folder, found = RunFolder(Path(folder)), trained(Path(folder), model, trust, mix)
+    run_folder, trained = RunFolder(Path(folder)), load_trained(Path(folder), model, trust, mix)
     reading: dict[str, Any] = {
         "data_dir": None if data_dir is None else str(data_dir),
         "label": label,
@@ -135,16 +135,16 @@ def evaluate(
     }
     config = run_folder.config()
     moved = config if data_dir is None else replace(config, data=replace(config.data, data_dir=str(data_dir)))
-    own = own_rows(found, moved, dataset, clients)
+    own = own_rows(trained, moved, dataset, clients)
     if own is None:
-        rows = load_rows(dataset, found.schema, **reading)
+        rows = load_rows(dataset, trained.schema, **reading)
         which = rows.part if test_fraction is None else "drawn"
-        return _measured(found, rows if test_fraction is None else _drawn(rows, test_fraction), which, run_folder)
+        return _measure(trained, rows if test_fraction is None else _draw(rows, test_fraction), which, run_folder)
     refuse_reading({**reading, "test_fraction": test_fraction}, moved)
-    return _measured(found, own, "run", run_folder)
+    return _measure(trained, own, "run", run_folder)
 
 
-def _drawn(rows: InferenceRows, fraction: float) -> InferenceRows:
+def _draw(rows: InferenceRows, fraction: float) -> InferenceRows:
     """Return a share of each class of data without a test part."""
     require(0 < fraction < 1, "test_fraction", fraction, "above 0 and below 1")
     if rows.part == "test":
@@ -155,11 +155,11 @@ def _drawn(rows: InferenceRows, fraction: float) -> InferenceRows:
     return replace(rows, x=rows.x[chosen], y=rows.y[chosen], ids=None, clients=clients)
 
 
-def _measured(found: Trained, rows: InferenceRows, which: str, folder: RunFolder) -> EvaluationRecord:
+def _measure(trained: Trained, rows: InferenceRows, which: str, folder: RunFolder) -> EvaluationRecord:
     """Return the loss and the metrics of the model on these rows."""
     assert rows.y is not None
-    classes, labels = len(found.schema.classes), torch.from_numpy(rows.y)
-    logits = found.logits(rows)
+    classes, labels = len(trained.schema.classes), torch.from_numpy(rows.y)
+    logits = trained.logits(rows)
     tested = measure(logits.split(CHUNK), labels, classes)
     counts, rule = np.array(folder.summary().train_counts), folder.config().run.shot_groups
     metrics = summarise(tested.confusion, counts, rule)
@@ -170,7 +170,7 @@ def _measured(found: Trained, rows: InferenceRows, which: str, folder: RunFolder
     return EvaluationRecord(
         samples=len(rows.x),
         rows=which,
-        classes=found.schema.classes,
+        classes=trained.schema.classes,
         test_loss=tested.loss,
         test_ece=expected_calibration_error(tested),
         **vars(metrics),

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedwcm.api.arguments import ModelLike
 from fedwcm.api.mix import Mix, one_mix
-from fedwcm.api.trained import read_model_facts, schema_of, trained
+from fedwcm.api.trained import load_trained, read_model_facts, schema_of
 from fedwcm.core.checks import require, unknown
 from fedwcm.experiment.files import replacing
 from fedwcm.experiment.folder import RunFolder
@@ -71,7 +71,7 @@ def export(
         _require_onnx()
     require(format != "state-dict" or mix is None, "mix", mix, "none for a state dict, which holds weights alone")
     facts, path = read_model_facts(RunFolder(Path(folder))), Path(out)
-    raw = RawInputModel(trained(Path(folder), model, trust, one_mix(mix)).module, facts).eval()
+    raw = RawInputModel(load_trained(Path(folder), model, trust, one_mix(mix)).module, facts).eval()
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as draft, _quiet():
         run = WRITERS[format](raw, _samples(facts, 2), _metadata(facts), draft)

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from fedwcm.api.arguments import ClientsLike, DataLike, ModelLike
 from fedwcm.api.own_rows import validation_rows
-from fedwcm.api.trained import Trained, trained
+from fedwcm.api.trained import Trained, load_trained
 from fedwcm.core.checks import require, unknown
 from fedwcm.core.types import Floats, Ints
 from fedwcm.data import load_rows
@@ -61,7 +61,7 @@ def calibrate(
         The temperature.
     """
     run_folder = RunFolder(Path(folder))
-    untouched = trained(run_folder.path, model, trust, "trained")
+    untouched = load_trained(run_folder.path, model, trust, "trained")
     facts, logits, labels = _validation(untouched, run_folder, dataset, label, clients, trust)
     plain = logits * facts.temperature
     shift = torch.from_numpy(_validation_shift(facts, labels)).to(plain)
@@ -108,7 +108,7 @@ def choose_operating_point(
         What is added to the logit of each class, by name.
     """
     run_folder = RunFolder(Path(folder))
-    untouched = trained(run_folder.path, model, trust, "trained")
+    untouched = load_trained(run_folder.path, model, trust, "trained")
     if point == "none":
         facts = replace(untouched.facts, operating_point=None, operating_shift=None)
     else:

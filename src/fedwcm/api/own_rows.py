@@ -18,7 +18,7 @@ from fedwcm.experiment.partitioning import partition_data, run_dataset
 
 
 def own_rows(
-    found: Trained, config: Config, dataset: DataLike | None, clients: ClientsLike | None = None
+    trained: Trained, config: Config, dataset: DataLike | None, clients: ClientsLike | None = None
 ) -> InferenceRows | None:
     """Return the rows that the run held out, if this is its own data; None for other data.
 
@@ -26,7 +26,7 @@ def own_rows(
         ValueError: if this is the run's own source, but no longer what the run was trained on.
     """
     must_be_own = dataset is None or _same_path(str(dataset), config.data.dataset)
-    if must_be_own and found.fingerprint is None:
+    if must_be_own and trained.fingerprint is None:
         raise ValueError(f"the folder does not know the data that {config.title} was trained on: name a dataset")
     _require_clients(config, dataset, clients)
     with warnings.catch_warnings():
@@ -37,7 +37,7 @@ def own_rows(
             if must_be_own:
                 raise
             return None
-    if fingerprint(whole) == found.fingerprint:
+    if fingerprint(whole) == trained.fingerprint:
         return _test_rows(whole)
     if must_be_own:
         raise ValueError(
@@ -49,8 +49,8 @@ def own_rows(
 
 def _require_clients(config: Config, dataset: DataLike | None, clients: ClientsLike | None) -> None:
     """Require the clients of the samples if the run divided its data by them."""
-    told = clients is not None or dataset is None or isinstance(dataset, (str, Path))
-    if config.data.test_clients is not None and config.partition.name.startswith(CLIENT_IDS) and not told:
+    are_known = clients is not None or dataset is None or isinstance(dataset, (str, Path))
+    if config.data.test_clients is not None and config.partition.name.startswith(CLIENT_IDS) and not are_known:
         raise ValueError(
             "the run held out clients that it was given as clients=…: pass them again, or the rows that it tested "
             "cannot be told from those that it trained on"

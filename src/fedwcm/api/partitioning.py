@@ -76,8 +76,8 @@ def _options_of(way: str) -> set[str]:
     name, _ = named_options(way)
     if name not in PARTITIONS and ":" not in name:
         raise unknown("partition", name, PARTITIONS)
-    found = resolve("partition", Component(name)) if ":" in name else PARTITIONS[name]
-    return {f"partition.{field.name}" for field in fields(found)} if is_dataclass(found) else set()
+    partition = resolve("partition", Component(name)) if ":" in name else PARTITIONS[name]
+    return {f"partition.{field.name}" for field in fields(partition)} if is_dataclass(partition) else set()
 
 
 def _partition_settings(way: str, common: Settings) -> Settings:

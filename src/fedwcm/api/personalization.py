@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedwcm.api.arguments import ClientsLike, DataLike, ModelLike
-from fedwcm.api.trained import folder_model, trained
+from fedwcm.api.trained import folder_model, load_trained
 from fedwcm.config.schema import Component, Config
 from fedwcm.config.settings import CLIENT_IDS, FineTuning
 from fedwcm.core.types import Floats, Vec
@@ -56,15 +56,15 @@ def personalize(
     """
     options = FineTuning(epochs=epochs, layers=layers, lr=lr)
     run_folder = RunFolder(Path(folder))
-    found = trained(run_folder.path, model, trust)
+    trained = load_trained(run_folder.path, model, trust)
     config = replace(
         _as_it_was(run_folder.config(trust=trust), dataset, clients), model=folder_model(run_folder, model, trust)
     )
     experiment = build(config)
     try:
-        if experiment.facts.fingerprint != found.fingerprint:
+        if experiment.facts.fingerprint != trained.fingerprint:
             raise ValueError(f"these are not the data that the run in {folder} was trained on")
-        experiment.network.module.load_state_dict(found.module.state_dict())
+        experiment.network.module.load_state_dict(trained.module.state_dict())
         record = _fine_tuned(experiment, options, *experiment.network.initial())
     finally:
         experiment.rounds.backend.close()

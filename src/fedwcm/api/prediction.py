@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedwcm.api.arguments import Array, DataLike, ModelLike
 from fedwcm.api.mix import CLIENT, Mix
-from fedwcm.api.trained import trained
+from fedwcm.api.trained import load_trained
 from fedwcm.core.checks import require
 from fedwcm.data import load_rows
 from fedwcm.data.raw import InferenceRows
@@ -92,12 +92,12 @@ def predict(
     """
     if out is not None:
         require_csv(out)
-    found = trained(Path(folder), model, trust, mix)
+    trained = load_trained(Path(folder), model, trust, mix)
     holder = (client or RunFolder(Path(folder)).config().data.client) if mix == CLIENT else None
     others = tuple(name for name in (label, client) if name not in (None, holder))
     rows = load_rows(
         data,
-        found.schema,
+        trained.schema,
         labelled=False,
         part="all",
         data_dir=data_dir,
@@ -107,8 +107,8 @@ def predict(
         encoding=encoding,
         delimiter=delimiter,
     )
-    probabilities = found.logits(rows).softmax(dim=-1).numpy()
-    predictions = Predictions(found.schema.classes, probabilities, _ids(rows), id or "sample")
+    probabilities = trained.logits(rows).softmax(dim=-1).numpy()
+    predictions = Predictions(trained.schema.classes, probabilities, _ids(rows), id or "sample")
     if out is not None:
         Path(out).parent.mkdir(parents=True, exist_ok=True)
         predictions.write(out)

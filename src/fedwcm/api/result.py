@@ -146,9 +146,9 @@ class Result:
 def _accuracy(outcome: Outcome) -> str:
     if outcome.final_accuracy is None:
         return "not measured"
-    said = [f"{outcome.final_accuracy:.3f} after the last round", f"best {outcome.best_accuracy:.3f}"]
+    texts = [f"{outcome.final_accuracy:.3f} after the last round", f"best {outcome.best_accuracy:.3f}"]
     if outcome.selected_accuracy is not None:
-        said.insert(0, f"{outcome.selected_accuracy:.3f} of the selected round {outcome.selected_round}")
+        texts.insert(0, f"{outcome.selected_accuracy:.3f} of the selected round {outcome.selected_round}")
     groups = {"many": outcome.many, "medium": outcome.medium, "few": outcome.few}
     shots = [f"{name} {value:.3f}" for name, value in groups.items() if value is not None]
-    return ", ".join(said) + (f"; {', '.join(shots)}" if shots else "")
+    return ", ".join(texts) + (f"; {', '.join(shots)}" if shots else "")

@@ -43,7 +43,7 @@ def load_model(
             classes, or in a file (JSON, or CSV lines `ok,0.85`). By default the model's operating point, if one
             was chosen, else `trained`.
     """
-    return trained(Path(folder), model, trust, one_mix(mix)).module
+    return load_trained(Path(folder), model, trust, one_mix(mix)).module
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class Trained:
         return model_inputs(x, self.normalizer.normalizer, torch.device("cpu"), prepared=small)
 
 
-def trained(folder: Path, model: ModelLike | None, trust: bool, mix: Mix | None = None) -> Trained:
+def load_trained(folder: Path, model: ModelLike | None, trust: bool, mix: Mix | None = None) -> Trained:
     """Return the trained model of a run, for a class mix; with `client`, for that of each row's own client."""
     run_folder = RunFolder(folder)
     facts = read_model_facts(run_folder)

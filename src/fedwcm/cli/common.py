@@ -90,8 +90,8 @@ PLACEHOLDERS = {
 
 def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) -> dict[str, Any]:
     """Return the flags that were given, with values parsed as in TOML."""
-    given = {name: getattr(arguments, name) for name in names}
-    return {name: _value(name, text) for name, text in given.items() if text is not None}
+    texts = {name: getattr(arguments, name) for name in names}
+    return {name: _value(name, text) for name, text in texts.items() if text is not None}
 
 
 def chosen_settings(arguments: argparse.Namespace) -> Settings:
@@ -108,7 +108,7 @@ def add_personalize(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def personalized(folder: "str | Path", text: str, **given: Any) -> "PersonalizationRecord":
+def personalize_by_text(folder: "str | Path", text: str, **given: Any) -> "PersonalizationRecord":
     """Fine-tune as `--personalize` says."""
     from dataclasses import asdict
 

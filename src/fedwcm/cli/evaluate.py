@@ -15,7 +15,7 @@ from fedwcm.cli.common import (
     add_trained_model,
     chosen_flags,
     console,
-    personalized,
+    personalize_by_text,
     print_personalized,
 )
 from fedwcm.config.flags import FLAGS, column_names
@@ -89,7 +89,7 @@ def execute(arguments: argparse.Namespace) -> int:
     fine_tuned = None
     if arguments.personalize is not None:
         given = {"dataset": arguments.dataset, "model": arguments.model, "trust": arguments.trust}
-        fine_tuned = personalized(arguments.folder, arguments.personalize, **given)
+        fine_tuned = personalize_by_text(arguments.folder, arguments.personalize, **given)
     if arguments.json:
         more = {} if fine_tuned is None else {"personalized": fine_tuned.to_json()}
         print(json.dumps(finite({"folder": arguments.folder, **record.to_json(), **more}), allow_nan=False))
@@ -152,12 +152,12 @@ def _print_record(record: "EvaluationRecord") -> None:
             Text(record.classes[c]),
             f"{record.train_counts[c]:,}",
             f"{record.test_counts[c]:,}",
-            _shown(record.per_class_accuracy[c]),
-            "–" if interval is None else " to ".join(map(_shown, interval)),
-            _shown(record.per_class_precision[c]),
-            _shown(record.precision_at_recall[c]),
-            _shown(record.per_class_loss[c]),
-            _shown(record.per_class_ece[c]),
+            _format(record.per_class_accuracy[c]),
+            "–" if interval is None else " to ".join(map(_format, interval)),
+            _format(record.per_class_precision[c]),
+            _format(record.precision_at_recall[c]),
+            _format(record.per_class_loss[c]),
+            _format(record.per_class_ece[c]),
         )
     console().print(table)
     if record.client_accuracy:
@@ -183,7 +183,7 @@ def _head_to_tail(record: "EvaluationRecord") -> list[int]:
     return sorted(range(len(record.classes)), key=lambda c: -record.train_counts[c])
 
 
-def _shown(value: float | None) -> str:
+def _format(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 

@@ -94,7 +94,7 @@ def add_completers(parser: Any) -> None:
             if name in KINDS:
                 action.completer = _names(*KINDS[name])
             elif name == "methods":
-                action.completer = _listed
+                action.completer = _complete_list
             elif name in ("set", "grid", "search"):
                 action.completer = _options
 
@@ -106,7 +106,7 @@ def _names(*kinds: str) -> Completer:
     return complete
 
 
-def _listed(prefix: str, **_: object) -> list[str]:
+def _complete_list(prefix: str, **_: object) -> list[str]:
     """Names after the last comma of a list."""
     before, comma, last = prefix.rpartition(",")
     known = [*list_names("methods"), *list_names("recipes")]

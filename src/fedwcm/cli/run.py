@@ -17,7 +17,7 @@ from fedwcm.cli.common import (
     add_personalize,
     chosen_flags,
     chosen_settings,
-    personalized,
+    personalize_by_text,
     print_personalized,
     print_views,
 )
@@ -134,7 +134,7 @@ def _print_result(arguments: argparse.Namespace, result: "Result", folder: "RunF
         from fedwcm.experiment.run import Run
         from fedwcm.reports.write import report_or_warn
 
-        fine_tuned = personalized(folder.path, arguments.personalize, trust=True, write=True)
+        fine_tuned = personalize_by_text(folder.path, arguments.personalize, trust=True, write=True)
         if not arguments.no_report:
             report_or_warn(folder.path, [Run(folder)])  # again: it shows the fine-tuned clients
     if arguments.json:

@@ -13,13 +13,13 @@ from fedwcm.config.schema import COMPONENTS, PARTITION_DEFAULTS, SECTIONS, Compo
 from fedwcm.config.settings import (
     Settings,
     component_settings,
-    dotted,
     from_settings,
     method_settings,
     named_options,
     overlay,
     read_toml,
     spoken,
+    to_dotted,
 )
 from fedwcm.core.checks import unknown
 from fedwcm.utils.field_types import field_types, flag_names
@@ -100,9 +100,9 @@ def about(cls: type[Any], option: str) -> str:
     """Return what a docstring, of the class or its nearest parent, says of an option; empty if none does."""
     for base in cls.__mro__:
         text = inspect.getdoc(base) or ""
-        found = re.search(rf"^    {option}: (.+(?:\n {{8,}}\S.*)*)", text, re.MULTILINE)
-        if found:
-            return " ".join(found[1].split())
+        match = re.search(rf"^    {option}: (.+(?:\n {{8,}}\S.*)*)", text, re.MULTILINE)
+        if match:
+            return " ".join(match[1].split())
     return ""
 
 
@@ -191,19 +191,19 @@ def settings_from(
         merged = overlay(merged, component_settings("method", method))
     elif method is not None:
         merged = overlay(merged, {**method_settings(method), "run.name": method})
-    short, given = _short(flags), dict(settings or {})
-    merged = overlay(merged, merge_once([*short.items(), *given.items()]))
-    return _renamed(method, merged) if isinstance(method, str) else merged
+    short, dotted = _short(flags), dict(settings or {})
+    merged = overlay(merged, merge_once([*short.items(), *dotted.items()]))
+    return _rename_changed(method, merged) if isinstance(method, str) else merged
 
 
 def merge_once(pairs: Iterable[tuple[str, object]]) -> Settings:
     """Return the options of these pairs; one that has two different values is an error."""
-    found: Settings = {}
+    merged: Settings = {}
     for key, value in pairs:
-        if key in found and not _same(found[key], value):
-            raise ValueError(f"{key} is given twice, as {found[key]!r} and as {value!r}: leave out one of them")
-        found[key] = value
-    return found
+        if key in merged and not _same(merged[key], value):
+            raise ValueError(f"{key} is given twice, as {merged[key]!r} and as {value!r}: leave out one of them")
+        merged[key] = value
+    return merged
 
 
 def _same(one: object, other: object) -> bool:
@@ -221,21 +221,21 @@ def refuse_varied(
         settings: dotted options that were given.
         flags: short options that were given.
     """
-    given, seen = {**_short(flags), **(settings or {})}, set[str]()
-    if "run.seed" in given:
-        raise ValueError(f"run.seed = {given['run.seed']!r} is not allowed: {SEEDS}")
+    values, seen = {**_short(flags), **(settings or {})}, set[str]()
+    if "run.seed" in values:
+        raise ValueError(f"run.seed = {values['run.seed']!r} is not allowed: {SEEDS}")
     for name in varied:
         key = option_key(name)
         if key == "run.seed":
             raise ValueError(f"{by} varies run.seed: {SEEDS}")
-        if key in given:
-            raise ValueError(f"{key} = {given[key]!r} is given, and {by} varies it: leave it out of one of them")
+        if key in values:
+            raise ValueError(f"{key} = {values[key]!r} is given, and {by} varies it: leave it out of one of them")
         if key in seen:
             raise ValueError(f"{by} has {key} twice, by its short and its dotted name: leave out one of them")
         seen.add(key)
 
 
-def _renamed(method: str, merged: Settings) -> Settings:
+def _rename_changed(method: str, merged: Settings) -> Settings:
     """Name in brackets what other options have changed of a method or recipe: `fedwcm+[loss.name=focal]`."""
     own = method_settings(method)
     changed = {key: merged[key] for key, value in own.items() if key in merged and merged[key] != value}
@@ -243,7 +243,7 @@ def _renamed(method: str, merged: Settings) -> Settings:
         return merged
     name, options = named_options(method)
     text = ", ".join(
-        f"{key.removeprefix('method.')}={value}" for key, value in (dotted(options) | changed).items()
+        f"{key.removeprefix('method.')}={value}" for key, value in (to_dotted(options) | changed).items()
     )
     return {**merged, "run.name": f"{name}[{text}]"}
 

@@ -167,7 +167,7 @@ RECIPE_SETS: dict[str, tuple[str, ...]] = {
 """Names for several recipes at once, where several methods are expected."""
 
 
-def expanded(methods: Sequence[T]) -> list[T | str]:
+def expand_sets(methods: Sequence[T]) -> list[T | str]:
     """Return the methods, with the members of a set in place of its name."""
     return [member for method in methods for member in _members(method)]
 

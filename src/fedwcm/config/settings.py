@@ -212,10 +212,10 @@ def method_settings(spec: str) -> Settings:
     name, options = named_options(spec)
     recipe = RECIPES.get(name)
     settings: Settings = dict(recipe.settings) if recipe else {"method.name": name}
-    return settings | dotted(options)
+    return settings | to_dotted(options)
 
 
-def dotted(options: Mapping[str, object]) -> Settings:
+def to_dotted(options: Mapping[str, object]) -> Settings:
     """Return the options of a method's brackets under their dotted names."""
     return {key if "." in key else f"method.{key}": value for key, value in options.items()}
 

@@ -97,7 +97,7 @@ def assemble(config: Config, components: Components, source: RunData) -> Experim
     shape, classes, seed = source.input_shape, len(source.classes), model_seed(config.run.seed)
     make_model = partial(chosen_model, config.model, shape, classes, seed)
     module, model = make_model()
-    config = _on_device(replace(components.resolved(config), model=model), str(device))
+    config = _on_device(replace(components.resolve_options(config), model=model), str(device))
     network = _network(module, config, classes, scale := components.loss.logit_scale)
     x, buffers = network.initial()
     network.point_parameters(x)  # otherwise the module would hold a second copy of the model
@@ -190,8 +190,8 @@ def _code(config: Config, components: Components, module: nn.Module) -> list[obj
     """Return what the run's results depend on that may be the user's own code."""
     chosen = (config.model, config.partition)
     named = [resolve_name(part.name) for part in chosen if part.value is None and ":" in part.name]
-    given = [part.value for part in chosen]
-    return [components.method, components.loss, components.sampler, *given, *named, *module.modules()]
+    objects = [part.value for part in chosen]
+    return [components.method, components.loss, components.sampler, *objects, *named, *module.modules()]
 
 
 def _network(module: nn.Module, config: Config, classes: int, scale: LogitScale) -> Network:

@@ -271,5 +271,5 @@ def _part(tensors: State, prefix: str) -> State:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    found = [path for path in folder.glob("round-*.safetensors") if re.fullmatch(r"round-\d+", path.stem)]
-    return sorted(found, key=lambda path: int(path.stem.removeprefix("round-")), reverse=True)
+    paths = [path for path in folder.glob("round-*.safetensors") if re.fullmatch(r"round-\d+", path.stem)]
+    return sorted(paths, key=lambda path: int(path.stem.removeprefix("round-")), reverse=True)

@@ -59,12 +59,12 @@ class Components:
         chosen.refuse_unfollowed_target(config.run.target)
         return chosen
 
-    def resolved(self, config: Config) -> Config:
+    def resolve_options(self, config: Config) -> Config:
         """Return the configuration with all options of its components, including defaults."""
         return replace(
             config,
-            method=replace(config.method, options=_recorded(self.method)),
-            loss=replace(config.loss, options=_recorded(self.loss)),
+            method=replace(config.method, options=_record_options(self.method)),
+            loss=replace(config.loss, options=_record_options(self.loss)),
             sampler=replace(config.sampler, options=options_of(self.sampler)),
         )
 
@@ -178,7 +178,7 @@ class Components:
         )
 
 
-def _recorded(part: Method | Loss) -> dict[str, object]:
+def _record_options(part: Method | Loss) -> dict[str, object]:
     """Return the options of a component; a file that it reads with a digest, since what it holds may change."""
     options = options_of(part)
     if isinstance(part, Taught) and part.uses_teacher:
@@ -194,17 +194,17 @@ def _require_options(kind: str, cls: type) -> None:
 
 def _chosen(kind: str, chosen: Component, known: Mapping[str, type[T]], base: Any) -> T:
     """Return the component that was named, or given as a class or an instance, with the options applied."""
-    given = chosen.value
-    if given is not None and not isinstance(given, type):
-        _require_options(kind, type(given))
-        instance: T = with_options(given, chosen.options, kind)
+    value = chosen.value
+    if value is not None and not isinstance(value, type):
+        _require_options(kind, type(value))
+        instance: T = with_options(value, chosen.options, kind)
         return instance
-    if kind == "method" and given is None and ":" not in chosen.name and chosen.name not in known:
+    if kind == "method" and value is None and ":" not in chosen.name and chosen.name not in known:
         raise unknown("method or recipe", chosen.name, {*known, *RECIPES})
-    cls = given or resolve_class(kind, chosen, known, base)
+    cls = value or resolve_class(kind, chosen, known, base)
     _require_options(kind, cls)
-    made: T = make(cls, chosen.options, kind)
-    return made
+    component: T = make(cls, chosen.options, kind)
+    return component
 
 
 def options_of(instance: object) -> dict[str, object]:

@@ -63,8 +63,8 @@ def _commit() -> str | None:
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude", "*"]
     with suppress(OSError, subprocess.SubprocessError):
-        found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=5).stdout
-        return found.strip()
+        text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=5).stdout
+        return text.strip()
     return None
 
 

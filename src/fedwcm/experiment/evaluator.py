@@ -85,7 +85,7 @@ class Evaluator:
             selected: the model that validation data has chosen, if there is any.
             last: the model of the last round, if it was evaluated.
         """
-        tested, measure = self._kept(selected, last), self._client_accuracy
+        tested, measure = self._evaluate_kept(selected, last), self._client_accuracy
         if tested is None:
             return {"confusion": None}
         listed = measure is not None and len(measure.names) <= LISTED_CLIENTS
@@ -145,7 +145,7 @@ class Evaluator:
         metrics = summarise(confusion, experiment.train_counts, experiment.config.run.shot_groups)
         return {"last_round_accuracy": metrics.test_accuracy, "last_round_few": metrics.few}
 
-    def _kept(self, selected: EvaluatedModel | None, last: EvaluatedModel | None) -> Evaluation | None:
+    def _evaluate_kept(self, selected: EvaluatedModel | None, last: EvaluatedModel | None) -> Evaluation | None:
         """Return that of the selected or the last evaluated round; None if this process does not have it."""
         test = self._experiment.test
         if test is not None and selected is not None:

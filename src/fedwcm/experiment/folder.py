@@ -133,8 +133,8 @@ class RunFolder:
         """Return what worked on the run, first to last; none of a run of an older version."""
         if not self.environment_file.exists():
             return []
-        held = read_json(self.environment_file)
-        entries = held if isinstance(held, list) else [held]
+        content = read_json(self.environment_file)
+        entries = content if isinstance(content, list) else [content]
         return [EnvironmentRecord.from_json(entry, str(self.environment_file)) for entry in entries]
 
     def write_environments(self, records: Iterable[EnvironmentRecord]) -> None:
@@ -244,25 +244,25 @@ def find_runs(folder: Path, *, tolerant: bool = False) -> dict[Path, str]:
         return _titles(ComparisonFolder(folder), tolerant)
     if RunFolder(folder).holds_run:
         return {folder: folder.resolve().name}
-    found: dict[Path, str] = {}
+    titles: dict[Path, str] = {}
     for name, below, _ in os.walk(folder):
         here = Path(name)
         comparison = ComparisonFolder(here)
         if comparison.index_file.exists():
-            found |= _titles(comparison, tolerant)
+            titles |= _titles(comparison, tolerant)
             below[:] = [name for name in below if name != comparison.runs.name]
         if RunFolder(here).holds_run:
-            found[here] = str(here.relative_to(folder))
+            titles[here] = str(here.relative_to(folder))
             below.clear()
         below.sort()
         if len(here.relative_to(folder).parts) >= DEPTH:
             below.clear()
-    return found
+    return titles
 
 
 def runs_below(folder: Path) -> str:
     """Return a hint for an error: the runs below a folder that was taken for one; empty if there are none."""
-    below = [found for found in find_runs(folder, tolerant=True) if found != folder]
+    below = [path for path in find_runs(folder, tolerant=True) if path != folder]
     return f"; there are runs below it: {shortened(below, LISTED)}" if below else ""
 
 

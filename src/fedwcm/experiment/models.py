@@ -59,11 +59,11 @@ def _identity(module: nn.Module, *, own_weights: bool) -> dict[str, object]:
     shapes = [f"{name} {tuple(value.shape)}" for name, value in tensors.items()]
     layers = re.sub(r" at 0x[0-9a-f]+", "", str(module))  # a function's address is another in every process
     size = sum(parameter.numel() for parameter in module.parameters())
-    found: dict[str, object] = {"parameters": size, "layout": _digest("\n".join([layers, *shapes]).encode())}
+    identity: dict[str, object] = {"parameters": size, "layout": _digest("\n".join([layers, *shapes]).encode())}
     if own_weights:
         flat = (value.cpu().reshape(-1).view(torch.uint8) for value in tensors.values())
-        found[WEIGHTS] = _digest(*(value.numpy().tobytes() for value in flat))
-    return found
+        identity[WEIGHTS] = _digest(*(value.numpy().tobytes() for value in flat))
+    return identity
 
 
 def _digest(*parts: bytes) -> str:

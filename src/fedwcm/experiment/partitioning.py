@@ -280,18 +280,21 @@ def _partition(chosen: Component, dataset: Dataset, rows: Ints, away: Ints) -> t
     return make_partition(name, **options), Component(name, options)
 
 
-def _own_partition(found: Callable[..., Any], chosen: Component) -> tuple[Partition, Component]:
+def _own_partition(code: Callable[..., Any], chosen: Component) -> tuple[Partition, Component]:
     """Return a partition of the user's own: of a class, made with these options, or a function."""
-    if not isinstance(found, type):
+    if not isinstance(code, type):
         _refuse_options(chosen, f"{chosen.name!r}, which is a function")
-        return cast(Partition, found), chosen
-    needed = {f.name for f in fields(found) if f.default is f.default_factory} if is_dataclass(found) else set()
+        return cast(Partition, code), chosen
+    needed = {f.name for f in fields(code) if f.default is f.default_factory} if is_dataclass(code) else set()
     defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in needed}
-    made: Partition = make(found, {**defaults, **chosen.options}, "partition")
+    partition: Partition = make(code, {**defaults, **chosen.options}, "partition")
     require(
-        callable(made), "partition.name", chosen.name, "a class whose instances are called with labels and a rng"
+        callable(partition),
+        "partition.name",
+        chosen.name,
+        "a class whose instances are called with labels and a rng",
     )
-    return made, replace(chosen, options=options_of(made))
+    return partition, replace(chosen, options=options_of(partition))
 
 
 def _natural(dataset: Dataset, rows: Ints, away: Ints) -> Natural:

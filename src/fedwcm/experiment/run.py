@@ -42,7 +42,7 @@ class Run:
         self._folder = folder
         vars(self).update(known)
 
-    def altered(self, **known: Any) -> Self:
+    def copy_with(self, **known: Any) -> Self:
         """Return the run with other values of these attributes."""
         other = copy(self)
         vars(other).update(known)

@@ -43,11 +43,11 @@ def run_data(config: Config) -> RunData:
     """Return the samples of a run, divided among its clients."""
     device = chosen_device(config.run.device)
     if config.data.dataset == synthetic.NAME:
-        return _generated(config, device)
-    return _loaded(config, device)
+        return _generate(config, device)
+    return _load(config, device)
 
 
-def _loaded(config: Config, device: torch.device) -> RunData:
+def _load(config: Config, device: torch.device) -> RunData:
     """Return the samples of a data set that is loaded and divided."""
     data = partition_data(config)
     dataset = data.dataset
@@ -74,7 +74,7 @@ def _federation(data: PartitionedData, device: torch.device) -> InMemoryFederati
     return InMemoryFederation(inputs, data.train_labels, data.parts, classes, rows)
 
 
-def _generated(config: Config, device: torch.device) -> RunData:
+def _generate(config: Config, device: torch.device) -> RunData:
     """Return samples that are generated while clients train."""
     options = resolved_data(config.data)
     for field in fields(DataOptions):
@@ -101,8 +101,8 @@ def _generated(config: Config, device: torch.device) -> RunData:
 
 
 def _tensors(data: PartitionedData, inputs: NDArray[Any], labels: Ints, device: torch.device) -> LabelledTensors:
-    held = model_inputs(inputs, data.normalizer, device, prepared=data.are_small)
-    return LabelledTensors(held, torch.from_numpy(labels).to(device))
+    prepared = model_inputs(inputs, data.normalizer, device, prepared=data.are_small)
+    return LabelledTensors(prepared, torch.from_numpy(labels).to(device))
 
 
 def _validation(data: PartitionedData, device: torch.device) -> LabelledTensors | None:

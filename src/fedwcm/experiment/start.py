@@ -67,7 +67,7 @@ def start(
         folder.write_partition(partition)
         folder.write_environments(environments)
         try:
-            run = Runner(experiment, folder, progress or Silent()).run().altered(partition=partition)
+            run = Runner(experiment, folder, progress or Silent()).run().copy_with(partition=partition)
         except DivergedError:
             _end(Run(folder), environments, report)
             raise
@@ -78,7 +78,7 @@ def _end(run: Run, environments: list[EnvironmentRecord], report: Report | None)
     """Note when the run ended, and write its report."""
     ended = replace(environments[-1], ended=now())
     run.folder.write_environments([*environments[:-1], ended])
-    run = run.altered(environment=ended)
+    run = run.copy_with(environment=ended)
     if report is not None:
         report(run)
     return run
@@ -129,9 +129,9 @@ def _finished_run(folder: RunFolder) -> Run:
 
 def require_resumable(folder: RunFolder, wanted: Config, experiment: Experiment) -> None:
     """Raise unless the folder's run is the wanted one on the same data, or becomes it by going on."""
-    held = _held(folder)
-    before, after = held.run.rounds, wanted.run.rounds
-    changed = differences(_lengthened(held, wanted), wanted)
+    config = _read_config(folder)
+    before, after = config.run.rounds, wanted.run.rounds
+    changed = differences(_lengthen(config, wanted), wanted)
     if changed:
         raise ValueError(f"{folder.path} cannot be resumed with another configuration: " + "; ".join(changed))
     split = folder.partition()
@@ -160,11 +160,11 @@ def _sources(folder: RunFolder) -> Mapping[str, str]:
 
 def require_same_partition(folder: RunFolder, split: PartitionRecord) -> None:
     """Raise if the clients of the folder's run had other samples: a function that divides them may change."""
-    held = folder.partition()
-    if held is not None and (held.clients, held.counts) != (split.clients, split.counts):
+    before = folder.partition()
+    if before is not None and (before.clients, before.counts) != (split.clients, split.counts):
         raise ValueError(
-            f"{folder.path} cannot be resumed: its samples were divided differently among {held.clients} clients, "
-            f"now there are {split.clients}; choose another folder"
+            f"{folder.path} cannot be resumed: its samples were divided differently among "
+            f"{before.clients} clients, now there are {split.clients}; choose another folder"
         )
 
 
@@ -179,7 +179,7 @@ def with_first_weights(wanted: Config, folder: RunFolder) -> Config:
 
     A module that is given again, to resume, may have others: the run goes on from those of its checkpoint.
     """
-    first = _held(folder).model.options.get(WEIGHTS)
+    first = _read_config(folder).model.options.get(WEIGHTS)
     if first is None or WEIGHTS not in wanted.model.options:
         return wanted
     return replace(wanted, model=replace(wanted.model, options={**wanted.model.options, WEIGHTS: first}))
@@ -189,17 +189,17 @@ def has_finished(folder: RunFolder, options: RunOptions) -> bool:
     """Return whether the folder's run has ended, and was to be this long: a longer one goes on."""
     if folder.readable_summary() is None:
         return False
-    held = _held(folder).run
-    return (held.rounds, held.patience) == (options.rounds, options.patience)
+    run = _read_config(folder).run
+    return (run.rounds, run.patience) == (options.rounds, options.patience)
 
 
-def _held(folder: RunFolder) -> Config:
+def _read_config(folder: RunFolder) -> Config:
     """Return the configuration of the folder's run so far: `config.toml` may have been edited since."""
     settings = settings_of(folder.checkpoints)
     return folder.config() if settings is None else from_settings(settings)
 
 
-def _lengthened(held: Config, wanted: Config) -> Config:
+def _lengthen(held: Config, wanted: Config) -> Config:
     """Return the held configuration with the rounds and the patience that are wanted, where these are more."""
     rounds = max(held.run.rounds, wanted.run.rounds)
     patience = max(held.run.patience, wanted.run.patience, key=lambda evaluations: evaluations or math.inf)

@@ -70,7 +70,7 @@ def _with_class_names(runs: Sequence[Run]) -> list[Run]:
     def named(run: Run) -> Run:
         number = len(run.train_counts)
         numbers = tuple(map(str, range(number)))
-        return run.altered(classes=known.get((run.settings.get("data.dataset"), number), numbers))
+        return run.copy_with(classes=known.get((run.settings.get("data.dataset"), number), numbers))
 
     return [run if run.classes else named(run) for run in runs]
 
@@ -91,7 +91,7 @@ def _grouped(runs: Iterable[Run]) -> list[MethodRuns]:
         label = f"{group.label} ({', '.join(marks)})" if marks else group.label
         # Where options were swept, rows go by these: what tells two grids apart is one more.
         swept = tuple(dict.fromkeys((*group.runs[0].swept, *keys))) if group.runs[0].swept else ()
-        named.append(MethodRuns(label, tuple(run.altered(label=label, swept=swept) for run in group.runs)))
+        named.append(MethodRuns(label, tuple(run.copy_with(label=label, swept=swept) for run in group.runs)))
     return named
 
 

@@ -79,7 +79,7 @@ class Cell:
     def resolved(self) -> Settings:
         """Return all options that affect the result, with the present defaults of the components."""
         config = from_settings(self.settings)
-        return decisive(to_settings(Components.of(config).resolved(config)))
+        return decisive(to_settings(Components.of(config).resolve_options(config)))
 
     def _hash(self, options: Settings) -> str:
         text = json.dumps(options, default=list, sort_keys=True) + self.data_digest

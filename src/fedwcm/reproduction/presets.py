@@ -9,7 +9,7 @@ from importlib.resources.abc import Traversable
 from typing import Any, Literal
 
 from fedwcm.config.options import make
-from fedwcm.config.recipes import expanded
+from fedwcm.config.recipes import expand_sets
 from fedwcm.config.settings import Settings, overlay, split_list
 from fedwcm.core.checks import unknown
 
@@ -123,7 +123,7 @@ def chosen_methods(preset: Preset, specs: Sequence[str] | None) -> dict[str, str
     if not specs:
         return preset.methods
     titles = {spec: title for title, spec in preset.methods.items()}
-    return {titles.get(spec, spec): preset.methods.get(spec, spec) for spec in expanded(specs)}
+    return {titles.get(spec, spec): preset.methods.get(spec, spec) for spec in expand_sets(specs)}
 
 
 @cache

@@ -111,14 +111,14 @@ def _cost(planned: PlannedRun, jobs: int) -> Cost | str:
 
 def _trial(planned: PlannedRun, jobs: int) -> Cost | str:
     try:
-        return _measured(planned, jobs)
+        return _measure(planned, jobs)
     except DivergedError as error:
         return f"diverges: {error}"
     except (ValueError, OSError) as error:
         return str(error)
 
 
-def _measured(planned: PlannedRun, jobs: int) -> Cost:
+def _measure(planned: PlannedRun, jobs: int) -> Cost:
     config, began = planned.config, time.perf_counter()
     options = replace(config.run, rounds=TRIAL_ROUNDS, eval_every=1, profile=True, track=())
     if options.backend == "ray":  # the trial runs on this machine

@@ -97,7 +97,7 @@ class ComparisonProgress:
             Group(Text(f"{self.done}/{self.total} runs done{self._left(ahead)}"), rows), refresh=True
         )
 
-    def ended(self, run: FollowedRun) -> None:
+    def report_end(self, run: FollowedRun) -> None:
         """Tell how a run ended: with which accuracy, or that it diverged."""
         self.done += 1
         if not self.quiet:
@@ -115,10 +115,10 @@ class ComparisonProgress:
             self._live.stop()
 
     def _left(self, ahead: float) -> str:
-        passed, made = time.monotonic() - self._began, ahead - self._before
-        if made <= 0:
+        passed, progress = time.monotonic() - self._began, ahead - self._before
+        if progress <= 0:
             return ""
-        return f", {duration(passed / made * (self.total - ahead))} left"
+        return f", {duration(passed / progress * (self.total - ahead))} left"
 
     def _print(self, text: str) -> None:
         self._console.print(Text(text), soft_wrap=not self._console.is_terminal)
@@ -205,7 +205,7 @@ def _run_in_turn(
         shown = None if progress is None else _Titled(progress(), title)
         run = run_planned(planned, shown, data.of(planned.config))
         if run is not None:
-            ended[planned.folder] = run.altered(module=None)  # many models may need much room
+            ended[planned.folder] = run.copy_with(module=None)  # many models may need much room
     return ended
 
 
@@ -232,8 +232,8 @@ def run_apart(
     try:
         while left or running:
             while left and len(running) < jobs:
-                held = data.held(left[0].config) if context.get_start_method() == "fork" else None
-                running.append(_ChildRun(left.pop(0), context, held))
+                samples = data.get(left[0].config) if context.get_start_method() == "fork" else None
+                running.append(_ChildRun(left.pop(0), context, samples))
             wait([run.process.sentinel for run in running], timeout=REFRESH)
             for run in running:
                 run.pass_on_warnings(display)
@@ -241,7 +241,7 @@ def run_apart(
             for run in [run for run in running if not run.process.is_alive()]:
                 running.remove(run)
                 run.require_finished(display)
-                display.ended(run.followed)
+                display.report_end(run.followed)
     finally:
         display.close()
         for run in running:

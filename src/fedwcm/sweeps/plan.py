@@ -118,7 +118,7 @@ class SharedData:
                 self._key, self._data = key, run_data(config)
         return self._data
 
-    def held(self, config: Config) -> RunData | None:
+    def get(self, config: Config) -> RunData | None:
         """Return the samples of a run if they are there."""
         return self._data if self.holds(data_key(config)) else None
 
@@ -194,43 +194,43 @@ def is_done(planned: PlannedRun) -> bool:
 
 def _stale(planned: PlannedRun) -> bool:
     """Return whether the folder's run, whose options are all resolved, has other options."""
-    held = decisive(to_settings(RunFolder(planned.folder).config()))
-    asked = decisive(to_settings(planned.config))
-    return any(key in held and held[key] != value for key, value in asked.items() if value != "auto")
+    before = decisive(to_settings(RunFolder(planned.folder).config()))
+    wanted = decisive(to_settings(planned.config))
+    return any(key in before and before[key] != value for key, value in wanted.items() if value != "auto")
 
 
 def method_list(methods: Sequence[str | Method | type[Method]]) -> list[Any]:
     """Return the methods, which may be text `a,b`; refuse an empty list and a name that is there twice."""
-    given = split_list(methods) if isinstance(methods, str) else methods
-    found = _listed("methods", given, "methods")
-    _refuse_repeated("methods", [method for method in found if isinstance(method, str)])
-    return found
+    listed = split_list(methods) if isinstance(methods, str) else methods
+    checked = _check_list("methods", listed, "methods")
+    _refuse_repeated("methods", [method for method in checked if isinstance(method, str)])
+    return checked
 
 
 def seed_list(seeds: Sequence[int]) -> list[int]:
     """Return the seeds as integers; refuse an empty list and a seed that is there twice."""
-    found = _listed("seeds", seeds, "whole numbers")
-    for seed in found:
+    checked = _check_list("seeds", seeds, "whole numbers")
+    for seed in checked:
         require(isinstance(seed, int) and not isinstance(seed, bool), "seeds", seeds, "a list of whole numbers")
-    _refuse_repeated("seeds", found)
-    return found
+    _refuse_repeated("seeds", checked)
+    return checked
 
 
 def grid_lists(grid: Mapping[str, Sequence[object]]) -> dict[str, list[object]]:
     """Return the values of each option of a grid; refuse an empty list and a value that is there twice."""
-    found = {name: _listed(f"grid[{name!r}]", values, "values") for name, values in grid.items()}
-    for name, values in found.items():
+    checked = {name: _check_list(f"grid[{name!r}]", values, "values") for name, values in grid.items()}
+    for name, values in checked.items():
         _refuse_repeated(f"grid[{name!r}]", values)
-    return found
+    return checked
 
 
-def _listed(where: str, values: Any, of: str) -> list[Any]:
+def _check_list(where: str, values: Any, of: str) -> list[Any]:
     is_list = isinstance(values, Iterable) and not isinstance(values, (str, bytes, Mapping))
     require(is_list, where, values, f"a list of {of}")
-    found = [value.item() if isinstance(value, np.generic) else value for value in values]
-    if not found:
+    items = [value.item() if isinstance(value, np.generic) else value for value in values]
+    if not items:
         raise ValueError(f"{where} is empty: it must hold at least one of the {of}")
-    return found
+    return items
 
 
 def _refuse_repeated(where: str, values: Iterable[Any]) -> None:

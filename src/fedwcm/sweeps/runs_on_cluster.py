@@ -128,7 +128,7 @@ class _Runs:
         elif not run.folder.finished:
             raise WorkerError(f"{run.title}: the run in {planned.folder} was stopped")
         else:
-            self._display.ended(run)
+            self._display.report_end(run)
 
     def _lost(self, planned: PlannedRun, run: FollowedRun, how: str) -> None:
         self._losses[planned.folder] += 1
@@ -194,13 +194,13 @@ class _Sending:
 
 def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
     """Modification times and sizes of the files of a run, except drafts and locks."""
-    found = {}
+    stamps = {}
     for path in folder.rglob("*"):
         if path.suffix != ".tmp" and path.name != LOCK and path.is_file():
             with suppress(FileNotFoundError):
                 status = path.stat()
-                found[path.relative_to(folder).as_posix()] = status.st_mtime_ns, status.st_size
-    return found
+                stamps[path.relative_to(folder).as_posix()] = status.st_mtime_ns, status.st_size
+    return stamps
 
 
 def _contents(folder: Path, names: Sequence[str] | None = None) -> Files:

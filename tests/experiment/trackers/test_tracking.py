@@ -18,7 +18,7 @@ from fedwcm.engine.rounds import DivergedError
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.records import PartitionRecord, RoundRecord, Summary
 from fedwcm.experiment.trackers import TRACKERS, tracking
-from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker, remembered, scalars_of
+from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker, read_or_make, scalars_of
 from fedwcm.experiment.trackers.tracking import TrackerWarning, Tracking, views
 from tests.records import round_record, timeless
 
@@ -229,5 +229,5 @@ def test_classes_of_the_same_name_are_told_by_their_numbers() -> None:
 
 
 def test_a_name_is_made_once_and_kept(tmp_path: Path) -> None:
-    assert remembered(tmp_path / "a" / "id", lambda: "first") == ("first", True)
-    assert remembered(tmp_path / "a" / "id", lambda: "second") == ("first", False)
+    assert read_or_make(tmp_path / "a" / "id", lambda: "first") == ("first", True)
+    assert read_or_make(tmp_path / "a" / "id", lambda: "second") == ("first", False)

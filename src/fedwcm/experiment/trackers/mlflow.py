@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedwcm.experiment.records import Summary
-from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker, remembered, scalars_of
+from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker, read_or_make, scalars_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -52,7 +52,7 @@ class MLflow(Tracker):
             return str(client.create_run(experiment, run_name=run.name).info.run_id)
 
         self._client = client
-        self._run, new = remembered(local / "run-id", create)
+        self._run, new = read_or_make(local / "run-id", create)
         experiment = client.get_run(self._run).info.experiment_id
         (local / "page").write_text(f"{PAGE.format(experiment, self._run)}\n", encoding="utf-8")
         if not new:
@@ -67,7 +67,7 @@ class MLflow(Tracker):
 
         assert self._client is not None
         now = int(1000 * time.time())
-        metrics = [Metric(_allowed(key), value, now, number) for key, value in scalars.items()]
+        metrics = [Metric(_allowed_name(key), value, now, number) for key, value in scalars.items()]
         for first in range(0, len(metrics), METRICS_AT_ONCE):
             self._client.log_batch(self._run, metrics=metrics[first : first + METRICS_AT_ONCE])
 
@@ -116,21 +116,21 @@ def _experiment(client: "MlflowClient", *, is_own: bool) -> str:
     from mlflow.exceptions import MlflowException
 
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
-    found = client.get_experiment_by_name(name)
-    if found is not None:
-        return str(found.experiment_id)
+    experiment = client.get_experiment_by_name(name)
+    if experiment is not None:
+        return str(experiment.experiment_id)
     if is_own and client.get_experiment(DEFAULT_ID).name == DEFAULT_NAME:
         client.rename_experiment(DEFAULT_ID, name)
         return DEFAULT_ID
     try:
         return str(client.create_experiment(name))
     except MlflowException:  # another run has just made it
-        found = client.get_experiment_by_name(name)
-        if found is None:
+        experiment = client.get_experiment_by_name(name)
+        if experiment is None:
             raise
-        return str(found.experiment_id)
+        return str(experiment.experiment_id)
 
 
-def _allowed(key: str) -> str:
+def _allowed_name(key: str) -> str:
     """Return the name without the characters that MLflow rejects."""
     return re.sub(r"[^\w\-. :/]", "_", key)

@@ -57,7 +57,7 @@ class Tracker(ABC):
         return None
 
 
-def remembered(path: Path, make: Callable[[], str]) -> tuple[str, bool]:
+def read_or_make(path: Path, make: Callable[[], str]) -> tuple[str, bool]:
     """Return the name in a file, and whether it is new; if there is no such file, make a name and write it."""
     if path.exists():
         return path.read_text(encoding="utf-8").strip(), False

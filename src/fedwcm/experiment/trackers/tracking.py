@@ -29,8 +29,8 @@ def check_trackers(names: Sequence[str], folder: Path | None) -> None:
 
 def views(names: Sequence[str], folder: Path) -> dict[str, str]:
     """Return how to look at what each tracker has of the run in a folder, where it says so."""
-    said = {name: TRACKERS[name]().view(folder) for name in names}
-    return {name: text for name, text in said.items() if text is not None}
+    texts = {name: TRACKERS[name]().view(folder) for name in names}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
 class Tracking:

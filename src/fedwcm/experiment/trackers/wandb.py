@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from uuid import uuid4
 
 from fedwcm.experiment.records import Summary
-from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker, remembered, scalars_of
+from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker, read_or_make, scalars_of
 
 if TYPE_CHECKING:
     from wandb import Run
@@ -27,7 +27,7 @@ class WeightsAndBiases(Tracker):
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # offline means that nothing is sent
         import wandb
 
-        identity, _ = remembered(run.folder / "wandb" / "run-id", lambda: uuid4().hex[:8])
+        identity, _ = read_or_make(run.folder / "wandb" / "run-id", lambda: uuid4().hex[:8])
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "fedwcm"),
             name=run.name,

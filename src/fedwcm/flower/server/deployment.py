@@ -202,7 +202,7 @@ def origin_of(model: ModelFactory) -> str:
 def _resolved(config: Config, components: Components, origin: str) -> Config:
     """The configuration with all options of its components, as a run folder keeps it."""
     return replace(
-        components.resolved(config),
+        components.resolve_options(config),
         data=DataOptions(dataset="flower", augment=config.data.augment, crop_padding=config.data.crop_padding),
         partition=Component("natural"),
         model=Component(origin),

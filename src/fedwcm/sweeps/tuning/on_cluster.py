@@ -14,7 +14,7 @@ from fedwcm.engine.backends.errors import WorkerError
 from fedwcm.sweeps.cluster_calls import ClusterCalls, Ended, Send, Warned
 from fedwcm.sweeps.execution import REFRESH
 from fedwcm.sweeps.runs_on_cluster import ATTEMPTS, on_one_worker, worker_count
-from fedwcm.sweeps.tuning.trial import Plan, Search, TrialResult, line, pruned, run_trial
+from fedwcm.sweeps.tuning.trial import Plan, Search, TrialResult, line, run_trial, tell_pruned
 
 Key = tuple[str, int]
 """A method and the number of its trial."""
@@ -92,13 +92,13 @@ class _Trials:
             if self._losses[repr(trial.params)] == ATTEMPTS:
                 raise WorkerError(f"{line(plan, trial, call.lost)}, like {ATTEMPTS - 1} others before")
             study.give_back(trial)
-            said = f"a worker was lost ({call.lost}); it is tried again"
+            outcome = f"a worker was lost ({call.lost}); it is tried again"
         elif isinstance(call.result, TrialResult):
-            said = call.result.tell(study, trial)
+            outcome = call.result.tell(study, trial)
         else:
-            said = pruned(study, trial)
+            outcome = tell_pruned(study, trial)
         del self._going[call.key]
-        self._search.say(line(plan, trial, said))
+        self._search.say(line(plan, trial, outcome))
 
 
 def _run_on_worker(send: Send, configs: Sequence[Config], dataset: object) -> TrialResult | str:

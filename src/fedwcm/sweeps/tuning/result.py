@@ -39,7 +39,7 @@ def winner(name: str, trial: FrozenTrial) -> str:
 
 def compare_command(trials: Mapping[str, Sequence[FrozenTrial]], out: Path, seeds: Sequence[int]) -> str:
     """Return the command that compares the winners, with as many seeds that the search has not seen."""
-    best = [winner(name, trial) for name, found in trials.items() if (trial := best_trial(found))]
+    best = [winner(name, trial) for name, ended in trials.items() if (trial := best_trial(ended))]
     if not best:
         raise ValueError(f"{out} has no winners: no trial of any method came to its end without diverging")
     listed = ",".join(str(seed) for seed in unseen(seeds))
@@ -54,7 +54,7 @@ def unseen(seeds: Sequence[int]) -> list[int]:
 
 
 def _lines(trials: Mapping[str, Sequence[FrozenTrial]], out: Path, seeds: Sequence[int]) -> list[str]:
-    chosen = _measured(trials)[0].replace("val_", "validation_").replace("_", " ")
+    chosen = _metric_names(trials)[0].replace("val_", "validation_").replace("_", " ")
     lines = [
         "# Tuning",
         "",
@@ -62,11 +62,11 @@ def _lines(trials: Mapping[str, Sequence[FrozenTrial]], out: Path, seeds: Sequen
         "",
     ]
     lines += [_markdown(HEADS), "|" + "---|" * len(HEADS), *map(_markdown, result_rows(trials))]
-    if any(best_trial(found) for found in trials.values()):
+    if any(best_trial(ended) for ended in trials.values()):
         fresh = "To run the winners against each other, with seeds that the search has not seen:"
         lines += ["", fresh, "", f"    {compare_command(trials, out, seeds)}"]
-        for name, found in trials.items():
-            if best := best_trial(found):
+        for name, ended in trials.items():
+            if best := best_trial(ended):
                 method = f"--method '{winner(name, best)}' --seed {unseen(seeds)[0]}"
                 lines += ["", f"To run {name} alone:", "", f"    fedwcm run --config {out}/config.toml {method}"]
     return lines
@@ -75,19 +75,19 @@ def _lines(trials: Mapping[str, Sequence[FrozenTrial]], out: Path, seeds: Sequen
 def result_rows(trials: Mapping[str, Sequence[FrozenTrial]]) -> list[list[str]]:
     """For each method how many trials it had, and the accuracy and options of the best, under `HEADS`."""
     rows = []
-    for name, found in trials.items():
-        pruned = sum(trial.state == TrialState.PRUNED for trial in found)
-        best = best_trial(found)
-        numbers = [_mean(best, key) if best else "–" for key in _measured(trials)]
-        rows.append([name, str(len(found)), str(pruned), *numbers, _options(best, found)])
+    for name, ended in trials.items():
+        pruned = sum(trial.state == TrialState.PRUNED for trial in ended)
+        best = best_trial(ended)
+        numbers = [_mean(best, key) if best else "–" for key in _metric_names(trials)]
+        rows.append([name, str(len(ended)), str(pruned), *numbers, _options(best, ended)])
     return rows
 
 
-def _options(best: FrozenTrial | None, found: Sequence[FrozenTrial]) -> str:
+def _options(best: FrozenTrial | None, ended: Sequence[FrozenTrial]) -> str:
     """Return the options of the best trial; without one, why there is none."""
     if best is not None:
         return ", ".join(f"{key}={_toml(value)}" for key, value in best.params.items())
-    return "none: all trials diverged" if found and all(map(_diverged, found)) else "–"
+    return "none: all trials diverged" if ended and all(map(_has_diverged, ended)) else "–"
 
 
 def _markdown(cells: Sequence[str]) -> str:
@@ -96,17 +96,19 @@ def _markdown(cells: Sequence[str]) -> str:
 
 def best_trial(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
     """Return the first of the ranked trials that was completed and did not diverge."""
-    return next((trial for trial in trials if trial.state == TrialState.COMPLETE and not _diverged(trial)), None)
+    return next(
+        (trial for trial in trials if trial.state == TrialState.COMPLETE and not _has_diverged(trial)), None
+    )
 
 
-def _measured(trials: Mapping[str, Sequence[FrozenTrial]]) -> tuple[str, str]:
+def _metric_names(trials: Mapping[str, Sequence[FrozenTrial]]) -> tuple[str, str]:
     """Return the metric that the trials were chosen by, and the one that is reported beside it."""
-    found = {key for ended in trials.values() for trial in ended for key in trial.user_attrs}
+    keys = {key for ended in trials.values() for trial in ended for key in trial.user_attrs}
     balanced = VALIDATION_METRICS["balanced_accuracy"]
-    return balanced if balanced in found else VALIDATION_METRICS["accuracy"], "test_accuracy"
+    return balanced if balanced in keys else VALIDATION_METRICS["accuracy"], "test_accuracy"
 
 
-def _diverged(trial: FrozenTrial) -> bool:
+def _has_diverged(trial: FrozenTrial) -> bool:
     return bool(trial.user_attrs.get("diverged"))
 
 
@@ -117,14 +119,14 @@ def _mean(trial: FrozenTrial, key: str) -> str:
 
 def csv_text(trials: Mapping[str, Sequence[FrozenTrial]]) -> str:
     """Return every trial, with the means over its seeds; an option that a method does not have is empty."""
-    keys = list(dict.fromkeys(key for found in trials.values() for trial in found for key in trial.params))
+    keys = list(dict.fromkeys(key for ended in trials.values() for trial in ended for key in trial.params))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    metrics = _measured(trials)
+    metrics = _metric_names(trials)
     writer.writerow(["method", "trial", "state", *metrics, *keys])
-    for name, found in trials.items():
-        for trial in found:
-            state = "diverged" if _diverged(trial) else trial.state.name.lower()
+    for name, ended in trials.items():
+        for trial in ended:
+            state = "diverged" if _has_diverged(trial) else trial.state.name.lower()
             measured = [np.mean(values) if (values := trial.user_attrs.get(key)) else "" for key in metrics]
             options = (trial.params.get(key, "") for key in keys)
             writer.writerow(csv_cells([name, trial.number + 1, state, *measured, *options]))
@@ -176,11 +178,11 @@ class Tuning:
         return csv_frame(csv_text(self.trials))
 
     def __repr__(self) -> str:
-        told = {
+        lines = {
             name: f"{trials} trials, {pruned} pruned; best: validation {val}, test {test}, {options}"
             for name, trials, pruned, val, test, options in result_rows(self.trials)
         }
-        return facts_text({**told, "saved in": str(self.folder)})
+        return facts_text({**lines, "saved in": str(self.folder)})
 
     def _repr_html_(self) -> str:
         rows = result_rows(self.trials)

@@ -30,28 +30,28 @@ Space = dict[str, BaseDistribution]
 
 def space_from(ranges: Mapping[str, object], file: str | Path | None = None) -> Space:
     """Return the ranges or lists of options, by flag or dotted name, on top of those of a TOML file."""
-    found: Space = {}
+    space: Space = {}
     if file is not None:
-        found = {key: distribution(value, key) for key, value in read_toml(Path(file)).items()}
+        space = {key: distribution(value, key) for key, value in read_toml(Path(file)).items()}
     for name, value in ranges.items():
         key = option_key(name)
-        found[key] = distribution(value, key)
-    if not found:
+        space[key] = distribution(value, key)
+    if not space:
         raise ValueError(f"there is nothing to search: name an option and its range, {ALLOWED}")
-    return found
+    return space
 
 
 def ranges_in(texts: Iterable[str]) -> dict[str, str]:
     """Return the ranges of `KEY=RANGE` texts."""
-    found: dict[str, str] = {}
+    ranges: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise ValueError(f"--search {text!r} is not allowed: it must be KEY=RANGE, with {ALLOWED}")
-        if name.strip() in found:
+        if name.strip() in ranges:
             raise ValueError(f"--search {name.strip()} is given twice: leave out one of them")
-        found[name.strip()] = value.strip()
-    return found
+        ranges[name.strip()] = value.strip()
+    return ranges
 
 
 def distribution(value: object, key: str) -> BaseDistribution:

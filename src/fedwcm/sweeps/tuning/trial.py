@@ -34,12 +34,12 @@ class Plan:
 
     def configs(self, params: Settings, seeds: Sequence[int]) -> list[Config]:
         """Return the runs of a trial, without searched options that the others turn off."""
-        whole = self._varied(params, 0)
+        whole = self._vary(params, 0)
         unused = unused_options(whole, Components.of(whole))
         live = {key: value for key, value in params.items() if key not in unused}
-        return [self._varied(live, seed) for seed in seeds]
+        return [self._vary(live, seed) for seed in seeds]
 
-    def _varied(self, params: Settings, seed: int) -> Config:
+    def _vary(self, params: Settings, seed: int) -> Config:
         named = {"run.seed": seed, "run.name": self.name}
         return from_settings(overlay(overlay(self.settings, params), named))
 
@@ -81,7 +81,7 @@ class TrialResult:
         return f"validation {self.select_by.replace('_', ' ')} {np.mean(validated):.4f}"
 
 
-def pruned(study: MethodStudy, trial: Trial) -> str:
+def tell_pruned(study: MethodStudy, trial: Trial) -> str:
     """Tell the study that a trial was ended early, and return that in words."""
     study.study.tell(trial, state=TrialState.PRUNED)
     return "pruned"

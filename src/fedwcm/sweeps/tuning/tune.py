@@ -19,7 +19,7 @@ from fedwcm.reports.table import TASK_SECTIONS
 from fedwcm.sweeps.plan import PlannedRun, Preflight, check, with_method
 from fedwcm.sweeps.tuning.result import Tuning, write_report
 from fedwcm.sweeps.tuning.study import MethodStudy, Space, of_method
-from fedwcm.sweeps.tuning.trial import Plan, Search, line, pruned, run_trial
+from fedwcm.sweeps.tuning.trial import Plan, Search, line, run_trial, tell_pruned
 
 INPUT_OPTIONS = ("features", "drop", "impute", "image_size", "normalize", "augment", "crop_padding")
 """Options of the data that change its inputs, and not which samples there are, or who holds them."""
@@ -61,13 +61,13 @@ def search_options(
     studies = {}
     for plan in plans:
         warmup = int(WARMUP * plan.config.run.rounds)
-        asked = asked_text(plan, checked[plan.name], space, seeds)
-        studies[plan.name] = MethodStudy(out, plan.name, plan.space, asked, warmup)
+        identity = asked_text(plan, checked[plan.name], space, seeds)
+        studies[plan.name] = MethodStudy(out, plan.name, plan.space, identity, warmup)
     write_toml(from_settings(common), out / "config.toml")
-    _search(Search(plans, studies, seeds, trials, say), max(found.round_size for found in checked.values()))
-    found = Tuning(out, seeds, {name: study.trials for name, study in studies.items()})
-    write_report(out, found.trials, seeds)
-    return found
+    _search(Search(plans, studies, seeds, trials, say), max(tuning.round_size for tuning in checked.values()))
+    tuning = Tuning(out, seeds, {name: study.trials for name, study in studies.items()})
+    write_report(out, tuning.trials, seeds)
+    return tuning
 
 
 def _search(search: Search, round_size: int) -> None:
@@ -94,8 +94,8 @@ def _search_here(search: Search) -> None:
 def asked_text(plan: Plan, checked: Preflight, space: Space, seeds: Sequence[int]) -> str:
     """Return what the trials of a method depend on besides the searched options, as text."""
     split = hashlib.blake2b(repr(checked.split).encode(), digest_size=8).hexdigest()
-    given = (checked.fingerprint, checked.config.partition, split, checked.config.model)
-    return repr((sorted(text_of(plan.settings).items()), given, sorted(map(str, space.items())), list(seeds)))
+    objects = (checked.fingerprint, checked.config.partition, split, checked.config.model)
+    return repr((sorted(text_of(plan.settings).items()), objects, sorted(map(str, space.items())), list(seeds)))
 
 
 def _with_validation(common: Settings) -> Settings:
@@ -140,9 +140,9 @@ def check_plans(plans: Sequence[Plan], space: Space, out: Path) -> dict[str, Pre
         some = study.ask(plan.space).params
         planned_runs.append(PlannedRun(plan.name, 0, plan.configs(some, [0])[0], out / "none"))
     checked = check(planned_runs)
-    for found in checked.values():
+    for preflight in checked.values():
         allowed = "above 0, such as 0.1, for data without a validation part: options are chosen on validation data"
-        require(found.validates, "data.val_fraction", found.config.data.val_fraction, allowed)
+        require(preflight.validates, "data.val_fraction", preflight.config.data.val_fraction, allowed)
     return checked
 
 
@@ -157,7 +157,7 @@ def _run_trial(plan: Plan, study: MethodStudy, trial: Trial, seeds: Sequence[int
     try:
         return run_trial(plan.configs(trial.params, seeds), report).tell(study, trial)
     except optuna.TrialPruned:
-        return pruned(study, trial)
+        return tell_pruned(study, trial)
     except BaseException:
         study.give_back(trial)
         raise
