@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -122,6 +123,30 @@ def test_a_temperature_is_the_most_likely_one_and_is_used_everywhere(
     np.testing.assert_allclose(outside, predicted, rtol=1e-3, atol=1e-5)
     assert fedwcm.choose_operating_point(run, "none")["9"] == 0.0
     assert fedwcm.evaluate(run).confusion == before.confusion
+
+
+def test_each_row_may_be_predicted_for_the_mix_of_its_own_client(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sites, labels = np.repeat(["north", "south"], 200), np.repeat([0, 1, 0, 1], [190, 10, 10, 190])
+    x = (labels[:, None] + rng.normal(scale=1.5, size=(400, 2))).astype(np.float32)
+    table = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "site": sites, "kind": np.array(["ok", "bad"])[labels]})
+    table.sample(frac=1, random_state=0).to_csv(tmp_path / "sites.csv", index=False)
+    options: Any = {"label": "kind", "client": "site", "rounds": 10, "epochs": 1, "participation": 1.0}
+    run = tmp_path / "run"
+    fedwcm.run("fedavg", dataset=tmp_path / "sites.csv", out=run, **options)
+    common, own = fedwcm.evaluate(run), fedwcm.evaluate(run, mix="client")
+    assert own.test_accuracy > common.test_accuracy + 0.1
+    rows = table.drop(columns="kind")[::7]
+    of_client = fedwcm.predict(run, rows, mix="client").probabilities
+    for site in ("north", "south"):
+        alone = fedwcm.predict(run, rows, mix=f"client:{site}", client="site").probabilities
+        mine = (rows.site == site).to_numpy()
+        np.testing.assert_allclose(of_client[mine], alone[mine], rtol=1e-5)
+    new = rows.assign(site="west")
+    natural = fedwcm.predict(run, new, mix="natural", client="site").probabilities
+    np.testing.assert_allclose(fedwcm.predict(run, new, mix="client").probabilities, natural, rtol=1e-5)
+    with pytest.raises(ValueError, match="needs the client of every row"):
+        fedwcm.evaluate(run, {"x": x, "y": np.array(["ok", "bad"])[labels]}, mix="client")
 
 
 def test_without_validation_data_other_data_is_asked_for(tmp_path: Path) -> None:
