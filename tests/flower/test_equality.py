@@ -1,6 +1,7 @@
 """The same seed gives the same model on Flower as in the simulator, for everything that is registered."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ import torch
 from torch import nn
 
 from fedwcm.config.recipes import RECIPES
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.model_file import read_facts
 from fedwcm.experiment.run import Run
 from fedwcm.flower import client_app
 from fedwcm.flower.server.deployment import serve
@@ -91,6 +94,13 @@ def test_an_average_over_rounds_and_a_target_give_the_simulator_s_model() -> Non
     assert_same(in_simulator("fedwcm", **changes), averaged)
     assert [record.last_round_accuracy for record in averaged.history] == [r.test_accuracy for r in plain.history]
     assert not torch.equal(averaged.model["head.weight"], plain.model["head.weight"])
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedwcm+"])
+def test_the_model_file_knows_what_the_model_presupposes_as_in_the_simulator(method: str, tmp_path: Path) -> None:
+    on_flower(method, **{"flower.out": str(tmp_path / "run"), "run.rounds": 1})
+    assumed = read_facts(RunFolder(tmp_path / "run")).assumed
+    assert assumed == pytest.approx(simulated(method).facts.assumed)
 
 
 def test_another_seed_gives_another_model() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
@@ -16,6 +17,7 @@ from fedwcm import __version__
 from fedwcm.config.schema import Component, Config, DataOptions
 from fedwcm.config.settings import differences
 from fedwcm.core.checks import require
+from fedwcm.core.gathering import as_counts
 from fedwcm.core.method import Method
 from fedwcm.core.mixins import ClientStatistics
 from fedwcm.core.types import Population, State
@@ -117,7 +119,7 @@ class Deployment:
         shape = None if test is None else tuple(test.inputs[:1].shape[1:])
         admission = Admission(made, __version__, federation.max_samples, shape)
         directory = ClientDirectory(self.grid, self.options, admission, NodeBinding(federation.bind_nodes, path))
-        setup = _setup(folder, directory, self.options, components.method)
+        setup = _setup(folder, directory, self.options, components)
         population = _population(config, setup, directory, made)
         made.choose_head(population.classes)
         trainer = components.trainer(config, SequentialForward(made), population)
@@ -150,7 +152,8 @@ class Deployment:
         x, buffers = made.initial()
         names = [str(c) for c in range(len(setup.totals))]
         components = Components(trainer.method, trainer.loss, trainer.sampler)
-        assumed = components.assumed_shares_of_totals(trainer.population)
+        known = setup.assumed
+        assumed = components.assumed_shares_of_totals(trainer.population) if known is None else np.array(known)
         return Experiment(
             config=config,
             rounds=self._rounds(config, directory, setup, trainer),
@@ -231,19 +234,24 @@ def _require_compatible(config: Config, method: Method, made: Network, secure: b
 
 
 def _setup(
-    folder: RunFolder | None, directory: ClientDirectory, options: AppOptions, method: Method
+    folder: RunFolder | None, directory: ClientDirectory, options: AppOptions, components: Components
 ) -> FederationSetup:
     """The setup in the run's folder; what is not there yet is collected and written there."""
     began = folder is not None and folder.holds_run
-    setup = None
+    setup, method = None, components.method
     if folder is not None and (began or folder.federation_file.exists()):
         setup = FederationSetup.read(folder.path)
         setup.require_counted_with(options.config)
+        setup = setup if began else replace(setup, assumed=None)  # until round 1 the loss may still change
         directory.continue_with(setup.clients, setup.first_samples)
     directory.wait()
     options.require_reachable(len(directory.samples))
     if setup is None:
         setup = counted_setup(directory, options)
+        if directory.counts:
+            counts = as_counts(np.stack([*directory.counts.values()]))
+            shares = components.assumed_shares(counts, setup.population(options.config))
+            setup = replace(setup, assumed=None if shares is None else shares.tolist())
         _keep(setup, folder)
     setup.require_enough(options.federation.min_clients)
     if isinstance(method, ClientStatistics) and not began:  # until round 1 the method may still change

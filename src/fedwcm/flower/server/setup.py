@@ -56,6 +56,8 @@ class FederationSetup:
     counted_with: dict[str, object]
     """The options that decide what is counted."""
     reporting: tuple[int, ...] = ()
+    assumed: Sequence[float] | None = None
+    """The class distribution that the trained model will presuppose, where clients have shown their counts."""
 
     def population(self, config: Config) -> Population:
         """The public facts about the federation."""
