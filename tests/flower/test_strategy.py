@@ -7,18 +7,23 @@ from typing import Any
 
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
-from flwr.serverapp.strategy import Result
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    Result,
+)
 
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.records import RoundRecord
 from fedwcm.experiment.runner import Runner
 from fedwcm.flower import Strategy
+from fedwcm.flower.server.deployment import serve
 from fedwcm.flower.server.strategy import _note
 
 from . import existing_app
-from .federation import CLIENTS, model, simulated
+from .federation import CLIENTS, grid, model, run_config, simulated
 from .test_resume import Killed, killed_in
 from .wire import WireGrid
 
@@ -90,3 +95,51 @@ def test_a_key_of_the_train_config_that_means_nothing_is_named() -> None:
             ArrayRecord(model().state_dict()),
             train_config=ConfigRecord({"learning_rate": 0.1}),
         )
+
+
+@pytest.mark.parametrize(
+    "wrapper", [DifferentialPrivacyServerSideFixedClipping, DifferentialPrivacyClientSideFixedClipping]
+)
+def test_a_strategy_of_flower_s_around_it_is_refused_before_any_message(wrapper: Any) -> None:
+    """Its clients would all fail, and the run would succeed with an untrained model."""
+    nodes = WireGrid(existing_app.app, RUN_CONFIG, CLIENTS)
+    wrapped = wrapper(
+        Strategy("fedavg", model=model), noise_multiplier=1.0, clipping_norm=1.0, num_sampled_clients=2
+    )
+    with pytest.raises(NotImplementedError, match="runs its own rounds"):
+        wrapped.start(nodes, ArrayRecord(model().state_dict()), num_rounds=1)
+    assert not nodes.log
+
+
+def test_what_flower_s_strategies_take_is_taken_or_refused() -> None:
+    def worst(replies: list[RecordDict], key: str) -> MetricRecord:
+        assert key == "num-examples"
+        recalls: list[Any] = [next(iter(reply.metric_records.values()))["recall"] for reply in replies]
+        return MetricRecord({"worst_recall": min(recalls), "evaluated": len(replies)})
+
+    options: dict[str, Any] = {"fraction_evaluate": 0.2, "min_evaluate_nodes": 3, "min_available_nodes": CLIENTS}
+    chosen: dict[str, Any] = {"model": model, **options, "evaluate_metrics_aggr_fn": worst}
+    strategy = Strategy("fedavg", settings=SETTINGS, **chosen)
+    arrays = ArrayRecord(model().state_dict())
+    nodes, threshold = WireGrid(existing_app.app, RUN_CONFIG, CLIENTS), ConfigRecord({"threshold": 0.5})
+    result = strategy.start(nodes, arrays, num_rounds=1, evaluate_config=threshold)
+    assert result.evaluate_metrics_clientapp[1]["evaluated"] == 3
+    assert "worst_recall" in result.evaluate_metrics_clientapp[1]
+    with pytest.raises(RuntimeError, match=r"4 clients connected within 0 s, flower.min_available = 5 are needed"):
+        strategy.start(WireGrid(existing_app.app, RUN_CONFIG, CLIENTS - 1), arrays, num_rounds=1)
+    with pytest.raises(ValueError, match="train_metrics_aggr_fn is not possible"):
+        Strategy("fedavg", model=model, train_metrics_aggr_fn=worst)
+
+
+def test_a_run_without_a_folder_says_before_round_1_that_its_model_is_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = run_config("fedavg", **{"run.rounds": 1})
+    serve(grid(config), config, model)
+    lines = [line for line in caplog.messages if "flower.out is not set" in line or line.startswith("round 1 ")]
+    assert "flower.out is not set" in lines[0]
+    assert lines[1].startswith("round 1 ")
+    caplog.clear()
+    strategy = Strategy("fedavg", model=model, fraction_evaluate=0.0, settings=SETTINGS)
+    strategy.start(WireGrid(existing_app.app, {}, CLIENTS), ArrayRecord(model().state_dict()), num_rounds=1)
+    assert "flower.out" not in caplog.text, "the app gets the model"

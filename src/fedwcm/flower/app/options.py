@@ -62,6 +62,8 @@ class FlowerOptions:
     Args:
         clients: how many there are, numbered from 0; 0 takes those that are connected when the run starts.
         min_clients: answers that a round needs to change the model, and clients that a run needs to start.
+        min_available: clients that must be connected before round 1, if that is more than `min_clients`.
+        min_evaluate: clients that evaluate a model at least, if `fraction_evaluate` asks any.
         timeout: seconds that clients have for an answer.
         enough: usable answers after which the training of a round waits only `grace` seconds more; 0 waits for all
             clients, as evaluation always does.
@@ -83,6 +85,8 @@ class FlowerOptions:
 
     clients: int = 0
     min_clients: int = 1
+    min_available: int = 0
+    min_evaluate: int = 0
     timeout: float = 600.0
     enough: int = 0
     grace: float = 10.0
@@ -98,6 +102,8 @@ class FlowerOptions:
     def __post_init__(self) -> None:
         require(self.clients >= 0, "clients", self.clients, "0 (all that are connected) or more")
         require(self.min_clients >= 1, "min_clients", self.min_clients, "at least 1")
+        require(self.min_available >= 0, "min_available", self.min_available, "0 or more")
+        require(self.min_evaluate >= 0, "min_evaluate", self.min_evaluate, "0 or more")
         require(self.timeout > 0, "timeout", self.timeout, "positive")
         require(self.enough >= 0, "enough", self.enough, "0 (wait for all) or more")
         require(

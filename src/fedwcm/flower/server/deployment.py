@@ -4,13 +4,13 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import ConfigRecord, Context
+from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedwcm import __version__
@@ -45,7 +45,7 @@ from fedwcm.flower.app.options import AppOptions, read, with_run_config
 from fedwcm.flower.info import Admission
 from fedwcm.flower.server.backend import FlowerBackend, RemoteFederation
 from fedwcm.flower.server.directory import ClientDirectory, NodeBinding
-from fedwcm.flower.server.evaluation import ClientEvaluation
+from fedwcm.flower.server.evaluation import ClientEvaluation, CustomEvaluation
 from fedwcm.flower.server.setup import FederationSetup, counted_setup, with_statistics
 
 LOG = logging.getLogger("flwr.fedwcm")
@@ -73,7 +73,7 @@ class Deployment:
         origin: where the model comes from, as `package.module:name`.
         evaluate: gives the server's test data; None if it has none.
         initial: state dict to start from; None for the weights that the run's seed gives.
-        evaluate_config: what clients are sent besides the model when they evaluate it.
+        evaluation: what the app asks of evaluations on the clients.
         watch: sees the model at every evaluation.
     """
 
@@ -83,7 +83,7 @@ class Deployment:
     origin: str
     evaluate: Callable[[], Samples] | None = None
     initial: State | None = None
-    evaluate_config: ConfigRecord | None = None
+    evaluation: CustomEvaluation = field(default_factory=CustomEvaluation)
     watch: Watch | None = None
 
     def run(self) -> Run | None:
@@ -111,7 +111,9 @@ class Deployment:
         _require_compatible(config, components.method, made, federation.secure_aggregation)
         if config.privacy.mode == "he" and not federation.secure_aggregation:
             LOG.warning(EXPOSED)
-        if folder is None:
+        if (
+            folder is None and self.initial is None
+        ):  # an app that gives the model to start from gets the trained one
             LOG.warning(
                 "flower.out is not set: metrics, checkpoints and the trained model are not written anywhere"
             )
@@ -127,9 +129,8 @@ class Deployment:
         return Runner(experiment, folder, LogProgress(), self._measure(directory, made)).run()
 
     def _measure(self, directory: ClientDirectory, made: Network) -> Measure:
-        federation, seed = self.options.federation, self.options.config.run.seed
-        share, fraction = self.options.config.aggregation.max_share, federation.fraction_evaluate
-        on_clients = ClientEvaluation(directory, made, fraction, seed, share, self.evaluate_config)
+        federation = self.options.federation
+        on_clients = ClientEvaluation(directory, made, self.options, self.evaluation)
 
         def measure(model: EvaluatedModel) -> Mapping[str, object]:
             clients = on_clients(model) if federation.fraction_evaluate else {}

@@ -148,20 +148,22 @@ class ClientDirectory:
     def wait(self) -> None:
         """Wait for the clients as long as the options say, then continue with those that are connected."""
         deadline = time.monotonic() + self._options.patience
+        needed = max(self._options.min_clients, self._options.min_available)
         while True:
             self._identify(self._exchange.online(), self._options.timeout)
             if not self._clients:
                 self._forget_absent()
-            enough = len(self.known) >= max(self._clients, self._options.min_clients)
+            enough = len(self.known) >= max(self._clients, needed)
             complete = self._clients or self.known == list(range(len(self.samples)))
             if (enough and complete) or time.monotonic() > deadline:
                 break
             time.sleep(POLL_INTERVAL)
         self._settle()
-        if len(self.known) < self._options.min_clients:
+        if len(self.known) < needed:
+            option = "min_clients" if needed == self._options.min_clients else "min_available"
             raise RuntimeError(
                 f"{len(self.known)} clients connected within {self._options.patience:g} s, "
-                f"flower.min_clients = {self._options.min_clients} are needed{self._refusals}"
+                f"flower.{option} = {needed} are needed{self._refusals}"
             )
         LOG.info("%d of %d clients are connected", len(self.known), len(self.samples))
 

@@ -2,15 +2,18 @@
 
 import logging
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedwcm.balance import limit_shares
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.engine.network import Network
 from fedwcm.engine.participation import share_of
 from fedwcm.experiment.evaluator import EvaluatedModel
+from fedwcm.flower.app.options import AppOptions
 from fedwcm.flower.server.answers import LARGEST_LOSS
 from fedwcm.flower.server.directory import EVALUATE, ClientDirectory
 from fedwcm.flower.untrusted import UnusableError, read_float, read_int, short_repr
@@ -25,6 +28,23 @@ MOST_METRICS, LONGEST_NAME = 50, 80
 """Most metrics of a client, and most characters of a name: all of them are recorded."""
 
 Metrics = dict[str, float]
+AggregateMetrics = Callable[[list[RecordDict], str], MetricRecord]
+"""Makes one record of the clients' metrics and the name of their weight, as in Flower's strategies."""
+
+
+@dataclass(frozen=True, eq=False)
+class CustomEvaluation:
+    """What an app asks of evaluations on its clients.
+
+    Args:
+        config: what clients are sent besides the model.
+        weighted_by_key: the metric that clients are weighted by: a number of samples.
+        aggregate: takes the place of means and medians.
+    """
+
+    config: ConfigRecord | None = None
+    weighted_by_key: str = SAMPLES
+    aggregate: AggregateMetrics | None = None
 
 
 class ClientEvaluation:
@@ -33,24 +53,16 @@ class ClientEvaluation:
     Args:
         directory: the clients.
         network: the server's model.
-        fraction: share of the clients that is asked.
-        seed: seed of the run.
-        max_share: largest share of the weight that a client may have in a mean.
-        config: what the clients are sent besides the model.
+        options: share and least number of the clients that are asked, seed, largest share of a client in a mean.
+        custom: what an app asks for that Flower's strategies also take.
     """
 
     def __init__(
-        self,
-        directory: ClientDirectory,
-        network: Network,
-        fraction: float,
-        seed: int,
-        max_share: float | None,
-        config: ConfigRecord | None = None,
+        self, directory: ClientDirectory, network: Network, options: AppOptions, custom: CustomEvaluation
     ) -> None:
-        self._directory, self._network, self._fraction = directory, network, fraction
-        self._seed, self._max_share = seed, max_share
-        self._config = ConfigRecord() if config is None else config
+        self._directory, self._network, self._custom = directory, network, custom
+        self._federation, self._seed = options.federation, options.config.run.seed
+        self._max_share = options.config.aggregation.max_share
 
     def __call__(self, model: EvaluatedModel) -> dict[str, object]:
         """The mean and the median of each metric as `clients_NAME` and `clients_NAME_median`, and each client's.
@@ -58,27 +70,33 @@ class ClientEvaluation:
         Clients are weighted by the samples that they tested on, up to as many as they train on, and to the largest
         share that the run allows: one that lies moves the mean by no more than that share.
         """
-        told = _alike(self._ask(model), model.round)
+        told, key = _alike(self._ask(model), model.round), self._custom.weighted_by_key
         if not told:
             return {}
-        tested = np.array([metrics[SAMPLES] for metrics in told.values()], dtype=float)
+        each = {"per_client": {str(client): metrics for client, metrics in sorted(told.items())}}
+        if self._custom.aggregate is not None:
+            replies = [RecordDict({"metrics": MetricRecord(dict(metrics))}) for metrics in told.values()]
+            own = dict(self._custom.aggregate(replies, key))
+            return {**{f"clients_{name}": value for name, value in own.items()}, **each}
+        tested = np.array([metrics[key] for metrics in told.values()], dtype=float)
         known = np.minimum(tested, self._directory.samples[list(told)])
         weights = known if self._max_share is None else limit_shares(known, self._max_share)
-        names = [name for name in next(iter(told.values())) if name != SAMPLES]
+        names = [name for name in next(iter(told.values())) if name != key]
         means: dict[str, object] = {}
         for name in names:
             values = [metrics[name] for metrics in told.values()]
             means[f"clients_{name}"] = float(np.average(values, weights=weights))
             means[f"clients_{name}_median"] = float(np.median(values))
-        return {**means, "per_client": {str(client): metrics for client, metrics in sorted(told.items())}}
+        return {**means, **each}
 
     def _ask(self, model: EvaluatedModel) -> dict[int, Metrics]:
         arrays = ArrayRecord(self._network.state_dict(model.x, model.buffers))
-        question = RecordDict({"arrays": arrays, "config": self._config})
+        question = RecordDict({"arrays": arrays, "config": self._custom.config or ConfigRecord()})
         told: dict[int, Metrics] = {}
 
         def receive(client: int, content: RecordDict) -> None:
-            told[client] = _metrics(content, MOST_TESTED * int(self._directory.samples[client]))
+            most = MOST_TESTED * int(self._directory.samples[client])
+            told[client] = _metrics(content, self._custom.weighted_by_key, most)
 
         asked = dict.fromkeys(self._cohort(model.round), question)
         self._directory.ask(EVALUATE, asked, receive, model.round, all_needed=True)
@@ -87,10 +105,11 @@ class ClientEvaluation:
     def _cohort(self, round_: int) -> list[int]:
         clients = len(self._directory.samples)
         rng = generator(self._seed, Purpose.EVALUATION_COHORT, round_)
-        return sorted(rng.choice(clients, share_of(clients, self._fraction), replace=False).tolist())
+        asked = max(share_of(clients, self._federation.fraction_evaluate), self._federation.min_evaluate)
+        return sorted(rng.choice(clients, min(asked, clients), replace=False).tolist())
 
 
-def _metrics(content: RecordDict, most_samples: int) -> Metrics:
+def _metrics(content: RecordDict, key: str, most_samples: int) -> Metrics:
     """One client's numbers: those of the only record of metrics in its answer."""
     if len(content.metric_records) != 1:
         raise UnusableError(f"its evaluation has {len(content.metric_records)} records of metrics, not one")
@@ -100,11 +119,11 @@ def _metrics(content: RecordDict, most_samples: int) -> Metrics:
             f"its evaluation has {len(values)} metrics, {short_repr(sorted(values))}: "
             f"at most {MOST_METRICS} with names of up to {LONGEST_NAME} characters are allowed"
         )
-    samples = read_int(values, SAMPLES, 1, most_samples)
-    bounds = {name: (-LARGEST_LOSS, LARGEST_LOSS) for name in values if name != SAMPLES}
+    samples = read_int(values, key, 1, most_samples)
+    bounds = {name: (-LARGEST_LOSS, LARGEST_LOSS) for name in values if name != key}
     if "accuracy" in bounds:
         bounds["accuracy"] = (0.0, 1.0)
-    return {name: read_float(values, name, *bounds[name]) for name in bounds} | {SAMPLES: samples}
+    return {name: read_float(values, name, *bounds[name]) for name in bounds} | {key: samples}
 
 
 def _alike(told: dict[int, Metrics], round_: int) -> dict[int, Metrics]:

@@ -1,10 +1,10 @@
 """A strategy for an existing Flower app: its own server function stays, its clients train as the method wants."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
@@ -14,6 +14,7 @@ from fedwcm.experiment.records import RoundRecord
 from fedwcm.flower.app.model import ModelFactory
 from fedwcm.flower.app.options import read
 from fedwcm.flower.server.deployment import Deployment, origin_of
+from fedwcm.flower.server.evaluation import SAMPLES, AggregateMetrics, CustomEvaluation
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -36,6 +37,11 @@ class Strategy(FedAvg):
         fraction_train: share of the clients that trains in a round.
         fraction_evaluate: share of the clients that evaluates the model after a round.
         min_train_nodes: answers that a round needs to change the model.
+        min_evaluate_nodes: clients that evaluate it at least.
+        min_available_nodes: clients that must be connected before round 1.
+        weighted_by_key: the metric of an evaluation that its client is weighted by.
+        evaluate_metrics_aggr_fn: makes one record of the clients' evaluations, in place of their means.
+        train_metrics_aggr_fn: refused: clients send no metrics of the app's own with their uploads.
         settings: other options under their dotted names, such as `{"local.clip": 10.0, "flower.out": …}`.
     """
 
@@ -47,9 +53,25 @@ class Strategy(FedAvg):
         fraction_train: float = 1.0,
         fraction_evaluate: float = 1.0,
         min_train_nodes: int = 1,
+        min_evaluate_nodes: int = 1,
+        min_available_nodes: int = 1,
+        weighted_by_key: str = SAMPLES,
+        evaluate_metrics_aggr_fn: AggregateMetrics | None = None,
+        train_metrics_aggr_fn: AggregateMetrics | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        super().__init__(fraction_train, fraction_evaluate, min_train_nodes)
+        if train_metrics_aggr_fn is not None:
+            reason = "clients train by the package's own loop, and their loss and accuracy are averaged"
+            raise ValueError(f"train_metrics_aggr_fn is not possible: {reason}")
+        super().__init__(
+            fraction_train,
+            fraction_evaluate,
+            min_train_nodes,
+            min_evaluate_nodes,
+            min_available_nodes,
+            weighted_by_key,
+        )
+        self._aggregate = evaluate_metrics_aggr_fn
         self.method, self.model = method, model
         self.settings = dict(settings or {})
 
@@ -73,7 +95,7 @@ class Strategy(FedAvg):
             self.model,
             origin_of(self.model),
             initial=dict(initial_arrays.to_torch_state_dict()),
-            evaluate_config=evaluate_config,
+            evaluation=CustomEvaluation(evaluate_config, self.weighted_by_key, self._aggregate),
             watch=evaluated.watch,
         ).run()
         if finished is None:
@@ -84,6 +106,13 @@ class Strategy(FedAvg):
         result.evaluate_metrics_serverapp = dict(sorted(result.evaluate_metrics_serverapp.items()))
         return result
 
+    def configure_train(self, *_: object, **__: object) -> Iterable[Message]:
+        """Refuse to be driven by another strategy, such as Flower's wrappers for differential privacy."""
+        raise NotImplementedError(
+            "fedwcm.flower.Strategy runs its own rounds: call its start(). No strategy can be put around it; "
+            "aggregation.max_norm clips on the server, and mods such as LocalDpMod add noise on the clients"
+        )
+
     def _run_config(self, rounds: int, timeout: float, train: ConfigRecord | None) -> dict[str, object]:
         given = dict(train or {})
         for key in given:
@@ -93,6 +122,8 @@ class Strategy(FedAvg):
             "participation.fraction": self.fraction_train,
             "flower.fraction_evaluate": self.fraction_evaluate,
             "flower.min_clients": self.min_train_nodes,
+            "flower.min_evaluate": self.min_evaluate_nodes,
+            "flower.min_available": self.min_available_nodes,
             "flower.timeout": float(timeout),
             "run.rounds": rounds,
             **{TRAIN_CONFIG.get(key, key): value for key, value in given.items()},
