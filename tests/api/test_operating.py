@@ -112,9 +112,13 @@ def test_a_temperature_is_the_most_likely_one_and_is_used_everywhere(
     again = fedwcm.calibrate(run)
     assert again == pytest.approx(temperature, rel=1e-3)  # fitted to what was trained, not to itself
     assert main(["evaluate", str(run), "--operating-point", "recall:9=0.95", "--calibrate"]) == 0
-    assert "operating point recall:9=0.95, kept with the model" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "operating point recall:9=0.95, kept with the model" in shown
+    assert "with the outputs for the operating point recall:9=0.95" in shown
     pointed = fedwcm.evaluate(run)
     assert pointed.confusion != before.confusion
+    assert (before.used_for, pointed.used_for) == (None, "the operating point recall:9=0.95")
+    assert pointed.temperature == pytest.approx(temperature, rel=1e-3)
     assert fedwcm.evaluate(run, mix="trained").confusion == before.confusion
     raw = np.random.default_rng(0).integers(0, 17, size=(6, 8, 8, 1)).astype(np.uint8)
     exported = torch.jit.load(fedwcm.export(run, "torchscript", tmp_path / "model.pt"))

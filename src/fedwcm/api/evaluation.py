@@ -46,6 +46,8 @@ class EvaluationRecord(JsonRecord):
         per_class_loss: mean negative log-likelihood of the class's rows.
         per_class_ece: calibration error of the probability of the class, over all rows.
         confusion: `confusion[i][j]` rows of class i were taken for class j.
+        temperature: that the logits were divided by (`fedwcm.calibrate`); None if it is 1.
+        used_for: the class mix or operating point that the model was tested for; None for that of its training.
         trained_clients: how many of the tested clients trained the model; None where clients are not known.
         client_accuracy: of each client by its name, where it is known whose the rows are.
     """
@@ -70,6 +72,8 @@ class EvaluationRecord(JsonRecord):
     per_class_loss: tuple[float | None, ...]
     per_class_ece: tuple[float, ...]
     confusion: tuple[tuple[int, ...], ...]
+    temperature: float | None = optional()
+    used_for: str | None = optional()
     trained_clients: int | None = optional()
     client_mean: float | None = optional()
     client_worst_decile: float | None = optional()
@@ -138,10 +142,15 @@ def evaluate(
     own = own_rows(trained, moved, dataset, clients)
     if own is None:
         rows = load_rows(dataset, trained.schema, **reading)
-        which = rows.part if test_fraction is None else "drawn"
-        return _measure(trained, rows if test_fraction is None else _draw(rows, test_fraction), which, run_folder)
-    refuse_reading({**reading, "test_fraction": test_fraction}, moved)
-    return _measure(trained, own, "run", run_folder)
+        which: str = rows.part if test_fraction is None else "drawn"
+        rows = rows if test_fraction is None else _draw(rows, test_fraction)
+    else:
+        refuse_reading({**reading, "test_fraction": test_fraction}, moved)
+        rows, which = own, "run"
+    record, facts = _measure(trained, rows, which, run_folder), trained.facts
+    point = None if facts.operating_point is None else f"the operating point {facts.operating_point}"
+    used_for = point if mix is None else None if mix == "trained" else f"the class mix {mix}"
+    return replace(record, temperature=None if facts.temperature == 1 else facts.temperature, used_for=used_for)
 
 
 def _draw(rows: InferenceRows, fraction: float) -> InferenceRows:

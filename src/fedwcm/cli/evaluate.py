@@ -125,6 +125,8 @@ def _fit(arguments: argparse.Namespace) -> None:
 def _print_record(record: "EvaluationRecord") -> None:
     """Print what was tested, the metrics one per line, and a table of the classes from head to tail."""
     print(f"tested on {TESTED[record.rows].format(record.samples)}")
+    if record.used_for:
+        print(f"with the outputs for {record.used_for}")
     for name, value in record.to_json().items():
         if isinstance(value, float):
             print(f"{TITLES.get(name, name.replace('_', ' ')):>24}  {value:.4f}")
