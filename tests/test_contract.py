@@ -8,7 +8,7 @@ import pytest
 
 import fedwcm
 from fedwcm.core.method import Method
-from fedwcm.core.types import Cohort, Floats, State
+from fedwcm.core.types import Cohort, Context, Floats, GradientOracle, Report, State, Vec
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.methods import METHODS
 from fedwcm.testing import CHECKS, DOCUMENTATION, Check, check_docstring_cites_its_source, check_method
@@ -65,6 +65,30 @@ def test_fields_without_a_dataclass_are_named() -> None:
     for given in (Undecorated, Undecorated()):
         with pytest.raises(ValueError, match="the method Undecorated has no @dataclass of its own"):
             fedwcm.run(given, dataset="digits", rounds=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixing(Method):
+    """Divides by a norm over the whole block, in one of its hooks."""
+
+    where: str = "direction"
+
+    def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        g = grad(w)
+        return (g / g.norm() if self.where == "direction" else g), c
+
+    def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
+        upload, report, c = super().finish(w, c, ctx)
+        delta = upload["delta"]
+        return {"delta": delta - delta.mean(dim=0) if self.where == "finish" else delta}, report, c
+
+
+@pytest.mark.parametrize(("where", "part"), [("direction", ""), ("finish", r" \(delta\)")])
+def test_a_hook_that_mixes_the_clients_of_its_block_is_named(where: str, part: str) -> None:
+    with pytest.raises(
+        AssertionError, match=rf"Mixing.{where} mixes the rows of its block: .* in round 1{part} dep"
+    ):
+        check_method(Mixing, {"where": where})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,17 +18,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedwcm.config.options import make, plain
 from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.gathering import contributions, decode_total
 from fedwcm.core.loss import Loss, LossGradient
 from fedwcm.core.method import Method
-from fedwcm.core.types import Context, Population, Vec
+from fedwcm.core.types import Clients, Context, Population, Vec
+from fedwcm.engine import step
 from fedwcm.engine.backends.in_process import InProcess
 from fedwcm.engine.backends.stacking import stacked_forward
 from fedwcm.engine.client import Broadcast, ClientTrainer
@@ -155,6 +157,61 @@ def check_shapes_and_dtypes_are_stable(cls: type[Method], options: dict[str, Any
                 assert value.dtype == dtype, f"the state's {key} is a vector of {value.dtype}"
 
 
+def check_rows_of_a_hook_do_not_mix(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
+    """What a hook returns for a client depends on that client alone, not on the others of its block."""
+    with _default_dtype(torch.float64), patch.object(step, "trace_direction", return_value=None):
+        alone, together = (_rows_by_hook(cls, options, loss, stacked) for stacked in (False, True))
+    for (round_, order, client, key), row in sorted(alone.items(), key=lambda item: item[0]):
+        other = together[round_, order, client, key]
+        assert torch.allclose(row, other, rtol=1e-6, atol=1e-8), (
+            f"{cls.__qualname__}.{ROW_HOOKS[order]} mixes the rows of its block: what it returns for client "
+            f"{client} in round {round_ + 1}{key} depends on others; work on the last axis (dim=-1, keepdim=True)"
+        )
+
+
+ROW_HOOKS = ("init_client", "local_lr", "probe", "prepare", "direction", "finish")
+"""Hooks that return a row for each client of their block, in the order in which a round calls them."""
+
+Call = tuple[int, int, int, str]
+"""The round, the position of the hook among `ROW_HOOKS`, the client, and which part of what it returned."""
+
+
+def _rows_by_hook(cls: type[Method], options: dict[str, Any], loss: Loss, stacked: bool) -> dict[Call, Tensor]:
+    """Return the row that each hook returned for each client, at its first call of a round."""
+    rows: dict[Call, Tensor] = {}
+
+    def recorded(order: int) -> Callable[..., Any]:
+        hook: Callable[..., Any] = getattr(cls, ROW_HOOKS[order])
+
+        def call(self: Method, *arguments: Any) -> Any:
+            made, block = hook(self, *arguments), arguments[-1]
+            round_, ids = (0, block.ids) if isinstance(block, Clients) else (block.round, block.clients.ids)
+            for key, values in _parts_of(made):
+                for k, client in enumerate(ids):
+                    row = torch.as_tensor(values[k], dtype=torch.float64)
+                    rows.setdefault((round_, order, int(client), key), row.clone())
+            return made
+
+        return call
+
+    hooks = {name: recorded(order) for order, name in enumerate(ROW_HOOKS) if hasattr(cls, name)}
+    watched = type(cls.__name__, (cls,), hooks)
+    _run_rounds(_engine(watched(**options), loss, dtype=torch.float64, stacked=stacked), 3)
+    return rows
+
+
+def _parts_of(made: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the tensors and arrays that a hook has returned, with a name for each."""
+    if isinstance(made, (Tensor, np.ndarray)):
+        yield name, made
+    elif isinstance(made, dict):
+        for key, value in made.items():
+            yield from _parts_of(value, f" ({key})")
+    elif isinstance(made, tuple):
+        for part in made:
+            yield from _parts_of(part, name)
+
+
 def check_engines_agree(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
     """One client at a time and all clients stacked give the same model."""
     with _default_dtype(torch.float64):
@@ -226,6 +283,7 @@ CHECKS: tuple[Check, ...] = (
     check_configuration_round_trips,
     check_hooks_change_none_of_their_arguments,
     check_shapes_and_dtypes_are_stable,
+    check_rows_of_a_hook_do_not_mix,
     check_engines_agree,
     check_block_size_does_not_matter,
     check_resuming_is_exact,
