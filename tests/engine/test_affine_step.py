@@ -9,7 +9,7 @@ import torch
 
 from fedwcm.core.types import Vec
 from fedwcm.engine.fast.affine_step import AffineDirection, AffineStep, BlockDirection
-from fedwcm.engine.gradient import DenseGradient
+from fedwcm.engine.forward import DenseGradient
 
 K, P = 3, 7
 EXACT: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-14}

@@ -18,12 +18,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.mixins import TwoPhase
-from fedwcm.engine.aggregation import Aggregation
+from fedwcm.engine.aggregation import Aggregation, ServerOptions
 from fedwcm.engine.client import Broadcast, ClientTrainer
 from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.network import Network
-from fedwcm.engine.server_options import ServerOptions
 from fedwcm.losses import LOSSES
 from fedwcm.losses.distillation import Distillation
 from fedwcm.methods import METHODS

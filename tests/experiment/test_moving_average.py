@@ -10,8 +10,8 @@ import torch
 
 import fedwcm
 from fedwcm.config.flags import config_from
-from fedwcm.engine.moving_average import moving_average
-from fedwcm.engine.server_options import ServerOptions
+from fedwcm.engine.aggregation import ServerOptions
+from fedwcm.engine.server import moving_average
 from fedwcm.experiment.build import build
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.model_file import read_model

@@ -15,7 +15,7 @@ CRUMB_LINES = 25
 """Lines of code, without docstrings, comments and imports, below which a module with one importer is a crumb."""
 
 CRUMBS = {
-    *("fedwcm.engine.clock", "fedwcm.engine.moving_average", "fedwcm.engine.step"),
+    *("fedwcm.engine.clock", "fedwcm.engine.step"),
     *("fedwcm.metrics.angles",),
 }
 """Ideas of their own, however few their lines."""

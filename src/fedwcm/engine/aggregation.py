@@ -1,4 +1,4 @@
-"""Options of the server's aggregation. Nothing here imports torch."""
+"""Options of the server: how it sums uploads, and what it does besides. Nothing here imports torch."""
 
 import math
 from dataclasses import dataclass
@@ -69,3 +69,18 @@ class Aggregation:
         if bound is None or self.quantile is None:
             return bound
         return bound * math.exp(self.norm_lr * (clipped - (1.0 - self.quantile)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """What the server does besides aggregation.
+
+    Args:
+        ema: decay of a moving average of the global model over the rounds, which is then what is evaluated and
+            handed over; 0.9 averages about ten rounds, 0 is the last model itself.
+    """
+
+    ema: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(0 <= self.ema < 1, "ema", self.ema, "in [0, 1)")

@@ -6,6 +6,7 @@ the overhead of each operation dominates.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import torch
@@ -15,7 +16,6 @@ from torch.func import functional_call
 from fedwcm.core.batch import Outputs
 from fedwcm.core.perturbation import perturbation_scale
 from fedwcm.core.types import State, Vec
-from fedwcm.engine.gradient import DenseGradient, Gradient
 from fedwcm.engine.network import Network
 from fedwcm.engine.precision import Pairs
 
@@ -24,6 +24,31 @@ if TYPE_CHECKING:
 
 Point: TypeAlias = "Tensor | AscendedModels"
 """Where a gradient is taken: dense models `(K, P)`, or ascended models in factored form."""
+
+
+class Gradient(Protocol):
+    """A gradient that is not necessarily stored as a dense vector."""
+
+    def vector(self) -> Vec:
+        """Return the gradient as a vector `(K, P)` that the caller may modify."""
+        ...
+
+    def add_to(self, w: Vec) -> None:
+        """Add the gradient to these vectors, in place."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class DenseGradient:
+    """A gradient stored as a dense vector."""
+
+    gradient: Tensor
+
+    def vector(self) -> Vec:
+        return self.gradient
+
+    def add_to(self, w: Vec) -> None:
+        w.add_(self.gradient)
 
 
 class Forward(Protocol):

@@ -9,8 +9,7 @@ from torch import Tensor
 from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.loss import ExplicitLoss, Loss
 from fedwcm.core.types import Context, GradientOracle, State, Vec
-from fedwcm.engine.forward import Forward, Point
-from fedwcm.engine.gradient import Gradient
+from fedwcm.engine.forward import Forward, Gradient, Point
 from fedwcm.engine.hook_checks import check_losses, check_padding, check_tuple
 from fedwcm.engine.training_metrics import TrainingMetrics
 

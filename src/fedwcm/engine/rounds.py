@@ -10,18 +10,16 @@ import torch
 from fedwcm.core.mixins import ClientStatistics, StartingModel, TwoPhase
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Cohort, Fault, Ints, Report, State, Vec
-from fedwcm.engine.aggregation import Aggregation
+from fedwcm.engine.aggregation import Aggregation, ServerOptions
 from fedwcm.engine.backends.in_process import Backend
 from fedwcm.engine.client import Broadcast, ClientTrainer, Task
 from fedwcm.engine.clock import Clock
 from fedwcm.engine.cohort_updates import CohortUpdates
 from fedwcm.engine.federation import Federation
 from fedwcm.engine.learning_rate import LearningRate
-from fedwcm.engine.moving_average import moving_average
 from fedwcm.engine.participation import Participation
 from fedwcm.engine.round_measures import RoundMeasures, Traffic
-from fedwcm.engine.server import RoundResult, update
-from fedwcm.engine.server_options import ServerOptions
+from fedwcm.engine.server import RoundResult, moving_average, update
 from fedwcm.engine.store import ClientStore
 from fedwcm.engine.uploads import MethodUploads, UploadsLostError, receive
 

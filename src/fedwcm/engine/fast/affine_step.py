@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedwcm.core.types import Vec
-from fedwcm.engine.gradient import Gradient
+from fedwcm.engine.forward import Gradient
 from fedwcm.engine.oracle import GradientPoint
 
 Coefficient: TypeAlias = float | Tensor

@@ -16,8 +16,7 @@ from fedwcm.core.types import Vec
 from fedwcm.engine.fast.ascent import LowRankShift, ascend
 from fedwcm.engine.fast.factored_gradient import FactoredGradient
 from fedwcm.engine.fast.linear_layers import linear_layers
-from fedwcm.engine.forward import DenseAscent, Point
-from fedwcm.engine.gradient import Gradient
+from fedwcm.engine.forward import DenseAscent, Gradient, Point
 from fedwcm.engine.network import Network
 
 
