@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -354,3 +355,29 @@ def test_no_legend_has_pages_and_the_list_beside_the_plots_is_one(driver: Any, p
         f"return Math.max(...{texts}.map(t => t.getBoundingClientRect().bottom)) - {plot}"
     )
     assert lowest <= top + 20  # the padding of the plot
+
+
+def test_curves_go_over_another_unit_and_a_figure_can_be_kept(
+    driver: Any, pages: dict[str, Path], tmp_path: Path
+) -> None:
+    look_at(driver, pages["comparison"])
+    chart = "echarts.getInstanceByDom(document.getElementById('plot-test-accuracy'))"
+    ends = f"return {chart}.getOption().series.filter(s => s.type === 'line').map(s => s.data.at(-1)[0])"
+    rounds = driver.execute_script(ends)
+    costs = driver.execute_script("return JSON.parse(document.getElementById('report').textContent).costs")
+    choose = "const s = document.getElementById('unit'); s.value = 'MB'; s.dispatchEvent(new Event('change'))"
+    driver.execute_script(choose)
+    assert driver.execute_script(ends) == pytest.approx(
+        [last * costs[name]["MB"] for last, name in zip(rounds, ("fedavg", "fedcm", "fedwcm"), strict=True)]
+    )
+    driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    for kind, start in (("png", b"\x89PNG"), ("svg", b"<svg")):
+        driver.execute_script(f"document.querySelector('[data-picture=\"differences:{kind}\"]').click()")
+        path = tmp_path / f"differences.{kind}"
+        for _ in range(100):
+            if path.exists():
+                break
+            wait(driver, "return new Promise(done => setTimeout(() => done(true), 50))")
+        assert start in path.read_bytes()[:200]
+    assert ElementTree.parse(tmp_path / "differences.svg").getroot().tag.endswith("svg")
+    assert complaints(driver) == []

@@ -29,7 +29,7 @@ const themes = (() => {
       series: document.documentElement.dataset.theme === "dark" ? looks.dark : looks.light,
       looks,
       cells: [0, 1, 2].map((i) => read(`--cell-${i}`)),
-      font: css.fontFamily,
+      font: css.fontFamily.replaceAll('"', "'"), // within quotes in an SVG file
     };
   }
 
