@@ -17,10 +17,15 @@ Record = dict[str, Any]
 PLAIN = STRENGTHS.index(0.0)
 
 
-def fitted(record: Record, metric: str = "balanced") -> int:
-    """Return the strength that is best on validation data; of equal ones that closest to none."""
-    values = [point[metric] for point in record["val"]]
+def fitted(record: Record) -> int:
+    """Return the strength with the best balanced accuracy on validation data; of equal ones the smallest."""
+    values = [point["balanced"] for point in record["val"]]
     return min(range(len(values)), key=lambda i: (-values[i], abs(STRENGTHS[i])))
+
+
+def likeliest(record: Record) -> int:
+    """Return the strength with the lowest loss on validation data, that is, for the natural mix of classes."""
+    return min(range(len(STRENGTHS)), key=lambda i: record["val"][i]["nll"])
 
 
 def chosen(records: Sequence[Record]) -> Record:
@@ -48,6 +53,20 @@ def cell(records: Sequence[Record], part: str, point: Callable[[Record], int]) -
     return "/".join(f"{mean:.3f}".removeprefix("0") for mean in means)
 
 
+def errors(records: Sequence[Record], part: str) -> str:
+    """Return the calibration error as trained, and for the natural mix of classes."""
+    curves = [(record[part][PLAIN], record[part][likeliest(record)]) for record in records if part in record]
+    pairs = np.array([[plain["ece"], natural["ece"]] for plain, natural in curves])
+    return " → ".join(f"{mean:.3f}".removeprefix("0") for mean in pairs.mean(axis=0)) if len(pairs) else "–"
+
+
+def print_table(title: str, sets: Sequence[str], rows: dict[str, list[str]]) -> None:
+    """Print a table with a column per set."""
+    print(f"\n{title}\n\n| | {' | '.join(sets)} |\n|---|{'---|' * len(sets)}")
+    for arm, cells in rows.items():
+        print(f"| {arm} | {' | '.join(cells)} |")
+
+
 def main() -> None:
     """Print the tables of a phase."""
     phase = sys.argv[1]
@@ -55,16 +74,18 @@ def main() -> None:
     done = with_auto(finished(phase))
     sets = list(dict.fromkeys(name for name, _, _ in done))
     arms = list(dict.fromkeys(arm for _, arm, _ in done))
-    for title, point in (
-        ("as trained", lambda _: PLAIN),
-        ("shifted, the strength fitted on validation data", fitted),
-    ):
-        print(f"\n{title}: accuracy/balanced/rare\n\n| | {' | '.join(sets)} |\n|---|{'---|' * len(sets)}")
-        for arm in arms:
-            runs = {name: [done[key] for key in done if key[:2] == (name, arm)] for name in sets}
-            print(f"| {arm} | {' | '.join(cell(runs[name], part, point) for name in sets)} |")
-    seeds = {(name, arm): sum(key[:2] == (name, arm) for key in done) for name in sets for arm in arms}
-    print(f"\nseeds: {min(seeds.values())} to {max(seeds.values())}")
+    runs = {arm: [[done[key] for key in done if key[:2] == (name, arm)] for name in sets] for arm in arms}
+    points: dict[str, Callable[[Record], int]] = {
+        "as trained": lambda _: PLAIN,
+        "shifted, the strength fitted on validation data": fitted,
+    }
+    for title, point in points.items():
+        rows = {arm: [cell(records, part, point) for records in by_set] for arm, by_set in runs.items()}
+        print_table(f"{title}: accuracy/balanced/rare", sets, rows)
+    rows = {arm: [errors(records, part) for records in by_set] for arm, by_set in runs.items()}
+    print_table("calibration error, as trained → shifted to the natural mix", sets, rows)
+    seeds = [len(records) for by_set in runs.values() for records in by_set]
+    print(f"\nseeds: {min(seeds)} to {max(seeds)}")
 
 
 if __name__ == "__main__":
