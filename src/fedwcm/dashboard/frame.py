@@ -12,6 +12,7 @@ from rich.text import Text
 
 from fedwcm.dashboard.follow import RunState, Snapshot, WatchedRun
 from fedwcm.dashboard.formatting import bar, short_number, sparkline
+from fedwcm.experiment.influence import left_out_counts
 from fedwcm.utils.durations import duration
 
 PANELS = 4
@@ -88,6 +89,14 @@ def _lines(run: WatchedRun, width: int, height: int | None) -> list[RenderableTy
         values = run.series(key)
         if values:
             lines.append(_curve(name, key, values, width, low, high))
+    if counts := left_out_counts(run.records):
+        often = ", ".join(f"{client} ({count}×)" for client, count in counts.most_common())
+        lines.append(Text(f"left out  {often}", style="yellow", overflow="ellipsis", no_wrap=True))
+    if (bound := run.records[-1].number("max_norm")) is not None:
+        clipped = int(run.records[-1].number("clipped_clients") or 0)
+        lines.append(Text(f"bound     {short_number(bound):>7} on norms, {clipped} scaled down"))
+    if weights := run.records[-1].weights:
+        lines.append(Text(f"weights   {max(weights) / (sum(weights) or 1):>7.2f} largest share of the round"))
     if run.trained_by:
         names = ", ".join(" ".join(name.split()) for name in run.trained_by)
         lines.append(Text(f"trained by {names}", overflow="ellipsis", no_wrap=True))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedwcm.experiment.influence import describe_influence
 from fedwcm.experiment.run import Run
 from fedwcm.metrics.classification import wilson_interval
 from fedwcm.reports import text
@@ -93,7 +94,11 @@ def report_content(groups: Sequence[MethodRuns], limit: int, target: float | Non
         headline=[" ".join(text.run_headline(runs[0]))] if alone else comparison_headline(groups),
         facts=[*(text.run_setup(runs[0]) if alone else text.comparison_setup(groups)), *text.privacy(groups)],
         warnings=warnings(groups),
-        notes=[*_notes(groups, limit), *filter(None, [constant_note([f for f in figures if is_constant(f)])])],
+        notes=[
+            *_notes(groups, limit),
+            *_influence(runs),
+            *filter(None, [constant_note([f for f in figures if is_constant(f)])]),
+        ],
         tiles=text.tiles(runs[0]) if alone else [],
         methods=[group.label for group in groups],
         best=best,
@@ -131,6 +136,11 @@ def _classes(run: Run) -> list[ClassResult]:
         for c in sorted(range(len(tested)), key=lambda c: -run.train_counts[c])
         if tested[c]
     ]
+
+
+def _influence(runs: Sequence[Run]) -> list[str]:
+    """Who was left out of a single run, and what bounded each client."""
+    return describe_influence(runs[0].history, runs[0].settings) if len(runs) == 1 else []
 
 
 def _notes(groups: Sequence[MethodRuns], limit: int) -> list[str]:
