@@ -264,7 +264,7 @@ def test_the_metric_that_selects_a_round_chooses_the_options(
     def start(asked: Any, folder: Any, *, progress: Any, **_: Any) -> Any:
         measured = dict(zip(("val_accuracy", "val_balanced_accuracy"), next(pairs), strict=True))
         progress.round(1, round_record(1, **measured))
-        return SimpleNamespace(summary=summary(final_accuracy=0.5, **measured))
+        return SimpleNamespace(outcome=summary(final_accuracy=0.5, **measured))
 
     monkeypatch.setattr(trial_module, "start", start)
     asked: Any = describe_run("fedavg", None, {"run.select_by": select_by}, {})
