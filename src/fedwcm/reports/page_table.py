@@ -1,4 +1,4 @@
-"""The table of results as HTML: a body of rows per task, sorted by script."""
+"""Tables as HTML: the results, a body of rows per task, sorted by script; and the view of a grid."""
 
 from collections.abc import Sequence
 from html import escape
@@ -6,8 +6,9 @@ from itertools import groupby
 
 from fedwcm.reports.content import Table
 from fedwcm.reports.markup import breakable, sentence
+from fedwcm.reports.sweep import Choice, Pivot, Sweep
 from fedwcm.reports.table import FIRST, LOWER_IS_BETTER, Row, marks_meaning
-from fedwcm.reports.table_files import diverged_mark, seeds_text, swept_columns
+from fedwcm.reports.table_files import cell_text, diverged_mark, seeds_text, swept_columns
 
 JUDGED = (
     "The verdict comes from paired differences over shared seeds: t-test and interval at the same level, 95 % "
@@ -89,3 +90,44 @@ def _number(row: Row, key: str) -> str:
     shown = f"<strong>{mean}</strong>" if key in row.best else mean
     spread = f' <span class="std">± {value.std:.3f}</span>' if value.runs > 1 else ""
     return f'<td class="number" data-value="{value.mean}">{shown}{spread}</td>'
+
+
+def sweep_section(sweep: Sweep) -> str:
+    """The section about the options that were varied."""
+    best = f'<p class="facts">{sentence(sweep.chosen_by)}</p>{_choices(sweep.choices)}' if sweep.choices else ""
+    return f"""<section id="sweep"><h2>What the options do</h2>{best}{_pivot(sweep.pivot)}</section>"""
+
+
+def _choices(choices: Sequence[Choice]) -> str:
+    tasks = len({choice.task for choice in choices}) > 1
+    heads = [*(["task"] if tasks else []), "method", "best setting", "test accuracy"]
+    rows = [
+        [*([choice.task] if tasks else []), choice.method, choice.setting, cell_text(choice.accuracy)]
+        for choice in choices
+    ]
+    return _plain_table("Best settings", heads, rows, numbers=1)
+
+
+def _pivot(pivot: Pivot) -> str:
+    heads = [*pivot.row_names, *(f"{pivot.column}={value}" for value in pivot.values)]
+    rows = [[*names, *map(cell_text, cells)] for names, cells in pivot.rows]
+    title = f'<p class="facts">Test accuracy by method and {escape(pivot.column)}; – where it diverged.</p>'
+    return title + _plain_table("Accuracy by option", heads, rows, numbers=len(pivot.values))
+
+
+def _plain_table(label: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int) -> str:
+    """A plain table whose last columns are numbers."""
+    first_number = len(heads) - numbers
+
+    def kind(position: int) -> str:
+        return "number" if position >= first_number else ""
+
+    def cell(position: int, text: str) -> str:
+        if position == 0:
+            return f'<th scope="row">{escape(text)}</th>'
+        return f'<td class="{kind(position)}">{escape(text)}</td>'
+
+    head = "".join(f'<th scope="col" class="{kind(i)}">{escape(name)}</th>' for i, name in enumerate(heads))
+    body = "".join(f"<tr>{''.join(cell(i, text) for i, text in enumerate(row))}</tr>" for row in rows)
+    return f"""<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}">
+<table class="options"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"""
