@@ -19,9 +19,11 @@ from fedwcm.losses import LOSSES
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.losses.fedrela import FedReLaLoss
 from fedwcm.losses.grab import GraB
+from fedwcm.losses.rucr import RUCRLoss
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.fedrela import FedReLa
+from fedwcm.methods.rucr import RUCR
 from fedwcm.reports.warnings import still_rising
 from fedwcm.testing import _engine, _run_rounds
 from fedwcm.utils.field_types import field_types
@@ -38,6 +40,7 @@ SETTINGS = {
 LATE = {"ldam": 18, "fedrela": 18}  # their weights and labels come late
 ELSEWHERE = {
     ("fedexp", "epsilon"),  # these clients agree too well to extrapolate: tests/methods/test_rivals.py
+    ("rucr", "last"),  # changes what is evaluated before the last round: tests/methods/test_heads.py
     ("loss fedrs", "alpha"),  # these clients have every class: tests/losses/test_rivals.py
 }
 COMPONENTS: dict[str, type[Any]] = {
@@ -81,6 +84,8 @@ def result(component: Method | Loss) -> torch.Tensor:
     method = component if isinstance(component, Method) else FedAvg()
     if isinstance(component, FedReLaLoss):
         method = FedReLa(start=0.0)  # which sends what it reads
+    if isinstance(component, RUCRLoss):
+        method = RUCR(**CHEAP["rucr"])
     engine = _engine(method, loss)
     state = _run_rounds(engine, LATE.get(component.name, 3))
     return engine.model(state)[0]

@@ -11,6 +11,7 @@ from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.losses.fedloge import FedLoGeLoss
+from fedwcm.losses.rucr import RUCRLoss
 from fedwcm.methods.ccvr import CCVR
 from fedwcm.methods.fed3r import Fed3R
 from fedwcm.methods.fedavg import FedAvg
@@ -19,6 +20,7 @@ from fedwcm.methods.fedloge import FedLoGe
 from fedwcm.methods.fedncm import FedNCM
 from fedwcm.methods.fednpc import FedNPC
 from fedwcm.methods.head import head_of
+from fedwcm.methods.rucr import RUCR
 from fedwcm.methods.tau_norm import TauNorm
 from tests.factories import clusters, make_rounds, make_trainer, mlp, run_rounds
 from tests.losses.builders import batch_of, context_of, numbers, value, view_of
@@ -190,3 +192,36 @@ def test_ccvr_waits_for_the_last_rounds() -> None:
     simulated, state = trained(CCVR(last=1), rounds=1)
     assert torch.equal(simulated.last_model(state)[0], state.x)
     assert not any(key.startswith("sum/") for key in state.method)
+
+
+def test_rucr_sends_means_and_evaluates_a_head_trained_on_mixtures() -> None:
+    simulated, state = trained(RUCR(last=10, mixtures=40, retrain_lr=0.3), rounds=1, loss=RUCRLoss())
+    f, y = features_of_all(simulated)
+    means = np.stack([f[y == c, :-1].mean(axis=0) for c in range(3)])
+    np.testing.assert_allclose(state.method["means"].numpy(), means, rtol=1e-4, atol=1e-5)
+    assert (state.method["directions"].norm(dim=-1) <= 1 + 1e-6).all()  # means of unit vectors
+    weight, bias = head(simulated, simulated.last_model(state)[0])
+    assert (state.method["directions"] @ weight.T + bias.T).argmax(dim=1).tolist() == [0, 1, 2]
+
+
+def test_rucr_waits_for_the_last_rounds() -> None:
+    simulated, state = trained(RUCR(last=1), rounds=1)
+    assert torch.equal(simulated.last_model(state)[0], state.x)
+
+
+def test_rucr_contrasts_features_with_the_means_of_the_clients_classes() -> None:
+    features, means = numbers(2, 4, 5), numbers(3, 5, seed=7)
+    counts = np.array([[9, 3, 1], [2, 0, 8]])
+    labels, ctx = torch.tensor([[0, 1, 2, 0], [2, 0, 0, 2]]), context_of(counts.tolist(), message={"means": means})
+    outputs = view_of(features, 3)
+    losses, _ = value(RUCRLoss(contrast=0.5, temperature=0.7), outputs, batch_of(labels), ctx)
+    plain, _ = value(RUCRLoss(contrast=0.0), outputs, batch_of(labels), ctx)
+    share, unit = counts.sum(axis=0) / counts.sum(), (means / means.norm(dim=-1, keepdim=True)).numpy()
+    for k in range(2):
+        expected = []
+        for i, label in enumerate(labels[k].tolist()):
+            f = features[k, i].numpy()
+            u = np.where(counts[k] > 0, unit @ f / np.linalg.norm(f) / 0.7, 0.0)
+            u[label] += np.log(share[label])
+            expected.append(np.log(np.exp(u).sum()) - u[label])
+        assert float(losses[k] - plain[k]) == pytest.approx(0.5 * np.mean(expected))

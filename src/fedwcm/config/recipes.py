@@ -150,6 +150,10 @@ RECIPES: dict[str, Recipe] = {
         "FedReLa: late in training, samples that look like a rarer class are given its label",
         {"method.name": "fedrela", "loss.name": "fedrela"},
     ),
+    "rucr": Recipe(
+        "RUCR: features pulled towards class means of all clients, and a head re-trained on mixtures with them",
+        {"method.name": "rucr", "loss.name": "rucr"},
+    ),
     "clip2fl": Recipe(
         "CLIP2FL: CReFF with class embeddings on the server and a teacher's logits in the clients' loss",
         {"method.name": "clip2fl", "loss.name": "distillation"},

@@ -30,6 +30,7 @@ class Purpose(IntEnum):
     EVALUATION_COHORT = 13
     NOISE = 14
     PROBE_AUGMENT = 15
+    METHOD = 16
 
 
 def generator(seed: int, purpose: Purpose, round_: int = 0, client: int = 0) -> np.random.Generator:

@@ -1,7 +1,7 @@
 """FedReLa's local loss: samples that look like a rarer class are given its label, once, late in training.
 
-FedReLa: Imbalanced Federated Learning via Re-Labeling. ICML 2026. Sources: guangzhengh/FedReLa (the authors'
-code).
+Hu, Menéndez, Liu, Gong, Wang, Peng. FedReLa: Imbalanced Federated Learning via Re-Labeling. ICML 2026. Sources:
+guangzhengh/FedReLa (the authors' code).
 
 p(i) are the probabilities of sample i under the model that the server has kept for it (`methods/fedrela.py`), y
 its label, n_c the client's own samples of class c:

@@ -1,7 +1,7 @@
 """FedReLa's server: FedAvg that keeps one late model, by which clients change labels, and then trains more slowly.
 
-FedReLa: Imbalanced Federated Learning via Re-Labeling. ICML 2026. Sources: guangzhengh/FedReLa (the authors'
-code).
+Hu, Menéndez, Liu, Gong, Wang, Peng. FedReLa: Imbalanced Federated Learning via Re-Labeling. ICML 2026. Sources:
+guangzhengh/FedReLa (the authors' code).
 
     from the share `start` of the rounds on, the model at that time is sent next to x
     lr ← lr · slowdown                                     from then on
