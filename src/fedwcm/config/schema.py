@@ -235,8 +235,12 @@ class RunOptions(ClusterOptions):
 
     def with_target_of(self, classes: Sequence[str]) -> "RunOptions":
         """Return the options with the target in the order of these classes."""
-        if not isinstance(self.target, dict):
+        if self.target is None:
             return self
+        if not isinstance(self.target, dict):
+            allowed = f"a share for each of {shortened(classes)}"
+            require(len(self.target) == len(classes), "run.target", list(self.target), allowed)
+            return replace(self, target=dict(zip(classes, self.target, strict=True))).with_target_of(classes)
         for name, share in self.target.items():
             if name not in classes:
                 raise unknown("class in run.target:", name, classes)
