@@ -211,8 +211,7 @@ MOST_DETAILED = 3
 def _lead(pair: Difference) -> str:
     assert pair.test is not None
     low, high = pair.interval
-    lead = f"{abs(pair.test.mean):.3f} {'behind' if pair.ahead else 'ahead'}"
-    return f"{lead}, interval {signed(low)} to {signed(high)}"
+    return f"lead {signed(pair.test.mean)}, interval {signed(low)} to {signed(high)}"
 
 
 def _seeds(found: Sequence[Difference]) -> str:
