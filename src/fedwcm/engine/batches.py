@@ -67,7 +67,7 @@ class Schedule:
         """Lay out the batches, given the positions that are visited and the batch sizes, as `visits` returns."""
         if (np.diff(np.count_nonzero(sizes, axis=1)) > 0).any():
             raise ValueError("a block's clients must be ordered by their number of steps, longest first")
-        self._store, rows = _joined(shards)
+        self._store, rows = _join_stores(shards)
         self._sizes = sizes
         width = int(sizes.max())
         starts = np.cumsum([0, *map(len, rows[:-1])])
@@ -104,7 +104,7 @@ class Schedule:
 
 def whole(shards: Sequence[Shard], chunk: int) -> Iterator[Batch]:
     """Yield every sample of every client once, in order, in chunks; a client without samples left is padded."""
-    store, rows = _joined(shards)
+    store, rows = _join_stores(shards)
     longest = max(len(r) for r in rows)
     for start in range(0, longest, chunk):
         pieces = [r[start : start + chunk] for r in rows]
@@ -127,7 +127,7 @@ def gather(store: SampleStore, rows: Tensor, lengths: Tensor | None) -> Batch:
     return Batch(inputs, store.labels.index_select(0, flat).view(rows.shape), weight, rows, store)
 
 
-def _joined(shards: Sequence[Shard]) -> tuple[SampleStore, list[Ints]]:
+def _join_stores(shards: Sequence[Shard]) -> tuple[SampleStore, list[Ints]]:
     """Return one store for the whole block (shared, or joined from the clients' own) and each client's rows."""
     first = shards[0].store
     if all(shard.store is first for shard in shards):

@@ -65,16 +65,16 @@ class Traffic:
         self._sampled, self._down, self._up = sampled, 0, 0
         self._left_out: dict[int, LeftOut] = {}
 
-    def sent(self, sent: Broadcast) -> None:
+    def count_broadcast(self, sent: Broadcast) -> None:
         """Count what every sampled client is sent."""
         self._down += self._sampled * (bytes_of({"x": sent.x, "buffers": sent.buffers}) + bytes_of(sent.message))
 
-    def answered(self, result: CohortUpdates) -> None:
+    def count_reports(self, result: CohortUpdates) -> None:
         """Count the reports of those that answered; a number takes 8 bytes."""
         self._up += 8 * len(result.ids) * len(result.report)
         self._left_out |= result.left_out
 
-    def uploaded(self, size: int, lost: Mapping[int, LeftOut]) -> None:
+    def count_uploads(self, size: int, lost: Mapping[int, LeftOut]) -> None:
         """Count the bytes that their sums took, and note the clients whose uploads were lost."""
         self._up += size
         self._left_out |= lost

@@ -96,7 +96,7 @@ class Rounds:
         measures = traffic.measures()
         if trained is None:
             unchanged = replace(before, round=r + 1)
-            return self._averaged(unchanged) if before.average else unchanged, measures
+            return self._with_average(unchanged) if before.average else unchanged, measures
         result, after = trained
         _require_finite({"model": after.x, "model's buffers": after.buffers, **after.state}, r)
         self.store.commit(r + 1, result.ids)
@@ -108,7 +108,7 @@ class Rounds:
             measures = replace(measures, extra={**measures.extra, **clipping})
         bound = self.aggregation.next_bound(before.max_norm, after.clipped / len(result.ids))
         after_round = ServerState(r + 1, after.x, after.buffers, after.state, before.average, bound)
-        return self._averaged(after_round), measures
+        return self._with_average(after_round), measures
 
     def last_model(self, state: ServerState) -> tuple[Vec, Vec]:
         """Return the parameters and buffers of the model after the last round, as the method evaluates it."""
@@ -118,7 +118,7 @@ class Rounds:
         """Return the model to evaluate and hand over: the average over the rounds, if there is one."""
         return (state.average["x"], state.average["buffers"]) if state.average else self.last_model(state)
 
-    def _averaged(self, state: ServerState) -> ServerState:
+    def _with_average(self, state: ServerState) -> ServerState:
         if not self.server.ema:
             return state
         average = moving_average(state.average, *self.last_model(state), self.server.ema)
@@ -136,7 +136,7 @@ class Rounds:
         if result is None:
             return None
         with self.clock.phase("server"):
-            return self._used(
+            return self._use_uploads(
                 before.round, result, traffic, lambda kept, cohort: self._update(before, s, kept, cohort)
             )
 
@@ -151,7 +151,7 @@ class Rounds:
         def after(kept: CohortUpdates, cohort: Cohort) -> State:
             return method.after_probe(before.method, MethodUploads(kept.uploads, method), cohort)
 
-        used = self._used(before.round, result, traffic, after)
+        used = self._use_uploads(before.round, result, traffic, after)
         return None if used is None else used[1]
 
     def _update(self, before: ServerState, s: State, result: CohortUpdates, cohort: Cohort) -> RoundResult:
@@ -162,7 +162,7 @@ class Rounds:
         after = update(self.trainer.method, before.x, before.buffers, s, uploads, cohort)
         return replace(after, bound=received.bound, clipped=clipped)
 
-    def _used(
+    def _use_uploads(
         self, r: int, result: CohortUpdates, traffic: Traffic, use: Callable[[CohortUpdates, Cohort], T]
     ) -> tuple[CohortUpdates, T] | None:
         """Return what `use` makes of the uploads, and whose they were; None if there are none.
@@ -173,10 +173,10 @@ class Rounds:
             try:
                 made = use(result, self._cohort(r, result))
             except UploadsLostError as lost:
-                traffic.uploaded(result.uploads.bytes, lost.clients)
+                traffic.count_uploads(result.uploads.bytes, lost.clients)
                 result = result.without(lost)
                 continue
-            traffic.uploaded(result.uploads.bytes, {})
+            traffic.count_uploads(result.uploads.bytes, {})
             return result, made
         return None
 
@@ -186,12 +186,12 @@ class Rounds:
         """Send the model and a message to the sampled clients, and let those that answer do their task."""
         lr = self._lr(before.round)
         sent = Broadcast(before.round, before.x, before.buffers, message, lr, before.max_norm, recorded)
-        traffic.sent(sent)
+        traffic.count_broadcast(sent)
         if not len(asked):
             return None
         with self.clock.phase("clients"):
             result = self.backend.run(task, asked, sent)
-        traffic.answered(result)
+        traffic.count_reports(result)
         self._require_mostly_finite(result, len(asked), before.round)
         return result
 

@@ -164,7 +164,7 @@ class ScaledIncrements:
         return self.uploads.norms(key) * self._factors(key)
 
     def rows(self, key: str) -> Tensor:
-        return _scaled(self.uploads.rows(key), self._factors(key))
+        return _scale_rows(self.uploads.rows(key), self._factors(key))
 
     def sum(self, key: str, weights: Floats) -> Tensor:
         return self.uploads.sum(key, weights * self._factors(key))
@@ -195,7 +195,8 @@ class RobustUploads:
         shares = first / total
         multiples = np.divide(table, first, out=np.zeros_like(table), where=first != 0)
         sums = [
-            total * self.centre(_scaled(rows, own) if row else rows, shares) for row, own in enumerate(multiples)
+            total * self.centre(_scale_rows(rows, own) if row else rows, shares)
+            for row, own in enumerate(multiples)
         ]
         return sums[0] if weights.ndim == 1 else torch.stack(sums)
 
@@ -226,10 +227,10 @@ class CenteredUploads(RobustUploads):
         distances = row_norms(away)
         reach = float(np.quantile(distances, 0.5, method="lower"))
         factors = np.divide(reach, distances, out=np.ones_like(distances), where=distances > reach)
-        return median + _scaled(away, shares * factors).sum(dim=0)
+        return median + _scale_rows(away, shares * factors).sum(dim=0)
 
 
-def _scaled(rows: Tensor, factors: Floats) -> Tensor:
+def _scale_rows(rows: Tensor, factors: Floats) -> Tensor:
     column = torch.as_tensor(factors, dtype=rows.dtype, device=rows.device)
     return rows * column.view(-1, *[1] * (rows.dim() - 1))
 

@@ -38,7 +38,7 @@ class Processes:
 
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> CohortUpdates:
         self._inner.store.reserve(ids)
-        layout = self._outbox.write({"x": sent.x, "buffers": sent.buffers, **_prefixed(sent.message)})
+        layout = self._outbox.write({"x": sent.x, "buffers": sent.buffers, **_prefix_keys(sent.message)})
         announcement = Announcement(sent.round, sent.base_lr, sent.recorded, layout)
         collector, waiting = BlockCollector(ids), deque(self._inner.blocks(ids))
         deaths: Counter[tuple[int, ...]] = Counter()
@@ -54,7 +54,7 @@ class Processes:
                     worker.give(task, block)
                     busy[worker] = block
                 except OSError:
-                    idle.append(self._replaced(worker, worker.death(), block, sent.round, deaths))
+                    idle.append(self._replace_worker(worker, worker.death(), block, sent.round, deaths))
                     waiting.appendleft(block)
             for worker in _ready(busy):
                 block = busy.pop(worker)
@@ -62,11 +62,11 @@ class Processes:
                     collector.put(worker.answer())
                     idle.append(worker)
                 except WorkerDiedError as death:
-                    idle.append(self._replaced(worker, death, block, sent.round, deaths))
+                    idle.append(self._replace_worker(worker, death, block, sent.round, deaths))
                     waiting.appendleft(block)
         return CohortUpdates.of(collector.result())
 
-    def _replaced(
+    def _replace_worker(
         self, dead: Worker, death: WorkerDiedError, block: Ints, round_: int, deaths: Counter[tuple[int, ...]]
     ) -> Worker:
         """A new worker in the place of one that died; WorkerError if the block has cost too many already."""
@@ -96,5 +96,5 @@ def _ready(busy: Mapping[Worker, Ints]) -> list[Worker]:
     return [by_pipe[id(pipe)] for pipe in wait([worker.pipe for worker in busy])]
 
 
-def _prefixed(message: State) -> State:
+def _prefix_keys(message: State) -> State:
     return {MESSAGE + key: value for key, value in message.items()}

@@ -131,20 +131,20 @@ def _work(inner: InProcess, pipe: Connection, foreign: Sequence[Connection]) -> 
             if isinstance(what, Announcement):
                 if detail:
                     inbox.attach(recv_handle(pipe), detail)
-                sent = _received(what, inbox)
+                sent = _read_broadcast(what, inbox)
             else:
                 assert sent is not None
-                _answer(pipe, _trained(inner, outbox, what, detail, sent), outbox)
+                _answer(pipe, _train_block(inner, outbox, what, detail, sent), outbox)
 
 
-def _received(announcement: Announcement, inbox: Inbox) -> Broadcast:
+def _read_broadcast(announcement: Announcement, inbox: Inbox) -> Broadcast:
     state = inbox.read(announcement.layout)
     x, buffers = state.pop("x"), state.pop("buffers")
     message = {key.removeprefix(MESSAGE): value for key, value in state.items()}
     return Broadcast(announcement.round, x, buffers, message, announcement.base_lr, recorded=announcement.recorded)
 
 
-def _trained(inner: InProcess, outbox: Outbox, task: Task, block: Ints, sent: Broadcast) -> Answer:
+def _train_block(inner: InProcess, outbox: Outbox, task: Task, block: Ints, sent: Broadcast) -> Answer:
     """Let one block of clients work, and put what they made into the outbox; nothing of it is kept here."""
     version = outbox.version
     try:

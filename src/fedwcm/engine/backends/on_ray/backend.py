@@ -48,7 +48,7 @@ class RayBackend:
         self._numbers = count()
 
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> CohortUpdates:
-        pool, self._idle = self._started(), False
+        pool, self._idle = self._start_pool(), False
         pool.fill()
         self._inner.store.reserve(ids)
         collector, forms = BlockCollector(ids), Forms()
@@ -60,7 +60,7 @@ class RayBackend:
         phase = Phase(next(self._numbers), task, sent, pool, self._inner.store, put)
         phase.train(self._blocks(ids))
         updates, self._idle = collector.result(), True
-        report, largest, norms = _sorted_out(updates.report)
+        report, largest, norms = _split_report(updates.report)
         uploads = RemoteUploads(updates.ids, phase, forms, largest, norms, sent.x.device)
         return CohortUpdates.of(replace(updates, report=report), uploads)
 
@@ -71,7 +71,7 @@ class RayBackend:
             self._cluster.close()
         self._pool = self._cluster = None
 
-    def _started(self) -> WorkerPool:
+    def _start_pool(self) -> WorkerPool:
         if self._pool is None:
             self._cluster = self._connect()
             self._pool = WorkerPool(self._cluster, self._workers, self._gpus, self._setup, self._inner.federation)
@@ -117,7 +117,7 @@ class RemoteUploads:
         return total.reshape(*np.shape(weights)[:-1], *shape).to(self.device)
 
 
-def _sorted_out(report: Report) -> tuple[Report, dict[str, Floats], dict[str, Floats]]:
+def _split_report(report: Report) -> tuple[Report, dict[str, Floats], dict[str, Floats]]:
     """Return what clients report, and what their workers say of the uploads: largest magnitudes, and norms."""
     largest = {key.removeprefix(LARGEST): value for key, value in report.items() if key.startswith(LARGEST)}
     norms = {key.removeprefix(NORM): value for key, value in report.items() if key.startswith(NORM)}

@@ -55,7 +55,7 @@ class Phase:
             ready, _ = ray.wait([*running, *self._pool.starting], num_returns=1)
             for answer in ready:
                 if answer not in running:
-                    self._pool.started(answer)
+                    self._pool.take_in(answer)
                     continue
                 member, block = running[answer]
                 try:
@@ -65,7 +65,7 @@ class Phase:
                     where = place(self._round, block)
                     raise WorkerError(f"{where}: a worker failed:\n{error}") from None
                 except RayError as error:
-                    waiting.extendleft(reversed(self._lost(member, str(error), running)))
+                    waiting.extendleft(reversed(self._forget_worker(member, str(error), running)))
 
     def sum(self, key: str, ids: Ints, weights: Floats, bound: float, dtype: torch.dtype) -> Tensor:
         """Return sums over these clients, `(m, P)`; clients whose worker is gone are trained again first."""
@@ -106,7 +106,7 @@ class Phase:
         self._put(said)
         self._kept.setdefault(member, []).append(block)
 
-    def _lost(self, member: Member, how: str, running: dict[Any, tuple[Member, Ints]]) -> list[Ints]:
+    def _forget_worker(self, member: Member, how: str, running: dict[Any, tuple[Member, Ints]]) -> list[Ints]:
         """Forget a worker; return the blocks that went with it, those it had finished among them."""
         underway = {answer: block for answer, (owner, block) in running.items() if owner is member}
         for answer in underway:
@@ -131,9 +131,9 @@ class Phase:
                 return ask()
             except RayError as error:
                 failure = error
-                lost = list(self._pool.lost())
+                lost = list(self._pool.find_lost())
             for member in lost:
-                self.train(self._lost(member, str(failure), {}))
+                self.train(self._forget_worker(member, str(failure), {}))
         raise WorkerError(f"round {self._round + 1}: uploads could not be summed: {failure}")
 
     def _owners(self, ids: Ints) -> list[tuple[Member, Ints]]:

@@ -64,7 +64,7 @@ class WorkerPool:
         """What becomes ready when a worker does, or fails to."""
         return list(self._starting)
 
-    def started(self, ready: Any) -> None:
+    def take_in(self, ready: Any) -> None:
         """Take in a worker that is ready; WorkerError if it is one too many in a row that failed to start."""
         actor = self._starting.pop(ready)
         try:
@@ -88,14 +88,14 @@ class WorkerPool:
                     f"no worker could start within {PATIENCE:.0f} s: each needs {each}, and the cluster has "
                     f"{left} left. Change run.workers or run.worker_gpus, or add nodes"
                 )
-            self.started(ready[0])
+            self.take_in(ready[0])
 
     def drop(self, member: Member) -> None:
         """Forget a worker that is lost."""
         self.members.remove(member)
         end_worker(member.actor)
 
-    def lost(self) -> Iterator[Member]:
+    def find_lost(self) -> Iterator[Member]:
         """Ping every worker, and yield those that do not answer."""
         signs = [(member, member.actor.ready.remote()) for member in self.members]
         for member, sign in signs:
