@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import fedwcm
-from fedwcm.api.operating import _shift_for_cost, _with_point
+from fedwcm.api.operating import _shift_for_cost, _with_point, _with_temperature
 from fedwcm.api.own_rows import validation_rows
 from fedwcm.api.trained import load_trained
 from fedwcm.cli import main
@@ -86,6 +86,18 @@ def test_costs_move_the_thresholds_to_a_lower_mean_cost(tmp_path: Path) -> None:
     (tmp_path / "costs.csv").write_text(",ok,warn\nok,0,1\nwarn,1,0\n")
     with pytest.raises(ValueError, match="alarm"):
         _with_point(facts(), f"cost:{tmp_path / 'costs.csv'}", logits, labels)
+
+
+@pytest.mark.parametrize("balanced_by", [None, "loss ldam"], ids=["by its rule", "fitted"])
+def test_a_temperature_is_recovered_whatever_the_mix_of_the_validation_rows(balanced_by: str | None) -> None:
+    logits, labels = exact_logits(40_000)
+    assumed = np.array(COUNTS) ** (1.0 if balanced_by is None else 0.4)
+    presupposed = logits + torch.from_numpy(np.log(assumed) - np.log(COUNTS))
+    even = np.concatenate([np.flatnonzero(labels.numpy() == c)[:1500] for c in range(3)])
+    for rows in (np.arange(len(labels)), even):
+        fitted = _with_temperature(facts(balanced_by=balanced_by), 2.5 * presupposed[rows], labels[rows])
+        assert fitted.temperature == pytest.approx(2.5, rel=0.08)
+        np.testing.assert_allclose(fitted.assumed_shares, assumed / assumed.sum(), atol=0.03)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedwcm+"])

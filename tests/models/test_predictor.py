@@ -120,6 +120,9 @@ def test_the_run_s_model_has_the_mix_wherever_it_is_used(
     assert plain.few is not None
     assert moved.few is not None
     assert moved.few > plain.few
+    assert plain.mix_distance is not None
+    assert plain.mix_distance > 0.3  # trained on a long tail, tested on equally frequent classes
+    assert moved.mix_distance == pytest.approx(0.0, abs=0.02)
     assert fedwcm.evaluate(run, mix="natural").confusion == plain.confusion
     rows = np.random.default_rng(0).integers(0, 17, size=(6, 8, 8, 1)).astype(np.uint8)
     inputs = fedwcm.load_normalizer(run)(torch.from_numpy(rows))
@@ -131,7 +134,11 @@ def test_the_run_s_model_has_the_mix_wherever_it_is_used(
         exported(torch.from_numpy(rows))[1].detach().numpy(), expected, rtol=1e-4, atol=1e-6
     )
     main(["evaluate", str(run), "--mix", "uniform"])
-    assert f"{moved.test_accuracy:.4f}" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"{moved.test_accuracy:.4f}" in shown
+    assert "presuppose another class mix" not in shown
+    main(["evaluate", str(run)])
+    assert "presuppose another class mix" in capsys.readouterr().out
     of_client = fedwcm.load_model(run, mix="client:0")
     assert not np.allclose(posterior(of_client, inputs), expected)
     with pytest.raises(ValueError, match="client:NAME"):
@@ -201,15 +208,17 @@ def test_a_model_of_biases_alone_learns_the_distribution_that_it_is_said_to_pres
 
 
 @pytest.mark.parametrize("settings", [{"loss.name": "ldam"}, {"loss.name": "grab"}])
-def test_a_loss_without_a_rule_is_refused_with_what_can_be_done(
+def test_a_loss_without_a_rule_is_refused_until_its_mix_is_fitted(
     tmp_path: Path, settings: dict[str, object]
 ) -> None:
     settings = {"method.name": "fedavg", **settings}
     few: Any = {**SMALL, "rounds": 1}
     fedwcm.run(dataset="digits", out=tmp_path / "run", settings=settings, **few)
-    with pytest.raises(ValueError, match=f"trained with loss {settings['loss.name']}. Choose an operating point"):
+    with pytest.raises(ValueError, match=f"trained with loss {settings['loss.name']}. Fit it to validation data"):
         fedwcm.evaluate(tmp_path / "run", mix="uniform")
-    fedwcm.evaluate(tmp_path / "run")
+    assert fedwcm.evaluate(tmp_path / "run").mix_distance is None
+    fedwcm.calibrate(tmp_path / "run", "digits")
+    assert fedwcm.evaluate(tmp_path / "run", mix="uniform").mix_distance == pytest.approx(0.0, abs=0.02)
 
 
 def test_a_model_file_without_counts_says_so() -> None:

@@ -23,6 +23,7 @@ from fedwcm.experiment.folder import RunFolder
 from fedwcm.metrics.calibration import class_calibration_errors, expected_calibration_error
 from fedwcm.metrics.classification import class_precision, precision_at_recall, summarise, wilson_interval
 from fedwcm.metrics.clients import OnOwnSamples, named, spread_over_clients
+from fedwcm.models.predictor import Predictor
 from fedwcm.utils.json_record import JsonRecord, optional
 
 RECALL = 0.9
@@ -48,6 +49,8 @@ class EvaluationRecord(JsonRecord):
         confusion: `confusion[i][j]` rows of class i were taken for class j.
         temperature: that the logits were divided by (`fedwcm.calibrate`); None if it is 1.
         used_for: the class mix or operating point that the model was tested for; None for that of its training.
+        mix_distance: share of the rows that would have to change class for the class mix of the tested rows to be
+            the one that the probabilities presuppose; None where that is not known.
         trained_clients: how many of the tested clients trained the model; None where clients are not known.
         client_accuracy: of each client by its name, where it is known whose the rows are.
     """
@@ -74,6 +77,7 @@ class EvaluationRecord(JsonRecord):
     confusion: tuple[tuple[int, ...], ...]
     temperature: float | None = optional()
     used_for: str | None = optional()
+    mix_distance: float | None = optional()
     trained_clients: int | None = optional()
     client_mean: float | None = optional()
     client_worst_decile: float | None = optional()
@@ -193,8 +197,22 @@ def _measure(trained: Trained, rows: InferenceRows, which: str, folder: RunFolde
         ),
         per_class_ece=tuple(class_calibration_errors(probabilities, rows.y)),
         confusion=tuple(map(tuple, tested.confusion.tolist())),
+        mix_distance=_mix_distance(trained, support / support.sum()),
         **_of_clients(rows, tested, folder),
     )
+
+
+def _mix_distance(trained: Trained, tested: Floats) -> float | None:
+    """Return how far the class mix of the tested rows is from the one that the probabilities presuppose."""
+    if trained.partition is not None:  # a mix of its own for each client
+        return None
+    try:
+        presupposed = trained.facts.assumed_shares
+    except ValueError:
+        return None
+    if isinstance(trained.module, Predictor):
+        presupposed = presupposed * np.exp(trained.module.shift.double().numpy())
+    return float(np.abs(tested - presupposed / presupposed.sum()).sum() / 2)
 
 
 def _of_clients(rows: InferenceRows, tested: Evaluation, folder: RunFolder) -> dict[str, Any]:

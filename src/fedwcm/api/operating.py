@@ -1,12 +1,13 @@
 """`fedwcm.calibrate` and `fedwcm.choose_operating_point`: fitted to validation data, kept with the model."""
 
 import csv
+import logging
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -22,8 +23,9 @@ from fedwcm.experiment.model_file import read_model, write_model
 from fedwcm.metrics.tradeoff import trade_off
 from fedwcm.models.facts import ModelFacts
 
-LARGEST_LOG = 4.0
-"""Bound on the logarithm of a temperature."""
+LOG = logging.getLogger("fedwcm")
+BOUNDS = ((-4.0, 4.0), (-3.0, 3.0))
+"""Of the logarithm of a temperature, and of the power of p in a mix that is fitted."""
 
 SWEEPS = 10
 """Passes over the classes in which thresholds are moved to lower the cost."""
@@ -47,7 +49,8 @@ def calibrate(
 
     It divides the logits so that the validation rows are most likely (Guo and others, ICML 2017), for the class
     mix that they have. Predicted classes stay, probabilities and losses change: those of `evaluate`, `predict`,
-    `export` and `load_model`. An operating point is chosen again.
+    `export` and `load_model`. An operating point is chosen again. For a model whose training does not say which
+    class mix it presupposes (`ldam`, `grab`), that mix is fitted too, as a power of the training data's.
 
     Args:
         folder: the run's folder.
@@ -64,18 +67,11 @@ def calibrate(
     untouched = load_trained(run_folder.path, model, trust, "trained")
     facts, logits, labels = _validation(untouched, run_folder, dataset, label, clients, trust)
     plain = logits * facts.temperature
-    shift = torch.from_numpy(_validation_shift(facts, labels)).to(plain)
-
-    def loss(log_temperature: float) -> float:
-        return float(cross_entropy(plain / np.exp(log_temperature) + shift, labels))
-
-    fitted = minimize_scalar(loss, bounds=(-LARGEST_LOG, LARGEST_LOG), method="bounded")
-    temperature = float(np.exp(fitted.x))
-    facts = replace(facts, temperature=temperature)
+    facts = _with_temperature(facts, plain, labels)
     if facts.operating_point is not None:
-        facts = _with_point(facts, facts.operating_point, plain / temperature, labels)
+        facts = _with_point(facts, facts.operating_point, plain / facts.temperature, labels)
     _store(run_folder, facts)
-    return temperature
+    return facts.temperature
 
 
 def choose_operating_point(
@@ -139,13 +135,27 @@ def _store(folder: RunFolder, facts: ModelFacts) -> None:
     write_model(folder.model_file, read_model(folder), facts)
 
 
-def _validation_shift(facts: ModelFacts, labels: Tensor) -> Floats:
-    """Return the shift to the class mix of the validation rows; 0 if what the model presupposes is not known."""
+def _with_temperature(facts: ModelFacts, plain: Tensor, labels: Tensor) -> ModelFacts:
+    """Return the metadata with the temperature that makes the rows most likely, and the mix if it has no rule."""
     counts = np.bincount(labels.numpy(), minlength=len(facts.classes)) + facts.natural_shares
-    try:
-        return facts.shift_to(counts / counts.sum())
-    except ValueError:
-        return np.zeros(len(counts))
+    mix, log_p = counts / counts.sum(), np.log(facts.natural_shares)
+    rule = facts.shift_to(mix) if facts.has_rule else None
+
+    def shift(values: Floats) -> Floats:
+        return values[1] * log_p if rule is None else rule
+
+    def loss(values: Floats) -> float:
+        return float(cross_entropy(plain / np.exp(values[0]) + torch.from_numpy(shift(values)).to(plain), labels))
+
+    start = np.zeros(2 if rule is None else 1)
+    best = minimize(loss, start, method="Nelder-Mead", bounds=BOUNDS[: len(start)], options={"xatol": 1e-5})
+    LOG.info(f"loss on the {len(labels)} validation rows, for their class mix: {loss(start):.4f} → {best.fun:.4f}")
+    fitted = mix * np.exp(-shift(best.x))
+    return replace(
+        facts,
+        temperature=float(np.exp(best.x[0])),
+        fitted=None if facts.has_rule else tuple((fitted / fitted.sum()).tolist()),
+    )
 
 
 def _with_point(facts: ModelFacts, point: str, logits: Tensor, labels: Tensor) -> ModelFacts:

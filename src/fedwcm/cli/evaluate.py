@@ -32,6 +32,8 @@ TESTED = {
     "all": "all {} rows, since there is no test part",
     "drawn": "{} rows drawn",
 }
+FAR = 0.15
+"""Distance of two class mixes from which loss and calibration error of one say little about the other."""
 TITLES = {"test_accuracy": "accuracy", "test_loss": "test loss (NLL)", "test_ece": "calibration error (ECE)"}
 
 
@@ -130,11 +132,7 @@ def _print_record(record: "EvaluationRecord") -> None:
     for name, value in record.to_json().items():
         if isinstance(value, float):
             print(f"{TITLES.get(name, name.replace('_', ' ')):>24}  {value:.4f}")
-    if record.trained_clients:
-        print(
-            f"note: {record.trained_clients} of the {len(record.client_accuracy or ())} clients tested here "
-            "trained the model; on new clients it may do worse (hold whole clients out with --test-clients)"
-        )
+    _print_notes(record)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("class", overflow="fold")
     for heading in (
@@ -164,6 +162,20 @@ def _print_record(record: "EvaluationRecord") -> None:
     console().print(table)
     if record.client_accuracy:
         print("accuracy of each client:", ", ".join(f"{n}: {v:.4f}" for n, v in record.client_accuracy.items()))
+
+
+def _print_notes(record: "EvaluationRecord") -> None:
+    """Print what to know before the numbers are used."""
+    if (record.mix_distance or 0.0) > FAR:
+        print(
+            "note: these probabilities presuppose another class mix than the tested rows have, so the loss and "
+            "the calibration error are not those of their use: see --mix uniform, natural, CLASS=SHARE,…"
+        )
+    if record.trained_clients:
+        print(
+            f"note: {record.trained_clients} of the {len(record.client_accuracy or ())} clients tested here "
+            "trained the model; on new clients it may do worse (hold whole clients out with --test-clients)"
+        )
 
 
 def _print_confusion(record: "EvaluationRecord") -> None:

@@ -25,7 +25,8 @@ class ModelFacts(JsonRecord):
         logit_factor, normalizes_logits: the scale of the logits in training (`LogitScale`).
         temperature: divides the logits beside that, as fitted on validation data (`fedwcm.calibrate`).
         balanced_by: the loss or sampler that made training account for the class distribution; None if none did.
-        assumed: the class distribution that the probabilities presuppose; None if it is not known.
+        assumed: the class distribution that the probabilities presuppose; None if no rule gives it.
+        fitted: the same as fitted to validation data where no rule gives it (`fedwcm.calibrate`).
         operating_point, operating_shift: what was chosen on validation data (`fedwcm.choose_operating_point`), and
             what it adds to the logits.
     """
@@ -44,6 +45,7 @@ class ModelFacts(JsonRecord):
     normalizes_logits: bool = False
     temperature: float = 1.0
     assumed: tuple[float, ...] | None = optional()
+    fitted: tuple[float, ...] | None = optional()
     operating_point: str | None = optional()
     operating_shift: tuple[float, ...] | None = optional()
 
@@ -59,14 +61,20 @@ class ModelFacts(JsonRecord):
     @property
     def assumed_shares(self) -> Floats:
         """The class distribution that the probabilities presuppose; that of the data if training was plain."""
-        if self.assumed is not None:
-            return np.array(self.assumed)
-        if self.balanced_by is None:
+        known = self.assumed or self.fitted
+        if known is not None:
+            return np.array(known)
+        if self.has_rule:
             return self.natural_shares
         raise ValueError(
             f"the class distribution that this model presupposes is not known: it was trained with "
-            f"{self.balanced_by}. Choose an operating point on validation data instead (--operating-point)"
+            f"{self.balanced_by}. Fit it to validation data (evaluate --calibrate), or choose an operating point"
         )
+
+    @property
+    def has_rule(self) -> bool:
+        """Whether the training determines the class distribution that the probabilities presuppose."""
+        return self.assumed is not None or self.balanced_by is None
 
     def shift_to(self, shares: Floats) -> Floats:
         """Return what turns the logits into those for classes with these shares, by Bayes' rule."""
