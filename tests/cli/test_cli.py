@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import fedwcm
-from fedwcm.cli import main
+from fedwcm.cli import common, main
 from fedwcm.cli.listing import LISTS
 
 SMALL = ["--dataset", "digits", "--clients", "10", "--participation", "0.5", "--epochs", "1", "--batch-size", "10"]
@@ -162,7 +162,7 @@ def test_partition_describes_and_draws(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_evaluate_on_other_data_matches_classes_by_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(3, 5)) * 4
@@ -187,6 +187,12 @@ def test_evaluate_on_other_data_matches_classes_by_name(
     assert main(["evaluate", out, "--dataset", str(only_falls), *columns]) == 0
     said = capsys.readouterr().out
     assert float(next(line.split()[-1] for line in said.splitlines() if line.strip().startswith("accuracy"))) > 0.9
+    monkeypatch.setattr(common, "UNLIMITED", 60)
+    assert main(["evaluate", out, "--dataset", str(only_falls), *columns]) == 0
+    narrow = [line for line in capsys.readouterr().out.splitlines() if "█" in line]
+    assert len(narrow) == 1  # classes that are not tested have no bar
+    assert narrow[0].split()[0] == "fall"
+    assert "…" not in narrow[0]
 
 
 @pytest.mark.parametrize(

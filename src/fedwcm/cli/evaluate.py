@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -19,6 +20,7 @@ from fedwcm.cli.common import (
     print_personalized,
 )
 from fedwcm.config.flags import FLAGS, column_names
+from fedwcm.dashboard.formatting import bar
 from fedwcm.utils.json_record import finite
 
 if TYPE_CHECKING:
@@ -133,33 +135,7 @@ def _print_record(record: "EvaluationRecord") -> None:
         if isinstance(value, float):
             print(f"{TITLES.get(name, name.replace('_', ' ')):>24}  {value:.4f}")
     _print_notes(record)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("class", overflow="fold")
-    for heading in (
-        "trained on",
-        "tested",
-        "recall",
-        "95 % interval",
-        "precision",
-        "at 90 % recall",
-        "NLL",
-        "ECE",
-    ):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for c in _head_to_tail(record):
-        interval = record.per_class_interval[c]
-        table.add_row(
-            Text(record.classes[c]),
-            f"{record.train_counts[c]:,}",
-            f"{record.test_counts[c]:,}",
-            _format(record.per_class_accuracy[c]),
-            "–" if interval is None else " to ".join(map(_format, interval)),
-            _format(record.per_class_precision[c]),
-            _format(record.precision_at_recall[c]),
-            _format(record.per_class_loss[c]),
-            _format(record.per_class_ece[c]),
-        )
-    console().print(table)
+    console().print(_class_table(record, console().width))
     if record.client_accuracy:
         print("accuracy of each client:", ", ".join(f"{n}: {v:.4f}" for n, v in record.client_accuracy.items()))
 
@@ -176,6 +152,41 @@ def _print_notes(record: "EvaluationRecord") -> None:
             f"note: {record.trained_clients} of the {len(record.client_accuracy or ())} clients tested here "
             "trained the model; on new clients it may do worse (hold whole clients out with --test-clients)"
         )
+
+
+NEEDED, PADDING, BAR_WIDTH, NAME_WIDTH = 3, 3, 8, 24
+"""Columns that are shown in any width, the characters between two, and those of a bar and of a class's name."""
+
+CLASS_COLUMNS: dict[str, Callable[["EvaluationRecord", int], str]] = {
+    "trained on": lambda record, c: f"{record.train_counts[c]:,}",
+    "tested": lambda record, c: f"{record.test_counts[c]:,}",
+    "recall": lambda record, c: _format(record.per_class_accuracy[c]),
+    "": lambda record, c: bar(record.per_class_accuracy[c] or 0.0, BAR_WIDTH),
+    "95 % interval": lambda record, c: " to ".join(map(_format, record.per_class_interval[c] or (None,))),
+    "precision": lambda record, c: _format(record.per_class_precision[c]),
+    "at 90 % recall": lambda record, c: _format(record.precision_at_recall[c]),
+    "NLL": lambda record, c: _format(record.per_class_loss[c]),
+    "ECE": lambda record, c: _format(record.per_class_ece[c]),
+}
+
+
+def _class_table(record: "EvaluationRecord", width: int) -> Table:
+    """Return the classes from head to tail, with the columns that fit."""
+    order = _head_to_tail(record)
+    columns = {title: [value(record, c) for c in order] for title, value in CLASS_COLUMNS.items()}
+    room = width - 1 - min(NAME_WIDTH, max(map(len, record.classes)))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("class", overflow="fold", min_width=min(10, max(map(len, record.classes))))
+    shown: list[list[str]] = []
+    for title, cells in columns.items():
+        room -= PADDING + max(len(title), *map(len, cells))
+        if room < 0 and len(shown) >= NEEDED:
+            break
+        shown.append(cells)
+        table.add_column(title, justify="right" if title else "left", no_wrap=True)
+    for c, *cells in zip(order, *shown, strict=True):
+        table.add_row(Text(record.classes[c]), *cells)
+    return table
 
 
 def _print_confusion(record: "EvaluationRecord") -> None:

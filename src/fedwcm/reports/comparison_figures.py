@@ -201,7 +201,7 @@ def class_figure(groups: Sequence[MethodRuns]) -> Bars | Heatmap | None:
     return Heatmap(
         key=bars.key,
         title=bars.title,
-        caption=f"{bars.caption} A row per method: dark is accurate.",
+        caption=f"{bars.caption} A row per method.",
         column_labels=bars.categories,
         row_labels=[one.name for one in bars.bars],
         matrices=[Matrix("all methods", [one.values for one in bars.bars])],

@@ -6,7 +6,7 @@ from html import escape
 
 def sentence(text: str) -> str:
     """A sentence as HTML, with flags such as `--set local.lr=0.1` as code that stays on a line."""
-    return re.sub(r"(?<!\S)\(?--[a-z][\w-]*(?: [\w.]+=[\w.]*\w| [\d.]*\d)?", _code, escape(text))
+    return re.sub(r"(?<!\S)\(?--[a-z][\w-]*(?: [\w.]+=[\w.]*\w| [\d.-]*\d)?", _code, escape(text))
 
 
 def _code(found: re.Match[str]) -> str:

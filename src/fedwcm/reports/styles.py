@@ -31,6 +31,11 @@ FIXED = (
     *("fedwcm-literal", "fedavg+", "mime", "creff", "fedsam", "fedadam", "fednova"),
     *("fedwcm-x-literal", "mofedsam", "mimelite", "clip2fl", "fedsmoo", "fedspeed", "fedavg-cheng"),
     *("fedwmsam", "fedlesam", "slowmo", "fedloge", "fedgamma", "fedlesam-s", "fedlesam-d"),
+    *("fedwcm-natural", "fedetf", "fedlc", "ccvr", "fed3r", "fedexp", "q-ffl"),
+    *("fedwcm-natural-balanced", "imbsam", "fedrs", "fedncm", "fednpc", "fedntd", "tau-norm"),
+    *("fedwcm+prior_ce", "rucr", "vs", "fedrela", "fedcm+focal", "fedcm-nominal+focal", "fedavg+prior_ce"),
+    *("fedcm+balance-loss", "fedcm+balance-sampler", "fedcm-nominal+balance-loss"),
+    "fedcm-nominal+balance-sampler",
 )
 """Methods of the package in the order of their styles, the same in every report; a column shares a colour."""
 

@@ -29,11 +29,13 @@ COLUMNS = {
     "train_set_accuracy": "training set",
     "seconds_per_round": "s/round",
     "megabytes_per_round": "MB/round",
+    "seconds": "s in all",
+    "megabytes": "MB in all",
 }
 FIRST = ("selected_accuracy", "final_accuracy")
 """The metrics by which rows are ranked: the first that all have."""
 
-COSTS = ("seconds_per_round", "megabytes_per_round")
+COSTS = ("seconds_per_round", "megabytes_per_round", "seconds", "megabytes")
 """What a run takes, beside what it reaches."""
 
 LOWER_IS_BETTER = (*COSTS, "client_std")
@@ -106,7 +108,7 @@ def marks_meaning(rows: Sequence[Row]) -> str:
     fewest, most = min(row.finished for row in rows), max(row.finished for row in rows)
     if most < FEW_SEEDS:
         seeds = "one seed says nothing" if most == 1 else f"{most} seeds say little"
-        return f"only the highest of each column: {seeds} of the others. More: --seeds 0-{FEW_SEEDS - 1}"
+        return f"only the highest of each column: {seeds} of the others. More: --seeds 0-{FEW_SEEDS - 1}."
     less = f"; rows of fewer than {FEW_SEEDS} seeds rank behind" if fewest < FEW_SEEDS else ""
     return f"the highest of each column, and what is equivalent to it within {MARGIN}{less}."
 
@@ -183,6 +185,9 @@ def values_of(group: MethodRuns, keys: Sequence[str]) -> dict[str, str]:
 
 def number_of(run: Run, column: str) -> float | None:
     """The number of a run in a column of the table."""
+    if column in ("seconds", "megabytes"):
+        rate = number_of(run, f"{column}_per_round")
+        return None if rate is None else rate * run.outcome.rounds
     if column == "megabytes_per_round":
         return megabytes(run)
     if column == "personalized":
@@ -249,7 +254,7 @@ def signed(value: float) -> str:
 
 def _marked(task: Task, column: str) -> set[str]:
     """The best method in a column and, from `FEW_SEEDS` on, those equivalent to it; none of a single method."""
-    if column == "seconds_per_round" and any(run.shared_machine for group in task.groups for run in group.runs):
+    if column.startswith("seconds") and any(run.shared_machine for group in task.groups for run in group.runs):
         return set()  # runs at the same time slow each other down
     against = against_best(pairs(task, column))
     means = {group.label: value.mean for group in task.groups if (value := spread_of(group, column)) is not None}

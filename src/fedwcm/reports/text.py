@@ -96,7 +96,7 @@ def run_headline(run: Run) -> list[str]:
     when = "The model ends" if run.finished else "So far the model is"
     if run.diverged:
         when = "Before it diverged the model was"
-    said = [f"{when} at a test accuracy of {final:.3f}; the best evaluation had {best:.3f}."]
+    said = [f"{when} at {_accuracy(run, final)}; the best evaluation had {best:.3f}."]
     said = [*_selected(run), *said]
     if run.summary is not None and run.summary.stopped:
         said.append(f"It stopped early, {run.summary.stopped}.")
@@ -104,6 +104,15 @@ def run_headline(run: Run) -> list[str]:
     if many is not None and few is not None:
         said.append(f"Frequent classes reach {many:.3f}, rare ones {few:.3f}.")
     return said
+
+
+def _accuracy(run: Run, final: float) -> str:
+    """The accuracy of the last round: on an unbalanced test set the mean over its classes comes first."""
+    balanced = run.outcome.balanced_accuracy
+    unbalanced = run.summary is not None and run.summary.has_unbalanced_test_set
+    if balanced is None or not unbalanced or run.outcome.selected_accuracy is not None:
+        return f"a test accuracy of {final:.3f}"
+    return f"a balanced accuracy of {balanced:.3f} and a test accuracy of {final:.3f}"
 
 
 def _selected(run: Run) -> list[str]:
@@ -133,7 +142,8 @@ def tiles(run: Run) -> list[tuple[str, str, str]]:
     rounds = f"of {run.settings.get('run.rounds', '?')}"
     shown.append(("rounds", str(outcome.rounds), rounds))
     if (mb := megabytes(run)) is not None:
-        shown.append(("MB per round", f"{mb:,.3g}", "sent and received"))
+        total = f"sent and received; {mb * outcome.rounds:,.3g} MB in all"
+        shown.append(("MB per round", f"{mb:,.3g}", total))
     if run.history:
         last = run.history[-1]
         shown.append(

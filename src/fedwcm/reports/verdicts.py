@@ -198,7 +198,7 @@ def _open(undecided: Sequence[Difference]) -> str:
     """What the seeds cannot decide: by how much the best leads, and how many seeds would tell."""
     leads = [f"{pair.other} ({_lead(pair)})" for pair in undecided[:MOST_DETAILED]]
     rest = len(undecided) - len(leads)
-    said = listed([*leads, f"{rest} others"] if rest else leads)
+    said = listed([*leads, f"{rest} others" if rest > 1 else "one other"] if rest else leads)
     needed = [pair.seeds_needed for pair in undecided]
     most = None if None in needed else max(number for number in needed if number is not None)
     return f"{_seeds(undecided).capitalize()} do not decide between it and {said}; {needed_text(most)} are needed."

@@ -8,7 +8,8 @@ const plots = (() => {
   const { ticks, withSpread } = themes;
   const MARKERS_ON_A_CURVE = 8;
   const TOOLTIP_ROWS = 14;
-  const [LABELLED, LABEL_HEIGHT] = [8, 14];
+  const [LABEL_WIDTH, LABEL_HEIGHT] = [150, 14];
+  const PROGRESS = ["round", "MB", "seconds"]; // curves over these end where the runs end
   const CELLS_FOR_CANVAS = 2500;
 
   function curves(figure, theme, context, width) {
@@ -31,7 +32,7 @@ const plots = (() => {
       top: 18 + LEGEND_ROW * legendRows(figure, names, theme, context, width),
       bottom: 44,
     };
-    if (figure.wide && !figure.right_label && width > 600 && visible.length <= LABELLED)
+    if (figure.by_method && !figure.right_label && width > 400 && PROGRESS.includes(figure.x_label))
       nameEnds(lines, visible, span, grid, height(figure, width, theme, context), theme);
     if (figure.mark !== null) lines[0].markLine = shapes.markLine(figure.mark, theme);
     const labels = (interval) => ({ color: theme.faint, hideOverlap: true, formatter: ticks(interval) });
@@ -59,6 +60,7 @@ const plots = (() => {
         ...(figure.x_label === "round" ? { minInterval: 1 } : {}),
         min: ({ min, max }) => (min < max ? min : min - 1),
         max: ({ min, max }) => (min < max ? max : max + 1),
+        axisLabel: { color: theme.faint, hideOverlap: true, ...ends(figure) },
         splitLine: { show: false },
       }),
       yAxis: figure.right_label ? [left, right] : left,
@@ -66,10 +68,17 @@ const plots = (() => {
       tooltip: {
         ...common(figure, theme).tooltip,
         trigger: "axis",
+        position: beside,
         formatter: (items) => curvesTip(figure, items),
       },
       series: [...lines, ...bands, ...marks], // lines first: the legend shows the first series of a name
     };
+  }
+
+  /* An axis of rounds says where it begins and ends; elsewhere the ends are no round numbers. */
+  function ends(figure) {
+    const whole = figure.x_label === "round";
+    return whole ? {} : { showMinLabel: false, showMaxLabel: false, formatter: number };
   }
 
   /* The names of curves at their ends, moved apart where they would cover each other. */
@@ -79,22 +88,22 @@ const plots = (() => {
       .map(({ name, y }) => ({ name, at: (room * (span.max - y.at(-1))) / (span.max - span.min) }))
       .filter(({ at }) => Number.isFinite(at) && at >= 0)
       .sort((one, other) => one.at - other.at);
-    if (!ends.length) return;
-    grid.right = 24 + Math.min(150, longest(ends.map(({ name }) => name)) * 7);
     const total = LABEL_HEIGHT * (ends.length - 1);
-    let free = Math.min(ends[0].at, room - total);
-    for (const { name, at } of ends) {
-      const place = Math.max(at, free);
+    if (!ends.length || total > room) return;
+    grid.right = 24 + Math.min(LABEL_WIDTH, longest(ends.map(({ name }) => name)) * 7);
+    const places = [];
+    for (const { at } of ends) places.push(Math.max(at, (places.at(-1) ?? -Infinity) + LABEL_HEIGHT));
+    for (let i = places.length - 1, end = room; i >= 0; i--) end = (places[i] = Math.min(places[i], end)) - LABEL_HEIGHT;
+    for (const [i, { name, at }] of ends.entries()) {
       const found = lines.find((drawn) => drawn.name === name);
       found.endLabel = {
         show: true,
         formatter: name,
         color: theme.ink,
-        offset: [0, place - at],
-        width: 150,
+        offset: [0, places[i] - at],
+        width: LABEL_WIDTH,
         overflow: "truncate",
       };
-      free = place + LABEL_HEIGHT;
     }
   }
 
@@ -154,6 +163,11 @@ const plots = (() => {
       emphasis: { disabled: true },
       z: 3,
     };
+  }
+
+  /* On the side of the plot where the pointer is not: a table of all methods would hide what it explains. */
+  function beside([x], _items, _box, _part, { contentSize, viewSize }) {
+    return [x < viewSize[0] / 2 ? viewSize[0] - contentSize[0] : 0, 0];
   }
 
   function curvesTip(figure, items) {
@@ -221,6 +235,7 @@ const plots = (() => {
         ...common(figure, theme).tooltip,
         trigger: "axis",
         axisPointer: { type: "shadow" },
+        position: beside,
         formatter: (items) => barsTip(figure, items),
       },
       series: [
@@ -329,7 +344,7 @@ const plots = (() => {
           ...names,
           rotate: tilted ? 45 : 0,
           width: 90,
-          interval: tilted ? skipped(cellWidth) : "auto",
+          interval: tilted ? skipped(cellWidth) : longest(figure.column_labels) * 7 > cellWidth ? "auto" : 0,
         },
       }),
       yAxis: axis(figure.y_label, theme, {

@@ -3,7 +3,7 @@
 /* How plots look: series, axes, legends, tooltips. */
 
 const themes = (() => {
-  const LEGEND_ROW = 20;
+  const [LEGEND_ROW, MOST_ROWS] = [20, 4];
 
   /* Of a series by its place in the order of styles, which it keeps whatever else is shown. */
   function style(index, theme) {
@@ -114,7 +114,7 @@ const themes = (() => {
   }
 
   /* Lines that the legend takes. Where the list of methods is beside the plots, it is the legend of all that would
-     take more than two; elsewhere all names stand above the plot. */
+     take more than four; elsewhere all names stand above the plot. */
   function legendRows(figure, names, theme, context, width) {
     if (!figure.by_method && names.length < 2) return 0; // the title says it
     const listed = figure.by_method && context.many ? names.filter(context.shown) : names;
@@ -126,7 +126,7 @@ const themes = (() => {
       if (used && used + item > width) [rows, used] = [rows + 1, 0];
       used += item;
     }
-    return figure.by_method && context.sidebar() && rows > 2 ? 0 : rows;
+    return figure.by_method && context.sidebar() && rows > MOST_ROWS ? 0 : rows;
   }
 
   function axis(name, theme, more) {
