@@ -35,12 +35,12 @@ DOCS = Path(__file__).parents[1] / "docs"
 TITLES = {"digits": "digits", "fashion-mnist": "Fashion-MNIST"}
 SKIPPED = {"clip2fl": "needs a teacher file, made by `python -m fedwcm.teacher`"}
 METHOD_LOSSES = {name: LOSSES[name] for name in RECIPES if name in LOSSES}
-"""Papers' methods that are FedAvg with a loss (and a sampler): recipes with the name of a loss."""
+"""Losses with a recipe of their name: a method of that name goes with it, or FedAvg."""
 
 COUNTED = (
-    "P is the number of parameters; numbers are counted in a run with three classes and cross-entropy, per client "
-    "and round. Small addends grow with the number of classes, and the loss `grab` of `fedgrab` keeps four more "
-    "numbers per class on a client."
+    "P is the number of parameters; numbers are counted in a run with three classes, per client and round, with "
+    "cross-entropy if the method has no loss of its name. Small addends grow with the number of classes, and the "
+    "loss `grab` of `fedgrab` keeps four more numbers per class on a client."
 )
 
 
@@ -55,29 +55,36 @@ def main() -> None:
         "| method | | down | up | client state | gradients per step |",
         "|---|---|---|---|---|---|",
     ]
-    for name, cls in METHODS.items():
-        cost = _cost(cls(**_cheap(cls)), CrossEntropy()) if name not in SKIPPED else None
-        (DOCS / "methods" / f"{name}.md").write_text(
-            _page(name, cls, cost, results.get(name, {})), encoding="utf-8"
-        )
+    for name in dict.fromkeys([*METHODS, *METHOD_LOSSES]):
+        method = METHODS[name] if name in METHODS else FedAvg  # noqa: SIM401 (an unknown name is a ValueError)
+        loss = METHOD_LOSSES.get(name, CrossEntropy)
+        parts: list[type[Method] | type[Loss]] = [
+            *([method] if name in METHODS else []),
+            *([loss] if name in METHOD_LOSSES else []),
+        ]
+        cost = None if name in SKIPPED else _cost(method(**_cheap(method)), loss())
+        page = _page(name, parts, cost, results.get(name, {}))
+        (DOCS / "methods" / f"{name}.md").write_text(page, encoding="utf-8")
         shown = " | ".join(cost.values()) if cost else "– | – | – | –"
-        lines.append(f"| [{name}]({name}.md) | {_first_line(cls)} | {shown} |")
-    for name, loss in METHOD_LOSSES.items():
-        cost = _cost(FedAvg(), loss())
-        (DOCS / "methods" / f"{name}.md").write_text(
-            _page(name, loss, cost, results.get(name, {})), encoding="utf-8"
-        )
-        lines.append(f"| [{name}]({name}.md) | {_first_line(loss)} | {' | '.join(cost.values())} |")
+        lines.append(f"| [{name}]({name}.md) | {_first_line(parts[0])} | {shown} |")
     lines += ["", COUNTED, ""]
     (DOCS / "methods" / "README.md").write_text("\n".join(lines), encoding="utf-8")
     write_blocks(DOCS / "results.md", {"every-method": _table(results)})
 
 
 def _page(
-    name: str, cls: type[Method] | type[Loss], cost: dict[str, str] | None, result: dict[str, Summary]
+    name: str,
+    classes: list[type[Method] | type[Loss]],
+    cost: dict[str, str] | None,
+    result: dict[str, Summary],
 ) -> str:
-    text = inspect.getdoc(inspect.getmodule(cls)) or ""
-    parts = [f"# {name}", "", text, "", "## Options", "", *_options(cls), "", "## Cost", ""]
+    """Return the page of a method, of a loss, or of a method and the loss that goes with it."""
+    parts = [f"# {name}", ""]
+    for i, cls in enumerate(classes):
+        parts += ["## Loss", ""] if i else []
+        options = "### Options of the loss" if i else "## Options"
+        parts += [inspect.getdoc(inspect.getmodule(cls)) or "", "", options, "", *_options(cls), ""]
+    parts += ["## Cost", ""]
     if cost:
         parts += [
             "| down | up | client state | gradients per step |",

@@ -18,11 +18,13 @@ from fedwcm.experiment.components import component_needs
 from fedwcm.losses import LOSSES
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.losses.fedrela import FedReLaLoss
+from fedwcm.losses.fedyoyo import FedYoYoLoss
 from fedwcm.losses.grab import GraB
 from fedwcm.losses.rucr import RUCRLoss
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.fedrela import FedReLa
+from fedwcm.methods.fedyoyo import FedYoYo
 from fedwcm.methods.rucr import RUCR
 from fedwcm.reports.warnings import still_rising
 from fedwcm.testing import _engine, _run_rounds
@@ -36,6 +38,7 @@ SETTINGS = {
     "fedwmsam": {"alpha": 0.3},  # within the bounds that its alpha moves in
     "imbsam": {"tail_share": 0.12},  # half of it holds no class
     "ccvr": {**CHEAP["ccvr"], "last": 19},  # from the second of twenty rounds on
+    "fedyoyo": {"group": 4},  # these clients have few samples
 }
 LATE = {"ldam": 18, "fedrela": 18}  # their weights and labels come late
 ELSEWHERE = {
@@ -84,6 +87,8 @@ def result(component: Method | Loss) -> torch.Tensor:
     method = component if isinstance(component, Method) else FedAvg()
     if isinstance(component, FedReLaLoss):
         method = FedReLa(start=0.0)  # which sends what it reads
+    if isinstance(component, FedYoYo):
+        loss = FedYoYoLoss()
     if isinstance(component, RUCRLoss):
         method = RUCR(**CHEAP["rucr"])
     engine = _engine(method, loss)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedwcm.config.schema import Component, Config
 from fedwcm.core.method import Method
+from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Cohort, Context, Floats, GradientOracle, State, Uploads, Vec
 from fedwcm.engine.network import Network
 from fedwcm.engine.uploads import UploadRows
@@ -115,6 +116,21 @@ class Parts(FedAvg):
 @pytest.mark.parametrize("stacked", [False, True])
 def test_the_parts_of_a_gradient_add_up_to_it(stacked: bool) -> None:
     torch.testing.assert_close(played(Parts(), stacked), played(FedAvg(), stacked), rtol=1e-5, atol=1e-6)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noisy(FedAvg):
+    """Adds a number to every gradient, another one at every step."""
+
+    def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        noise = torch.tensor([[rng.normal()] for rng in grad.generators()], dtype=w.dtype)
+        return torch.where(torch.ones_like(w) > 0, noise, grad(w)), c
+
+
+def test_random_numbers_have_the_address_of_a_step() -> None:
+    torch.testing.assert_close(played(Noisy()), played(Noisy(), stacked=False))
+    drawn = {float(generator(1, Purpose.STEP, 2, client, step).random()) for client in (3, 4) for step in range(3)}
+    assert len(drawn) == 6
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -129,6 +129,9 @@ class Cubic:
     def of_classes(self, classes: Tensor) -> Callable[[Vec], Vec]:
         raise NotImplementedError
 
+    def generators(self) -> list[np.random.Generator]:
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class Elsewhere:
@@ -147,6 +150,9 @@ class Elsewhere:
         return Elsewhere(self, lambda w: w + perturbation(self(w), rho))
 
     def of_classes(self, classes: Tensor) -> Callable[[Vec], Vec]:
+        raise NotImplementedError
+
+    def generators(self) -> list[np.random.Generator]:
         raise NotImplementedError
 
 

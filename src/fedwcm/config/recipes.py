@@ -154,6 +154,10 @@ RECIPES: dict[str, Recipe] = {
         "RUCR: features pulled towards class means of all clients, and a head re-trained on mixtures with them",
         {"method.name": "rucr", "loss.name": "rucr"},
     ),
+    "fedyoyo": Recipe(
+        "FedYoYo: self-distillation between two views of a sample, and effective class sizes in the loss",
+        {"method.name": "fedyoyo", "loss.name": "fedyoyo"},
+    ),
     "clip2fl": Recipe(
         "CLIP2FL: CReFF with class embeddings on the server and a teacher's logits in the clients' loss",
         {"method.name": "clip2fl", "loss.name": "distillation"},

@@ -64,18 +64,28 @@ class Shard:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """One mini-batch per client of a block; `weight` is 0 where a shorter batch was padded."""
+    """One mini-batch per client of a block; `weight` is 0 where a shorter batch was padded.
+
+    With several `views` of every sample, all samples in one view come after all in the one before.
+    """
 
     inputs: Tensor
     labels: Tensor
     weight: Tensor | None
     rows: Tensor
     store: SampleStore
+    views: int = 1
 
     @property
     def sample_ids(self) -> Tensor:
         """The index of each sample in the data set that it comes from."""
         return self.store.sample_ids[self.rows]
+
+    def with_view(self, inputs: Tensor) -> "Batch":
+        """Return the batch with one more view of all of its samples."""
+        weight = None if self.weight is None else torch.cat([self.weight, self.weight], dim=1)
+        labels, rows = (torch.cat([each, each], dim=1) for each in (self.labels, self.rows))
+        return Batch(torch.cat([self.inputs, inputs], dim=1), labels, weight, rows, self.store, 2)
 
     def mean(self, values: Tensor) -> Tensor:
         """Average over the samples of each client's batch: `(K, b)` to `(K,)`."""

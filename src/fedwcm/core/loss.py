@@ -5,7 +5,7 @@ Like a method, a loss is a frozen dataclass with pure hooks that see a block of 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -69,6 +69,13 @@ class Loss(ABC):
     def prepare(self, local: LocalData, ctx: Context) -> State:
         """Return what `__call__` finds in `ctx.prepared`, one row per client; called once per round."""
         return {}
+
+    def views(self, batch: Batch, rngs: Sequence[np.random.Generator]) -> Batch:
+        """Return the batch of a local step with other views of its samples, given each client's generator.
+
+        Passes over all local data (`LocalData`) are on plain batches, whose `views` is 1.
+        """
+        return batch
 
     @abstractmethod
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:

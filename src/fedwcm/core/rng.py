@@ -1,6 +1,7 @@
 """Random numbers by address instead of call order.
 
-Every draw comes from a counter-based generator positioned at `(seed, purpose, round, client)`. An address gives
+Every draw comes from a counter-based generator positioned at `(seed, purpose, round, client)`, or at one of the
+client's local steps. An address gives
 the same numbers in any order of calls and in any process. This is why all backends agree and why a resumed run
 equals an uninterrupted one.
 """
@@ -31,11 +32,13 @@ class Purpose(IntEnum):
     NOISE = 14
     PROBE_AUGMENT = 15
     METHOD = 16
+    VIEWS = 17
+    STEP = 18
 
 
-def generator(seed: int, purpose: Purpose, round_: int = 0, client: int = 0) -> np.random.Generator:
-    """Return the generator at this address; its 2⁶⁴ blocks of numbers overlap with no other address."""
-    return np.random.Generator(np.random.Philox(key=seed, counter=[0, int(purpose), round_, client]))
+def generator(seed: int, purpose: Purpose, round_: int = 0, client: int = 0, step: int = 0) -> np.random.Generator:
+    """Return the generator at this address; its blocks of numbers, 2³² a step, overlap with no other address."""
+    return np.random.Generator(np.random.Philox(key=seed, counter=[step << 32, int(purpose), round_, client]))
 
 
 class ClientGenerators:

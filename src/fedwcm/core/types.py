@@ -90,6 +90,10 @@ class GradientOracle(Protocol):
         """
         ...
 
+    def generators(self) -> list[np.random.Generator]:
+        """Return each client's random number generator for this step: for noise and masks."""
+        ...
+
 
 class Uploads(Protocol):
     """The uploads of a round's clients. The server reads sums over them.
@@ -213,9 +217,9 @@ class Context:
             prepared={key: value[:k] for key, value in self.prepared.items()},
         )
 
-    def generators(self, purpose: Purpose) -> list[np.random.Generator]:
-        """Return each client's random number generator for this purpose and round."""
-        return [generator(self.seed, purpose, self.round, int(client)) for client in self.clients.ids]
+    def generators(self, purpose: Purpose, step: int = 0) -> list[np.random.Generator]:
+        """Return each client's random number generator for this purpose and round, or for one of its steps."""
+        return [generator(self.seed, purpose, self.round, int(client), step) for client in self.clients.ids]
 
     @cached_property
     def lr(self) -> Tensor:

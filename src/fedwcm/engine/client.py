@@ -164,11 +164,13 @@ class ClientTrainer:
     ) -> tuple[State, State]:
         """Take all local steps, updating `w` in place; return the final state of the method and of the loss."""
         step = local_step(self.method, c, ctx, self.optimizer)
-        active_ctx = ctx
-        for active, batch in schedule:
+        active_ctx, has_views = ctx, type(self.loss).views is not Loss.views
+        for i, (active, batch) in enumerate(schedule):
             if active < len(active_ctx.clients):
                 active_ctx = ctx.first(active)
-            grad = MiniBatchOracle(self.forward, self.loss, batch, _rows(o, active), active_ctx, metrics)
+            if has_views:
+                batch = self.loss.views(batch, active_ctx.generators(Purpose.VIEWS, i))
+            grad = MiniBatchOracle(self.forward, self.loss, batch, _rows(o, active), active_ctx, metrics, i)
             c = _replace_rows(c, step(w[:active], grad, _rows(c, active), active_ctx))
             o = _replace_rows(o, grad.state)
         return c, o

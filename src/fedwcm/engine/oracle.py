@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.loss import ExplicitLoss, Loss
+from fedwcm.core.rng import Purpose
 from fedwcm.core.types import Context, GradientOracle, State, Vec
 from fedwcm.engine.forward import Forward, Gradient, Point
 from fedwcm.engine.hook_checks import check_losses, check_padding, check_tuple
@@ -23,10 +25,17 @@ class MiniBatchOracle:
     """
 
     def __init__(
-        self, forward: Forward, loss: Loss, batch: Batch, o: State, ctx: Context, metrics: TrainingMetrics
+        self,
+        forward: Forward,
+        loss: Loss,
+        batch: Batch,
+        o: State,
+        ctx: Context,
+        metrics: TrainingMetrics,
+        step: int = 0,
     ) -> None:
         self._forward, self._loss, self._batch, self._ctx = forward, loss, batch, ctx
-        self._metrics = metrics
+        self._metrics, self._step = metrics, step
         self.state = o
         self._before = o
         self._evaluated = False
@@ -44,6 +53,9 @@ class MiniBatchOracle:
 
     def of_classes(self, classes: Tensor) -> Callable[[Vec], Vec]:
         return lambda w: self._of_classes(w, classes)
+
+    def generators(self) -> list[np.random.Generator]:
+        return self._ctx.generators(Purpose.STEP, self._step)
 
     def _of_classes(self, w: Vec, classes: Tensor) -> Vec:
         batch = self._batch
@@ -139,6 +151,9 @@ class OracleAt:
             raise ValueError("of_classes of an ascended gradient is not defined: ascend along the part itself")
         part = self.oracle.of_classes(classes)
         return lambda w: part(w if self.point.shift is None else w + self.point.shift)
+
+    def generators(self) -> list[np.random.Generator]:
+        return self.oracle.generators()
 
 
 def differentiate(

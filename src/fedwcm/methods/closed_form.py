@@ -12,14 +12,14 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot, pad
+from torch.nn.functional import pad
 
 from fedwcm.core.checks import require
 from fedwcm.core.local_data import LocalData
 from fedwcm.core.mixins import TwoPhase
 from fedwcm.core.types import Cohort, Context, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
-from fedwcm.methods.head import NO_HEAD, head_of, with_head
+from fedwcm.methods.head import features_of, head_of, with_head
 
 SUM = "sum/"
 """Prefix of the sums in the server's state."""
@@ -62,14 +62,8 @@ class FeatureSums(TwoPhase, FedAvg):
     def probe(self, local: LocalData, ctx: Context) -> State:
         if not self.gathers(ctx.round, ctx.population.rounds):
             return {}
-        received, sums = ctx.x.expand(len(ctx.clients), -1), dict[str, Tensor]()
-        for batch in local.batches():
-            features = local.outputs(received, batch).features
-            if not features.numel():
-                raise ValueError(NO_HEAD)
-            members = one_hot(batch.labels, ctx.population.classes).to(features.dtype)
-            if batch.weight is not None:
-                members = members * batch.weight[..., None]
+        sums = dict[str, Tensor]()
+        for features, members in features_of(local, ctx):
             inputs = pad(features, (0, len(ctx.layout.head_slices) - 1), value=1.0)
             own = self.batch_sums(inputs, members, ctx)
             sums = {key: value + sums[key] if sums else value for key, value in own.items()}

@@ -1,15 +1,17 @@
 """The head of a model, its final linear layer, as a matrix; and methods that evaluate with another one."""
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softmax
+from torch.nn.functional import one_hot, softmax
 
 from fedwcm.core.layout import Layout
-from fedwcm.core.types import Cohort, State, Uploads, Vec
+from fedwcm.core.local_data import LocalData
+from fedwcm.core.types import Cohort, Context, State, Uploads, Vec
 
 if TYPE_CHECKING:
     from fedwcm.core.method import Method as Base
@@ -34,6 +36,17 @@ def with_head(x: Vec, start: int, head: Tensor, width: int) -> Vec:
     weight, bias = head.tensor_split([width], dim=-1)
     flat = torch.cat([weight.reshape(-1), bias.reshape(-1)])
     return torch.cat([x[:start], flat, x[start + len(flat) :]])
+
+
+def features_of(local: LocalData, ctx: Context) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the features of all samples at `x` by batches, and 1 where a sample has a class, 0 for padding."""
+    received = ctx.x.expand(len(ctx.clients), -1)
+    for batch in local.batches():
+        features = local.outputs(received, batch).features
+        if not features.numel():
+            raise ValueError(NO_HEAD)
+        members = one_hot(batch.labels, ctx.population.classes).to(features.dtype)
+        yield features, members if batch.weight is None else members * batch.weight[..., None]
 
 
 def train_head(

@@ -26,7 +26,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize, one_hot, pad
+from torch.nn.functional import normalize, pad
 
 from fedwcm.core.checks import require
 from fedwcm.core.local_data import LocalData
@@ -35,7 +35,7 @@ from fedwcm.core.mixins import LocalPass, TwoPhase
 from fedwcm.core.rng import Purpose
 from fedwcm.core.types import Cohort, Context, Report, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
-from fedwcm.methods.head import NO_HEAD, head_of, train_head, with_head
+from fedwcm.methods.head import features_of, head_of, train_head, with_head
 
 LEAST_SHARE, MOST_SHARE = 0.35, 0.95
 """Of the class mean in a mixture."""
@@ -78,7 +78,7 @@ class RUCR(TwoPhase, LocalPass, FedAvg):
 
     def probe(self, local: LocalData, ctx: Context) -> State:
         sums: Tensor | float = 0.0
-        for features, members in _features(local, ctx):
+        for features, members in features_of(local, ctx):
             sums = sums + members.mT @ features
         counts = torch.as_tensor(ctx.clients.counts, dtype=ctx.x.dtype, device=ctx.x.device)
         assert isinstance(sums, Tensor)
@@ -97,7 +97,7 @@ class RUCR(TwoPhase, LocalPass, FedAvg):
     def prepare(self, local: LocalData, ctx: Context) -> State:
         if not self.retrains(ctx.round, ctx.population.rounds):
             return {}
-        parts = [features for features, _ in _features(local, ctx)]
+        parts = [features for features, _ in features_of(local, ctx)]
         units, directions, mixed = normalize(torch.cat(parts, dim=1), dim=-1), ctx.message["directions"], []
         for k, (samples, rng) in enumerate(zip(ctx.clients.samples, ctx.generators(Purpose.METHOD), strict=True)):
             rows = torch.from_numpy(rng.integers(samples, size=(len(directions), self.mixtures)))
@@ -134,15 +134,3 @@ class RUCR(TwoPhase, LocalPass, FedAvg):
 
     def eval_params(self, x: Vec, s: State) -> Vec:
         return with_head(x, int(s["head_start"]), s["head"], s["means"].shape[-1]) if "head" in s else x
-
-
-def _features(local: LocalData, ctx: Context) -> list[tuple[Tensor, Tensor]]:
-    """Return the features of all samples at `x`, and 1 where a sample has a class, 0 for padding."""
-    received, parts = ctx.x.expand(len(ctx.clients), -1), []
-    for batch in local.batches():
-        features = local.outputs(received, batch).features
-        if not features.numel():
-            raise ValueError(NO_HEAD)
-        members = one_hot(batch.labels, ctx.population.classes).to(features.dtype)
-        parts.append((features, members if batch.weight is None else members * batch.weight[..., None]))
-    return parts

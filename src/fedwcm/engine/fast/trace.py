@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -155,6 +156,9 @@ class SymbolicOracle:
         return SymbolicOracle(self.asked, self.point.ascended(rho))
 
     def of_classes(self, classes: Tensor) -> Callable[[Vec], Vec]:
+        raise NotAffineError
+
+    def generators(self) -> list[np.random.Generator]:
         raise NotAffineError
 
 
