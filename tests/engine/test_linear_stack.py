@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from fedwcm.core.batch import Outputs
+from fedwcm.core.logit_scale import LogitScale
 from fedwcm.core.types import Vec
+from fedwcm.engine import evaluate
 from fedwcm.engine.backends.stacking import stacked_forward
+from fedwcm.engine.fast import products
 from fedwcm.engine.fast.linear_layers import linear_layers
 from fedwcm.engine.fast.linear_stack import LinearStack
 from fedwcm.engine.forward import SequentialForward, VmapForward
@@ -116,3 +120,40 @@ def test_a_new_block_lets_go_of_the_models_before() -> None:
     assert network.parameters[0][1].data_ptr() == x.data_ptr()
     assert together._seen is None
     assert together._tape is None
+
+
+@pytest.fixture
+def onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let oneDNN form all products of float32, however small, whatever the processor."""
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("torch was built without oneDNN")
+    for module in (products, evaluate):
+        monkeypatch.setattr(module, "LARGE", 0)
+        monkeypatch.setattr(module, "prefers_onednn", lambda: True)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_training_and_evaluation_are_the_same_by_onednn(onednn: None, bias: bool) -> None:
+    network = Network(deep(nn.ReLU, bias).float(), logit_scale=LogitScale(2.0, normalize=True))
+    x, buffers = network.initial()
+    w = torch.stack([x, x + 0.1, x - 0.1])
+    stack, inputs = LinearStack(network), torch.randn(3, 5, *IMAGE, generator=torch.Generator().manual_seed(1))
+
+    def gradient(w: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = stack(w.to(value.dtype), inputs.to(value.dtype), track=True)
+        again = outputs.head(outputs.features).square().sum(dim=(1, 2))
+        factors = stack.backward((outputs.logits.sum(dim=(1, 2)) + again, torch.ones(3, dtype=value.dtype)))
+        moved = w.to(value.dtype, copy=True)
+        factors.add_to(moved)
+        return factors.vector(), moved
+
+    by_mkl = gradient(w, torch.zeros(0, dtype=torch.float64))  # doubles are always MKL's
+    for mine, expected in zip(gradient(w, torch.zeros(0)), by_mkl, strict=True):
+        np.testing.assert_allclose(mine.numpy(), expected.numpy(), rtol=1e-4, atol=1e-5)
+
+    samples, labels = torch.randn(evaluate.CHUNK + 3, *IMAGE), torch.arange(evaluate.CHUNK + 3) % CLASSES
+    tested = evaluate.evaluate(network, x, buffers, samples, labels, CLASSES)
+    with torch.no_grad():
+        logits = network.predict(samples)
+    np.testing.assert_allclose(tested.loss, float(cross_entropy(logits, labels)), rtol=1e-5)
+    np.testing.assert_allclose(tested.confidence, logits.softmax(dim=-1).amax(dim=-1).numpy(), rtol=1e-4)

@@ -23,7 +23,9 @@ CRUMBS = {
 REGISTRIES = ("methods", "losses", "samplers", "trackers", "partition", "models")
 """Rooms with a registry: one entry, one file."""
 
-FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+FILES = [
+    path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py")) if ".venvs" not in path.parts
+]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

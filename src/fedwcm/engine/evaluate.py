@@ -2,20 +2,26 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import nll_loss
 
 from fedwcm.core.batch import Inputs
 from fedwcm.core.types import Ints, Vec
+from fedwcm.engine.fast.linear_layers import linear_layers
+from fedwcm.engine.fast.linear_stack import LinearStack
+from fedwcm.engine.fast.products import prefers_onednn
 from fedwcm.engine.network import Network
 
 CHUNK = 500
 """Samples per forward pass; affects memory only."""
+
+LARGE = 2**16
+"""Parameters from which a stack of linear layers is evaluated by its own products where these are faster."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +74,16 @@ def predict_chunks(network: Network, x: Vec, buffers: Vec, inputs: Inputs) -> It
     network.point_parameters(x.clone())  # a copy: nn.Embedding(max_norm=…) writes to its weights when it is run
     network.point_buffers(buffers.clone())
     network.module.eval()
+    stacked = x.is_cpu and network.size >= LARGE and prefers_onednn() and linear_layers(network)
+    predict = partial(_predict_stacked, LinearStack(network), x[None]) if stacked else network.predict
     with torch.no_grad():
         for start in range(0, len(inputs), CHUNK):
-            yield network.predict(inputs[start : start + CHUNK])
+            yield predict(inputs[start : start + CHUNK])
+
+
+def _predict_stacked(stack: LinearStack, x: Vec, inputs: Tensor) -> Tensor:
+    outputs = stack(x, inputs[None], track=False)
+    return stack.network.logit_scale(outputs.logits[0], outputs.features[0])
 
 
 def measure(chunks: Iterable[Tensor], labels: Tensor, classes: int) -> Evaluation:
@@ -78,10 +91,9 @@ def measure(chunks: Iterable[Tensor], labels: Tensor, classes: int) -> Evaluatio
     columns: list[tuple[Tensor, ...]] = []
     with torch.no_grad():
         for logits, actual in zip(chunks, labels.split(CHUNK), strict=True):
-            confidence = logits.softmax(dim=-1).amax(dim=-1)
-            losses = cross_entropy(logits, actual, reduction="none")
-            total = cross_entropy(logits, actual, reduction="sum")
-            columns.append((logits.argmax(dim=-1), confidence, losses, total[None]))
+            shares = logits.log_softmax(dim=-1)
+            losses, total = (nll_loss(shares, actual, reduction=how) for how in ("none", "sum"))
+            columns.append((logits.argmax(dim=-1), shares.amax(dim=-1).exp(), losses, total[None]))
     # All is read at the end: after every chunk, the device would have to finish its work first.
     predicted, confidence, losses, totals = (torch.cat(parts).cpu() for parts in zip(*columns, strict=True))
     arrays = (labels.cpu().numpy(), predicted.numpy(), confidence.float().numpy(), losses.float().numpy())

@@ -8,12 +8,10 @@ import torch
 from torch import Tensor
 
 from fedwcm.core.types import Vec
+from fedwcm.engine.fast.products import put_product
 
 if TYPE_CHECKING:
     from fedwcm.engine.fast.linear_stack import LinearStack
-
-SMALL = 2**12
-"""Layer size up to which one batched product, added afterwards, is faster than one product per client."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +40,7 @@ class FactoredGradient:
         """Overwrite these parameters with the gradient, or add it to them."""
         put = Tensor.add_ if add else Tensor.copy_
         for inputs, gradient, (weight, *bias) in zip(self.inputs, self.by_outputs, parameters, strict=True):
-            if weight.shape[1:].numel() > SMALL:
-                weight.baddbmm_(gradient.mT, inputs, beta=int(add))
-            else:
-                put(weight, torch.bmm(gradient.mT, inputs))
+            put_product(weight, gradient, inputs, add)
             for b in bias:
                 put(b, gradient.sum(dim=1, keepdim=True))
         for own, direct in zip(parameters[-1], self.by_head, strict=False):

@@ -16,6 +16,7 @@ from fedwcm.core.types import Vec
 from fedwcm.engine.fast.ascent import LowRankShift, ascend
 from fedwcm.engine.fast.factored_gradient import FactoredGradient
 from fedwcm.engine.fast.linear_layers import linear_layers
+from fedwcm.engine.fast.products import affine, multiply
 from fedwcm.engine.forward import DenseAscent, Gradient, Point
 from fedwcm.engine.network import Network
 
@@ -103,7 +104,7 @@ class LinearStack(DenseAscent):
         chain = [gradient]
         with torch.no_grad():
             for i in reversed(range(1, len(self.layers))):
-                before = torch.bmm(gradient, tape.parameters[i][0])
+                before = multiply(gradient, tape.parameters[i][0])
                 for shift in tape.shifts[i : i + 1]:
                     before += shift.backward(gradient)
                 if i == len(self.layers) - 1 and by_features is not None:
@@ -125,7 +126,7 @@ class LinearStack(DenseAscent):
 
 def _affine(inputs: Tensor, parameters: list[Tensor], shifts: Sequence[LowRankShift] = ()) -> Tensor:
     weight, *bias = parameters
-    output = torch.baddbmm(bias[0], inputs, weight.mT) if bias else torch.bmm(inputs, weight.mT)
+    output = affine(inputs, weight, bias[0] if bias else None)
     for shift in shifts:
         output = output + shift.forward(inputs)
     return output
