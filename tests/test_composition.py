@@ -11,12 +11,12 @@ from fedwcm.methods import METHODS
 from fedwcm.samplers import SAMPLERS
 
 SMALL: Any = {"dataset": "digits", "clients": 8, "participation": 0.5, "epochs": 1, "batch_size": 20, "rounds": 2}
-LOSSES = [name for name in LOSSES if name != "distillation"]  # type: ignore[assignment]
+NAMES = [name for name in LOSSES if name != "distillation"]
 """Distillation needs a teacher's file: tests/methods/test_creff_clip2fl.py makes one."""
 
 
 @pytest.mark.parametrize("sampler", sorted(SAMPLERS))
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", NAMES)
 @pytest.mark.parametrize("method", ["fedwcm", "scaffold", "mime", "fedsam"])
 def test_methods_losses_and_samplers_compose(method: str, loss: str, sampler: str) -> None:
     if method == "mime" and (sampler == "balanced" or not LOSSES[loss].averages_samples):
