@@ -1,8 +1,10 @@
 """A client: numbered by its node's config, refusing data and requests that cannot be right."""
 
+import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,9 +16,11 @@ from torch import nn
 from fedwcm.config.settings import from_settings
 from fedwcm.flower import Strategy, add_training, client_app
 from fedwcm.flower.app.model import architecture, network, shard, tensors
+from fedwcm.flower.app.options import read
 from fedwcm.flower.client.app import client_id
 from fedwcm.flower.info import Admission, ClientInfo
 from fedwcm.flower.server.deployment import serve
+from fedwcm.flower.server.directory import ClientDirectory, NodeBinding
 from fedwcm.flower.untrusted import UnusableError
 from fedwcm.models.mlp import MLP
 
@@ -204,3 +208,41 @@ def test_clients_must_have_the_frozen_parameters_of_the_initial_arrays(
         strategy.start(WireGrid(app, {}, CLIENTS), arrays, num_rounds=1)
     refused = [line for line in caplog.messages if "its frozen parameter 'backbone.weight' differs" in line]
     assert len(refused) == (0 if taken else CLIENTS)
+
+
+def test_ten_thousand_clients_are_taken_in_and_compared_in_no_quadratic_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them claims too many samples. Each compared with all others took minutes."""
+    many, node_of_0, liar = 10_000, 10**6, 7
+
+    class Answers:
+        def online(self) -> set[int]:
+            return set(range(node_of_0, node_of_0 + many))
+
+        def busy(self, online: set[int]) -> dict[int, Any]:
+            return {}
+
+        def ask(
+            self, kind: str, contents: Mapping[int, Any], receive: Callable[..., None], *_: Any
+        ) -> dict[int, Any]:
+            for node in contents:
+                receive(node, node - node_of_0)
+            return {}
+
+    class Everybody:
+        require_inputs_of = staticmethod(lambda *_: None)
+
+        def read(self, client: int) -> ClientInfo:
+            return ClientInfo(client, 10**4 if client == liar else 50 + client % 100, 10, (4,), "float32", (), "1")
+
+    monkeypatch.setattr("fedwcm.flower.server.directory.NodeExchange", lambda grid: Answers())
+    options, binding = read({"flower.clients": many, "flower.patience": 0.0}), NodeBinding(True, tmp_path)
+    directory = ClientDirectory(cast(Any, None), options, cast(Admission, Everybody()), binding)
+    began, answered = time.process_time(), []
+    directory.wait()
+    left_out = directory.ask("query", dict.fromkeys(range(many), RecordDict()), lambda c, _: answered.append(c), 1)
+    assert time.process_time() - began < 5
+    assert len(answered) == many - 1
+    assert list(left_out) == [liar]
+    assert len(NodeBinding(True, tmp_path)._nodes) == many

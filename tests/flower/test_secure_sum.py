@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable, Mapping
+from itertools import combinations
 from typing import Any, cast
 
 import numpy as np
@@ -207,6 +208,19 @@ def test_two_clients_that_a_combination_of_sums_consists_of_are_named(
     rows: list[list[float]], shown: tuple[int, int] | None
 ) -> None:
     assert shown_alone(np.array(rows, dtype=float)) == shown
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_pair_is_the_one_that_a_search_over_all_pairs_finds(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = rng.random((3, 7)) ** 6
+    _, _, basis = np.linalg.svd(rows, full_matrices=False)
+    shares = {
+        pair: np.linalg.svd(basis[:, list(pair)], compute_uv=False)[0] ** 2 for pair in combinations(range(7), 2)
+    }
+    largest = max(shares, key=shares.__getitem__)
+    assert shown_alone(rows) == (largest if shares[largest] > 0.95 else None)
+    assert shown_alone(rng.random((2, 20_000))) is None, "a table of all pairs would not fit into memory"
 
 
 def test_proportional_rows_are_one_sum() -> None:

@@ -199,12 +199,16 @@ def shown_alone(rows: Floats) -> tuple[int, int] | None:
     """
     _, sizes, basis = np.linalg.svd(rows, full_matrices=False)
     basis = basis[sizes > sizes[0] * 1e-9]
-    gram = basis.T @ basis
-    own = np.diag(gram)
-    mean, half = (own[:, None] + own) / 2, (own[:, None] - own) / 2
-    most = np.triu(mean + np.sqrt(half**2 + gram**2), 1)
-    first, second = np.unravel_index(int(most.argmax()), most.shape)
-    return (int(first), int(second)) if most[first, second] > 1 - LEAST_HIDDEN else None
+    own = (basis**2).sum(axis=0)
+    large = np.flatnonzero(own > (1 - LEAST_HIDDEN) / 2)  # one of the two is: eigenvalue ≤ trace
+    if not len(large):
+        return None
+    mean, half = (own[large, None] + own) / 2, (own[large, None] - own) / 2
+    most = mean + np.sqrt(half**2 + (basis[:, large].T @ basis) ** 2)
+    most[np.arange(len(large)), large] = 0.0
+    place, other = np.unravel_index(int(most.argmax()), most.shape)
+    pair = sorted((int(large[place]), int(other)))
+    return (pair[0], pair[1]) if most[place, other] > 1 - LEAST_HIDDEN else None
 
 
 def directions(rows: Floats) -> tuple[Floats, Floats, Ints]:

@@ -62,19 +62,25 @@ class NodeBinding:
         if self._path is not None and self._path.exists():
             self._nodes = _read(self._path)
 
+        self._clients = {node: client for client, node in self._nodes.items()}
+        self._saved = len(self._nodes)
+
     def claim(self, client: int, node: int) -> None:
         """Note that this node is this client; raises an UnusableError if the client belongs to another."""
         if not self._bound or self._nodes.get(client) == node:
             return
         if client in self._nodes:
             raise UnusableError(f"it claims to be client {client}, which belongs to node {self._nodes[client]}")
-        if node in self._nodes.values():
-            mine = next(c for c, owner in self._nodes.items() if owner == node)
+        if node in self._clients:
+            mine = self._clients[node]
             raise UnusableError(f"it claims to be client {client}, but it is registered as client {mine}")
-        self._nodes[client] = node
-        if self._path is not None:
-            pairs = {str(c): owner for c, owner in sorted(self._nodes.items())}
-            write_json(self._path, pairs)
+        self._nodes[client], self._clients[node] = node, client
+
+    def save(self) -> None:
+        """Write down the pairs that were claimed since the last time."""
+        if self._path is not None and len(self._nodes) > self._saved:
+            write_json(self._path, {str(client): node for client, node in sorted(self._nodes.items())})
+            self._saved = len(self._nodes)
 
 
 def _read(path: Path) -> dict[int, int]:
@@ -175,9 +181,10 @@ class ClientDirectory:
         self.info = next((info for info in self._infos.values() if info.inputs == usual), self.info)
         if not self._clients:
             self._limit = len(self._exchange.online())
+        compared = dict(zip(self.first_samples, self._usual_samples(), strict=True))
         for client, node in list(self._nodes.items()):
             try:
-                self._require_fitting(self._infos.get(client, self.info), client)
+                self._require_fitting(self._infos.get(client, self.info), client, compared[client])
             except UnusableError as error:
                 self._refuse(node, error.reason)
                 del self._nodes[client], self.first_samples[client]
@@ -186,7 +193,13 @@ class ClientDirectory:
             self._forget_absent()
             self._limit = len(self.samples)
 
-    def _require_fitting(self, info: ClientInfo | None, client: int) -> None:
+    def _usual_samples(self, *joining: float) -> Floats:
+        """Return, for each client, the median of the others' first reports; infinite for too few to compare."""
+        sizes = np.array([*self.first_samples.values(), *joining], dtype=np.float64)
+        compared = len(sizes) >= FEWEST_TO_COMPARE and not self._options.max_samples
+        return usual_of_others(sizes) if compared else np.full(len(sizes), np.inf)
+
+    def _require_fitting(self, info: ClientInfo | None, client: int, usual: float) -> None:
         """Raise an UnusableError if a client's number, inputs or samples cannot be believed beside the others."""
         if client >= self._limit:
             allowed = (
@@ -196,10 +209,7 @@ class ClientDirectory:
         if info is None or self.info is None:
             return
         self._admission.require_inputs_of(info, self.info)
-        others = np.array([told for other, told in self.first_samples.items() if other != client])
-        if self._options.max_samples or len(others) + 1 < FEWEST_TO_COMPARE:
-            return
-        if info.samples > MOST_SAMPLES * usual_of_others(np.append(others, info.samples))[-1]:
+        if info.samples > MOST_SAMPLES * usual:
             reason = f"it claims {info.samples:,} samples, more than {MOST_SAMPLES} times the median of the others"
             raise UnusableError(f"{reason}: if that is true, set flower.max_samples")
 
@@ -233,7 +243,8 @@ class ClientDirectory:
         busy = self._exchange.busy(online)
         nodes = {node: client for client in contents if (node := self._nodes.get(client)) in online}
         absent = LeftOut(Fault.ABSENT, f"it is not connected{self._refusals}")
-        left_out = {client: absent for client in contents if client not in nodes.values()}
+        reached = set(nodes.values())
+        left_out = {client: absent for client in contents if client not in reached}
         left_out |= {client: busy[node] for node, client in nodes.items() if node in busy}
         asked = {n: RecordDict({**contents[c], **self._run}) for n, c in nodes.items() if n not in busy}
         enough = 0 if all_needed or not round_ else self._options.enough
@@ -258,11 +269,13 @@ class ClientDirectory:
         unidentified = [node for node in unknown if self._retry_at.get(node, now) <= now]
         told: dict[int, RecordDict] = {}
         refused = self._exchange.ask(INFO, dict.fromkeys(unidentified, self._run), told.__setitem__, Wait(timeout))
+        usual = float(self._usual_samples(np.inf)[-1])
         for node, content in sorted(told.items()):
             try:
-                self._register(node, content, online)
+                self._register(node, content, online, usual)
             except UnusableError as error:
                 refused[node] = error.reason
+        self._binding.save()
         for node, reason in refused.items():
             self._refuse(node, reason)
         unused = online - set(self._nodes.values())
@@ -275,11 +288,11 @@ class ClientDirectory:
         self._misses[node] += 1
         self._retry_at[node] = time.monotonic() + RETRY_AFTER * 2 ** self._misses[node]
 
-    def _register(self, node: int, content: RecordDict, online: set[int]) -> None:
+    def _register(self, node: int, content: RecordDict, online: set[int], usual: float) -> None:
         """Record a client's info, and which node it is."""
         about = self._admission.read(content)
         client = about.client
-        self._require_fitting(about, client)
+        self._require_fitting(about, client, usual)
         before = self._nodes.get(client)
         if before in online:
             raise UnusableError(f"it claims to be client {client}, but that is node {before}")
