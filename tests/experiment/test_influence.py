@@ -19,7 +19,12 @@ def a_round(number: int, **more: Any) -> RoundRecord:
 HISTORY = (
     a_round(1, clients=[0, 1, 2], weights=[0.2, 0.4, 0.4], left_out={"3": "no answer within 5 s"}, max_norm=2.0),
     a_round(
-        2, clients=[0, 1], weights=[0.5, 0.5], left_out={"3": "its upload is long", "2": "error"}, max_norm=1.5
+        2,
+        clients=[0, 1],
+        weights=[0.5, 0.5],
+        left_out={"3": "its upload is long", "2": "error"},
+        max_norm=1.5,
+        per_client={"0": {"accuracy": 0.9}, "1": {"accuracy": 0.25}, "2": {"accuracy": 0.5, "loss": 1.0}},
     ),
 )
 
@@ -31,6 +36,8 @@ def test_an_operator_reads_who_was_left_out_how_often_and_why() -> None:
         "Client 1 had the largest share of a round's weight, 0.45 on average; no share was above 0.50.",
         "The bound on the norm of an increment was 1.5 in round 2; "
         "0 increments were scaled down to it in 2 rounds.",
+        "Clients said in round 2 how the model does on their own data: the median accuracy of 3 is 0.500, "
+        "lowest are 1 (0.250), 2 (0.500), 0 (0.900).",
     ]
     many = a_round(1, left_out={str(client): "gone" for client in range(9)})
     assert describe_influence([many], {})[-1] == "Also left out: 5, 6, 7, 8."
@@ -45,5 +52,7 @@ def test_watch_shows_it_while_the_run_goes_on() -> None:
     console.print(frame(Snapshot([run], []), 100, None))
     text = console.export_text()
     assert "left out  3 (2×), 2 (1×)" in text
+    assert "last: error" in text
+    assert "0.500 median accuracy, 0.250 the lowest (1)" in text
     assert "1.500 on norms, 0 scaled down" in text
     assert "0.50 largest share of the round" in text

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Group, RenderableType
@@ -12,7 +13,7 @@ from rich.text import Text
 
 from fedwcm.dashboard.follow import RunState, Snapshot, WatchedRun
 from fedwcm.dashboard.formatting import bar, short_number, sparkline
-from fedwcm.experiment.influence import left_out_counts
+from fedwcm.experiment.influence import client_accuracies, left_out_counts
 from fedwcm.utils.durations import duration
 
 PANELS = 4
@@ -92,6 +93,11 @@ def _lines(run: WatchedRun, width: int, height: int | None) -> list[RenderableTy
     if counts := left_out_counts(run.records):
         often = ", ".join(f"{client} ({count}×)" for client, count in counts.most_common())
         lines.append(Text(f"left out  {often}", style="yellow", overflow="ellipsis", no_wrap=True))
+        *_, why = (reason for record in run.records for reason in (record.left_out or {}).values())
+        lines.append(Text(f"          last: {why}", style="yellow", overflow="ellipsis", no_wrap=True))
+    if accuracies := client_accuracies(run.records[-1]):
+        (worst, lowest), middle = next(iter(accuracies.items())), median(accuracies.values())
+        lines.append(Text(f"on clients {middle:>6.3f} median accuracy, {lowest:.3f} the lowest ({worst})"))
     if (bound := run.records[-1].number("max_norm")) is not None:
         clipped = int(run.records[-1].number("clipped_clients") or 0)
         lines.append(Text(f"bound     {short_number(bound):>7} on norms, {clipped} scaled down"))

@@ -1,7 +1,8 @@
-"""Who was left out of rounds and why, how much each client counted, and the bound in force, in words."""
+"""Who was left out of rounds and why, how much each client counted, the bound in force, accuracies: in words."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 from fedwcm.core.checks import shortened
 from fedwcm.experiment.records import RoundRecord
@@ -11,7 +12,7 @@ LISTED = 5
 
 
 def describe_influence(history: Sequence[RoundRecord], settings: Mapping[str, object]) -> list[str]:
-    """Return a sentence for each client that was left out, for the largest shares, and for the bound on norms."""
+    """Return a sentence for each client that was left out, the largest shares, the bound on norms, accuracies."""
     sentences = _left_out(history)
     bounds = [record for record in history if "max_norm" in record.extra]
     if sentences or bounds or settings.get("aggregation.max_share") is not None:
@@ -21,7 +22,23 @@ def describe_influence(history: Sequence[RoundRecord], settings: Mapping[str, ob
         last = bounds[-1].number("max_norm") or 0.0
         where = f"The bound on the norm of an increment was {last:.3g} in round {bounds[-1].round}"
         sentences.append(f"{where}; {clipped} increments were scaled down to it in {len(bounds)} rounds.")
+    tested = [record for record in history if client_accuracies(record)]
+    if tested:
+        accuracies = client_accuracies(tested[-1])
+        listed = ", ".join(f"{client} ({value:.3f})" for client, value in list(accuracies.items())[:LISTED])
+        said = f"Clients said in round {tested[-1].round} how the model does on their own data"
+        middle = median(accuracies.values())
+        sentences.append(f"{said}: the median accuracy of {len(accuracies)} is {middle:.3f}, lowest are {listed}.")
     return sentences
+
+
+def client_accuracies(record: RoundRecord) -> dict[str, float]:
+    """Return the accuracy that each client of a real federation reported on its own data, the lowest first."""
+    told = record.extra.get("per_client")
+    metrics = told.items() if isinstance(told, dict) else ()
+    pairs = [(client, own["accuracy"]) for client, own in metrics if isinstance(own, dict) and "accuracy" in own]
+    numbers = {client: float(value) for client, value in pairs if isinstance(value, int | float)}
+    return dict(sorted(numbers.items(), key=lambda pair: pair[1]))
 
 
 def left_out_counts(history: Sequence[RoundRecord]) -> Counter[str]:
