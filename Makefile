@@ -36,7 +36,7 @@ tutorials: $(VENV)/ready-to-test
 
 # The documentation as a web site, in site/index.html. A broken link, or a docstring that cannot be parsed, is an error.
 site: $(VENV)/ready-to-test
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # A wheel and a source distribution, in dist/.
 dist: $(VENV)/ready-to-test

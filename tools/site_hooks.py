@@ -4,6 +4,8 @@ MkDocs calls the functions `on_*` while it builds the site (see `mkdocs.yml`). E
 has in the repository, so that MkDocs follows, and checks, the same relative links as a reader of the repository.
 """
 
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,9 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 from nbconvert import MarkdownExporter
+
+from fedwcm.cli import command_line
+from tools.formulas import set_formulas
 
 ROOT = Path(__file__).parent.parent
 
@@ -56,15 +61,24 @@ def on_config(config: MkDocsConfig) -> None:
     methods = [path for path in _paths("docs/methods/*.md") if not path.endswith("README.md")]
     groups["Tutorials"] += _paths("tutorials/*.ipynb")
     groups["Reference"] += [
+        {"Commands": _reference_path("commands")},
         {"Python": [{name.capitalize(): _reference_path(name)} for name in REFERENCE]},
         {"Methods, one by one": methods},
     ]
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> None:
-    """Keep the pages of single tables and figures out of the search: they are found from the index of results."""
-    if page.file.src_uri.startswith("docs/results/") and page.file.src_uri not in str(config.nav):
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Set formulas, put the four doors of the front page first, and keep pages of runs out of the search."""
+    path = page.file.src_uri
+    if path.startswith("docs/results/") and path not in str(config.nav):
         page.meta["search"] = {"exclude": True}
+    if path.startswith("docs/"):
+        page.meta.setdefault("search", {"boost": 2})  # guides before what the reference says of the same words
+    if path == "README.md":
+        doors = re.search(r"## Four doors\n.*?(?=## )", markdown, re.DOTALL)
+        assert doors is not None
+        markdown = markdown.replace(doors[0], "").replace("## Install\n", f"{doors[0]}## Install\n")
+    return set_formulas(markdown)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -107,9 +121,24 @@ def _notebooks(config: MkDocsConfig) -> Iterator[File]:
 
 
 def _reference(config: MkDocsConfig) -> Iterator[File]:
+    yield File.generated(config, _reference_path("commands"), content=_commands())
     for name, identifiers in REFERENCE.items():
         blocks = "\n\n".join(f"::: {identifier}" for identifier in identifiers)
         yield File.generated(config, _reference_path(name), content=f"# {name.capitalize()}\n\n{blocks}\n")
+
+
+def _commands() -> str:
+    """Return a page with the help of every command, with all of its flags."""
+    os.environ["COLUMNS"] = "92"
+    parser = command_line()
+    commands = next(action.choices for action in parser._actions if isinstance(action.choices, dict))
+    parts = [
+        "# Commands",
+        "What `fedwcm COMMAND --help-all` prints. Every flag is an [option](../docs/options.md).",
+    ]
+    for name, command in commands.items():
+        parts += [f"## fedwcm {name}", f"```text\n{command.format_all_help().strip()}\n```"]
+    return "\n\n".join(parts) + "\n"
 
 
 def _reference_path(name: str) -> str:

@@ -65,6 +65,19 @@ def test_navigation_has_its_groups_and_the_search_leads_to_guides(site: Path) ->
     pages = {entry["location"].partition("#")[0] for entry in index["docs"]}
     assert {"data.html", "results/recipe.html"} <= pages
     assert "results/table4-fashion-mnist-0.2.html" not in pages
+    assert (site / "search" / "search_index.js").exists()  # the search works in a folder that is read from disk
+    assert "--help-all" in (site / "reference" / "commands.html").read_text(encoding="utf-8")
+    assert page.index('id="four-doors"') < page.index('id="install"')
+
+
+def test_formulas_are_set_and_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    page = (site / "methods" / "fedwcm.html").read_text(encoding="utf-8")
+    assert r"\text{softmax}_{k}(s_{k}/T)" in page
+    assert r"\hat{B}" in page
+    code = (site / "python.html").read_text(encoding="utf-8")
+    assert "arithmatex" not in code
+    sources = re.findall(r'<(?:script|link)[^>]+(?:src|href)="(https?:[^"]+)', page)
+    assert sources == []
 
 
 def test_reference_has_every_public_name(site: Path) -> None:

@@ -14,7 +14,7 @@ from fedwcm.core.checks import nearest
 class _HelpAll(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         assert isinstance(parser, Parser)
-        parser.print_all_help()
+        print(parser.format_all_help(), end="")
         parser.exit()
 
 
@@ -50,10 +50,10 @@ class Parser(argparse.ArgumentParser):
             for action, text in zip(self._actions, texts, strict=True):
                 action.help = text
 
-    def print_all_help(self) -> None:
-        """Print the help with every flag."""
+    def format_all_help(self) -> str:
+        """Return the help with every flag."""
         self._common = set()
-        self.print_help()
+        return self.format_help()
 
     def error(self, message: str) -> NoReturn:
         wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
