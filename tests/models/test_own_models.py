@@ -2,11 +2,14 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+import fedwcm
 from fedwcm.config.schema import Component
 from fedwcm.experiment.models import chosen_model
 from fedwcm.models import build_model
@@ -181,3 +184,34 @@ def test_a_class_that_takes_other_arguments_is_refused_by_name() -> None:
     )
     with pytest.raises(ValueError, match=message):
         build_model(nn.Linear, (6,), 3, 0)
+
+
+class Adapted(nn.Module):
+    """A frozen linear map with a trained low-rank addition, and scores in `.logits`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(64, 10).requires_grad_(False)
+        self.down, self.up = nn.Linear(64, 2, bias=False), nn.Linear(2, 10, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x: torch.Tensor) -> SimpleNamespace:
+        x = x.flatten(1)
+        return SimpleNamespace(logits=self.base(x) + self.up(self.down(x)))
+
+
+@pytest.mark.parametrize("backend", ["sequential", "vectorized"])
+def test_a_model_with_logits_and_an_adapter_sends_what_it_trains(tmp_path: Path, backend: Any) -> None:
+    given = Adapted()
+    small: Any = {"dataset": "digits", "clients": 4, "rounds": 2, "lr": 0.3, "out": tmp_path / backend}
+    result = fedwcm.run("fedavg", model=given, backend=backend, participation=1.0, **small)
+    trained = 64 * 2 + 2 * 10
+    assert result.summary.parameters == trained
+    assert result.history[-1].bytes_up == 4 * 4 * trained
+    weights = result.model.state_dict()
+    assert torch.equal(weights["base.weight"], given.base.weight)
+    assert not torch.equal(weights["down.weight"], given.down.weight)
+    assert "(148 of its 798 parameters are trained and sent)" in (tmp_path / backend / "report.html").read_text()
+    loaded = fedwcm.load_model(tmp_path / backend, model=given)
+    assert isinstance(loaded(torch.zeros(2, 1, 8, 8)), torch.Tensor)
+    assert isinstance(given(torch.zeros(2, 64)), SimpleNamespace)  # one's own model stays as it is

@@ -99,6 +99,7 @@ class Network:
             if inputs.dim() == 4:  # CPU convolutions are up to 1.5 times faster with channels last in memory
                 inputs = inputs.contiguous(memory_format=torch.channels_last)
             logits = self.lend(inputs, self.module)
+        logits = getattr(logits, "logits", logits)  # of a Flower app's model, which nobody has tried
         features, self._head_input = self._head_input, None
         return logits, logits.new_zeros(0) if features is None else features
 

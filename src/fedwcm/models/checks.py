@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterable
 from numbers import Integral
+from typing import Any
 
 import torch
 from torch import nn
@@ -48,9 +49,10 @@ def image_shape(input_shape: tuple[int, ...]) -> tuple[int, int, int]:
 def require_scores(name: str, model: nn.Module, input_shape: tuple[int, ...], classes: int) -> None:
     """Raise ValueError unless `model` maps a batch of inputs to one score per class.
 
-    A model with an embedding may take integers: it is tried on these if it rejects floats.
-    The trial batch runs in eval mode, so BatchNorm statistics stay as they are. Each module then gets its
-    own mode back: a user's model may hold some of its modules in eval mode on purpose.
+    A model whose output holds them as `.logits`, as Hugging Face's do, gets a hook that returns these alone. One
+    with an embedding may take integers: it is tried on these if it rejects floats. The trial batch runs in eval
+    mode, so BatchNorm statistics stay as they are. Each module then gets its own mode back: a user's model may
+    hold some of its modules in eval mode on purpose.
     """
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -68,6 +70,9 @@ def require_scores(name: str, model: nn.Module, input_shape: tuple[int, ...], cl
     finally:
         for module, training in modes:
             module.training = training
+    if hasattr(scores, "logits"):
+        model.register_forward_hook(_return_logits)
+        scores = scores.logits
     shape = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
     if shape != (2, classes):
         raise ValueError(
@@ -76,6 +81,11 @@ def require_scores(name: str, model: nn.Module, input_shape: tuple[int, ...], cl
         )
     assert isinstance(scores, torch.Tensor)
     _warn_of_probabilities(name, scores)
+
+
+def _return_logits(module: nn.Module, arguments: object, output: Any) -> torch.Tensor:
+    logits: torch.Tensor = output.logits
+    return logits
 
 
 def _warn_of_probabilities(name: str, scores: torch.Tensor) -> None:

@@ -41,7 +41,7 @@ def dataset_name(settings: Settings) -> str:
 
 def run_setup(run: Run, differing_keys: Sequence[str] = ()) -> list[str]:
     """The data, clients and training of a run, one sentence each, without options that differ between runs."""
-    return [_data(run), _clients(run), _training(run.settings, differing_keys)]
+    return [_data(run), _clients(run), _training(run, differing_keys)]
 
 
 def privacy(groups: Sequence[MethodRuns]) -> list[str]:
@@ -214,10 +214,14 @@ def _is_option(key: str) -> bool:
     return key.startswith("partition.") and key not in ("partition.name", "partition.clients")
 
 
-def _training(settings: Settings, differing_keys: Sequence[str]) -> str:
+def _training(run: Run, differing_keys: Sequence[str]) -> str:
+    settings = run.settings
     model, rounds, batch, rate = (settings.get(key, "?") for key in TRAINING)
     work = next((unit for unit in ("step", "epoch") if f"local.{unit}s" in settings), "epoch")
     amount = counted(settings.get(f"local.{work}s", "?"), work)
+    total, trained = settings.get("model.parameters"), run.summary and run.summary.parameters
+    if trained and is_number(total) and total > trained:
+        model = f"{model} ({trained:,} of its {total:,} parameters are trained and sent)"
     said = f"Training: model {model}, {counted(rounds, 'round')}; a client takes {amount} "
     said += f"in batches of {batch} at a learning rate of {f'{rate:g}' if is_number(rate) else rate}"
     for part, usual in (("loss", "cross_entropy"), ("sampler", "uniform")):
