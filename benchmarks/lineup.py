@@ -6,6 +6,7 @@ from benchmarks.environments import OWN, python
 from benchmarks.jobs import DRAWN_CLIENTS, JOBS, Job
 
 METHODS = ("fedavg", "fedcm", "fedwcm", "scaffold", "feddyn", "fedsam", "mofedsam")
+RECIPE = "fedwcm+"
 CHECKPOINT_EVERY = 2
 """Rounds between checkpoints while their cost is measured: often, to have many of both kinds of rounds."""
 
@@ -44,6 +45,7 @@ PLAIN = (
     Entry("plain loop, 2 threads", "plain", ("threads", "2")),
     Entry("plain loop, 2 processes", "plain", ("processes", "2")),
 )
+FLOOR = "matrix products alone"
 PEERS = (
     Entry("pfl, 2 processes", "on_pfl", ("ordered", "1"), "pfl", 2),
     Entry("pfl, 2 processes, reshuffling", "on_pfl", ("shuffled", "1"), "pfl", 2),
@@ -67,7 +69,12 @@ def _methods() -> tuple[Entry, ...]:
     return tuple(Entry(name, "ours", ("--method", name)) for name in METHODS)
 
 
+def _floor(*how: str) -> Entry:
+    return Entry(FLOOR, "products", how)
+
+
 EXTRAS = (
+    Entry(RECIPE, "ours", ("--method", RECIPE)),
     Entry("fedavg, evaluated", "ours", ("--evaluate",)),
     Entry("fedavg, checkpointed", "ours", ("--checkpoint-every", str(CHECKPOINT_EVERY))),
 )
@@ -91,7 +98,7 @@ GROUPS = {
             "J1",
             "J1 against the peers",
             JOBS["J1"],
-            (*PLAIN, *PEERS, OURS, *_backends("sequential", "vectorized", "parallel")),
+            (*PLAIN, *PEERS, OURS, *_backends("sequential", "vectorized", "parallel"), _floor("processes", "2")),
             30,
         ),
         Group("J1-methods", "J1: methods, evaluation and checkpoints", JOBS["J1"], _methods() + EXTRAS, 40),
@@ -108,7 +115,7 @@ GROUPS = {
             "J3",
             "J3 against the plain loop",
             JOBS["J3"],
-            (*PLAIN, OURS, *_backends("sequential", "parallel")),
+            (*PLAIN, OURS, *_backends("sequential", "parallel"), _floor("threads", "1")),
             40,
         ),
         Group("J4", "J4: a million clients", JOBS["J4"], MANY, 60),

@@ -11,6 +11,8 @@ from pathlib import Path
 from benchmarks.environments import ROOT
 from benchmarks.process_tree import TICKS, cpu_seconds
 
+WRITTEN = ("benchmarks/results", "docs/performance.md")
+
 
 def describe() -> dict[str, object]:
     """Processor, memory, versions, and how busy the machine is right now."""
@@ -28,10 +30,18 @@ def describe() -> dict[str, object]:
 
 
 def commit() -> str:
-    """Return the commit that is measured, with a plus sign if files were edited; empty outside a checkout."""
-    command = ["git", "describe", "--always", "--abbrev=7", "--exclude=*", "--dirty=+"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+    """Return the commit that is measured, with a plus sign if files were edited; empty outside a checkout.
+
+    What a benchmark writes, its results and the page that shows them, is no edit.
+    """
+    edits = _git("status", "--porcelain", "--untracked-files=no", "--", ".", *(f":!{path}" for path in WRITTEN))
+    return _git("rev-parse", "--short=7", "HEAD") + ("+" if edits else "")
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(
+        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
 
 
 class OtherLoad:

@@ -1,11 +1,12 @@
 """Measure this package and its peers: `make bench`, or
 
-    python -m benchmarks.run [--groups J1,J3,commands] [--rounds N] [--only TEXT] [--out FILE]
+    python -m benchmarks.run [--groups J1,J3,commands] [--resume] [--rounds N] [--only TEXT] [--out FILE]
     python -m benchmarks.run --quick
 
 Every contender of a group is a process of its own that waits at a gate. The driver lets one through at a time: one
 round of each, in an order that changes every sweep, until all rounds are played. Groups that are not measured keep
-what the results file says of them. `--quick` measures nothing: it tries one contender of each environment for a
+what the results file says of them. It can be stopped at any time; with `--resume`, groups that were measured at
+this commit are not measured again. `--quick` measures nothing: it tries one contender of each environment for a
 round, and its exit status is 1 if one fails.
 """
 
@@ -44,6 +45,9 @@ def main() -> None:
         results = json.loads(options.out.read_text(encoding="utf-8"))
     for name in options.groups.split(","):
         machine = describe()
+        if options.resume and measured_at(results, name) == machine["commit"]:
+            _say(f"{name}: measured at this commit already")
+            continue
         if name == COMMANDS:
             _write_data("J1")
             others = OtherLoad()
@@ -66,6 +70,13 @@ def main() -> None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(f"\n{bars_table(results)}")
+
+
+def measured_at(results: Results, name: str) -> str | None:
+    """Return the commit at which a group was measured; None if it was not."""
+    stored = results["groups"].get(name) or results.get(name)
+    commit: str | None = stored["machine"]["commit"] if stored else None
+    return commit
 
 
 def measure(group: Group, rounds: int) -> dict[str, Any]:
@@ -169,6 +180,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--groups", default=everything, metavar="A,B", help=f"of {everything}")
     parser.add_argument("--rounds", type=int, metavar="N", help="timed rounds of each contender")
     parser.add_argument("--only", metavar="TEXT", help="only contenders whose name holds this")
+    parser.add_argument("--resume", action="store_true", help="leave out what was measured at this commit")
     parser.add_argument("--quick", action="store_true", help="only try every environment; for a nightly job")
     parser.add_argument("--out", type=Path, default=LATEST, metavar="FILE", help="where results are written")
     return parser.parse_args()

@@ -20,7 +20,7 @@ class Worker:
     """Trains clients one after the other and adds up their models."""
 
     def __init__(self, job: Job, data: Data, model: nn.Module) -> None:
-        self._job, self._data, self._model = job, data, model
+        self.job, self._data, self.model = job, data, model
         self._parameters = [p.detach() for p in model.parameters()]
         self.sums = [torch.zeros_like(p).share_memory_() for p in self._parameters]
 
@@ -28,7 +28,7 @@ class Worker:
         torch._foreach_zero_(self.sums)
         for client in clients:
             torch._foreach_copy_(self._parameters, x)
-            train(self._model, self._data, self._data.clients[client], self._job)
+            train(self.model, self._data, self._data.clients[client], self.job)
             torch._foreach_add_(self.sums, self._parameters)
 
     def serve(self, x: list[Tensor], pipe: Connection) -> None:
@@ -69,13 +69,13 @@ class Forked:
         return [worker.sums for worker in self._workers]
 
 
-def main() -> None:
-    """Play the rounds."""
+def play(kind: type[Worker]) -> None:
+    """Play the rounds with workers of this kind."""
     job, rounds, (how, count) = arguments()
     gate, data, model = Gate(), load(job), make_model(job)
     torch.set_num_threads(int(count) if how == "threads" else 1)
     x = [p.detach().clone().share_memory_() for p in model.parameters()]
-    workers = [Worker(job, data, model) for _ in range(int(count) if how == "processes" else 1)]
+    workers = [kind(job, data, model) for _ in range(int(count) if how == "processes" else 1)]
     team = Forked(workers, x) if how == "processes" else Here(workers[0], x)
     for _ in range(rounds):
         gate.wait()
@@ -89,4 +89,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    play(Worker)

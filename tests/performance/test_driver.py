@@ -135,3 +135,24 @@ def test_the_quick_trial_has_one_contender_of_each_environment_and_fails_if_one_
         monkeypatch.setattr(run, "measure", measure)
         assert run.try_environments() == status
     assert capsys.readouterr().out == "one: plays\none: no such module\n"
+
+
+def test_a_resumed_benchmark_leaves_out_what_this_commit_was_measured_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played: list[str] = []
+
+    def measure(group: Group, rounds: int) -> dict[str, object]:
+        if group.name == "J4" and not played.count("J4"):
+            played.append("J4")
+            raise KeyboardInterrupt
+        played.append(group.name)
+        return {"contenders": {}}
+
+    arguments = ["run", "--groups", "J3,J4", "--resume", "--out", str(tmp_path / "results.json")]
+    monkeypatch.setattr(sys, "argv", arguments)
+    monkeypatch.setattr(run, "measure", measure)
+    with pytest.raises(KeyboardInterrupt):
+        run.main()
+    run.main()
+    assert played == ["J3", "J4", "J4"]
