@@ -13,7 +13,7 @@ from benchmarks.jobs import CLASSES, DRAWN_CLIENTS, JOBS, SEED, Job
 from fedwcm.core.rng import model_seed
 from fedwcm.data.synthetic import SyntheticFederation
 from fedwcm.models import build_model
-from fedwcm.models.live_conv import LiveConv2d
+from fedwcm.models.convolutions import LiveConv2d
 
 TESTED = 2000
 """Training samples on which the final model is tested, to show that all contenders learnt the same."""

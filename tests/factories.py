@@ -12,24 +12,19 @@ from torch import Tensor, nn
 
 from fedwcm.balance import local_deviations
 from fedwcm.core.loss import Loss
-from fedwcm.core.method import Method
-from fedwcm.core.mixins import TwoPhase
+from fedwcm.core.method import Method, TwoPhase
 from fedwcm.core.types import Cohort, Ints, Population, State
-from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.backends.in_process import Backend, InProcess
+from fedwcm.engine.backends.plan import stacked_forward
 from fedwcm.engine.backends.processes import Processes
-from fedwcm.engine.backends.stacking import stacked_forward
 from fedwcm.engine.batches import Augmentation
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import SequentialForward
-from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.network import Network
-from fedwcm.engine.optimizer import OptimizerOptions
-from fedwcm.engine.participation import Participation
-from fedwcm.engine.round_measures import RoundMeasures
+from fedwcm.engine.options import Aggregation, LearningRate, OptimizerOptions, Participation
 from fedwcm.engine.rounds import Rounds, ServerState
-from fedwcm.engine.server import RoundResult, update
+from fedwcm.engine.server import RoundMeasures, RoundResult, update
 from fedwcm.engine.store import ClientStore
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.samplers.uniform import Uniform

@@ -11,11 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.local_data import LocalData
+from fedwcm.core.batch import Batch, LocalData, Outputs
 from fedwcm.core.loss import Loss
-from fedwcm.core.method import Method, mean_weights
-from fedwcm.core.mixins import TwoPhase
+from fedwcm.core.method import Method, TwoPhase, mean_weights
 from fedwcm.core.types import (
     Clients,
     Cohort,

@@ -5,8 +5,7 @@ import pytest
 
 from fedwcm.balance import local_deviations
 from fedwcm.config.settings import from_settings
-from fedwcm.core.disclosure import SAMPLES_PER_LEVEL
-from fedwcm.core.gathering import FARTHEST, UNIT, contributions, decode_total
+from fedwcm.core.disclosure import FARTHEST, SAMPLES_PER_LEVEL, UNIT, contributions, decode_total
 from fedwcm.core.types import Ints
 from fedwcm.experiment.build import build
 from fedwcm.experiment.class_distribution import gather_distribution

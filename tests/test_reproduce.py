@@ -12,18 +12,17 @@ import pytest
 from fedwcm.cli import main
 from fedwcm.config.recipes import RECIPE_SETS, expand_sets
 from fedwcm.config.settings import Settings
-from fedwcm.engine.round_measures import RoundMeasures
 from fedwcm.engine.rounds import Rounds, ServerState
+from fedwcm.engine.server import RoundMeasures
 from fedwcm.reports.figures import Curves
 from fedwcm.reproduction.cells import Cell, Scope, expand
 from fedwcm.reproduction.command import listing, reproduce
 from fedwcm.reproduction.estimate import seconds_here, seconds_on_gpu, stored_rates
 from fedwcm.reproduction.figures import draw_beside_paper, figures
 from fedwcm.reproduction.pages import command_line
-from fedwcm.reproduction.paper_numbers import PaperTable, rows_of_paper
 from fedwcm.reproduction.presets import chosen_methods, load_preset, preset_names, split_labels
 from fedwcm.reproduction.store import ResultStore, StoredRun, read_run
-from fedwcm.reproduction.table import Entry, csv_text, markdown
+from fedwcm.reproduction.table import Entry, PaperTable, csv_text, markdown, rows_of_paper
 from tests.records import round_record, summary
 
 TINY = Scope(

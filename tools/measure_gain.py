@@ -15,7 +15,7 @@ import numpy as np
 from fedwcm.balance import momentum_gain
 from fedwcm.data.longtail import class_counts
 from fedwcm.data.partition import make_partition
-from fedwcm.reproduction.paper_numbers import PaperTable, rows_of_paper
+from fedwcm.reproduction.table import PaperTable, rows_of_paper
 from tools.generated import write_blocks
 
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "momentum-gain.md"

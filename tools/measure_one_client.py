@@ -16,13 +16,11 @@ import numpy as np
 import torch
 
 from fedwcm.config.settings import from_settings
-from fedwcm.core.layout import Layout
-from fedwcm.core.mixins import ClientStatistics
-from fedwcm.core.types import Floats, Ints, State
+from fedwcm.core.method import ClientStatistics
+from fedwcm.core.types import Floats, Ints, Layout, State
 from fedwcm.engine.backends.in_process import Backend
 from fedwcm.engine.client import Broadcast, ClientTrainer, Task
-from fedwcm.engine.cohort_updates import CohortUpdates
-from fedwcm.engine.uploads import UploadRows
+from fedwcm.engine.uploads import CohortUpdates, UploadRows
 from fedwcm.experiment.build import build
 from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.runner import Runner

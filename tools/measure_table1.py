@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from fedwcm.reproduction.cells import Scope, expand
-from fedwcm.reproduction.paper_numbers import rows_of_paper
 from fedwcm.reproduction.presets import load_preset
 from fedwcm.reproduction.store import ResultStore, StoredRun, read_run
-from fedwcm.reproduction.table import Entry, entries
+from fedwcm.reproduction.table import Entry, entries, rows_of_paper
 from tools.generated import write_blocks
 
 ROOT = Path(__file__).parents[1]

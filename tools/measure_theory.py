@@ -17,8 +17,7 @@ from torch import Tensor
 
 import fedwcm
 from fedwcm.balance import client_scores, client_weights, local_deviations, temperature
-from fedwcm.core.layout import Layout
-from fedwcm.core.types import Clients, Cohort, Context, Floats, Ints, Population, State
+from fedwcm.core.types import Clients, Cohort, Context, Floats, Ints, Layout, Population, State
 from fedwcm.data.longtail import class_counts
 from fedwcm.data.partition import counts_of, make_partition
 from fedwcm.methods.fedwcm import FedWCM

@@ -34,7 +34,7 @@ REFERENCE = {
         *("fedwcm.reproduce", "fedwcm.watch", "fedwcm.doctor", "fedwcm.bench", "fedwcm.list_names"),
         *("fedwcm.calibrate", "fedwcm.choose_operating_point", "fedwcm.flower_init", "fedwcm.flower_check"),
     ),
-    "method": ("fedwcm.core.method", "fedwcm.core.mixins", "fedwcm.core.optimizer_rule", "fedwcm.core.types"),
+    "method": ("fedwcm.core.method", "fedwcm.core.types"),
     "loss": ("fedwcm.core.loss", "fedwcm.core.batch"),
     "sampler": ("fedwcm.core.sampler",),
     "dataset": ("fedwcm.data.dataset", "fedwcm.data.partition.protocol.Partition"),

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fedwcm.api.comparison import compare
-    from fedwcm.api.comparison_result import Comparison, open_run
     from fedwcm.api.evaluation import evaluate
     from fedwcm.api.exporting import export
     from fedwcm.api.operating import calibrate, choose_operating_point
     from fedwcm.api.partitioning import partition, partitions
     from fedwcm.api.personalization import personalize
     from fedwcm.api.prediction import Predictions, predict
-    from fedwcm.api.result import Result
+    from fedwcm.api.result import Comparison, Result, open_run
     from fedwcm.api.trained import load_model, load_normalizer
     from fedwcm.api.training import run
     from fedwcm.api.tuning import tune
@@ -28,12 +27,12 @@ if TYPE_CHECKING:
     from fedwcm.core.loss import Loss
     from fedwcm.core.method import Method
     from fedwcm.core.sampler import Sampler
-    from fedwcm.dashboard.show import watch
+    from fedwcm.dashboard.frame import watch
     from fedwcm.data import Dataset
     from fedwcm.data.partition import Partition
     from fedwcm.diagnosis import bench, doctor
     from fedwcm.experiment.partitioning import PartitionedData
-    from fedwcm.flower.app.check import flower_check as flower_check
+    from fedwcm.flower.app.init import flower_check as flower_check
     from fedwcm.flower.app.init import flower_init as flower_init
     from fedwcm.reports.write import report
     from fedwcm.reproduction.command import reproduce
@@ -72,7 +71,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Comparison": "fedwcm.api.comparison_result",
+    "Comparison": "fedwcm.api.result",
     "Dataset": "fedwcm.data",
     "Loss": "fedwcm.core.loss",
     "Method": "fedwcm.core.method",
@@ -88,12 +87,12 @@ _HOMES = {
     "doctor": "fedwcm.diagnosis",
     "evaluate": "fedwcm.api.evaluation",
     "export": "fedwcm.api.exporting",
-    "flower_check": "fedwcm.flower.app.check",
+    "flower_check": "fedwcm.flower.app.init",
     "flower_init": "fedwcm.flower.app.init",
     "list_names": "fedwcm.cli.listing",
     "load_model": "fedwcm.api.trained",
     "load_normalizer": "fedwcm.api.trained",
-    "open_run": "fedwcm.api.comparison_result",
+    "open_run": "fedwcm.api.result",
     "partition": "fedwcm.api.partitioning",
     "partitions": "fedwcm.api.partitioning",
     "personalize": "fedwcm.api.personalization",
@@ -102,7 +101,7 @@ _HOMES = {
     "reproduce": "fedwcm.reproduction.command",
     "run": "fedwcm.api.training",
     "tune": "fedwcm.api.tuning",
-    "watch": "fedwcm.dashboard.show",
+    "watch": "fedwcm.dashboard.frame",
 }
 """Where each public name is defined. `import *` leaves those of `fedwcm.flower` alone: they need Flower."""
 

@@ -26,20 +26,18 @@ from torch import Tensor, nn
 
 from fedwcm.config.options import make, plain
 from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.gathering import contributions, decode_total
+from fedwcm.core.disclosure import contributions, decode_total
 from fedwcm.core.loss import Loss, LossGradient
 from fedwcm.core.method import Method
 from fedwcm.core.types import Clients, Context, Population, Vec
 from fedwcm.engine import step
 from fedwcm.engine.backends.in_process import InProcess
-from fedwcm.engine.backends.stacking import stacked_forward
+from fedwcm.engine.backends.plan import stacked_forward
 from fedwcm.engine.client import Broadcast, ClientTrainer
 from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import SequentialForward
-from fedwcm.engine.learning_rate import LearningRate
 from fedwcm.engine.network import Network
-from fedwcm.engine.optimizer import OptimizerOptions
-from fedwcm.engine.participation import Participation
+from fedwcm.engine.options import LearningRate, OptimizerOptions, Participation
 from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.engine.store import ClientStore
 from fedwcm.losses.cross_entropy import CrossEntropy

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedwcm.cli import main
-from fedwcm.diagnosis import backends, checks
+from fedwcm.diagnosis import backends, facts
 from fedwcm.diagnosis.convolutions import Convolution, ConvolutionResult
 from fedwcm.engine.backends.plan import can_fork
 
@@ -50,8 +50,8 @@ def test_a_wrong_convolution_fails_unless_models_go_round_it(monkeypatch: pytest
     def outcomes(convolutions: Sequence[Convolution], **_: object) -> list[ConvolutionResult]:
         return [ConvolutionResult(each, None, 1, "wrong by 1e-2") for each in convolutions]
 
-    monkeypatch.setattr(checks.convolutions, "check_convolutions", outcomes)  # type: ignore[attr-defined]
-    *used, plain = checks.convolution_checks()
+    monkeypatch.setattr(facts.convolutions, "check_convolutions", outcomes)  # type: ignore[attr-defined]
+    *used, plain = facts.convolution_checks()
     assert {check.status for check in used} == {"FAIL"}
     assert plain.status == "avoided"
 
@@ -76,7 +76,7 @@ def test_a_run_that_computes_something_else_fails(
     monkeypatch.setattr(backends, "DEVICES", ("cpu",))
     monkeypatch.setattr(backends, "BACKENDS", ("sequential",))
     monkeypatch.setattr(backends, "PRECISIONS", ())
-    monkeypatch.setattr(checks, "convolution_checks", lambda: iter(()))
+    monkeypatch.setattr(facts, "convolution_checks", lambda: iter(()))
     assert main(["doctor"]) == 1
     assert "FAIL  sequential on cpu: differs from the reference by " in capsys.readouterr().out
 

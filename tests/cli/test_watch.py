@@ -237,7 +237,7 @@ def test_once_prints_a_frame_and_ends_also_without_a_terminal(
 
 
 def test_watching_needs_no_torch() -> None:
-    code = "import sys, fedwcm.dashboard.show; sys.exit('torch' in sys.modules)"
+    code = "import sys, fedwcm.dashboard.follow; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -27,8 +27,7 @@ from fedwcm.data.partition import (
     counts_of,
     describe,
 )
-from fedwcm.data.partition.creff import _try_division
-from fedwcm.data.partition.fedgrab import _take_from_largest
+from fedwcm.data.partition.published import _take_from_largest, _try_division
 
 Labels = NDArray[np.int64]
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedwcm.data.partition import dealing
+from fedwcm.data.partition import protocol
 from fedwcm.data.partition.equal import _fit_margins
 
 CLASS_TOTALS = st.lists(st.integers(0, 60), min_size=1, max_size=8).filter(any)
@@ -25,8 +25,8 @@ def test_drawing_uses_up_any_sizes_and_any_stock(
     cuts = data.draw(st.lists(st.integers(0, sum(totals)), max_size=6))
     sizes = np.diff([0, *sorted(cuts), sum(totals)])
     rng = np.random.default_rng(seed)
-    log_prior = dealing.log_dirichlet(beta, (sizes.size, len(totals)), rng)
-    counts = dealing.draw_without_reuse(log_prior, sizes, np.array(totals), rng)
+    log_prior = protocol.log_dirichlet(beta, (sizes.size, len(totals)), rng)
+    counts = protocol.draw_without_reuse(log_prior, sizes, np.array(totals), rng)
     assert counts.min() >= 0
     np.testing.assert_array_equal(counts.sum(axis=1), sizes)
     np.testing.assert_array_equal(counts.sum(axis=0), totals)
@@ -40,7 +40,7 @@ def test_draws_follow_the_prior_while_nothing_runs_out() -> None:
         log_prior = np.maximum(np.log(prior), -1e6)
     # A third client takes what the first two leave, so that the totals agree.
     log_prior = np.vstack([log_prior, np.zeros(4)])
-    counts = dealing.draw_without_reuse(log_prior, np.array([20_000, 20_000, 80_000]), stock, rng)
+    counts = protocol.draw_without_reuse(log_prior, np.array([20_000, 20_000, 80_000]), stock, rng)
     np.testing.assert_allclose(counts[:2] / 20_000, prior, atol=0.02)
 
 
@@ -48,7 +48,7 @@ def test_chance_decides_who_is_served_when_a_class_runs_short() -> None:
     rng = np.random.default_rng(0)
     all_want_the_first = np.tile([0.0, -1e6], (10, 1))
     served = sum(
-        dealing.draw_without_reuse(all_want_the_first, np.full(10, 1), np.array([3, 7]), rng)[:, 0]
+        protocol.draw_without_reuse(all_want_the_first, np.full(10, 1), np.array([3, 7]), rng)[:, 0]
         for _ in range(1000)
     )
     np.testing.assert_allclose(served, 300, atol=60)
@@ -60,26 +60,26 @@ def test_many_sweeps_at_a_time_have_the_law_of_one_by_one(monkeypatch: pytest.Mo
         tables = []
         for seed in range(first_seed, first_seed + 400):
             rng = np.random.default_rng(seed)
-            log_prior = dealing.log_dirichlet(0.3, (20, 4), rng)
-            counts = dealing.draw_without_reuse(log_prior, np.full(20, 25), np.array([300, 120, 60, 20]), rng)
+            log_prior = protocol.log_dirichlet(0.3, (20, 4), rng)
+            counts = protocol.draw_without_reuse(log_prior, np.full(20, 25), np.array([300, 120, 60, 20]), rng)
             tables.append(np.sort(counts, axis=0))
         return np.asarray(np.mean(tables, axis=0))
 
     together = mean_counts(0)
-    monkeypatch.setattr(dealing, "_BLOCK", 1)
+    monkeypatch.setattr(protocol, "_BLOCK", 1)
     np.testing.assert_allclose(together, mean_counts(1000), atol=0.8)
 
 
 @pytest.mark.parametrize("beta", [0.02, 0.3, 5])
 def test_dirichlet_weights_have_the_mean_and_variance_of_their_law(beta: float) -> None:
-    weights = dealing.renormalise(dealing.log_dirichlet(beta, (40_000, 4), np.random.default_rng(0)))
+    weights = protocol.renormalise(protocol.log_dirichlet(beta, (40_000, 4), np.random.default_rng(0)))
     shares = weights / weights.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(shares.mean(axis=0), 0.25, atol=0.01)
     np.testing.assert_allclose(shares.var(axis=0), 0.25 * 0.75 / (4 * beta + 1), rtol=0.05)
 
 
 def test_renormalising_a_prior_leaves_no_mass_where_nothing_is_allowed() -> None:
-    weights = dealing.renormalise(np.array([[0.0, -5000.0, -5001.0]]), np.array([[False, True, True]]))
+    weights = protocol.renormalise(np.array([[0.0, -5000.0, -5001.0]]), np.array([[False, True, True]]))
     np.testing.assert_allclose(weights, [[0, 1, np.exp(-1)]])
 
 

@@ -17,7 +17,7 @@ from torch import nn
 from fedwcm.config.settings import from_settings
 from fedwcm.engine.backends.plan import BLOCK_FLOATS, STACK_BELOW, choose
 from fedwcm.engine.network import Network
-from fedwcm.engine.participation import Participation
+from fedwcm.engine.options import Participation
 from fedwcm.experiment.build import build
 from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.run import Run

@@ -11,9 +11,9 @@ import torch
 import fedwcm
 from fedwcm.core.method import Method
 from fedwcm.core.types import Cohort, Context, Floats, Report, State, Uploads, Vec
-from fedwcm.engine.aggregation import Aggregation
-from fedwcm.engine.round_measures import RoundMeasures
+from fedwcm.engine.options import Aggregation
 from fedwcm.engine.rounds import DivergedError, Rounds, ServerState
+from fedwcm.engine.server import RoundMeasures
 from fedwcm.engine.uploads import CenteredUploads, RobustUploads, ScaledIncrements, UploadRows, receive
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.scaffold import SCAFFOLD

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 import fedwcm
-from fedwcm.engine.clock import Clock
+from fedwcm.engine.rounds import Clock
 
 PHASES = {"clients", "server", "evaluation"}
 

@@ -16,13 +16,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedwcm.core.loss import Loss
-from fedwcm.core.method import Method
-from fedwcm.core.mixins import TwoPhase
-from fedwcm.engine.aggregation import Aggregation, ServerOptions
+from fedwcm.core.method import Method, TwoPhase
 from fedwcm.engine.client import Broadcast, ClientTrainer
 from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.network import Network
+from fedwcm.engine.options import Aggregation, ServerOptions
 from fedwcm.losses import LOSSES
 from fedwcm.losses.distillation import Distillation
 from fedwcm.methods import METHODS

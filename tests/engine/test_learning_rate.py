@@ -8,7 +8,7 @@ import torch
 from torch.optim import lr_scheduler
 
 from fedwcm.config.settings import from_settings
-from fedwcm.engine.learning_rate import LearningRate
+from fedwcm.engine.options import LearningRate
 from fedwcm.experiment.build import build
 from fedwcm.methods.fedcm import FedCM
 from tests.factories import clusters, linear, make_rounds, make_trainer

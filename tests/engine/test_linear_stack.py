@@ -7,13 +7,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedwcm.core.batch import Outputs
-from fedwcm.core.logit_scale import LogitScale
+from fedwcm.core.loss import LogitScale
 from fedwcm.core.types import Vec
 from fedwcm.engine import evaluate
-from fedwcm.engine.backends.stacking import stacked_forward
+from fedwcm.engine.backends.plan import stacked_forward
 from fedwcm.engine.fast import products
-from fedwcm.engine.fast.linear_layers import linear_layers
-from fedwcm.engine.fast.linear_stack import LinearStack
+from fedwcm.engine.fast.linear_stack import LinearStack, linear_layers
 from fedwcm.engine.forward import SequentialForward, VmapForward
 from fedwcm.engine.network import Network
 

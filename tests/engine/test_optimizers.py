@@ -11,8 +11,8 @@ from torch.nn.functional import cross_entropy
 from fedwcm.config.settings import from_settings
 from fedwcm.core.method import Method
 from fedwcm.engine.federation import InMemoryFederation
-from fedwcm.engine.optimizer import OptimizerOptions
-from fedwcm.engine.update_rules import SGD, MomentumSGD
+from fedwcm.engine.options import OptimizerOptions
+from fedwcm.engine.step import SGD, MomentumSGD
 from fedwcm.experiment.build import build
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg

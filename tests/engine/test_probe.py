@@ -11,22 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import fedwcm
-from fedwcm.core.local_data import LocalData
+from fedwcm.core.batch import LocalData
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Context, State, Uploads
 from fedwcm.engine.rounds import DivergedError
 
-from ..factories import (
-    CLASSES,
-    ENGINES,
-    SIZES,
-    Scripted,
-    clusters,
-    linear,
-    make_rounds,
-    make_trainer,
-    run_rounds,
-)
+from ..factories import CLASSES, ENGINES, SIZES, Scripted, clusters, linear, make_rounds, make_trainer, run_rounds
 from ..reference.softmax_regression import loss_gradient
 from ..specimens import FullGradient, Mime
 

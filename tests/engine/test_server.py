@@ -11,7 +11,7 @@ import torch
 import fedwcm
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Cohort
-from fedwcm.engine.participation import Participation
+from fedwcm.engine.options import Participation
 from fedwcm.engine.rounds import ServerState
 from fedwcm.engine.server import RoundResult
 from fedwcm.engine.uploads import UploadRows

@@ -11,9 +11,8 @@ import fedwcm
 from fedwcm.core.batch import SampleStore, Shard
 from fedwcm.core.rng import ClientGenerators, Purpose, generator
 from fedwcm.core.types import Clients, Population
-from fedwcm.engine.batches import visits
+from fedwcm.engine.batches import fails_on_one_sample, smallest_batch, visits
 from fedwcm.engine.network import Network
-from fedwcm.engine.smallest_batch import fails_on_one_sample, smallest_batch
 from fedwcm.samplers.uniform import Uniform
 
 SIZES = (9, 8, 17, 2)

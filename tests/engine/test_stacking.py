@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import fedwcm
-from fedwcm.engine.backends.plan import choose
-from fedwcm.engine.backends.stacking import stacking_problem
-from fedwcm.engine.fast.linear_layers import linear_layers
+from fedwcm.engine.backends.plan import choose, stacking_problem
+from fedwcm.engine.fast.linear_stack import linear_layers
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
 

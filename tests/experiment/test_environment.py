@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import fedwcm
+from fedwcm.experiment.environment import digest_sources
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.utils.source_digest import digest_sources
 
 CODE = """
 from dataclasses import dataclass

@@ -10,7 +10,7 @@ import torch
 
 import fedwcm
 from fedwcm.config.flags import config_from
-from fedwcm.engine.aggregation import ServerOptions
+from fedwcm.engine.options import ServerOptions
 from fedwcm.engine.server import moving_average
 from fedwcm.experiment.build import build
 from fedwcm.experiment.folder import RunFolder

@@ -15,7 +15,7 @@ from flwr.common.config import flatten_dict, get_project_config
 
 from fedwcm.cli import flower as command
 from fedwcm.config.schema import LocalOptions
-from fedwcm.engine.aggregation import Aggregation
+from fedwcm.engine.options import Aggregation
 from fedwcm.flower.app.init import flower_init, package_name
 from fedwcm.flower.app.options import FlowerOptions, read
 from fedwcm.flower.server.deployment import serve

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from fedwcm.core.batch import Outputs
-from fedwcm.core.layout import Layout
-from fedwcm.core.types import Cohort, Context
+from fedwcm.core.types import Cohort, Context, Layout
 from fedwcm.engine.client import Broadcast
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.local_data import BlockData
@@ -22,15 +21,7 @@ from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.losses.grab import GraB
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.fedgrab import FedGraB, class_shares
-from tests.factories import (
-    Scripted,
-    clusters,
-    linear,
-    make_rounds,
-    make_trainer,
-    mlp,
-    run_rounds,
-)
+from tests.factories import Scripted, clusters, linear, make_rounds, make_trainer, mlp, run_rounds
 from tests.losses.builders import batch_of, context, context_of, logits_view, numbers, slope, value, view_of
 
 # --- BalanceFL ------------------------------------------------------------------------------------------

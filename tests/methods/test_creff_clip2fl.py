@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 import fedwcm
-from fedwcm.core.layout import Layout
-from fedwcm.core.types import Cohort, State
+from fedwcm.core.types import Cohort, Layout, State
 from fedwcm.engine.network import Network
-from fedwcm.engine.round_measures import RoundMeasures
+from fedwcm.engine.server import RoundMeasures
 from fedwcm.engine.uploads import UploadRows
 from fedwcm.experiment.components import Components
 from fedwcm.losses.cross_entropy import CrossEntropy
@@ -23,7 +22,7 @@ from fedwcm.methods.clip2fl import CLIP2FL, rotated
 from fedwcm.methods.creff import CReFF, class_gradients
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.head import head_of
-from fedwcm.models.cosine import CosineLinear
+from fedwcm.models.base import CosineLinear
 from fedwcm.samplers.uniform import Uniform
 from fedwcm.teacher import Teacher
 from fedwcm.testing import check_method

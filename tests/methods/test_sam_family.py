@@ -33,17 +33,7 @@ from fedwcm.methods.fedwmsam import FedWMSAM
 from fedwcm.methods.mofedsam import MoFedSAM
 from fedwcm.methods.scaffold import SCAFFOLD
 
-from ..factories import (
-    SIZES,
-    Scripted,
-    clusters,
-    linear,
-    make_rounds,
-    make_trainer,
-    mlp,
-    population,
-    run_rounds,
-)
+from ..factories import SIZES, Scripted, clusters, linear, make_rounds, make_trainer, mlp, population, run_rounds
 from ..specimens import the_long_way
 
 Case = tuple[str, dict[str, Any]]

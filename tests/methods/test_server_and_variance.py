@@ -24,9 +24,9 @@ from fedwcm.engine.fast.affine_step import Gradient  # type: ignore[attr-defined
 from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import VmapForward
 from fedwcm.engine.network import Network
-from fedwcm.engine.participation import Participation
-from fedwcm.engine.round_measures import RoundMeasures
+from fedwcm.engine.options import Participation
 from fedwcm.engine.rounds import Rounds, ServerState
+from fedwcm.engine.server import RoundMeasures
 from fedwcm.experiment.build import build
 from fedwcm.methods import METHODS
 

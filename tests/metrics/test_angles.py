@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from fedwcm.engine.network import Network
-from fedwcm.metrics.angles import mean_angle
-from fedwcm.metrics.diagnostics import diagnosing
+from fedwcm.metrics.diagnostics import diagnosing, mean_angle
 from fedwcm.models import build_model
 
 

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 import fedwcm
 from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.network import Network
-from fedwcm.metrics.train_set import train_set_metrics
+from fedwcm.metrics.diagnostics import train_set_metrics
 
 
 def test_it_is_the_loss_accuracy_and_gradient_of_all_samples_together() -> None:

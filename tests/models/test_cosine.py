@@ -5,7 +5,7 @@ import torch
 
 import fedwcm
 from fedwcm.models import MODELS, build_model
-from fedwcm.models.cosine import CosineLinear
+from fedwcm.models.base import CosineLinear
 
 SHAPES = {"mlp": (12,)}
 

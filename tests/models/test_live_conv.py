@@ -7,8 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import conv2d
 
-from fedwcm.models.live_conv import LiveConv2d
-from fedwcm.models.pointwise import SubsampledConv2d
+from fedwcm.models.convolutions import LiveConv2d, SubsampledConv2d
 from fedwcm.models.resnet import resnet18
 
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedwcm.engine.network import Network
 from fedwcm.models import MODELS, build_model
-from fedwcm.models.pointwise import NARROW, SubsampledConv1d, SubsampledConv2d
+from fedwcm.models.convolutions import NARROW, SubsampledConv1d, SubsampledConv2d
 
 Stride = int | tuple[int, ...]
 

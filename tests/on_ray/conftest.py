@@ -11,9 +11,9 @@ import pytest
 from torch import nn
 
 from fedwcm.core.method import Method
-from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.network import Network
+from fedwcm.engine.options import Aggregation
 from fedwcm.engine.rounds import Rounds
 
 from ..factories import Clusters, clusters, make_rounds, make_trainer, mlp

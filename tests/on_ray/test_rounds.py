@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedwcm.engine.aggregation import Aggregation
 from fedwcm.engine.client import Broadcast
+from fedwcm.engine.options import Aggregation
 from fedwcm.methods import METHODS
 
 from ..factories import IMAGE, clusters, conv_batchnorm, make_rounds, make_trainer, mlp, run_rounds

@@ -8,7 +8,7 @@ distances from the target, for two classes, and tries every way in which the tot
 
 import numpy as np
 
-from fedwcm.core.gathering import contributions
+from fedwcm.core.disclosure import contributions
 from fedwcm.core.types import Ints
 
 FEDERATIONS = 40

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedwcm.core.gathering import contributions
+from fedwcm.core.disclosure import contributions
 from fedwcm.privacy.options import PrivacyOptions
 
 from .distance_attack import FEDERATIONS, attack, federations

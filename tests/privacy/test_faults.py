@@ -21,16 +21,7 @@ from fedwcm.privacy.messages import (
     size_limit,
 )
 from fedwcm.privacy.wire import Message
-from tests.privacy.support import (
-    CLASSES,
-    Replies,
-    clients_of,
-    needs_tenseal,
-    run,
-    some_counts,
-    tampered,
-    total_of,
-)
+from tests.privacy.support import CLASSES, Replies, clients_of, needs_tenseal, run, some_counts, tampered, total_of
 
 pytestmark = needs_tenseal
 

@@ -5,11 +5,10 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from fedwcm.core.gathering import as_counts
+from fedwcm.core.disclosure import as_counts
 from fedwcm.experiment.class_distribution import gather_distribution
 from fedwcm.privacy import noisy_counts
-from fedwcm.privacy.noise import noise_bound
-from fedwcm.privacy.options import PrivacyOptions
+from fedwcm.privacy.options import PrivacyOptions, noise_bound
 
 DRAWS = 200_000
 

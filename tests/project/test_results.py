@@ -9,7 +9,7 @@ from tools.generated import write_blocks
 from fedwcm.methods.fedwcm import FedWCM
 from fedwcm.reports.statistics import paired_test, seed_test
 from fedwcm.reproduction.cells import Scope
-from fedwcm.reproduction.paper_numbers import rows_of_paper
+from fedwcm.reproduction.table import rows_of_paper
 
 FASHION = [("fashion-mnist", factor) for factor in (1, 0.5, 0.1, 0.05, 0.01)]
 CIFAR = [("cifar10", factor) for factor in (1, 0.5, 0.4, 0.1, 0.06, 0.05, 0.04, 0.01)]

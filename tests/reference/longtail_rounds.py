@@ -19,8 +19,8 @@ from torch import nn
 from fedwcm.config.recipes import RECIPES
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.engine.network import Network
-from fedwcm.engine.round_measures import RoundMeasures
 from fedwcm.engine.rounds import Rounds, ServerState
+from fedwcm.engine.server import RoundMeasures
 from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
 from fedwcm.samplers import SAMPLERS

@@ -23,15 +23,7 @@ from .algorithm_boxes import run_reference
 from .softmax_regression import loss_gradient
 from .zoo_lesam import run_fedlesam, run_fedlesam_d, run_fedlesam_s
 from .zoo_sam import run_fedgamma, run_fedsam, run_fedsmoo, run_fedspeed, run_mofedsam
-from .zoo_server import (
-    run_fedadam,
-    run_fedavgm,
-    run_fedexp,
-    run_fednova,
-    run_fedprox,
-    run_q_ffl,
-    run_slowmo,
-)
+from .zoo_server import run_fedadam, run_fedavgm, run_fedexp, run_fednova, run_fedprox, run_q_ffl, run_slowmo
 from .zoo_shared import Vector
 from .zoo_variance import run_fedavg_cheng, run_feddyn, run_mime, run_mimelite, run_scaffold
 

@@ -8,10 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedwcm.reports.axes import FAR, off_scale, upper_limit, visible_top
-from fedwcm.reports.constant import constant_note, is_constant
+from fedwcm.reports.content import constant_note, is_constant
 from fedwcm.reports.figures import Bar, Bars, Curve, Curves
-from fedwcm.reports.styles import DARK, DASHES, HATCHES, LIGHT, MARKERS, styles_of
+from fedwcm.reports.styles import (
+    DARK,
+    DASHES,
+    FAR,
+    HATCHES,
+    LIGHT,
+    MARKERS,
+    off_scale,
+    styles_of,
+    upper_limit,
+    visible_top,
+)
 
 CALM = [2.3 * 0.9**number for number in range(30)]
 DIVERGED = [2.3, 2.1, 4.0, 90.0, 5e4, 3e9, 1e20, 3e31]

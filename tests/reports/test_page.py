@@ -18,7 +18,7 @@ from fedwcm.experiment.folder import RunFolder
 from fedwcm.reports import paper, write
 from fedwcm.reports.content import report_content
 from fedwcm.reports.load import load_run, load_runs
-from fedwcm.reports.markup import breakable, sentence
+from fedwcm.reports.page_table import breakable, sentence
 from tests.reports.folders import LONG_NAME, configured, write_comparison, write_diverging_losses, write_run
 
 EVIL = "</script><script>alert(1)"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedwcm
-from fedwcm.engine import round_measures
+from fedwcm.engine import server
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.run import Run
 from fedwcm.reports.figures import Curves
@@ -62,7 +62,7 @@ def test_the_split_is_the_division_that_was_trained_on(run: fedwcm.Result) -> No
 
 
 def test_of_a_large_cohort_no_client_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(round_measures, "LISTED_WEIGHTS", 3)
+    monkeypatch.setattr(server, "LISTED_WEIGHTS", 3)
     history = fedwcm.run("fedavg", **SMALL).history
     assert all(record.clients is None and record.weights is None for record in history)
 

@@ -1,6 +1,6 @@
 """Durations read as people say them."""
 
-from fedwcm.utils.durations import duration, rough_duration
+from fedwcm.utils.text import duration, rough_duration
 
 
 def test_to_the_second_or_to_the_minute() -> None:

@@ -22,8 +22,7 @@ from fedwcm.core.checks import require, unknown
 from fedwcm.experiment.files import replacing
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.models.facts import ModelFacts
-from fedwcm.models.predictor import Predictor
-from fedwcm.models.raw_input import OUTPUTS, RawInputModel, raw_shape
+from fedwcm.models.predictor import OUTPUTS, Predictor, RawInputModel, raw_shape
 
 Format = Literal["onnx", "torchscript", "state-dict"]
 

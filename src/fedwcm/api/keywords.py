@@ -5,14 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from fedwcm.api.arguments import (
-        ClientsLike,
-        DataLike,
-        LossLike,
-        ModelLike,
-        PartitionLike,
-        SamplerLike,
-    )
+    from fedwcm.api.arguments import ClientsLike, DataLike, LossLike, ModelLike, PartitionLike, SamplerLike
 
 
 class DataKeywords(TypedDict, total=False):

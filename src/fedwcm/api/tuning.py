@@ -5,10 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from fedwcm.api.arguments import (
-    ConfigLike,
-    MethodLike,
-)
+from fedwcm.api.arguments import ConfigLike, MethodLike
 from fedwcm.api.description import describe_settings, method_text
 from fedwcm.api.keywords import CompareKeywords
 from fedwcm.config.flags import refuse_varied

@@ -35,7 +35,7 @@ def add_parser(commands: SubParsers) -> None:
 
 def execute_check(arguments: argparse.Namespace) -> int:
     """Check the options of an app."""
-    from fedwcm.flower.app.check import flower_check
+    from fedwcm.flower.app.init import flower_check
 
     config = flower_check(arguments.folder, arguments.run_config)
     print(f"{arguments.folder}: all options are known; it trains {config.method.name}")

@@ -52,7 +52,7 @@ def add_watch_parser(commands: SubParsers) -> None:
 
 def execute_watch(arguments: argparse.Namespace) -> int:
     """Show the runs."""
-    from fedwcm.dashboard.show import watch
+    from fedwcm.dashboard.frame import watch
 
     watch(arguments.folders, once=arguments.once)
     return 0

@@ -12,11 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.core.checks import require, shortened, unknown
-from fedwcm.engine.aggregation import Aggregation, ServerOptions
-from fedwcm.engine.cluster_options import ClusterOptions
-from fedwcm.engine.learning_rate import LearningRate
-from fedwcm.engine.optimizer import OptimizerOptions
-from fedwcm.engine.participation import Participation
+from fedwcm.engine.options import (
+    Aggregation,
+    ClusterOptions,
+    LearningRate,
+    OptimizerOptions,
+    Participation,
+    ServerOptions,
+)
 from fedwcm.privacy.options import PrivacyOptions
 from fedwcm.utils.field_types import Flagged
 

@@ -1,9 +1,9 @@
-"""Samples, mini-batches and model outputs."""
+"""Samples, mini-batches, model outputs, and access to all of a client's data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -126,3 +126,23 @@ def mean_over(values: Tensor, weight: Tensor | None) -> Tensor:
 
 def _sizes(weight: Tensor) -> Tensor:
     return weight.sum(dim=-1).clamp(min=1)
+
+
+class LocalData(Protocol):
+    """All samples of a block of clients, and the models evaluated on them; nothing trains or updates buffers."""
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield every sample once, in order, without augmentation."""
+        ...
+
+    def outputs(self, w: Vec, batch: Batch) -> Outputs:
+        """Run the models `w (K, P)` on a batch, without gradient."""
+        ...
+
+    def loss(self, w: Vec) -> Tensor:
+        """Return the mean loss over all local samples, `(K,)`, at `w (K, P)`, without augmentation or gradient."""
+        ...
+
+    def gradient(self, w: Vec) -> Vec:
+        """Return the gradient of the mean loss over all local samples, at `w (K, P)`, augmented as in training."""
+        ...

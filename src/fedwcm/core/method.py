@@ -5,29 +5,66 @@ global state. All methods use the same letters: `x` global model, `w` local mode
 `s` server state, `c` client state. `delta = w − x` is an increment (added to a model); gradients and momenta point
 uphill (descent subtracts them).
 
-Hooks that only a few methods need are in the mix-ins of `fedwcm.core.mixins`.
+Hooks that only a few methods need are mix-ins: list one before `Method` and define its hooks.
+
+| mix-in | what it adds | methods |
+|---|---|---|
+| `ClientStatistics` | numbers that every client computes once, before round 1 | FedWCM and all `+wcm` |
+| `StartingModel` | a change to the model before round 1 | FedETF |
+| `TwoPhase` | a first phase of the round, over all local data at `x` | Mime, MimeLite, CReFF, CLIP2FL |
+| `LocalPass` | a pass over all local data at `x` before the first step | q-FFL |
+| `LocalRates` | a learning rate per client | FedWCM-X |
+| `RoundMetrics` | the method's own entries in a round's metrics | FedCM's family, Fed-GraB |
+| `Momentum` | the gain of a momentum that may grow, checked once | FedCM's family |
+| `SharpnessAware` (`methods/sam.py`) | gradients at the ascended point | FedSAM, MoFedSAM, FedGamma, FedSpeed |
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
+from fedwcm.core.batch import LocalData
 from fedwcm.core.checks import Needs, require, require_choices
-from fedwcm.core.optimizer_rule import ANY_OPTIMIZER, OptimizerRule
 from fedwcm.core.types import (
     Clients,
     Cohort,
     Context,
     Floats,
     GradientOracle,
+    Ints,
+    Layout,
     Population,
     Report,
     State,
     Uploads,
     Vec,
 )
+
+
+@dataclass(frozen=True)
+class OptimizerRule:
+    """What a method permits as the clients' optimizer, and why nothing else.
+
+    Args:
+        permits: `any` optimizer; SGD with or without `momentum`, whose increment is a sum of the directions with
+            known weights; or `plain` SGD.
+        because: the reason, for the error message.
+    """
+
+    permits: Literal["any", "momentum", "plain"]
+    because: str = ""
+
+    def check(self, method: str, optimizer: str, momentum: float) -> None:
+        """Raise a ValueError that names option, method and reason if the optimizer is not permitted."""
+        why = f"with the method {method}: {self.because}"
+        require(self.permits == "any" or optimizer == "sgd", "local.optimizer", optimizer, f"sgd {why}")
+        require(self.permits != "plain" or not momentum, "local.momentum", momentum, f"0 {why}")
+
+
+ANY_OPTIMIZER = OptimizerRule("any")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,3 +150,85 @@ def mean_weights(average: Literal["samples", "uniform"], cohort: Cohort) -> Floa
     """Return weights that sum to 1: proportional to the clients' samples up to the largest share, or equal."""
     sizes = cohort.samples.astype(float) if average == "samples" else np.ones(len(cohort))
     return cohort.limited(sizes / sizes.sum())
+
+
+class ClientStatistics(ABC):
+    """Statistics that every client computes from its own class counts.
+
+    It reports them before round 1 and, in `cohort.report`, with every answer; how exactly, the run decides.
+    """
+
+    @abstractmethod
+    def client_statistics(self, counts: Ints, population: Population) -> Report:
+        """Return the statistics of clients with these class counts `(K, C)`; runs on the clients."""
+
+    def statistics_range(self, population: Population) -> Mapping[str, tuple[float, float]]:
+        """Return the least and greatest value of each statistic: a server of real clients believes no other.
+
+        By default those of clients with a single class, between which every mean over a client's samples lies.
+        """
+        extremes = self.client_statistics(np.eye(population.classes, dtype=np.int64), population)
+        return {key: (float(values.min()), float(values.max())) for key, values in extremes.items()}
+
+    @abstractmethod
+    def with_statistics(self, s: State, statistics: Report) -> State:
+        """Return the server's initial state, given the reported statistics, one entry per client."""
+
+
+class StartingModel(ABC):
+    """A start point of the method's own."""
+
+    @abstractmethod
+    def starting_model(self, x: Vec, layout: Layout) -> Vec:
+        """Return the model that round 1 starts from, given the initial one."""
+
+
+class TwoPhase(ABC):
+    """A first phase of the round, in which each client processes all of its data at `x` before training."""
+
+    def probe_broadcast(self, s: State) -> State:
+        """Return what the server sends to the clients besides `x` in the first phase."""
+        return {}
+
+    @abstractmethod
+    def probe(self, local: LocalData, ctx: Context) -> State:
+        """Return a client's upload of the first phase, computed from all of its data at `x`."""
+
+    @abstractmethod
+    def after_probe(self, s: State, uploads: Uploads, cohort: Cohort) -> State:
+        """Return the server state for the rest of the round; it is dropped if no client completes the round."""
+
+
+class LocalPass(ABC):
+    """A pass over all of a client's data at `x`, before its first step, for what only the client needs."""
+
+    @abstractmethod
+    def prepare(self, local: LocalData, ctx: Context) -> State:
+        """Return what `direction` and `finish` find in `ctx.prepared`, one row per client."""
+
+
+class LocalRates(ABC):
+    """Learning rates that differ between clients."""
+
+    @abstractmethod
+    def local_lr(self, ctx: Context) -> Floats:
+        """Return each client's learning rate, `(K,)`; `ctx.learning_rates` holds the round's default.
+
+        A server of real clients computes it as well, from their numbers of samples; it does not know their counts.
+        """
+
+
+class RoundMetrics(ABC):
+    """The method's own entries in the metrics."""
+
+    @abstractmethod
+    def metrics(self, s: State, cohort: Cohort) -> dict[str, float]:
+        """Return the numbers to record, given the server state that the round was trained with."""
+
+
+class Momentum(ABC):
+    """Momentum that feeds back into itself with a gain that depends on the clients, and must stay below 1."""
+
+    @abstractmethod
+    def starting_gain(self, population: Population, samples: Ints) -> float:
+        """Return the gain at the start of training, given each client's number of samples."""

@@ -1,20 +1,24 @@
 """One frame of the terminal view: panels for a few runs, a table for many."""
 
 import math
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from fedwcm.dashboard.follow import RunState, Snapshot, WatchedRun
+from fedwcm.dashboard.follow import RunState, Snapshot, Watch, WatchedRun
 from fedwcm.dashboard.formatting import bar, short_number, sparkline
+from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.influence import client_accuracies, left_out_counts
-from fedwcm.utils.durations import duration
+from fedwcm.utils.text import duration
 
 PANELS = 4
 """Runs up to which each gets a panel, if the terminal is wide enough."""
@@ -200,3 +204,26 @@ def _totals(runs: Sequence[WatchedRun], hidden: int) -> str:
     counts = {state: sum(run.state == state for run in runs) for state in URGENCY}
     said = f"{len(runs)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     return said + (f" ({hidden} not shown)" if hidden else "")
+
+
+INTERVAL = 0.5
+"""Seconds between frames."""
+
+
+def watch(folders: str | Path | Sequence[str | Path], *, once: bool = False) -> None:
+    """Show runs in the terminal until all have ended or Ctrl-C is pressed.
+
+    Args:
+        folders: runs, comparisons, or folders with several of either.
+        once: show one frame and return, as without a terminal.
+    """
+    paths = [Path(folder) for folder in ([folders] if isinstance(folders, str | Path) else folders)]
+    for path in paths:
+        RunFolder(path).refuse_search()
+    console, watched = Console(), Watch(paths)
+    if not once and console.is_terminal:
+        with suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
+            while not (snapshot := watched.look()).ended:
+                live.update(frame(snapshot, console.width, console.height), refresh=True)
+                time.sleep(INTERVAL)
+    console.print(frame(watched.look(), console.width, None))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from fedwcm.core.checks import unknown
-from fedwcm.diagnosis.checks import Check
+from fedwcm.diagnosis.facts import Check
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,7 @@ def doctor(progress: Callable[[str], object] | None = None) -> Diagnosis:
         progress: called with a line for each fact and for each check as soon as it has ended.
     """
     from fedwcm.diagnosis.backends import backend_checks
-    from fedwcm.diagnosis.checks import convolution_checks
-    from fedwcm.diagnosis.facts import facts
+    from fedwcm.diagnosis.facts import convolution_checks, facts
 
     tell, known, checks = progress or (lambda _: None), facts(), []
     for name, value in known.items():

@@ -15,10 +15,9 @@ import torch
 from fedwcm import run
 from fedwcm.core.types import Floats
 from fedwcm.data import load_dataset
-from fedwcm.diagnosis.checks import PATIENCE, Check
-from fedwcm.diagnosis.facts import DEVICES, available
+from fedwcm.diagnosis.facts import DEVICES, PATIENCE, Check, available
 from fedwcm.engine.backends.plan import can_fork
-from fedwcm.engine.cluster_options import LOCAL
+from fedwcm.engine.options import LOCAL
 from fedwcm.engine.precision import Precision, PrecisionName, precision_problem
 from fedwcm.utils.child_process import ChildDiedError, call_in_child
 

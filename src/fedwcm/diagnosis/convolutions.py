@@ -62,7 +62,7 @@ EXAMPLES = (
     Convolution(channels=3, filters=32, side=16, kernel=3, stride=1, padding=1, batch=8, bias=True),
     Convolution(channels=3, filters=16, side=16, kernel=7, stride=2, padding=3, batch=8),
     Convolution(channels=4, filters=8, side=16, kernel=3, stride=2, padding=1, batch=8),
-    replace(PLAIN_POINTWISE, layer="fedwcm.models.live_conv:LiveConv2d"),
+    replace(PLAIN_POINTWISE, layer="fedwcm.models.convolutions:LiveConv2d"),
 )
 """Convolutions of the kinds that models of this package use."""
 

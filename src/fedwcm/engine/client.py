@@ -11,8 +11,7 @@ import torch
 from fedwcm.core.batch import Shard
 from fedwcm.core.disclosure import Disclosure
 from fedwcm.core.loss import Loss
-from fedwcm.core.method import Method
-from fedwcm.core.mixins import ClientStatistics, LocalPass, LocalRates, TwoPhase
+from fedwcm.core.method import ClientStatistics, LocalPass, LocalRates, Method, TwoPhase
 from fedwcm.core.rng import ClientGenerators, Purpose, generator
 from fedwcm.core.sampler import Sampler
 from fedwcm.core.torch_rng import own_torch_generator
@@ -21,7 +20,7 @@ from fedwcm.engine.batches import Augmentation, Schedule, visits
 from fedwcm.engine.forward import Forward
 from fedwcm.engine.hook_checks import check_rows, check_tuple
 from fedwcm.engine.local_data import BlockData
-from fedwcm.engine.optimizer import OptimizerOptions
+from fedwcm.engine.options import OptimizerOptions
 from fedwcm.engine.oracle import MiniBatchOracle
 from fedwcm.engine.step import local_step
 from fedwcm.engine.training_metrics import TrainingMetrics

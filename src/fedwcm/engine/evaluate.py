@@ -12,8 +12,7 @@ from torch.nn.functional import nll_loss
 
 from fedwcm.core.batch import Inputs
 from fedwcm.core.types import Ints, Vec
-from fedwcm.engine.fast.linear_layers import linear_layers
-from fedwcm.engine.fast.linear_stack import LinearStack
+from fedwcm.engine.fast.linear_stack import LinearStack, linear_layers
 from fedwcm.engine.fast.products import prefers_onednn
 from fedwcm.engine.network import Network
 

@@ -7,9 +7,8 @@ import numpy as np
 import torch
 
 from fedwcm.core.batch import Shard
-from fedwcm.core.layout import Layout
 from fedwcm.core.method import Method
-from fedwcm.core.types import Context, GradientOracle, State, Vec
+from fedwcm.core.types import Context, GradientOracle, Layout, State, Vec
 from fedwcm.engine.client import Broadcast, ClientTrainer
 
 Layers = Literal["all", "head"]

@@ -15,11 +15,10 @@ from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.hooks import RemovableHandle
 
-from fedwcm.core.layout import Layout
-from fedwcm.core.logit_scale import LogitScale
-from fedwcm.core.types import State, Vec
+from fedwcm.core.loss import LogitScale
+from fedwcm.core.types import Layout, State, Vec
 from fedwcm.engine.precision import Precision
-from fedwcm.models.pointwise import subsample_strided_pointwise
+from fedwcm.models.convolutions import subsample_strided_pointwise
 from fedwcm.models.predictor import find_head
 
 T = TypeVar("T")

@@ -1,27 +1,46 @@
 """The round loop: the only one in the package."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
 import torch
 
-from fedwcm.core.mixins import ClientStatistics, StartingModel, TwoPhase
+from fedwcm.core.method import ClientStatistics, StartingModel, TwoPhase
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Cohort, Fault, Ints, Report, State, Vec
-from fedwcm.engine.aggregation import Aggregation, ServerOptions
 from fedwcm.engine.backends.in_process import Backend
 from fedwcm.engine.client import Broadcast, ClientTrainer, Task
-from fedwcm.engine.clock import Clock
-from fedwcm.engine.cohort_updates import CohortUpdates
 from fedwcm.engine.federation import Federation
-from fedwcm.engine.learning_rate import LearningRate
-from fedwcm.engine.participation import Participation
-from fedwcm.engine.round_measures import RoundMeasures, Traffic
-from fedwcm.engine.server import RoundResult, moving_average, update
+from fedwcm.engine.options import Aggregation, LearningRate, Participation, ServerOptions
+from fedwcm.engine.server import RoundMeasures, RoundResult, Traffic, moving_average, update
 from fedwcm.engine.store import ClientStore
-from fedwcm.engine.uploads import MethodUploads, UploadsLostError, receive
+from fedwcm.engine.uploads import CohortUpdates, MethodUploads, UploadsLostError, receive
+
+
+class Clock:
+    """The seconds spent in each phase since the last call of `read`."""
+
+    def __init__(self) -> None:
+        self._spent: dict[str, float] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the duration of this block to the phase."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._spent[name] = self._spent.get(name, 0.0) + time.perf_counter() - start
+
+    def read(self) -> dict[str, float]:
+        """Return the seconds spent in each phase, and reset them to 0."""
+        spent, self._spent = self._spent, {}
+        return spent
+
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
-"""Sums over the clients' uploads: with the method's weights, or robust against faulty clients."""
+"""What a phase of a round brings the server: numbers, and sums of uploads, weighted or robust against faults."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwcm.core.method import Method
-from fedwcm.core.mixins import TwoPhase
-from fedwcm.core.types import Clients, Floats, Ints, LeftOut, State, Uploads, Vec, bytes_of
-from fedwcm.engine.aggregation import Aggregation
+from fedwcm.core.method import Method, TwoPhase
+from fedwcm.core.types import Clients, Floats, Ints, LeftOut, Report, State, Uploads, Vec, bytes_of
+from fedwcm.engine.client import ClientUpdates
+from fedwcm.engine.options import Aggregation
 
 T = TypeVar("T")
 
@@ -239,3 +239,43 @@ def row_norms(rows: Tensor) -> Floats:
     """Return the norm of each row."""
     norms: Floats = torch.linalg.vector_norm(rows.reshape(len(rows), -1), dim=-1).double().cpu().numpy()
     return norms
+
+
+@dataclass(frozen=True, eq=False)
+class CohortUpdates:
+    """The clients that answered, by ascending id. Their uploads may be here, or wherever they were made."""
+
+    ids: Ints
+    uploads: ClientUploads
+    report: Report
+    learning_rates: Floats
+    loss: Floats
+    accuracy: Floats
+    left_out: Mapping[int, LeftOut]
+
+    @classmethod
+    def of(cls, updates: ClientUpdates, uploads: ClientUploads | None = None) -> "CohortUpdates":
+        """Return the updates of all clients; their uploads are rows in memory unless they are elsewhere."""
+        return cls(
+            updates.ids,
+            UploadRows(updates.upload) if uploads is None else uploads,
+            updates.report,
+            updates.learning_rates,
+            updates.loss,
+            updates.accuracy,
+            updates.left_out,
+        )
+
+    def without(self, lost: UploadsLostError) -> "CohortUpdates":
+        """Return the updates of those whose uploads remain."""
+        kept = ~np.isin(self.ids, list(lost.clients))
+        return replace(
+            self,
+            ids=self.ids[kept],
+            uploads=lost.remaining,
+            report={key: values[kept] for key, values in self.report.items()},
+            learning_rates=self.learning_rates[kept],
+            loss=self.loss[kept],
+            accuracy=self.accuracy[kept],
+            left_out={**self.left_out, **lost.clients},
+        )

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedwcm.config.schema import Config
-from fedwcm.core.gathering import contributions, decode_total
+from fedwcm.core.disclosure import contributions, decode_total
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Floats, Ints, Population
 from fedwcm.engine.federation import Federation
 from fedwcm.privacy import sum_counts
-from fedwcm.privacy.noise import noise_bound, noisy_counts
-from fedwcm.privacy.options import PrivacyOptions
+from fedwcm.privacy.options import PrivacyOptions, noise_bound, noisy_counts
 
 BLOCK = 1 << 16
 """Clients whose distances are computed at a time, so that a million of them need little memory."""

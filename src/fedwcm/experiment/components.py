@@ -26,7 +26,7 @@ from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.forward import Forward
 from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
-from fedwcm.models.cosine import CosineLinear
+from fedwcm.models.base import CosineLinear
 from fedwcm.samplers import SAMPLERS
 from fedwcm.teacher import Taught, with_digest
 from fedwcm.utils.field_types import field_types, undecorated_fields

@@ -1,6 +1,8 @@
 """What made a run: versions, machine, command and dates, and the source of code that is not the package's."""
 
+import hashlib
 import importlib.metadata
+import inspect
 import os
 import platform
 import subprocess
@@ -9,12 +11,38 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FunctionType
 
 import torch
 
 from fedwcm import __version__
 from fedwcm.engine.backends.plan import usable_cores
 from fedwcm.experiment.records import EnvironmentRecord
+
+LIBRARIES = {"fedwcm", "torch", "numpy", *sys.stdlib_module_names}
+"""Packages whose code a run's versions name."""
+
+
+def digest_sources(parts: Iterable[object]) -> dict[str, str]:
+    """Return a digest of the source of each class and function that is not a library's, and of its bases.
+
+    An importable module counts as a whole: what a class does may depend on a function beside it. Of a script or a
+    notebook only the class itself counts, as the rest of it may be the call that is repeated.
+    """
+    digests = {}
+    for part in parts:
+        kind = part if isinstance(part, type | FunctionType) else type(part)
+        for each in inspect.getmro(kind) if isinstance(kind, type) else (kind,):
+            module = each.__module__ or ""  # none of what `exec` defines
+            if module.partition(".")[0] in LIBRARIES:
+                continue
+            of_script = module == "__main__"
+            with suppress(OSError, TypeError):  # code that was typed has no file
+                text = inspect.getsource(each if of_script else sys.modules.get(module, each))
+                name = f"{module}.{each.__qualname__}" if of_script else module
+                digests[name] = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return digests
+
 
 PACKAGES = ("torch", "numpy", "safetensors", "flwr", "ray", "tenseal")
 

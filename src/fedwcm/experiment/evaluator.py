@@ -16,9 +16,8 @@ from fedwcm.experiment.records import LISTED_CLIENTS, VALIDATION_METRICS, RoundR
 from fedwcm.metrics.calibration import expected_calibration_error, reliability
 from fedwcm.metrics.classification import balanced_accuracy, shot_groups, summarise
 from fedwcm.metrics.clients import ByOwnClasses, ClientAccuracy, OnOwnSamples, named, spread_over_clients
-from fedwcm.metrics.diagnostics import diagnosing
+from fedwcm.metrics.diagnostics import diagnosing, train_set_metrics
 from fedwcm.metrics.tradeoff import DRAWN, STRENGTHS, TradeOff, trade_off
-from fedwcm.metrics.train_set import train_set_metrics
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from fedwcm.experiment.records import RoundRecord
-from fedwcm.utils.durations import duration
+from fedwcm.utils.text import duration
 
 
 class Progress(Protocol):

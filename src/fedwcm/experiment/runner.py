@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 
 from fedwcm.config.recipes import RECIPES
 from fedwcm.config.settings import to_settings
-from fedwcm.core.mixins import ClientStatistics, Momentum
+from fedwcm.core.method import ClientStatistics, Momentum
 from fedwcm.engine.backends.errors import explained_if_out_of_memory
 from fedwcm.engine.backends.plan import threads
 from fedwcm.engine.rounds import DivergedError, ServerState

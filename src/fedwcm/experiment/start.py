@@ -12,7 +12,7 @@ from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.torch_rng import default_torch_modes
 from fedwcm.engine.rounds import DivergedError
-from fedwcm.experiment.build import Experiment, build
+from fedwcm.experiment.build import Experiment, RunData, build
 from fedwcm.experiment.checkpoint import settings_of
 from fedwcm.experiment.environment import describe_environment, now
 from fedwcm.experiment.folder import ComparisonFolder, RunFolder
@@ -21,7 +21,6 @@ from fedwcm.experiment.models import WEIGHTS
 from fedwcm.experiment.progress import Progress, Silent
 from fedwcm.experiment.records import EnvironmentRecord, PartitionRecord
 from fedwcm.experiment.run import Run
-from fedwcm.experiment.run_data import RunData
 from fedwcm.experiment.runner import Runner
 from fedwcm.experiment.trackers.tracking import check_trackers
 

@@ -29,9 +29,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, one_hot
 
-from fedwcm.core.batch import Batch, Outputs
+from fedwcm.core.batch import Batch, LocalData, Outputs
 from fedwcm.core.checks import Needs, require
-from fedwcm.core.local_data import LocalData
 from fedwcm.core.loss import Loss
 from fedwcm.core.rng import Purpose
 from fedwcm.core.types import Clients, Context, Floats, Population, State

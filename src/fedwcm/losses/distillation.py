@@ -23,9 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from fedwcm.core.batch import Batch, Outputs
+from fedwcm.core.batch import Batch, LocalData, Outputs
 from fedwcm.core.checks import Needs, require
-from fedwcm.core.local_data import LocalData
 from fedwcm.core.types import Clients, Context, Population, State
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.teacher import TEACHER_FILE, Teacher

@@ -28,9 +28,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwcm.core.batch import Batch, Outputs
+from fedwcm.core.batch import Batch, LocalData, Outputs
 from fedwcm.core.checks import require
-from fedwcm.core.local_data import LocalData
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Context, Floats, Ints, State
 from fedwcm.losses.cross_entropy import CrossEntropy

@@ -29,8 +29,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.checks import Needs, require
-from fedwcm.core.logit_scale import LogitScale, inverse_feature_norm
-from fedwcm.core.loss import Loss
+from fedwcm.core.loss import LogitScale, Loss, inverse_feature_norm
 from fedwcm.core.types import Context, Floats, State
 from fedwcm.losses.class_weights import CountsOf, class_counts, class_weights, of_labels
 

@@ -30,8 +30,7 @@ from torch import Tensor
 from fedwcm.balance import ABSENT, prior_shift
 from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.checks import Needs, require
-from fedwcm.core.logit_scale import LogitScale, inverse_feature_norm
-from fedwcm.core.loss import ExplicitLoss, LossGradient
+from fedwcm.core.loss import ExplicitLoss, LogitScale, LossGradient, inverse_feature_norm
 from fedwcm.core.types import Context, Floats
 from fedwcm.losses.class_weights import CountsOf, class_counts
 from fedwcm.losses.cross_entropy import cross_entropy_with_gradient, shift_factors

@@ -32,8 +32,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from fedwcm.core.checks import Needs, require
-from fedwcm.core.layout import Layout
-from fedwcm.core.types import Population, State, Vec
+from fedwcm.core.types import Layout, Population, State, Vec
 from fedwcm.methods.creff import CReFF
 from fedwcm.teacher import TEACHER_FILE, Teacher
 

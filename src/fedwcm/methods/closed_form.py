@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from fedwcm.core.batch import LocalData
 from fedwcm.core.checks import require
-from fedwcm.core.local_data import LocalData
-from fedwcm.core.mixins import TwoPhase
+from fedwcm.core.method import TwoPhase
 from fedwcm.core.types import Cohort, Context, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.head import features_of, head_of, with_head

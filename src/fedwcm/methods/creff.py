@@ -35,12 +35,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, one_hot, pad, softmax
 
-from fedwcm.core.batch import Batch, Outputs
+from fedwcm.core.batch import Batch, LocalData, Outputs
 from fedwcm.core.checks import require
-from fedwcm.core.layout import Layout
-from fedwcm.core.local_data import LocalData
-from fedwcm.core.mixins import TwoPhase
-from fedwcm.core.types import Cohort, Context, State, Uploads, Vec
+from fedwcm.core.method import TwoPhase
+from fedwcm.core.types import Cohort, Context, Layout, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.head import NO_HEAD, head_of, train_head, with_head
 

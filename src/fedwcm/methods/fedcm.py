@@ -21,20 +21,8 @@ import numpy as np
 import torch
 
 from fedwcm.core.checks import require
-from fedwcm.core.method import Method
-from fedwcm.core.mixins import Momentum, RoundMetrics
-from fedwcm.core.optimizer_rule import OptimizerRule
-from fedwcm.core.types import (
-    Cohort,
-    Context,
-    Floats,
-    GradientOracle,
-    Ints,
-    Population,
-    State,
-    Uploads,
-    Vec,
-)
+from fedwcm.core.method import Method, Momentum, OptimizerRule, RoundMetrics
+from fedwcm.core.types import Cohort, Context, Floats, GradientOracle, Ints, Population, State, Uploads, Vec
 
 
 @dataclass(frozen=True, kw_only=True)

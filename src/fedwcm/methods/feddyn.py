@@ -30,8 +30,7 @@ import torch
 from torch import Tensor
 
 from fedwcm.core.checks import Needs, require
-from fedwcm.core.method import Method, mean_weights
-from fedwcm.core.optimizer_rule import OptimizerRule
+from fedwcm.core.method import Method, OptimizerRule, mean_weights
 from fedwcm.core.types import (
     Clients,
     Cohort,

@@ -22,9 +22,8 @@ from typing import ClassVar
 import torch
 
 from fedwcm.core.frames import simplex
-from fedwcm.core.layout import Layout
-from fedwcm.core.mixins import StartingModel
-from fedwcm.core.types import Context, GradientOracle, Report, State, Vec
+from fedwcm.core.method import StartingModel
+from fedwcm.core.types import Context, GradientOracle, Layout, Report, State, Vec
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.head import head_of, with_head
 

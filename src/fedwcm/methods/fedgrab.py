@@ -25,9 +25,8 @@ from typing import ClassVar
 import torch
 
 from fedwcm.core.checks import require
-from fedwcm.core.layout import Layout
-from fedwcm.core.mixins import RoundMetrics
-from fedwcm.core.types import Cohort, Population, State, Uploads, Vec
+from fedwcm.core.method import RoundMetrics
+from fedwcm.core.types import Cohort, Layout, Population, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 
 

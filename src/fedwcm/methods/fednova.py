@@ -16,8 +16,7 @@ package combines both.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedwcm.core.method import mean_weights
-from fedwcm.core.optimizer_rule import OptimizerRule
+from fedwcm.core.method import OptimizerRule, mean_weights
 from fedwcm.core.types import Cohort, Floats, State
 from fedwcm.methods.fedavg import FedAvg
 

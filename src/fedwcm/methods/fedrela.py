@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from fedwcm.core.checks import require
-from fedwcm.core.mixins import LocalRates
+from fedwcm.core.method import LocalRates
 from fedwcm.core.types import Cohort, Context, Floats, Population, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 

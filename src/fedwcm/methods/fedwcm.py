@@ -12,7 +12,7 @@ Learning in Long-Tailed Scenarios. ICPP 2025. Sources: the paper.
 
 D is the distance of the class distribution p from the target p̂ (`run.target`, uniform by default), L the mean
 over all clients of their own distance, ‖p̂ − p_k‖₁; p and L are gathered before round 1, as sums over all clients
-(`core/gathering.py`). Every client then computes its own score and reports only that number; the server needs no
+(`core/disclosure.py`). Every client then computes its own score and reports only that number; the server needs no
 client's counts. Scores, weights and q_r are computed over the clients that answered. Where every client's data is
 balanced, and all have the same size, FedWCM is FedCM.
 
@@ -53,8 +53,7 @@ from fedwcm.balance import (
     temperature,
 )
 from fedwcm.core.checks import Needs, require
-from fedwcm.core.method import mean_weights
-from fedwcm.core.mixins import ClientStatistics, LocalRates
+from fedwcm.core.method import ClientStatistics, LocalRates, mean_weights
 from fedwcm.core.types import (
     Cohort,
     Context,

@@ -31,7 +31,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from fedwcm.core.checks import require
-from fedwcm.core.optimizer_rule import OptimizerRule
+from fedwcm.core.method import OptimizerRule
 from fedwcm.core.perturbation import perturbation
 from fedwcm.core.types import (
     Clients,

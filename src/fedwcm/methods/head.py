@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot, softmax
 
-from fedwcm.core.layout import Layout
-from fedwcm.core.local_data import LocalData
-from fedwcm.core.types import Cohort, Context, State, Uploads, Vec
+from fedwcm.core.batch import LocalData
+from fedwcm.core.types import Cohort, Context, Layout, State, Uploads, Vec
 
 if TYPE_CHECKING:
     from fedwcm.core.method import Method as Base

@@ -20,11 +20,9 @@ from typing import ClassVar
 
 import torch
 
+from fedwcm.core.batch import LocalData
 from fedwcm.core.checks import require
-from fedwcm.core.local_data import LocalData
-from fedwcm.core.method import Method
-from fedwcm.core.mixins import TwoPhase
-from fedwcm.core.optimizer_rule import OptimizerRule
+from fedwcm.core.method import Method, OptimizerRule, TwoPhase
 from fedwcm.core.types import Cohort, Context, GradientOracle, Population, State, Uploads, Vec
 
 

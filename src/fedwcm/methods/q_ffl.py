@@ -19,9 +19,9 @@ weights them equally. F_k costs a pass over the client's data, which the authors
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fedwcm.core.batch import LocalData
 from fedwcm.core.checks import require
-from fedwcm.core.local_data import LocalData
-from fedwcm.core.mixins import LocalPass
+from fedwcm.core.method import LocalPass
 from fedwcm.core.types import Cohort, Context, Report, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 

@@ -28,10 +28,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, pad
 
+from fedwcm.core.batch import LocalData
 from fedwcm.core.checks import require
-from fedwcm.core.local_data import LocalData
-from fedwcm.core.method import mean_weights
-from fedwcm.core.mixins import LocalPass, TwoPhase
+from fedwcm.core.method import LocalPass, TwoPhase, mean_weights
 from fedwcm.core.rng import Purpose
 from fedwcm.core.types import Cohort, Context, Report, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg

@@ -25,8 +25,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedwcm.core.method import Method
-from fedwcm.core.optimizer_rule import OptimizerRule
+from fedwcm.core.method import Method, OptimizerRule
 from fedwcm.core.types import (
     Clients,
     Cohort,

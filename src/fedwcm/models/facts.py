@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedwcm.balance import ABSENT, SMALLEST_SHARE
-from fedwcm.core.logit_scale import LogitScale
+from fedwcm.core.loss import LogitScale
 from fedwcm.core.types import Floats
 from fedwcm.utils.json_record import JsonRecord, optional
 

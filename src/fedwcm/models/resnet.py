@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fedwcm.models.base import Classifier
 from fedwcm.models.checks import image_shape, require_known, require_positive
-from fedwcm.models.live_conv import LiveConv2d
+from fedwcm.models.convolutions import LiveConv2d
 
 NormLayer = Callable[[int], nn.Module]
 

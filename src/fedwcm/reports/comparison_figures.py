@@ -4,11 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from fedwcm.experiment.run import Run
-from fedwcm.reports.client_figures import client_bars
 from fedwcm.reports.figures import Bar, Bars, Curves, Estimates, Figure, Heatmap, Intervals, Matrix
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.matrices import confusion, split
-from fedwcm.reports.probability_figures import probability_figures
+from fedwcm.reports.model_figures import client_bars, probability_figures
 from fedwcm.reports.series import (
     Reader,
     bar,

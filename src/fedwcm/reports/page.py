@@ -7,12 +7,10 @@ from importlib.resources import files
 from string import Template
 
 from fedwcm import __version__
-from fedwcm.reports.axes import off_scale, upper_limit
 from fedwcm.reports.content import ReportContent
 from fedwcm.reports.figures import Curves, Figure, Heatmap
-from fedwcm.reports.markup import breakable, sentence
-from fedwcm.reports.page_table import results, sweep_section
-from fedwcm.reports.styles import page_styles
+from fedwcm.reports.page_table import breakable, results, sentence, sweep_section
+from fedwcm.reports.styles import off_scale, page_styles, upper_limit
 from fedwcm.reports.table_files import csv_table
 from fedwcm.reports.text import plain_number
 

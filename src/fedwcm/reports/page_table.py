@@ -1,14 +1,30 @@
 """Tables as HTML: the results, a body of rows per task, sorted by script; and the view of a grid."""
 
+import re
 from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
 from fedwcm.reports.content import Table
-from fedwcm.reports.markup import breakable, sentence
 from fedwcm.reports.sweep import Choice, Pivot, Sweep
 from fedwcm.reports.table import FIRST, LOWER_IS_BETTER, Row, marks_meaning
 from fedwcm.reports.table_files import cell_text, diverged_mark, seeds_text, swept_columns
+
+
+def sentence(text: str) -> str:
+    """A sentence as HTML, with flags such as `--set local.lr=0.1` as code that stays on a line."""
+    return re.sub(r"(?<!\S)\(?--[a-z][\w-]*(?: [\w.]+=[\w.]*\w| [\d.-]*\d)?", _code, escape(text))
+
+
+def _code(found: re.Match[str]) -> str:
+    flag = found[0].removeprefix("(")
+    return found[0].removesuffix(flag) + f"<code>{flag}</code>"
+
+
+def breakable(name: str) -> str:
+    """A name as HTML that may break after its commas, square brackets and equals signs."""
+    return re.sub(r"([,\[=])", r"\1<wbr>", escape(name))
+
 
 JUDGED = (
     "The verdict comes from paired differences over shared seeds: t-test and interval at the same level, 95 % "

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from fedwcm.experiment.folder import slug
-from fedwcm.reports.axes import highest, off_scale, upper_limit, visible_top
 from fedwcm.reports.figures import Bar, Bars, Curve, Curves, Figure, Heatmap, Intervals, Scatter
-from fedwcm.reports.styles import DASHES, HATCHES, LIGHT, MARKERS
+from fedwcm.reports.styles import DASHES, HATCHES, LIGHT, MARKERS, highest, off_scale, upper_limit, visible_top
 from fedwcm.reports.text import plain_number
 from fedwcm.utils.extras import optional_module
 

@@ -8,11 +8,10 @@ import numpy as np
 from fedwcm.experiment.records import RoundRecord
 from fedwcm.experiment.run import Run
 from fedwcm.metrics.classification import ShotRule, shot_groups
-from fedwcm.reports.client_figures import client_bars, fine_tuned_bars
 from fedwcm.reports.figures import Curve, Curves, Figure, Scatter, ScatterSeries
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.matrices import confusion, even_shares, split, weights
-from fedwcm.reports.probability_figures import probability_figures
+from fedwcm.reports.model_figures import client_bars, fine_tuned_bars, probability_figures
 from fedwcm.reports.series import Reader, class_share, curve, head_to_tail, layers, metric
 
 

@@ -9,8 +9,8 @@ from fedwcm.experiment.records import VALIDATION_METRICS
 from fedwcm.experiment.run import Run
 from fedwcm.reports.load import MethodRuns, differing
 from fedwcm.reports.series import megabytes
-from fedwcm.utils.durations import rough_duration
 from fedwcm.utils.json_record import is_number
+from fedwcm.utils.text import rough_duration
 
 METHOD_SECTIONS = ("method", "loss", "sampler")
 """Sections of the options that together define a method."""

@@ -7,9 +7,9 @@ import numpy as np
 
 from fedwcm.experiment.records import RoundRecord
 from fedwcm.experiment.run import Run
-from fedwcm.reports.axes import OUT_OF_CONTROL
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.series import metric
+from fedwcm.reports.styles import OUT_OF_CONTROL
 from fedwcm.reports.text import listed, plain_number
 
 MOST_WARNINGS = 8

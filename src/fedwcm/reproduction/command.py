@@ -1,22 +1,126 @@
 """Run a table or figure of the paper, or what is left of it, and set both side by side."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwcm.config.settings import from_settings
+from fedwcm.config.flags import settings_from
+from fedwcm.config.settings import from_settings, overlay
+from fedwcm.core.types import Ints
+from fedwcm.data.partition import counts_of, describe
+from fedwcm.experiment.components import Components
+from fedwcm.experiment.files import replace_file
+from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.lock import locked
+from fedwcm.experiment.partitioning import partition_data
 from fedwcm.experiment.progress import Progress, progress_maker
+from fedwcm.experiment.start import extension_problem, has_finished
+from fedwcm.reports.division import division_table, draw_divisions
 from fedwcm.reproduction.cells import Cell, Scope, expand
 from fedwcm.reproduction.estimate import seconds_here, seconds_on_gpu, stored_rates
-from fedwcm.reproduction.pages import Pages, write_pages
-from fedwcm.reproduction.presets import load_preset, preset_names
+from fedwcm.reproduction.pages import Pages, command_line, write_pages
+from fedwcm.reproduction.presets import Preset, load_preset, preset_names
 from fedwcm.reproduction.store import ResultStore
-from fedwcm.reproduction.untrained import write_untrained
-from fedwcm.reproduction.working_folder import WorkingFolder
+from fedwcm.reproduction.table import rows_of_paper
 from fedwcm.sweeps.execution import run_all
 from fedwcm.sweeps.plan import PlannedRun
-from fedwcm.utils.durations import rough_duration
+from fedwcm.utils.text import rough_duration
+
+
+def write_untrained(preset: Preset, scope: Scope, folder: Path) -> Pages:
+    """Measure, and write the pages."""
+    return _division(preset, scope, folder) if preset.kind == "partition" else _encryption(preset, scope, folder)
+
+
+def _division(preset: Preset, scope: Scope, folder: Path) -> Pages:
+    dataset = (scope.dataset or preset.datasets)[0]
+    counts: dict[str, Ints] = {}
+    classes: tuple[str, ...] = ()
+    for value in preset.grid["partition"]:
+        common = preset.settings_on(dataset)
+        kept = {key: common[key] for key in ("partition.clients", "partition.beta")}
+        settings = overlay(common, settings_from(None, None, kept, {"partition": value}))
+        settings = overlay(settings, {"run.seed": (scope.seeds or preset.seeds)[0], **(scope.settings or {})})
+        data = partition_data(from_settings(settings))
+        counts[str(value)] = counts_of(data.parts, data.train_labels, data.dataset.num_classes)
+        classes = tuple(data.dataset.classes)
+    picture = folder / f"{preset.name}.png"
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = [picture] if draw_divisions(counts, classes, dataset, picture) else []
+    table = division_table({name: describe(table) for name, table in counts.items()})
+    return _written(preset, scope, folder, f"```\n{table}\n```", drawn)
+
+
+def _encryption(preset: Preset, scope: Scope, folder: Path) -> Pages:
+    from fedwcm.privacy.bench import benchmark
+
+    lines = [
+        "| classes | plaintext bytes | the paper's | ciphertext bytes | the paper's |",
+        "|---|---|---|---|---|",
+    ]
+    paper = rows_of_paper(preset.name)
+    for row, printed in zip(benchmark([int(row["classes"]) for row in paper]), paper, strict=True):
+        ours = (row.plaintext_bytes, row.ciphertext_bytes)
+        theirs = (int(printed["plaintext_bytes"]), int(printed["ciphertext_bytes"]))
+        lines.append(f"| {row.classes} | {ours[0]:,} | {theirs[0]:,} | {ours[1]:,} | {theirs[1]:,} |")
+    return _written(preset, scope, folder, "\n".join(lines), [])
+
+
+def _written(preset: Preset, scope: Scope, folder: Path, table: str, drawn: list[Path]) -> Pages:
+    path = folder / f"{preset.name}.md"
+    pictures = [f"![{preset.title}]({file.name})\n" for file in drawn]
+    head = f"# {preset.title}\n\nWritten by `{command_line(preset, scope)}`.\n\n{table}\n\n"
+    replace_file(path, head + "".join(pictures))
+    return Pages(table, path, figures=drawn)
+
+
+@dataclass(frozen=True)
+class WorkingFolder:
+    """Folders of runs, named by their options and rounds.
+
+    Args:
+        root: where they are.
+        keep: whether a finished run stays when its metrics are stored.
+    """
+
+    root: Path
+    keep: bool = False
+
+    def start(self, cell: Cell) -> RunFolder:
+        """Return a run's folder: a new one, its own if it was interrupted, or a shorter run's, which goes on."""
+        folder = self._folder(cell, cell.rounds)
+        shorter = None if folder.path.exists() else self._shorter(cell)
+        if shorter is not None:
+            shorter.path.rename(folder.path)
+        return folder
+
+    def store_finished(self, cells: Iterable[Cell], store: ResultStore) -> None:
+        """Store the runs that have finished."""
+        for cell in cells:
+            folder = self._folder(cell, cell.rounds)
+            finished = has_finished(folder, from_settings(cell.settings).run)
+            if finished and store.find(cell) is None:
+                store.add(cell, folder)
+            if finished and not self.keep:
+                with suppress(OSError):
+                    shutil.rmtree(folder.path)
+
+    def _folder(self, cell: Cell, rounds: int) -> RunFolder:
+        return RunFolder(self.root / f"{cell.lineage}-{rounds}")
+
+    def _shorter(self, cell: Cell) -> RunFolder | None:
+        """Return the longest finished run with the same options and fewer rounds that this one can extend."""
+        config = from_settings(cell.settings)
+        chosen = Components.of(config)
+        known = (int(path.name.rpartition("-")[2]) for path in self.root.glob(f"{cell.lineage}-*"))
+        for rounds in sorted((n for n in known if n < cell.rounds), reverse=True):
+            folder = self._folder(cell, rounds)
+            if folder.finished and extension_problem(config, chosen.method, chosen.loss, rounds) is None:
+                return folder
+        return None
+
 
 BATCH = 4
 """Runs of each process before what has finished is moved to the results."""

@@ -15,7 +15,7 @@ from fedwcm.experiment.runner import Runner
 from fedwcm.sweeps.execution import process_context
 from fedwcm.sweeps.plan import PlannedRun, is_done
 from fedwcm.utils.child_process import ChildDiedError, call_in_child
-from fedwcm.utils.durations import duration
+from fedwcm.utils.text import duration
 
 TRIAL_ROUNDS = 2
 """Rounds of a trial: the first warms up, the last is measured."""

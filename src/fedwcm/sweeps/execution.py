@@ -27,15 +27,15 @@ from fedwcm.engine.backends.errors import WorkerDiedError, WorkerError
 from fedwcm.engine.backends.plan import can_fork
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.experiment import interrupts
+from fedwcm.experiment.build import RunData
 from fedwcm.experiment.folder import MetricsFollower, RunFolder
 from fedwcm.experiment.lock import wait_until_free
 from fedwcm.experiment.progress import Progress
 from fedwcm.experiment.records import RoundRecord
 from fedwcm.experiment.run import Run
-from fedwcm.experiment.run_data import RunData
 from fedwcm.experiment.start import start
 from fedwcm.sweeps.plan import PlannedRun, SharedData, data_key, is_done
-from fedwcm.utils.durations import duration
+from fedwcm.utils.text import duration
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkContext, SpawnContext

@@ -25,11 +25,10 @@ from fedwcm.config.settings import (
 from fedwcm.core.checks import require
 from fedwcm.core.method import Method
 from fedwcm.core.torch_rng import default_torch_modes
-from fedwcm.experiment.build import assemble
+from fedwcm.experiment.build import RunData, assemble, run_data
 from fedwcm.experiment.components import Components, reject_unused_options
 from fedwcm.experiment.folder import ComparisonFolder, RunFolder
 from fedwcm.experiment.records import PartitionRecord
-from fedwcm.experiment.run_data import RunData, run_data
 from fedwcm.experiment.start import partition_of, require_resumable, require_same_partition
 from fedwcm.experiment.trackers.tracking import check_trackers
 

@@ -9,14 +9,11 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from fedwcm.core.checks import unknown
-from fedwcm.data.partition.balancefl import BalanceFL
-from fedwcm.data.partition.creff import CReFF
 from fedwcm.data.partition.equal import IID, Equal, EqualIPF
-from fedwcm.data.partition.extended import ExtendedDirichlet
-from fedwcm.data.partition.fedgrab import FedGraB
+from fedwcm.data.partition.few_classes import ExtendedDirichlet, Pathological
 from fedwcm.data.partition.natural import Natural
-from fedwcm.data.partition.pathological import Pathological
 from fedwcm.data.partition.protocol import Partition
+from fedwcm.data.partition.published import BalanceFL, CReFF, FedGraB
 from fedwcm.data.partition.statistics import PartitionStatistics, counts_of, describe
 
 __all__ = [

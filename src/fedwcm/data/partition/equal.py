@@ -5,7 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.partition.dealing import (
+from fedwcm.data.partition.protocol import (
+    check_count,
+    check_labels,
+    check_positive,
     deal_counts,
     deal_in_order,
     draw_without_reuse,
@@ -13,7 +16,6 @@ from fedwcm.data.partition.dealing import (
     log_dirichlet,
     renormalise,
 )
-from fedwcm.data.partition.protocol import check_count, check_labels, check_positive
 
 # Every client must be able to hold every class, or some margins have no solution.
 _SMALLEST_PRIOR = 1e-30

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.partition.dealing import group_by_owner
-from fedwcm.data.partition.protocol import check_labels
+from fedwcm.data.partition.protocol import check_labels, group_by_owner
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

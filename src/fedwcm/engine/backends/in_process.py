@@ -14,8 +14,8 @@ from fedwcm.core.batch import Shard
 from fedwcm.core.types import Fault, Floats, Ints, LeftOut, State
 from fedwcm.engine.backends.errors import explained_if_out_of_memory, place
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
-from fedwcm.engine.cohort_updates import CohortUpdates
 from fedwcm.engine.federation import Federation
+from fedwcm.engine.uploads import CohortUpdates
 
 
 class Backend(Protocol):

@@ -18,7 +18,7 @@ from fedwcm.engine.backends.in_process import BlockCollector, InProcess
 from fedwcm.engine.backends.shared_memory import Outbox
 from fedwcm.engine.backends.worker import MESSAGE, Announcement, Worker
 from fedwcm.engine.client import Broadcast, Task
-from fedwcm.engine.cohort_updates import CohortUpdates
+from fedwcm.engine.uploads import CohortUpdates
 
 ATTEMPTS = 3
 """Deaths of workers over one block of clients after which it is given up."""

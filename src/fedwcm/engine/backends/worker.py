@@ -13,13 +13,7 @@ from multiprocessing.reduction import recv_handle, send_handle
 import torch
 
 from fedwcm.core.types import Ints
-from fedwcm.engine.backends.errors import (
-    OUT_OF_MEMORY,
-    WorkerDiedError,
-    WorkerError,
-    is_out_of_memory,
-    place,
-)
+from fedwcm.engine.backends.errors import OUT_OF_MEMORY, WorkerDiedError, WorkerError, is_out_of_memory, place
 from fedwcm.engine.backends.in_process import InProcess
 from fedwcm.engine.backends.shared_memory import BufferLayout, Inbox, Outbox
 from fedwcm.engine.client import Broadcast, ClientUpdates, Task

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fedwcm.config.schema import Config
 from fedwcm.core.batch import SampleStore, Shard
-from fedwcm.core.logit_scale import LogitScale
+from fedwcm.core.loss import LogitScale
 from fedwcm.core.rng import model_seed
 from fedwcm.core.torch_rng import own_torch_generator
 from fedwcm.engine.evaluate import LabelledTensors

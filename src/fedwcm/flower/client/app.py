@@ -11,11 +11,9 @@ from flwr.clientapp import ClientApp
 
 from fedwcm import __version__
 from fedwcm.core.batch import Shard
-from fedwcm.core.disclosure import Disclosure
-from fedwcm.core.gathering import as_counts, contributions
-from fedwcm.core.layout import Layout
-from fedwcm.core.mixins import ClientStatistics
-from fedwcm.core.types import Ints, Population
+from fedwcm.core.disclosure import Disclosure, as_counts, contributions
+from fedwcm.core.method import ClientStatistics
+from fedwcm.core.types import Ints, Layout, Population
 from fedwcm.engine.client import Task
 from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.forward import SequentialForward
@@ -70,7 +68,7 @@ from fedwcm.flower.records import (
     without_metrics,
 )
 from fedwcm.flower.secure.client import answer_stage, keep_upload
-from fedwcm.privacy.noise import noise_bound
+from fedwcm.privacy.options import noise_bound
 
 DataLoader = Callable[..., Samples | tuple[Any, Any, Any]]
 """Loads this client's inputs and labels, given the node's config; it may take the run's config as `run_config`."""

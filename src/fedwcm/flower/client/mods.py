@@ -15,10 +15,8 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from fedwcm.config.schema import Config
-from fedwcm.core.layout import Layout
-from fedwcm.core.method import Method
-from fedwcm.core.mixins import ClientStatistics, TwoPhase
-from fedwcm.core.types import Vec
+from fedwcm.core.method import ClientStatistics, Method, TwoPhase
+from fedwcm.core.types import Layout, Vec
 from fedwcm.engine.rounds import CLIPPED
 from fedwcm.engine.uploads import keeps_client_state
 from fedwcm.flower.records import REPORT, is_variance, max_norm, with_clipped

@@ -13,8 +13,7 @@ from fedwcm.core.checks import require
 from fedwcm.core.types import Ints
 from fedwcm.experiment.files import replacing
 from fedwcm.flower.records import shares_metrics
-from fedwcm.privacy.noise import noisy_counts
-from fedwcm.privacy.options import PrivacyOptions
+from fedwcm.privacy.options import PrivacyOptions, noisy_counts
 from fedwcm.utils.json_record import is_number
 
 

@@ -11,9 +11,8 @@ from flwr.app import Array, RecordDict
 from numpy.lib import format as npy
 from torch import Tensor
 
-from fedwcm.core.layout import Layout
-from fedwcm.core.mixins import ClientStatistics
-from fedwcm.core.types import Clients, Fault, Ints, Report, State
+from fedwcm.core.method import ClientStatistics
+from fedwcm.core.types import Clients, Fault, Ints, Layout, Report, State
 from fedwcm.engine.backends.in_process import NOT_FINITE
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates
 from fedwcm.engine.rounds import CLIPPED

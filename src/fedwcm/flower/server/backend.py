@@ -15,10 +15,10 @@ from fedwcm.core.batch import Shard
 from fedwcm.core.types import Fault, Floats, Ints, LeftOut, State, bytes_of
 from fedwcm.engine.backends.in_process import no_updates
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
-from fedwcm.engine.cohort_updates import CohortUpdates
 from fedwcm.engine.evaluate import LabelledTensors
 from fedwcm.engine.rounds import CLIPPED
 from fedwcm.engine.store import ClientStore
+from fedwcm.engine.uploads import CohortUpdates
 from fedwcm.flower.app.model import shard
 from fedwcm.flower.app.options import AppOptions
 from fedwcm.flower.info import ClientInfo

@@ -17,17 +17,16 @@ from fedwcm import __version__
 from fedwcm.config.schema import Component, Config, DataOptions
 from fedwcm.config.settings import differences
 from fedwcm.core.checks import require
-from fedwcm.core.gathering import as_counts
-from fedwcm.core.method import Method
-from fedwcm.core.mixins import ClientStatistics
+from fedwcm.core.disclosure import as_counts
+from fedwcm.core.method import ClientStatistics, Method
 from fedwcm.core.types import Population, State
 from fedwcm.engine.backends.plan import ExecutionPlan
+from fedwcm.engine.batches import require_trainable, smallest_batch
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.evaluate import LabelledTensors
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
-from fedwcm.engine.smallest_batch import require_trainable, smallest_batch
 from fedwcm.engine.uploads import require_possible
 from fedwcm.experiment.build import Experiment
 from fedwcm.experiment.components import Components

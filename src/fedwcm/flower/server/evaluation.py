@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from fedwcm.balance import limit_shares
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.engine.network import Network
-from fedwcm.engine.participation import share_of
+from fedwcm.engine.options import share_of
 from fedwcm.experiment.evaluator import EvaluatedModel
 from fedwcm.flower.app.options import AppOptions
 from fedwcm.flower.server.answers import LARGEST_LOSS

@@ -16,8 +16,8 @@ import numpy as np
 from flwr.app import RecordDict
 
 from fedwcm.config.schema import Config
-from fedwcm.core.gathering import as_counts, contributions, decode_total
-from fedwcm.core.mixins import ClientStatistics
+from fedwcm.core.disclosure import as_counts, contributions, decode_total
+from fedwcm.core.method import ClientStatistics
 from fedwcm.core.types import Fault, Floats, Ints, LeftOut, Population, Report
 from fedwcm.experiment.class_distribution import population_of
 from fedwcm.experiment.files import write_json
@@ -29,8 +29,7 @@ from fedwcm.flower.server.directory import MOST_SAMPLES, ClientDirectory, usual_
 from fedwcm.flower.untrusted import UnusableError, read_float, read_int, read_list, require_names, short_repr
 from fedwcm.privacy import Receive, Server
 from fedwcm.privacy.groups import Disclosed
-from fedwcm.privacy.noise import noise_bound
-from fedwcm.privacy.options import PrivacyOptions
+from fedwcm.privacy.options import PrivacyOptions, noise_bound
 from fedwcm.privacy.wire import ProtocolError
 
 NOT_ASKED = "it was not connected when the counting of classes began"

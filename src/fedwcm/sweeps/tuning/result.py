@@ -12,8 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from fedwcm.experiment.files import replace_file
 from fedwcm.experiment.records import VALIDATION_METRICS
-from fedwcm.reports.frames import csv_frame
-from fedwcm.reports.inline_view import facts_text, table_html
+from fedwcm.reports.notebook import csv_frame, facts_text, table_html
 from fedwcm.utils.text import csv_cells
 
 if TYPE_CHECKING:

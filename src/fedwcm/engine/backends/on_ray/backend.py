@@ -17,8 +17,7 @@ from fedwcm.engine.backends.on_ray.pool import WorkerPool
 from fedwcm.engine.backends.on_ray.worker import LARGEST, NORM, BlockAnswer, WorkerSetup
 from fedwcm.engine.backends.plan import stacked_block
 from fedwcm.engine.client import Broadcast, Task
-from fedwcm.engine.cohort_updates import CohortUpdates
-from fedwcm.engine.uploads import uploaded
+from fedwcm.engine.uploads import CohortUpdates, uploaded
 
 Forms = dict[str, tuple[tuple[int, ...], torch.dtype]]
 """The shape and the type of a client's upload, by key."""

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 from fedwcm.core.checks import require
-from fedwcm.engine.cluster_options import LOCAL
+from fedwcm.engine.options import LOCAL
 
 try:
     import ray

@@ -1,6 +1,6 @@
-"""Workaround for an oneDNN kernel that computes wrong gradients of strided 1x1 convolutions.
+"""Convolutions that skip what is padding, and that avoid an oneDNN kernel with wrong gradients.
 
-For the weight gradient of such a convolution over few channels, oneDNN writes past the end of its workspace
+For the weight gradient of a strided 1x1 convolution over few channels, oneDNN writes past the end of its workspace
 (uxlfoundation/oneDNN issue 6035): the result is a wrong gradient, a crash or a hang. Subsampling the pixels first
 and then convolving them with stride 1 is the same function and uses a different kernel. `docs/models.md` has the
 measurements.
@@ -13,7 +13,7 @@ import warnings
 from typing import TypeGuard
 
 from torch import Tensor, nn
-from torch.nn.functional import avg_pool1d, avg_pool2d, conv1d, conv2d
+from torch.nn.functional import avg_pool1d, avg_pool2d, conv1d, conv2d, linear
 
 # The workspace is too small for fewer channels than a vector register holds floats: 8 of AVX2, 16 of AVX-512.
 NARROW = 16
@@ -78,3 +78,35 @@ def _is_endangered(layer: nn.Module) -> TypeGuard[Strided]:
 def _is_strided_pointwise(layer: Strided) -> bool:
     unpadded = layer.padding == "valid" or not any(layer.padding)
     return max(layer.kernel_size) == 1 and max(layer.stride) > 1 and unpadded and layer.groups == 1
+
+
+class LiveConv2d(SubsampledConv2d):
+    """`SubsampledConv2d` without groups or dilation, padded with zeros.
+
+    Where only one pixel comes out, it is a linear function of the pixels under the kernel, and is computed so.
+    """
+
+    def __init__(self, before: int, after: int, kernel: int, stride: int, padding: int, *, bias: bool) -> None:
+        super().__init__(before, after, kernel, stride, padding, bias=bias)
+        self._kernel, self._stride, self._padding = kernel, stride, padding
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the convolution of x."""
+        height, width = x.shape[-2:]
+        if not (self._gives_one_pixel(height) and self._gives_one_pixel(width)):
+            return super().forward(x)
+        rows, columns = self._live(height), self._live(width)
+        live = self.weight.movedim(1, -1)[:, rows, columns].flatten(1)
+        met = x.movedim(1, -1)[:, self._met(rows), self._met(columns)].flatten(1)
+        return linear(met, live, self.bias)[:, :, None, None]
+
+    def _gives_one_pixel(self, side: int) -> bool:
+        return 0 <= side + 2 * self._padding - self._kernel < self._stride
+
+    def _live(self, side: int) -> slice:
+        """Return the taps that see a pixel of a map of this side, with the kernel at its first position."""
+        return slice(self._padding, min(self._kernel, self._padding + side))
+
+    def _met(self, taps: slice) -> slice:
+        """Return the pixels under these taps."""
+        return slice(0, taps.stop - self._padding)

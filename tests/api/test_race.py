@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import fedwcm
+from fedwcm.api import training
 from fedwcm.cli import main
 from fedwcm.config.recipes import CANDIDATES
-from fedwcm.sweeps import race
 
 SMALL: Any = {"dataset": "digits", "clients": 8, "imbalance": 0.1, "rounds": 2, "epochs": 1, "participation": 0.5}
 
@@ -18,20 +18,20 @@ def test_auto_runs_the_best_candidate_on_validation_data_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores = dict(zip(CANDIDATES, (0.3, 0.1, 0.4, 0.2), strict=True))
-    monkeypatch.setattr(race, "_validate", lambda config: scores[config.title])
+    monkeypatch.setattr(training, "_validate", lambda config: scores[config.title])
     result = fedwcm.run("auto", val_fraction=0.2, out=tmp_path / "run", report=False, **SMALL)
     assert result.config.title == "fedwcm-natural"
     assert result.summary.rounds == 2
-    monkeypatch.setattr(race, "_validate", pytest.fail)
+    monkeypatch.setattr(training, "_validate", pytest.fail)
     resumed = fedwcm.run("auto", val_fraction=0.2, out=tmp_path / "run", resume=True, report=False, **SMALL)
     assert resumed.config.method == result.config.method
 
 
 def test_the_race_is_a_quarter_of_the_rounds_long_and_a_diverged_candidate_does_not_win() -> None:
     config = fedwcm.run("fedavg", val_fraction=0.2, **SMALL).config
-    assert 0 < race._validate(config) < 1
+    assert 0 < training._validate(config) < 1
     wild = fedwcm.run("fedavg", val_fraction=0.2, **SMALL | {"lr": 0.01, "rounds": 1}).config
-    assert race._validate(replace(wild, local=replace(wild.local, lr=1e12, clip=None))) == 0.0
+    assert training._validate(replace(wild, local=replace(wild.local, lr=1e12, clip=None))) == 0.0
 
 
 def test_auto_needs_validation_data_and_is_no_row_of_a_table(
