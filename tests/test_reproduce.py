@@ -303,6 +303,17 @@ def test_the_list_has_every_preset_and_counts_what_is_done(
     assert "table1" in capsys.readouterr().err
 
 
+def test_missing_data_is_named_with_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDWCM_NATURAL", str(tmp_path))
+    with pytest.raises(ValueError, match="set FEDWCM_NATURAL to the folder"):
+        run("natural", tmp_path, Scope())
+    x, y = np.zeros((40, 3)), np.arange(40) % 2
+    np.savez(tmp_path / "sites.npz", x_train=x, y_train=y, client_train=y, x_test=x, y_test=y)
+    said = run("natural", tmp_path, Scope(methods=["FedAvg"], seeds=[0], fraction=0.01))[1]
+    assert ["physionet.org" in line for line in said] == [True, *[False] * 4]
+    assert [path.parent.name for path in (tmp_path / "results" / "cells").rglob("*.zip")] == ["sites.npz"]
+
+
 def test_a_set_of_recipes_stands_for_its_members() -> None:
     assert expand_sets(["fedavg", "paper-rows"]) == ["fedavg", *RECIPE_SETS["paper-rows"]]
     assert len(RECIPE_SETS["paper-rows"]) == 4

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 import fedwcm
 from benchmarks.natural.arms import ARMS, COMMON, JUDGED
-from benchmarks.natural.sets import FOLDER, SOURCES, NaturalSet, available, load
+from benchmarks.natural.sets import FILES, FOLDER, NaturalSet, available, load
 from fedwcm.engine.rounds import DivergedError
 
 RESULTS = Path("results/natural")
@@ -95,7 +95,7 @@ def frozen_description() -> dict[str, Any]:
     """Return the digests of what is judged: arms with all options, and the files of data."""
     arms = {arm: {**COMMON, **ARMS[arm]} for arm in JUDGED}
     text = json.dumps(arms, sort_keys=True).encode()
-    files = {name: (FOLDER / SOURCES[name][0]).read_bytes() for name in available()}
+    files = {name: (FOLDER / FILES[name]).read_bytes() for name in available()}
     data = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     return {"arms": hashlib.sha256(text).hexdigest(), "names": list(JUDGED), "data": data}
 

@@ -1,7 +1,7 @@
 """The data sets, each in three parts; where clients are people, the parts share none.
 
-They are read from the folder that FEDWCM_NATURAL names, `data/natural` by default.
-`python -m benchmarks.natural.sets` says which are there and where each is to be had.
+They are read from the folder that FEDWCM_NATURAL names, `data/natural` by default; `fedwcm reproduce natural` says
+where each is to be had.
 """
 
 import csv
@@ -14,15 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 FOLDER = Path(os.environ.get("FEDWCM_NATURAL", "data/natural"))
-SOURCES = {
-    "beats": (
-        "mitbih.npz",
-        "MIT-BIH of PhysioNet, beats by the AAMI classes, patients as clients",
-    ),
-    "attacks": ("nslkdd.npz", "NSL-KDD of the Canadian Institute for Cybersecurity, network services as clients"),
-    "activities": ("wisdm.npz", "WISDM 1.1 of Fordham University, windows of accelerometers, people as clients"),
-    "storms": ("storms.csv", "python examples/natural-clients/make_storms.py storms.csv"),
-    "sites": ("sites.npz", "python examples/unequal-clients/make_sites.py sites.npz"),
+FILES = {
+    "beats": "mitbih.npz",
+    "attacks": "nslkdd.npz",
+    "activities": "wisdm.npz",
+    "storms": "storms.csv",
+    "sites": "sites.npz",
 }
 TEST_PATIENTS = (
     *(100, 103, 105, 111, 113, 117, 121, 123, 200, 202, 210),
@@ -43,12 +40,12 @@ class NaturalSet:
 
 def available() -> list[str]:
     """Return the names of the sets whose files are in the folder."""
-    return [name for name, (file, _) in SOURCES.items() if (FOLDER / file).exists()]
+    return [name for name, file in FILES.items() if (FOLDER / file).exists()]
 
 
 def load(name: str, seed: int) -> NaturalSet:
     """Return a set. Who tests is the same for all seeds; who validates is drawn by the seed."""
-    path = FOLDER / SOURCES[name][0]
+    path = FOLDER / FILES[name]
     if name == "storms":
         x, y, clients = _read_storms(path)
     else:
@@ -79,14 +76,3 @@ def _read_storms(path: Path) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     x = np.array([[float(row[column]) for column in columns] for row in rows], dtype=np.float32)
     _, y = np.unique([row["status"] for row in rows], return_inverse=True)
     return x, y, np.array([row["season"] for row in rows])
-
-
-def main() -> None:
-    """Say which sets are there."""
-    for name, (file, source) in SOURCES.items():
-        where = FOLDER / file
-        print(f"{name}: {where if where.exists() else f'not in {FOLDER} as {file}; made from {source}'}")
-
-
-if __name__ == "__main__":
-    main()

@@ -70,7 +70,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def means(found: Results, metric: str) -> str:
-    """Return arms by cells: the mean over the seeds, the best in bold; a star marks fewer seeds than others."""
+    """Return the mean of each arm over the seeds, the best in bold; a star marks fewer seeds than others.
+
+    Cells stand in the lines, or in the columns if there are many more arms.
+    """
     cells, arms = ordered(found, 0), ordered(found, 1)
     columns = {cell: {arm: values(found, cell, arm, metric) for arm in arms} for cell in cells}
     best = {cell: max(np.mean(list(v.values())) for v in column.values() if v) for cell, column in columns.items()}
@@ -83,20 +86,22 @@ def means(found: Results, metric: str) -> str:
         text = f"{mean:.3f}" + ("*" if len(by_seed) < max(map(len, columns[cell].values())) else "")
         return f"**{text}**" if mean == best[cell] else text
 
-    return table(["", *cells], ([arm, *(shown(arm, cell) for cell in cells)] for arm in arms))
+    if len(arms) > 1.5 * len(cells):
+        return table(["", *map(label, cells)], ([arm, *(shown(arm, cell) for cell in cells)] for arm in arms))
+    return table(["", *arms], ([label(cell), *(shown(arm, cell) for arm in arms)] for cell in cells))
 
 
-def interval(pairs: Sequence[float], both: bool = False) -> str:
-    """Return the mean of paired differences in points and its interval; bold above zero, with `both` below too."""
+def interval(pairs: Sequence[float]) -> str:
+    """Return the mean of paired differences in points and its interval; bold if that excludes zero."""
     test = paired_test(pairs)
     if test is None:
         return "–" if not pairs else f"{100 * pairs[0]:+.1f}"
-    return _bounds(test, both)
+    return _bounds(test)
 
 
-def _bounds(test: PairedTest, both: bool) -> str:
-    text = f"{100 * test.mean:+.1f} [{100 * test.low:+.1f}, {100 * test.high:+.1f}]"
-    return f"**{text}**" if test.low > 0 or (both and test.high < 0) else text
+def _bounds(test: PairedTest) -> str:
+    text = f"{100 * test.mean:+.1f} ± {50 * (test.high - test.low):.1f}"
+    return f"**{text}**" if test.low > 0 or test.high < 0 else text
 
 
 def differences(found: Results, metric: str) -> str:
@@ -108,7 +113,7 @@ def differences(found: Results, metric: str) -> str:
         theirs = values(found, cell, arm, metric)
         return interval([ours[seed] - theirs[seed] for seed in ours if seed in theirs])
 
-    return table(["recipe minus", *cells], ([arm, *(gap(cell, arm) for cell in cells)] for arm in arms))
+    return table(["recipe minus", *arms], ([label(cell), *(gap(cell, arm) for arm in arms)] for cell in cells))
 
 
 def wins(found: Results) -> str:
@@ -157,10 +162,10 @@ def earlier(found: dict[str, Results]) -> str:
 
     def gap(cell: str, arm: str, metric: str) -> str:
         ours, twin = values(judged, cell, arm, metric), values(judged, cell, TWIN, metric)
-        return interval([ours[seed] - twin[seed] for seed in ours if seed in twin], both=True)
+        return interval([ours[seed] - twin[seed] for seed in ours if seed in twin])
 
     rows = [
-        [cell, *(gap(cell, arm, metric) for metric in ("test_accuracy", "few") for arm in arms)]
+        [label(cell), *(gap(cell, arm, metric) for metric in ("test_accuracy", "few") for arm in arms)]
         for cell in ordered(found["judge"], 0)
     ]
     short = [arm.partition(", ")[2] or "alpha 0.1, as now" for arm in arms]
@@ -185,7 +190,7 @@ def overall(found: Results) -> str:
                 if a == arm and (cell, grid.RECIPE, seed) in found
             }
             test = seed_test(gains)
-            row.append("–" if test is None else _bounds(test, both=True))
+            row.append("–" if test is None else _bounds(test))
         rows.append([arm, *row, str(len({cell for cell, _ in gains}))])
     return table(["recipe minus", "all classes", "rare classes", "cells"], rows)
 
@@ -215,15 +220,17 @@ def draw(found: Results) -> None:
     from fedwcm.reports.styles import LIGHT
 
     mean = {(c, arm): float(np.mean([*values(found, c, arm, "few").values()])) for c, arm, _ in found}
+    seeds = len({seed for _, _, seed in found})
     cells = sorted(ordered(found, 0), key=lambda cell: mean[cell, grid.RECIPE])
     shades = {grid.RECIPE: LIGHT[1], "fedavg": LIGHT[0]} | dict.fromkeys(OTHERS, "#9aa4ae")
     with mpl.rc_context(cast(Any, STYLE)):
         figure, axes = plt.subplots(figsize=(8.2, 4.2), layout="constrained")
         for arm in (*OTHERS, "fedavg", grid.RECIPE):
             size = 90 if arm == grid.RECIPE else 32
-            axes.scatter([mean[c, arm] for c in cells], range(len(cells)), size, color=shades[arm], zorder=3)
+            lines = [y for y, cell in enumerate(cells) if (cell, arm) in mean]
+            axes.scatter([mean[cells[y], arm] for y in lines], lines, size, color=shades[arm], zorder=3)
         axes.set_yticks(range(len(cells)), [label(cell) for cell in cells])
-        axes.set(xlabel="accuracy on the rare classes, mean of five seeds", xlim=(0, 1))
+        axes.set(xlabel=f"accuracy on the rare classes, mean of {seeds} seeds", xlim=(0, 1))
         notes = {grid.RECIPE: f"{grid.RECIPE}", "fedavg": "FedAvg", OTHERS[-1]: f"{len(OTHERS)} other methods"}
         for place, (arm, text) in enumerate(notes.items()):
             axes.text(
@@ -261,6 +268,9 @@ TABLES: dict[str, Callable[[dict[str, Results]], str]] = {
     "costs": lambda found: costs(found["judge"]),
     "earlier": earlier,
     "final": lambda found: once_complete(found["final"], overall),
+    "final-wins": lambda found: once_complete(found["final"], wins),
+    "final-means": lambda found: once_complete(found["final"], lambda each: means(each, "test_accuracy")),
+    "final-means-rare": lambda found: once_complete(found["final"], lambda each: means(each, "few")),
     "final-cells": lambda found: once_complete(found["final"], lambda each: differences(each, "test_accuracy")),
     "final-cells-rare": lambda found: once_complete(found["final"], lambda each: differences(each, "few")),
 }
@@ -276,7 +286,7 @@ def main() -> None:
     found = {phase: results(phase) for phase in (*PHASES, "earlier")}
     for name, make in TABLES.items():
         write_blocks(page_of(name), {name: [make(found)]})
-    draw(found["judge"])
+    draw(found["final"])
 
 
 if __name__ == "__main__":

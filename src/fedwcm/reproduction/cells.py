@@ -87,13 +87,15 @@ class Cell:
 
 
 def expand(preset: Preset, scope: Scope) -> list[Cell]:
-    """Return the runs of a preset, in the order of its table, seed by seed."""
+    """Return the runs of a preset on the data that is there, in the order of its table, seed by seed."""
+    missing = preset.missing(scope.dataset)
     methods = chosen_methods(preset, scope.methods)
     seeds = scope.seeds or preset.seeds
     cells = [
         _cell(preset, scope, dataset, point, (title, spec), seed)
         for seed in seeds
         for dataset in scope.dataset or preset.datasets
+        if dataset not in missing
         for point in _points(preset, scope.only)
         for title, spec in methods.items()
     ]

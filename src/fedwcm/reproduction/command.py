@@ -21,7 +21,7 @@ from fedwcm.reports.division import division_table, draw_divisions
 from fedwcm.reproduction.cells import Cell, Scope, expand
 from fedwcm.reproduction.estimate import seconds_here, seconds_on_gpu, stored_rates
 from fedwcm.reproduction.pages import Pages, command_line, write_pages
-from fedwcm.reproduction.presets import Preset, load_preset, preset_names
+from fedwcm.reproduction.presets import SOURCES_IN, Preset, load_preset, preset_names
 from fedwcm.reproduction.store import ResultStore
 from fedwcm.reproduction.table import rows_of_paper
 from fedwcm.sweeps.execution import run_all
@@ -181,7 +181,11 @@ def reproduce(
     target = Path(pages if pages is not None else results)
     if preset.kind != "training":
         return write_untrained(preset, scope, target)
+    for file, source in preset.missing(dataset).items():
+        say(f"{file} is not in the folder that {SOURCES_IN} names: {source}")
     cells, store = expand(preset, scope), ResultStore(Path(results))
+    if not cells:
+        raise ValueError(f"{name} has no data here: set {SOURCES_IN} to the folder of its files, named above")
     working = WorkingFolder(Path(work), keep)
     with locked(working.root):
         working.store_finished(cells, store)

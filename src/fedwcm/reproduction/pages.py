@@ -97,7 +97,8 @@ def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: Sequence[
             "",
         ]
     lines += [*table, "", *shown]
-    lines += ["Settings that the paper leaves out: " + _options(house_settings()) + ".", ""]
+    house = {key: value for key, value in house_settings().items() if key not in preset.settings}
+    lines += [f"Settings that the paper leaves out: {_options(house)}.", ""]
     return "\n".join(lines)
 
 

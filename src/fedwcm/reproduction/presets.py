@@ -1,11 +1,13 @@
 """The presets: what each table and figure of the paper runs, and in which layout it is shown."""
 
+import os
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any, Literal
 
 from fedwcm.config.options import make
@@ -15,6 +17,8 @@ from fedwcm.core.checks import unknown
 
 FOLDER = files("fedwcm.reproduction") / "presets"
 COMMON = "common.toml"
+SOURCES_IN = "FEDWCM_NATURAL"
+"""The variable that names the folder of files that the project cannot ship; `data/natural` by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +47,7 @@ class Preset:
         methods: what is run, by the names that the paper uses.
         grid: values of options, by the names of flags; a value may be a table of a `label` and dotted options.
         settings, dataset_settings: dotted options of all runs, and of those on one data set.
+        sources: data sets that are files which the project cannot ship, with where each is to be had.
         rows, columns: which axes of the grid run down and across the table.
     """
 
@@ -55,6 +60,7 @@ class Preset:
     grid: dict[str, list[object]] = field(default_factory=dict)
     settings: dict[str, object] = field(default_factory=dict)
     dataset_settings: dict[str, dict[str, object]] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     figure: FigureSpec = field(default_factory=FigureSpec)
@@ -63,16 +69,24 @@ class Preset:
         """Return the options of every run on this data set, before those of the grid and the method."""
         common = _common()
         known = common["datasets"].get(dataset, {}).get("settings", {})
-        merged: Settings = {"data.dataset": dataset}
+        merged: Settings = {"data.dataset": str(self._file(dataset)) if dataset in self.sources else dataset}
         for above in (
             common["paper"],
             common["house"],
             known,
             self.settings,
-            self.dataset_settings.get(dataset, {}),
+            self.dataset_settings.get(Path(dataset).name, {}),
         ):
             merged = overlay(merged, above)
         return merged
+
+    def missing(self, datasets: Sequence[str]) -> dict[str, str]:
+        """Return which of the data sets are files that are not there, and where each is to be had."""
+        chosen = {name: self.sources[name] for name in datasets or self.datasets if name in self.sources}
+        return {name: source for name, source in chosen.items() if not self._file(name).exists()}
+
+    def _file(self, dataset: str) -> Path:
+        return Path(os.environ.get(SOURCES_IN, "data/natural")) / dataset
 
 
 def preset_names() -> list[str]:

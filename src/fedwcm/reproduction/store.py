@@ -81,7 +81,7 @@ class ResultStore:
 
     def add(self, cell: Cell, folder: RunFolder) -> Path:
         """Store a finished run."""
-        path = self.root / cell.dataset / _file_name(cell)
+        path = self.root / Path(cell.dataset).name / _file_name(cell)
         results = (folder.config_file, folder.metrics_file, folder.summary_file, folder.partition_file)
         made_by = [file for file in (folder.environment_file,) if file.exists()]
         with replacing(path) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
