@@ -59,3 +59,8 @@ def test_tiny_and_huge_uploads_come_through(size: float) -> None:
 def test_an_upload_without_numbers_has_none_to_bound() -> None:
     assert magnitudes(torch.zeros(2, 0)).tolist() == [0.0, 0.0]
     assert summed(torch.zeros(2, 0), np.ones((1, 2)), [[0, 1]]).shape == (1, 0)
+
+
+def test_the_bound_of_an_upload_is_its_largest_magnitude_and_hides_no_nan() -> None:
+    rows = torch.tensor([[1.0, -3.0], [2.0, 0.5], [0.0, -float("inf")], [float("nan"), 1.0]])
+    np.testing.assert_array_equal(magnitudes(rows), [3.0, 2.0, np.inf, np.nan])

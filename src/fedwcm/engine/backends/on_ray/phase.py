@@ -148,15 +148,19 @@ class Phase:
     def _tree(self, key: str, ids: Ints, weights: Floats, scale: float) -> Floats:
         """Let all workers form their own sums, and each add those of two others; the server adds the last two."""
         owners = self._owners(ids)
-        for member, own in owners:  # all at once: a call that waits for the sums of others would begin late
-            columns = weights[:, np.searchsorted(ids, own)]
-            member.actor.add_own.remote(self._number, key, own, columns, scale)
+        sums = [(self._number, key, own, weights[:, np.searchsorted(ids, own)], scale) for _, own in owners]
+        inner = [at for at in range(len(owners)) if 2 * at + 2 < len(owners)]
+        for at in inner:  # all at once: a call that waits for the sums of others would begin late
+            owners[at][0].actor.add_own.remote(*sums[at])
 
-        def branch(place: int) -> Any:
-            return owners[place][0].actor.total.remote(*branches(2 * place + 2))
+        def branch(at: int) -> Any:
+            actor = owners[at][0].actor
+            if at not in inner:
+                return actor.sum_own.remote(*sums[at])
+            return actor.total.remote(*branches(2 * at + 2))
 
         def branches(first: int) -> list[Any]:
-            return [branch(place) for place in (first, first + 1) if place < len(owners)]
+            return [branch(at) for at in (first, first + 1) if at < len(owners)]
 
         total: Floats = sum(ray.get(branches(0)))
         return total

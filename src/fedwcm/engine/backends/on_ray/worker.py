@@ -127,8 +127,8 @@ class RayWorker:
         forms = {key: (tuple(value.shape[1:]), value.dtype) for key, value in upload.items()}
         return BlockAnswer(updates, pack(self._state.staged), forms)
 
-    def add_own(self, phase: int, key: str, ids: Ints, weights: Floats, unit: float) -> None:
-        """Form the weighted sum over these clients' uploads, in units, for whoever asks for it next."""
+    def sum_own(self, phase: int, key: str, ids: Ints, weights: Floats, unit: float) -> Floats:
+        """Return the weighted sum over these clients' uploads, in units."""
         assert phase == self._phase, "uploads are kept until the next phase"
         total: Floats | None = None
         for members, upload in self._uploads:
@@ -137,9 +137,14 @@ class RayWorker:
                 continue
             if total is None:
                 total = np.zeros((len(weights), upload[key][0].numel()))
-            add_weighted(total, upload[key][torch.from_numpy(asked)], weights[:, places], unit)
+            rows = upload[key] if len(asked) == len(members) else upload[key][torch.from_numpy(asked)]
+            add_weighted(total, rows, weights[:, places], unit)
         assert total is not None, "a worker is asked for the clients that it has trained"
-        self._sum = total
+        return total
+
+    def add_own(self, *asked: Any) -> None:
+        """Form such a sum for whoever asks for it next."""
+        self._sum = self.sum_own(*asked)
 
     def total(self, *others: Floats) -> Floats:
         """Return the sum that was formed last plus those of other workers, which is kept no longer."""
