@@ -79,7 +79,7 @@ def check_padding_does_not_count(loss: Loss) -> None:
 
 
 def check_client_state_keeps_its_layout(loss: Loss) -> None:
-    """What a loss keeps for a client has the same keys, shapes and dtypes after a round as before."""
+    """Check that what a loss keeps for a client has the same keys, shapes and dtypes after a round as before."""
     engine = _engine(Method(), loss)
     trainer, ids = engine.trainer, np.array([0])
     shards = [engine.federation.shard(0)]
@@ -106,12 +106,12 @@ def check_frozen_dataclass(cls: type[Method], options: dict[str, Any], loss: Los
 
 
 def check_it_has_a_name(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
-    """The registry finds it by a name."""
+    """Check that the registry finds it by a name."""
     assert cls.name, "a method must have a name"
 
 
 def check_docstring_cites_its_source(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
-    """The file or the class says which paper it implements, and the class what its options are."""
+    """Check that the file or the class names the paper that it implements, and the class its options."""
     pages = [inspect.getdoc(place) or "" for place in (inspect.getmodule(cls), cls)]
     assert re.search(r"\b(19|20)\d\d\b", "\n".join(pages)), "the docstring must cite a source, with its year"
     described = " ".join(inspect.getdoc(base) or "" for base in cls.__mro__)
@@ -120,7 +120,7 @@ def check_docstring_cites_its_source(cls: type[Method], options: dict[str, Any],
 
 
 def check_configuration_round_trips(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
-    """What TOML can hold of a method's options makes the same method again."""
+    """Check that what TOML can hold of a method's options makes the same method again."""
     method = cls(**options)
     assert make(cls, plain(method), "method") == method
 
@@ -139,7 +139,7 @@ def check_hooks_change_none_of_their_arguments(cls: type[Method], options: dict[
 
 
 def check_shapes_and_dtypes_are_stable(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
-    """The state keeps its keys, shapes and dtypes from round to round, and vectors the model's dtype."""
+    """Check that the state keeps its keys, shapes and dtypes between rounds, and vectors the model's dtype."""
     for dtype in (torch.float32, torch.float64):
         engine = _engine(cls(**options), loss, dtype=dtype)
         with _default_dtype(dtype):
@@ -156,7 +156,7 @@ def check_shapes_and_dtypes_are_stable(cls: type[Method], options: dict[str, Any
 
 
 def check_rows_of_a_hook_do_not_mix(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
-    """What a hook returns for a client depends on that client alone, not on the others of its block."""
+    """Check that what a hook returns for a client depends on that client alone, not on others of its block."""
     with _default_dtype(torch.float64), patch.object(step, "trace_direction", return_value=None):
         alone, together = (_rows_by_hook(cls, options, loss, stacked) for stacked in (False, True))
     for (round_, order, client, key), row in sorted(alone.items(), key=lambda item: item[0]):
@@ -377,7 +377,7 @@ def _assert_same(one: ServerState, other: ServerState, complaint: str) -> None:
 
 
 def _outside_the_head(engine: Rounds, models: Vec) -> Vec:
-    """The parameters but for the head's, which a method may re-train for evaluation."""
+    """Return the parameters but for the head's, which a method may re-train for evaluation."""
     head = {part.name for part in engine.trainer.forward.network.layout.head_slices}
     named = engine.trainer.forward.network.layout.unflatten(models)
     return torch.cat([value.flatten(1) for name, value in named.items() if name not in head], dim=1)

@@ -25,7 +25,7 @@ class HeadOnly(Method):
 
 
 def fine_tuner(trainer: ClientTrainer, epochs: int, layers: Layers) -> ClientTrainer:
-    """The trainer of a run, for plain local training of this many epochs instead of the run's method.
+    """Return the trainer of a run, for plain local training of this many epochs instead of the run's method.
 
     What the method adds to a local step (momentum, control variates, proximal terms) holds clients together while
     they train a common model, and has no place here; the loss, the sampler and the batches are those of the run.
@@ -50,7 +50,7 @@ def head_mask(layout: Layout) -> Vec:
 
 
 def fine_tune(trainer: ClientTrainer, client: int, shard: Shard, sent: Broadcast) -> tuple[Vec, Vec]:
-    """The parameters and buffers of a client after its local training; for the head alone, buffers stay."""
+    """Return the parameters and buffers of a client after its local training; for the head alone, buffers stay."""
     ids = np.array([client])
     state = trainer.initial_state(trainer.clients(ids, [shard]), sent.x)
     upload = trainer.train(ids, [shard], state, sent).upload

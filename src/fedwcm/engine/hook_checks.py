@@ -115,7 +115,7 @@ def check_epochs(sampler: Any, orders: Sequence[Any], samples: Ints) -> Ints:
 
 
 def _name(hook: Any) -> str:
-    """The class and the name of a bound hook: `MyMethod.weights`."""
+    """Return the class and the name of a bound hook: `MyMethod.weights`."""
     owner = getattr(hook, "__self__", None)
     return (
         f"{type(owner).__qualname__}.{hook.__name__}"

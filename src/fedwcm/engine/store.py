@@ -52,7 +52,7 @@ class ClientStore:
         return sum(column.row_bytes for column in self._columns.values())
 
     def visited(self) -> Ints:
-        """The clients that have state, by ascending id."""
+        """Return the clients that have state, by ascending id."""
         return np.flatnonzero(self._row)
 
     def has(self, ids: Ints) -> NDArray[np.bool_]:
@@ -60,7 +60,7 @@ class ClientStore:
         return self._row[ids] > 0
 
     def read(self, ids: Ints, device: torch.device) -> State:
-        """A copy of the state of these clients, one row each."""
+        """Return a copy of the state of these clients, one row each."""
         return {key: column.rows[self._at(self._row, ids)].to(device) for key, column in self._columns.items()}
 
     def accepts(self, ids: Ints, state: State) -> bool:
@@ -104,7 +104,7 @@ class ClientStore:
             column.rows[self._at(self._next, ids)] = state[key].to("cpu", column.rows.dtype)
 
     def commit(self, round_: int, ids: Ints) -> None:
-        """What was staged becomes the state of these clients after this round; the others keep theirs."""
+        """Make what was staged the state of these clients after this round; the others keep theirs."""
         if not self._columns:
             return
         self._replaced = (self.round, ids, self._row[ids])

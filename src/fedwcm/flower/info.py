@@ -48,7 +48,7 @@ class ClientInfo:
         return self.input_shape, self.input_dtype
 
     def records(self) -> RecordDict:
-        """The info as a record."""
+        """Return the info as a record."""
         facts: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(self).items()}
         return RecordDict({"info": ConfigRecord(facts)})
 

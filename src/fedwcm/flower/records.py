@@ -47,27 +47,27 @@ def to_arrays(state: State) -> ArrayRecord:
 
 
 def to_tensors(record: ArrayRecord, device: torch.device) -> State:
-    """A record as named tensors; single numbers stay on the host, which reads them at every step."""
+    """Return a record as named tensors; single numbers stay on the host, which reads them at every step."""
     tensors = {key: torch.from_numpy(array.numpy()) for key, array in record.items()}
     return {key: value.to(device) if value.dim() else value for key, value in tensors.items()}
 
 
 def population_record(population: Population) -> ConfigRecord:
-    """The public facts about the federation as a record."""
+    """Return the public facts about the federation as a record."""
     values = {field.name: getattr(population, field.name) for field in fields(population)}
     lists = {key: value.tolist() for key, value in values.items() if isinstance(value, np.ndarray)}
     return ConfigRecord({key: value for key, value in {**values, **lists}.items() if value is not None})
 
 
 def read_population(record: ConfigRecord) -> Population:
-    """A record as the public facts about the federation."""
+    """Return a record as the public facts about the federation."""
     values: dict[str, Any] = dict(record)
     arrays = {key: np.array(value, dtype=np.float64) for key, value in values.items() if isinstance(value, list)}
     return Population(**{"epochs": None, **values, **arrays})
 
 
 def config_record(config: Config, secure: bool, share_metrics: bool) -> ConfigRecord:
-    """The run's options that differ from the defaults: part of every message, so that clients need no others.
+    """Return the options that differ from the defaults: part of every message, so that clients need no others.
 
     `secure` says whether clients keep their uploads for secure aggregation, `share_metrics` whether they tell
     their loss and accuracy where the run protects something.
@@ -78,7 +78,7 @@ def config_record(config: Config, secure: bool, share_metrics: bool) -> ConfigRe
 
 
 def read_config(content: RecordDict) -> Config:
-    """The configuration of the run that a message belongs to."""
+    """Return the configuration of the run that a message belongs to."""
     return from_settings(json.loads(cast(str, content.config_records[RUN]["settings"])))
 
 
@@ -98,7 +98,7 @@ def shares_metrics(content: RecordDict, privacy: PrivacyOptions) -> bool:
 
 
 def without_metrics(content: RecordDict) -> RecordDict:
-    """An answer without the client's loss and accuracy."""
+    """Return an answer without the client's loss and accuracy."""
     if "numbers" not in content.metric_records:
         return content
     numbers = {key: value for key, value in content.metric_records["numbers"].items() if key not in METRICS}
@@ -111,7 +111,7 @@ def bounds_itself(config: Config, secure: bool) -> bool:
 
 
 def broadcast_records(sent: Broadcast, population: Population) -> RecordDict:
-    """What all clients of a phase receive; equal records are sent to the SuperLink only once."""
+    """Return what all clients of a phase receive; equal records are sent to the SuperLink only once."""
     return RecordDict(
         {
             "model": to_arrays({"x": sent.x, "buffers": sent.buffers}),
@@ -122,19 +122,19 @@ def broadcast_records(sent: Broadcast, population: Population) -> RecordDict:
 
 
 def request(shared: RecordDict, asked: RequestId, sent: Broadcast, last_used: int) -> RecordDict:
-    """A request to one client. `last_used` is the last round for which its answer was used, 0 if none was."""
+    """Return a request to one client. `last_used`: the last round for which its answer was used, 0 if none."""
     bound = {} if sent.max_norm is None else {"max_norm": sent.max_norm}
     asking = ConfigRecord({**vars(asked), **bound, "lr": sent.base_lr, "last_used": last_used})
     return RecordDict({**shared, "asked": asking})
 
 
 def max_norm(content: RecordDict) -> float | None:
-    """The bound on the norm of an increment in a request, None if there is none."""
+    """Return the bound on the norm of an increment in a request, None if there is none."""
     return cast(float | None, content.config_records["asked"].get("max_norm"))
 
 
 def read_request(content: RecordDict, device: torch.device) -> tuple[RequestId, Broadcast, int]:
-    """The request's id, the broadcast, and the round of the client's last used answer."""
+    """Return the request's id, the broadcast, and the round of the client's last used answer."""
     facts: dict[str, Any] = dict(content.config_records["asked"])
     asked = RequestId(**{field.name: facts[field.name] for field in fields(RequestId)})
     model = to_tensors(content.array_records["model"], device)
@@ -157,7 +157,7 @@ def answer(asked: RequestId, samples: int, result: ClientUpdates) -> RecordDict:
 
 
 def with_clipped(content: RecordDict, clipped: bool) -> MetricRecord:
-    """The numbers of an answer, and whether the client has scaled its increment down to the bound."""
+    """Return the numbers of an answer, and whether the client has scaled its increment down to the bound."""
     return MetricRecord({**content.metric_records["numbers"], REPORT + CLIPPED: float(clipped)})
 
 
@@ -167,12 +167,12 @@ def report_record(report: Report) -> MetricRecord:
 
 
 def to_bytes_record(data: bytes) -> RecordDict:
-    """A message of the encrypted protocol as a record."""
+    """Return a message of the encrypted protocol as a record."""
     return RecordDict({"encrypted": ConfigRecord({"data": data})})
 
 
 def from_bytes_record(content: RecordDict) -> bytes:
-    """A record as a message of the encrypted protocol."""
+    """Return a record as a message of the encrypted protocol."""
     return cast(bytes, content.config_records["encrypted"]["data"])
 
 

@@ -70,7 +70,7 @@ class ByOwnClasses:
 
 
 def spread_over_clients(accuracy: Floats) -> dict[str, float]:
-    """The mean over the clients, each counting once, the mean of the worst tenth, and the standard deviation."""
+    """Return the mean over the clients, that of the worst tenth, and the standard deviation; each counts once."""
     known = np.sort(accuracy[~np.isnan(accuracy)])
     if not len(known):
         return {}
@@ -83,6 +83,6 @@ def spread_over_clients(accuracy: Floats) -> dict[str, float]:
 
 
 def named(accuracy: Floats, names: tuple[str, ...]) -> dict[str, float]:
-    """The accuracy of each client that can be tested, by its name."""
+    """Return the accuracy of each client that can be tested, by its name."""
     pairs = zip(names, accuracy.tolist(), strict=True)
     return {name: value for name, value in pairs if not math.isnan(value)}

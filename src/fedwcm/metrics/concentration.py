@@ -37,7 +37,7 @@ FEATURES = "features"
 
 
 def layer_concentration(means: Floats) -> float | None:
-    """The mean concentration of the neurons that fire; None if none does or if there is only one class."""
+    """Return the mean concentration of the neurons that fire; None if none does or if there is only one class."""
     from scipy.special import entr  # here: most runs do not need scipy
 
     classes = len(means)
@@ -50,7 +50,7 @@ def layer_concentration(means: Floats) -> float | None:
 
 
 def mean_concentration(layers: Mapping[str, float | None]) -> float | None:
-    """The mean over the layers that have one."""
+    """Return the mean over the layers that have one."""
     known = [value for value in layers.values() if value is not None]
     return float(np.mean(known)) if known else None
 
@@ -146,7 +146,7 @@ class _Pass:
     uses: dict[str, int] = field(default_factory=dict)
 
     def numbered(self, layer: str) -> str:
-        """The name of the layer, numbered from its second activation in a pass."""
+        """Return the name of the layer, numbered from its second activation in a pass."""
         self.uses[layer] = self.uses.get(layer, 0) + 1
         return layer if self.uses[layer] == 1 else f"{layer}#{self.uses[layer]}"
 
@@ -166,7 +166,7 @@ class _ActivationMode(TorchFunctionMode):
 
 
 def _first_of_each(labels: Ints, limit: int) -> NDArray[np.bool_]:
-    """A mask of the first `limit` samples of each class."""
+    """Return a mask of the first `limit` samples of each class."""
     order = np.argsort(labels, kind="stable")
     firsts = np.searchsorted(labels[order], labels[order])
     chosen = np.empty(len(labels), dtype=bool)
@@ -175,7 +175,7 @@ def _first_of_each(labels: Ints, limit: int) -> NDArray[np.bool_]:
 
 
 def _without_repeated_features(means: Mapping[str, Floats]) -> dict[str, Floats]:
-    """The layers without the input of the classifier, if it is the last activation or its mean over positions."""
+    """Drop the input of the classifier, if it is the last activation or its mean over positions."""
     names = list(means)
     if FEATURES in names and len(names) > 1:
         last, features = means[names[names.index(FEATURES) - 1]], means[FEATURES]

@@ -16,7 +16,7 @@ from fedwcm.metrics.concentration import ActivationRecorder, layer_concentration
 
 
 def mean_angle(rows: Floats) -> float | None:
-    """The mean angle in degrees over all pairs of rows, without rows of zeros; None if there is no pair."""
+    """Return the mean angle in degrees over all pairs of rows, without rows of zeros; None if there is no pair."""
     from scipy.spatial.distance import pdist  # here: most runs do not need scipy
 
     directed = rows[np.abs(rows).max(axis=1, initial=0) > 0]

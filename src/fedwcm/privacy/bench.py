@@ -36,7 +36,7 @@ class BenchmarkRow:
     seconds: float
 
     def scaled(self, clients: int) -> "BenchmarkRow":
-        """The costs scaled to another number of clients: bytes and seconds are proportional to it."""
+        """Return the costs scaled to another number of clients: bytes and seconds are proportional to it."""
         factor = clients / self.clients
         return BenchmarkRow(
             self.classes,

@@ -28,7 +28,7 @@ _FAILURES = (ValueError, RuntimeError, TypeError, IndexError, OverflowError, Mem
 
 @lru_cache(maxsize=1)
 def tenseal() -> Any:
-    """The library; raises an ImportError that names the command to install it."""
+    """Return the library; raise an ImportError that names the command to install it."""
     try:
         return importlib.import_module("tenseal")
     except (ImportError, OSError) as error:
@@ -45,7 +45,7 @@ class SecretKey:
 
     @staticmethod
     def generate() -> tuple[bytes, bytes]:
-        """A new key pair as bytes: the secret key, and the public context to send."""
+        """Return a new key pair as bytes: the secret key, and the public context to send."""
         context = _new_context()
         secret = context.serialize(
             save_public_key=False, save_secret_key=True, save_galois_keys=False, save_relin_keys=False
@@ -56,7 +56,7 @@ class SecretKey:
         return secret, public
 
     def decrypt(self, data: bytes, slots: int) -> Ints:
-        """The slots of a ciphertext, each in [0, plain modulus)."""
+        """Return the slots of a ciphertext, each in [0, plain modulus)."""
         vector = _read(self._context, data, slots)
         try:
             signed = vector.decrypt()

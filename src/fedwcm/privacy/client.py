@@ -41,14 +41,14 @@ _NO_SESSION = bytes(SESSION_BYTES)
 
 
 def checked_name(name: str) -> str:
-    """The name, if it fits into a message."""
+    """Return the name, if it fits into a message."""
     if not 1 <= len(name.encode()) <= MAX_NAME_BYTES:
         raise ValueError(f"name must have 1 to {MAX_NAME_BYTES} bytes, not {len(name.encode())}")
     return name
 
 
 def checked_minimum(min_contributors: int) -> int:
-    """The smallest sum to decrypt: at least two contributors, or it would be one client's counts."""
+    """Return the smallest sum to decrypt: at least two contributors, or it would be one client's counts."""
     if not 2 <= min_contributors <= MAX_CONTRIBUTORS:
         raise ValueError(f"min_contributors must be from 2 to {MAX_CONTRIBUTORS:,}, not {min_contributors}")
     return min_contributors
@@ -67,7 +67,7 @@ class Contributor:
         return len(self._counts)
 
     def contribute(self, request: CountRequest) -> Contribution:
-        """The counts, encrypted under the key of the request."""
+        """Return the counts, encrypted under the key of the request."""
         if request.classes != self.classes:
             raise ProtocolError(f"{request.classes} classes are requested, {self.classes} are counted")
         context = PublicContext(request.context)
@@ -90,7 +90,7 @@ class KeyHolder:
 
     @classmethod
     def generate(cls, name: str, session: bytes, min_contributors: int) -> tuple[Self, PublicKey]:
-        """A new key pair: the holder of the secret key, and the public key to send."""
+        """Return a new key pair: the holder of the secret key, and the public key to send."""
         secret, public = SecretKey.generate()
         key_id = secrets.token_bytes(_KEY_ID_BYTES)
         holder = cls(name, session, key_id, min_contributors, secret)
@@ -118,14 +118,14 @@ class KeyHolder:
         return Decrypted(self.session, self.name, self.key_id, request.contributors, totals)
 
     def secret_bytes(self) -> bytes:
-        """The key holder as bytes, for its own client to keep between two requests. Never send this."""
+        """Return the key holder as bytes, for its own client to keep between two requests. Never send this."""
         if self._secret is None:
             raise ProtocolError("this key has been used already: there is nothing left to keep")
         return self._LAYOUT.pack(self._MAGIC, self.session, self.key_id, self.min_contributors) + self._secret
 
     @classmethod
     def from_secret_bytes(cls, name: str, data: bytes) -> Self:
-        """The key holder from its `secret_bytes`."""
+        """Return the key holder from its `secret_bytes`."""
         if len(data) <= cls._LAYOUT.size or not data.startswith(cls._MAGIC):
             raise ProtocolError("these bytes are not a key holder")
         _, session, key_id, min_contributors = cls._LAYOUT.unpack_from(data)

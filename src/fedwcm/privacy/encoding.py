@@ -47,25 +47,25 @@ def checked_counts(counts: ArrayLike) -> Ints:
 
 
 def ciphertexts_needed(classes: int) -> int:
-    """The number of ciphertexts for this many classes."""
+    """Return the number of ciphertexts for this many classes."""
     return -(-classes // CLASSES_PER_CIPHERTEXT)
 
 
 def slots_used(classes: int) -> tuple[int, ...]:
-    """The number of slots that each ciphertext uses for this many classes."""
+    """Return the number of slots that each ciphertext uses for this many classes."""
     starts = range(0, classes, CLASSES_PER_CIPHERTEXT)
     return tuple(1 + DIGITS * min(CLASSES_PER_CIPHERTEXT, classes - start) for start in starts)
 
 
 def to_slots(counts: Ints) -> tuple[Ints, ...]:
-    """The slots of each ciphertext of one contributor."""
+    """Return the slots of each ciphertext of one contributor."""
     digits = counts[:, None] // _WEIGHTS % BASE
     parts = np.split(digits, range(CLASSES_PER_CIPHERTEXT, len(counts), CLASSES_PER_CIPHERTEXT))
     return tuple(np.concatenate(([1], part.ravel())) for part in parts)
 
 
 def from_slots(sums: Sequence[Ints], contributors: int) -> Ints:
-    """The class totals from the decrypted sums of this many contributors.
+    """Return the class totals from the decrypted sums of this many contributors.
 
     Raises:
         ProtocolError: the slots cannot be such a sum; something else was added, or under another key.

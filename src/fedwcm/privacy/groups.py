@@ -77,7 +77,7 @@ class Group:
         self.key = Key(public, PublicContext(public.context), [None for _ in slots_used(self.classes)])
 
     def count_request(self) -> CountRequest:
-        """The request to the contributors, the same for all."""
+        """Return the request to the contributors, the same for all."""
         public = self._current_key().public
         return CountRequest(public.session, public.key_id, self.classes, public.context)
 
@@ -97,7 +97,7 @@ class Group:
         self.contributors.append(sender)
 
     def decrypt_request(self) -> DecryptRequest:
-        """The request to the key holder."""
+        """Return the request to the key holder."""
         key = self._current_key()
         ciphertexts = tuple(total.serialize() for total in key.sums)
         return DecryptRequest(
@@ -133,11 +133,11 @@ class Group:
         return [name for name, claim in self.claims.items() if claim.totals != self.decrypted.totals]
 
     def again(self) -> "Group":
-        """The same contributors, without a key yet."""
+        """Return the same contributors, without a key yet."""
         return replace(self, waiting=list(self.contributors), contributors=[], key=None)
 
     def of(self, clients: Sequence[str], suspect: str | None = None, suspects: tuple[str, ...] = ()) -> "Group":
-        """A new group of these clients, without a key yet."""
+        """Return a new group of these clients, without a key yet."""
         return Group(
             list(clients),
             self.classes,
@@ -148,7 +148,7 @@ class Group:
         )
 
     def parts(self) -> list["Group"]:
-        """The groups to try for one whose sum is bad: its halves, or all but one client; none if it is too small.
+        """Return the groups to try for one whose sum is bad: halves, or all but one client; none if too small.
 
         A sum that nobody could read tells nothing, so another one may differ from it by a single client.
         """
@@ -178,7 +178,7 @@ class Disclosed:
     parts: tuple[frozenset[str], ...] = ()
 
     def with_sum(self, contributors: Iterable[str]) -> "Disclosed":
-        """The parts after a sum over these contributors as well."""
+        """Return the parts after a sum over these contributors as well."""
         added = frozenset(contributors)
         pieces = [piece for part in self.parts for piece in (part & added, part - added)]
         pieces.append(added.difference(*self.parts))

@@ -12,7 +12,7 @@ _SMALL_FIELDS_BYTES = 4096
 
 
 def size_limit(classes: int) -> int:
-    """The maximum size of a message in a session with this many classes."""
+    """Return the maximum size of a message in a session with this many classes."""
     ciphertexts = ciphertexts_needed(classes) * (MAX_CIPHERTEXT_BYTES + 4)
     return max(MAX_CONTEXT_BYTES, ciphertexts, 8 * classes) + _SMALL_FIELDS_BYTES
 

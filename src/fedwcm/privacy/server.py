@@ -143,7 +143,7 @@ class Server:
             self._ask_for_keys(transport, asked)
 
     def _next_candidate(self, group: Group) -> str | None:
-        """The next client to ask for a key, each at most once; if possible one outside the group."""
+        """Return the next client to ask for a key, each at most once; if possible one outside the group."""
         members = set(group.members)
         outsider = next((name for name in self._candidates if name not in members), None)
         chosen = outsider or next(iter(self._candidates), None)
@@ -251,7 +251,7 @@ class Server:
             self._give_up(group, reason)
 
     def _try_again(self, group: Group) -> list[Group]:
-        """The groups to try next for one whose sum was not decrypted, with other key holders.
+        """Return the groups to try next for one whose sum was not decrypted, with other key holders.
 
         One key holder whose totals cannot be true, or who cannot read the sum, may be lying; after a second, the
         fault is in the sum.
@@ -348,7 +348,7 @@ def sum_counts(
     min_contributors: int = MIN_CONTRIBUTORS,
     rng: np.random.Generator | None = None,
 ) -> ClassTotals:
-    """The exact class totals of these clients, as the server learns them under encryption.
+    """Return the exact class totals of these clients, as the server learns them under encryption.
 
     Args:
         counts: one row per client and one column per class, or a mapping from names to rows; without names the
@@ -365,7 +365,7 @@ def sum_counts(
 
 
 def loopback(clients: Mapping[str, Client]) -> Transport:
-    """A transport to clients in this process, one after the other."""
+    """Return a transport to clients in this process, one after the other."""
 
     def deliver(requests: Mapping[str, bytes], receive: Receive) -> None:
         for name, request in requests.items():

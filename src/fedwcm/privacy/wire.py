@@ -101,7 +101,7 @@ class _Reader:
         self._rest = body
 
     def value(self, hint: Any) -> Any:
-        """The next value, of the type that the field declares."""
+        """Return the next value, of the type that the field declares."""
         if hint is int:
             return self._unpack(_NUMBER)
         length = self._unpack(_LENGTH)

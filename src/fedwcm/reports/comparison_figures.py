@@ -31,7 +31,7 @@ NARROW_BARS = 20
 
 
 def comparison_figures(groups: Sequence[MethodRuns], limit: int) -> list[Figure]:
-    """The figures that these runs have numbers for, curves with at most `limit` points."""
+    """Return the figures that these runs have numbers for, curves with at most `limit` points."""
     over_rounds = {figure.key: _filled(figure, groups, limit) for figure in OVER_ROUNDS}
     alike = len({group.runs[0].classes for group in groups}) == 1
     figures = [
@@ -263,10 +263,12 @@ SECONDS = Bars(
 
 
 def shot_bars(groups: Sequence[MethodRuns]) -> Bars | None:
+    """Return the accuracy of the many-, medium- and few-shot classes, a bar per method."""
     return _filled_bars(SHOTS, groups, [metric(shot) for shot in SHOTS.categories])
 
 
 def layer_bars(groups: Sequence[MethodRuns]) -> Bars | None:
+    """Return the neuron concentration of each layer, a bar per method."""
     names = list(dict.fromkeys(name for group in groups for name in layers(group.runs[0])))
     figure = Bars(
         key="concentration-layers",
@@ -298,7 +300,7 @@ def _filled(figure: Curves, groups: Sequence[MethodRuns], limit: int) -> Curves 
 
 
 def _filled_bars(figure: Bars, groups: Sequence[MethodRuns], readers: Sequence[Reader]) -> Bars | None:
-    """The figure with a series per method, without those that have no values."""
+    """Return the figure with a series per method, without those that have no values."""
     made = [bar(group.label, group.counted, readers) for group in groups]
     return _with_bars(figure, [series for series in made if any(value is not None for value in series.values)])
 

@@ -41,7 +41,7 @@ def is_constant(figure: Figure) -> bool:
 
 
 def constant_note(figures: Sequence[Figure]) -> str:
-    """A sentence about the figures that are not drawn; empty if there are none."""
+    """Return a sentence about the figures that are not drawn; empty if there are none."""
     said = [f"“{figure.title}” ({_values(figure)})" for figure in figures]
     return f"Constant, and so not drawn: {', '.join(said)}." if said else ""
 
@@ -61,7 +61,7 @@ UNITS = ("MB", "seconds", "degrees")
 
 
 def _series(figure: Figure) -> dict[str, float]:
-    """The value of each series that has one."""
+    """Return the value of each series that has one."""
     if isinstance(figure, Curves):
         named = [(curve.name, curve.y) for curve in figure.curves]
     else:
@@ -133,7 +133,7 @@ class ReportContent:
 
 
 def report_content(groups: Sequence[MethodRuns], limit: int, target: float | None = None) -> ReportContent:
-    """The report of one run, or of several; curves have at most `limit` points."""
+    """Return the report of one run, or of several; curves have at most `limit` points."""
     runs = [run for group in groups for run in group.runs]
     keys = differing(groups)
     settings = runs[0].settings
@@ -223,7 +223,7 @@ def _table(groups: Sequence[MethodRuns], target: float | None) -> Table:
 
 
 def _styles(groups: Sequence[MethodRuns], best: Sequence[str]) -> dict[str, int]:
-    """A method of the package has the same everywhere; in a grid the settings of a method share its colour."""
+    """Choose styles: a method of the package has the same everywhere, and settings in a grid share a colour."""
     if any(swept_options(group) for group in groups):
         series = {group.label: (method_name(group), str(swept_options(group))) for group in groups}
         styles = styles_of(list(series.values()))
@@ -237,7 +237,7 @@ def _costs(group: MethodRuns) -> dict[str, float]:
 
 
 def _best(groups: Sequence[MethodRuns]) -> list[str]:
-    """The methods with the highest accuracy, in the order of the page."""
+    """Return the methods with the highest accuracy, in the order of the page."""
 
     def reached(group: MethodRuns) -> float:
         return max((run.outcome.accuracy or 0.0 for run in group.counted), default=0.0)

@@ -27,7 +27,7 @@ class Figure:
     wide: bool = False
 
     def data(self) -> dict[str, object]:
-        """The figure for JSON, with numbers of five digits."""
+        """Return the figure for JSON, with numbers of five digits."""
         return {"kind": self.kind, **{key: _short(value) for key, value in asdict(self).items()}}
 
 

@@ -33,7 +33,7 @@ class MethodRuns:
 
 
 def load_runs(folders: Sequence[Path]) -> list[MethodRuns]:
-    """The runs in these folders, grouped. A folder may be a run's, a comparison's, or hold several of either."""
+    """Load and group the runs in these folders: a run's, a comparison's, or one that holds several of either."""
     paths = list(dict.fromkeys(path.resolve() for folder in folders for path in _run_paths(folder)))
     return group_runs([load_run(path) for path in paths])
 
@@ -53,7 +53,7 @@ def group_runs(runs: Sequence[Run]) -> list[MethodRuns]:
 
 
 def _run_paths(folder: Path) -> list[Path]:
-    """The runs in a folder that have begun; if none has, those that are planned."""
+    """Return the runs in a folder that have begun; if none has, those that are planned."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder")
     RunFolder(folder).refuse_search()
@@ -64,7 +64,7 @@ def _run_paths(folder: Path) -> list[Path]:
 
 
 def _with_class_names(runs: Sequence[Run]) -> list[Run]:
-    """The runs with names for all classes: those of another run on the same data, or numbers."""
+    """Return the runs with names for all classes: those of another run on the same data, or numbers."""
     known = {(run.settings.get("data.dataset"), len(run.classes)): run.classes for run in runs if run.classes}
 
     def named(run: Run) -> Run:
@@ -76,7 +76,7 @@ def _with_class_names(runs: Sequence[Run]) -> list[Run]:
 
 
 def _grouped(runs: Iterable[Run]) -> list[MethodRuns]:
-    """Groups in the order of their first run; equal names get the options that differ as a suffix."""
+    """Return groups in the order of their first run; equal names get the options that differ as a suffix."""
     by_identity: dict[tuple[object, ...], list[Run]] = {}
     for run in _without_repeated(runs):
         by_identity.setdefault((run.label, run.identity, run.data_digest), []).append(run)
@@ -96,7 +96,7 @@ def _grouped(runs: Iterable[Run]) -> list[MethodRuns]:
 
 
 def _without_repeated(runs: Iterable[Run]) -> list[Run]:
-    """The runs without those that are the same run again, in another folder: they are no further evidence."""
+    """Drop runs that are the same run again, in another folder: they are no further evidence."""
     all_runs = list(runs)
     kept: dict[tuple[object, ...], Run] = {}
     for run in sorted(all_runs, key=lambda run: not run.finished):
@@ -107,7 +107,7 @@ def _without_repeated(runs: Iterable[Run]) -> list[Run]:
 
 
 def differing(groups: Sequence[MethodRuns]) -> list[str]:
-    """The names of the options that affect the result and differ between groups.
+    """Return the names of the options that affect the result and differ between groups.
 
     An option of a component is compared only among the components that have it: no two methods share all options.
     """

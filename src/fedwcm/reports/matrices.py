@@ -25,7 +25,7 @@ FEWEST_ROUNDS = 20
 
 
 def split(runs: Sequence[Run]) -> Heatmap | None:
-    """Samples of each client and class. The reader picks among different divisions of the same samples."""
+    """Return samples of each client and class. The reader picks among different divisions of the same samples."""
     known = [(run, run.partition) for run in runs if run.partition is not None]
     if not known:
         return None
@@ -113,7 +113,7 @@ def confusion(groups: Sequence[MethodRuns]) -> Heatmap | None:
 
 
 def even_shares(weights: Sequence[float]) -> list[float]:
-    """The weight of each client of a round, relative to an even share of all weights."""
+    """Return the weight of each client of a round, relative to an even share of all weights."""
     values = np.array(weights, dtype=float)
     total = values.sum()
     shares: list[float] = (values * len(values) / (total if total else 1.0)).tolist()
@@ -126,7 +126,7 @@ def _confusions(group: MethodRuns) -> list[Ints]:
 
 
 def _row_shares(matrices: Sequence[Ints], order: list[int]) -> list[list[Number]]:
-    """The sum of the matrices, rows and columns in this order, each row divided by its sum."""
+    """Return the sum of the matrices, rows and columns in this order, each row divided by its sum."""
     total = np.sum(matrices, axis=0)[np.ix_(order, order)]
     shares = total / np.maximum(total.sum(axis=1, keepdims=True), 1)
     return [[share or None for share in row] for row in shares.tolist()]

@@ -62,7 +62,7 @@ def fine_tuned_bars(run: Run) -> Bars | None:
 
 
 def _accuracies(group: MethodRuns) -> dict[str, list[float]]:
-    """The accuracies of each client over the seeds."""
+    """Return the accuracies of each client over the seeds."""
     found: dict[str, list[float]] = {}
     for run in group.runs:
         told: Mapping[str, float] = (run.summary.client_accuracy if run.summary else None) or {}

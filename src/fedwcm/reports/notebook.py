@@ -26,14 +26,14 @@ EXTRA = "notebook"
 
 
 def history_frame(history: Sequence[RoundRecord]) -> "pd.DataFrame":
-    """A row per evaluated round, a column per number, the rounds as the index."""
+    """Return a row per evaluated round, a column per number, the rounds as the index."""
     pandas = optional_module("pandas", EXTRA, "history_frame()")
     frame: pd.DataFrame = pandas.DataFrame([scalars_of(record.to_json()) for record in history])
     return frame.astype({"round": int}).set_index("round") if history else frame
 
 
 def csv_frame(text: str) -> "pd.DataFrame":
-    """A table in CSV as a DataFrame: only empty cells are missing values, not those that say `NA` or `none`."""
+    """Read CSV as a DataFrame: only empty cells are missing values, not those that say `NA` or `none`."""
     pandas = optional_module("pandas", EXTRA, "table()")
     frame: pd.DataFrame = pandas.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
     return frame
@@ -47,12 +47,12 @@ def known_metric(metric: str, history: Sequence[RoundRecord]) -> None:
 
 
 def flat_metric(metric: str) -> Reader:
-    """A reader of the number under a flat name, as in `history_frame`."""
+    """Return a reader of the number under a flat name, as in `history_frame`."""
     return lambda record: scalars_of(record.to_json()).get(metric)
 
 
 def history_curve(name: str, history: Sequence[RoundRecord], metric: str) -> Curve:
-    """A number over the rounds in which it was measured."""
+    """Return a number over the rounds in which it was measured."""
     read = flat_metric(metric)
     points = [(float(record.round), value) for record in history if (value := read(record)) is not None]
     return Curve(name, [x for x, _ in points], [y for _, y in points])
@@ -85,18 +85,18 @@ NUMBER = re.compile(r"[\d.]+( ± [\d.]+)?")
 
 
 def facts_text(facts: Mapping[str, str]) -> str:
-    """A line per fact."""
+    """Return a line per fact."""
     width = max(map(len, facts))
     return "\n".join(f"{name:<{width}}  {value}" for name, value in facts.items())
 
 
 def facts_html(facts: Mapping[str, str]) -> str:
-    """A row per fact."""
+    """Return a row per fact."""
     return _table([(_cell(name, "left", "th"), _cell(value, "left")) for name, value in facts.items()])
 
 
 def table_html(heads: Sequence[str], rows: Sequence[Sequence[str]], bold: Sequence[Sequence[bool]]) -> str:
-    """A table of texts; the first column is left-aligned, numbers are not."""
+    """Return a table of texts; the first column is left-aligned, numbers are not."""
     lines = [[_cell(head, "right" if i else "left", "th") for i, head in enumerate(heads)]]
     for row, marks in zip(rows, bold, strict=True):
         cells = zip(row, marks, strict=True)

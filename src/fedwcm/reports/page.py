@@ -141,7 +141,7 @@ UNITS = """<p><label>Curves over <select id="unit"><option value="round">rounds<
 
 
 def _classes(content: ReportContent) -> str:
-    """The classes of one run from head to tail: a bar and the interval of its accuracy."""
+    """Return the classes of one run from head to tail: a bar and the interval of its accuracy."""
     if not content.classes:
         return ""
     rows = "".join(
@@ -188,7 +188,7 @@ aria-label="Download “{title}” as PNG">PNG</button></div></header>
 
 
 def _beyond(figure: Figure) -> str:
-    """What leaves the scale, and how far."""
+    """Return what leaves the scale, and how far."""
     if not isinstance(figure, Curves) or not (left := off_scale(figure)):
         return ""
     named = ", ".join(f"{name} (up to {plain_number(value)})" for name, value in left.items())

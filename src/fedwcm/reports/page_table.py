@@ -12,7 +12,7 @@ from fedwcm.reports.table_files import cell_text, diverged_mark, seeds_text, swe
 
 
 def sentence(text: str) -> str:
-    """A sentence as HTML, with flags such as `--set local.lr=0.1` as code that stays on a line."""
+    """Return a sentence as HTML, with flags such as `--set local.lr=0.1` as code that stays on a line."""
     return re.sub(r"(?<!\S)\(?--[a-z][\w-]*(?: [\w.]+=[\w.]*\w| [\d.-]*\d)?", _code, escape(text))
 
 
@@ -22,7 +22,7 @@ def _code(found: re.Match[str]) -> str:
 
 
 def breakable(name: str) -> str:
-    """A name as HTML that may break after its commas, square brackets and equals signs."""
+    """Return a name as HTML that may break after its commas, square brackets and equals signs."""
     return re.sub(r"([,\[=])", r"\1<wbr>", escape(name))
 
 
@@ -33,7 +33,7 @@ JUDGED = (
 
 
 def results(table: Table) -> str:
-    """The section with the table."""
+    """Return the section with the table."""
     meaning = f"In bold: {sentence(marks_meaning(table.rows))} A click on a heading sorts."
     if any(row.runs > 1 for row in table.rows):
         meaning = f"Mean ± standard deviation over the seeds. {JUDGED} {meaning}"
@@ -109,7 +109,7 @@ def _number(row: Row, key: str) -> str:
 
 
 def sweep_section(sweep: Sweep) -> str:
-    """The section about the options that were varied."""
+    """Return the section about the options that were varied."""
     best = f'<p class="facts">{sentence(sweep.chosen_by)}</p>{_choices(sweep.choices)}' if sweep.choices else ""
     return f"""<section id="sweep"><h2>What the options do</h2>{best}{_pivot(sweep.pivot)}</section>"""
 
@@ -132,7 +132,7 @@ def _pivot(pivot: Pivot) -> str:
 
 
 def _plain_table(label: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int) -> str:
-    """A plain table whose last columns are numbers."""
+    """Return a plain table whose last columns are numbers."""
     first_number = len(heads) - numbers
 
     def kind(position: int) -> str:

@@ -80,7 +80,7 @@ def draw_figures(figures: Iterable[Figure], folder: Path, methods: Mapping[str, 
 
 
 def _singles(figure: Figure) -> Iterator[Figure]:
-    """The figure; one of several matrices as a figure for each."""
+    """Return the figure; of several matrices, a figure for each."""
     if not isinstance(figure, Heatmap) or len(figure.matrices) == 1:
         yield figure
         return
@@ -202,7 +202,7 @@ def _legend(axes: Any, right: Any = None) -> None:
 
 
 def _lines(name: str, room: int) -> list[str]:
-    """The name in lines that fit, broken after its commas."""
+    """Return the name in lines that fit, broken after its commas."""
     return [name] if len(name) <= room else textwrap.wrap(name.replace(",", ", "), room, break_on_hyphens=False)
 
 
@@ -304,10 +304,10 @@ def _heatmap(axes: Any, figure: Heatmap) -> None:
 
 
 def _tick(name: str) -> str:
-    """A name at an axis, cut if it is too long."""
+    """Return a name at an axis, cut if it is too long."""
     return _plain(name if len(name) <= LONGEST_TICK else f"{name[: LONGEST_TICK - 1].rstrip()}…")
 
 
 def _plain(text: str) -> str:
-    """A name with dollar signs escaped, which would start a formula."""
+    """Return a name with dollar signs escaped, which would start a formula."""
     return text.replace("$", r"\$")

@@ -16,7 +16,7 @@ from fedwcm.reports.series import Reader, class_share, curve, head_to_tail, laye
 
 
 def run_figures(run: Run, limit: int) -> list[Figure]:
-    """The figures that this run has numbers for, curves with at most `limit` points."""
+    """Return the figures that this run has numbers for, curves with at most `limit` points."""
     over_rounds = {figure.key: _filled(figure, run, fields, limit) for figure, fields in OVER_ROUNDS}
     figures = [
         over_rounds["accuracy"],
@@ -42,7 +42,7 @@ def run_figures(run: Run, limit: int) -> list[Figure]:
 
 
 def _weight(fraction: float) -> Reader:
-    """A reader of a quantile of the weights of a round."""
+    """Return a reader of a quantile of the weights of a round."""
 
     def read(record: RoundRecord) -> float | None:
         return float(np.quantile(even_shares(record.weights), fraction)) if record.weights else None

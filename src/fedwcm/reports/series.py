@@ -15,7 +15,7 @@ Reader = Callable[[RoundRecord], float | None]
 
 
 def metric(*path: str, scale: float = 1.0) -> Reader:
-    """A reader of the number under this key, or this path of keys."""
+    """Return a reader of the number under this key, or this path of keys."""
 
     def read(record: RoundRecord) -> float | None:
         value = record.number(*path)
@@ -25,7 +25,7 @@ def metric(*path: str, scale: float = 1.0) -> Reader:
 
 
 def curve(name: str, runs: Sequence[Run], read: Reader, limit: int) -> Curve | None:
-    """A number over rounds, the mean of the runs that reached each round; None if no round has it."""
+    """Return a number over rounds, the mean of the runs that reached each round; None if no round has it."""
     values: dict[float, list[float]] = {}
     for run in runs:
         for record in run.history:
@@ -42,13 +42,13 @@ def curve(name: str, runs: Sequence[Run], read: Reader, limit: int) -> Curve | N
 
 
 def curves(groups: Sequence[MethodRuns], read: Reader, limit: int) -> list[Curve]:
-    """The curve of every group that has this number."""
+    """Return the curve of every group that has this number."""
     found = [curve(group.label, group.runs, read, limit) for group in groups]
     return [line for line in found if line is not None]
 
 
 def layers(run: Run) -> list[str]:
-    """The layers whose neuron concentration was measured, from first to last."""
+    """Return the layers whose neuron concentration was measured, from first to last."""
     measured = run.history[-1].extra.get("concentration_layers") if run.history else None
     return list(measured) if isinstance(measured, Mapping) else []
 
@@ -65,7 +65,7 @@ def bar(name: str, runs: Sequence[Run], readers: Sequence[Reader]) -> Bar:
 
 
 def per_class(index: int) -> Reader:
-    """A reader of the accuracy of one class."""
+    """Return a reader of the accuracy of one class."""
 
     def read(record: RoundRecord) -> float | None:
         accuracies = record.per_class_accuracy or ()
@@ -75,13 +75,13 @@ def per_class(index: int) -> Reader:
 
 
 def head_to_tail(run: Run) -> list[int]:
-    """The classes present in the training data, the most frequent first."""
+    """Return the classes present in the training data, the most frequent first."""
     present = [index for index, count in enumerate(run.train_counts) if count]
     return sorted(present, key=lambda index: -run.train_counts[index])
 
 
 def class_share(run: Run, index: int) -> float:
-    """The share of a class in the training data, in percent."""
+    """Return the share of a class in the training data, in percent."""
     return 100.0 * run.train_counts[index] / sum(run.train_counts)
 
 
@@ -99,7 +99,7 @@ def seconds_per_round(run: Run) -> float | None:
 
 
 def milestones(run: Run) -> list[tuple[float, float]]:
-    """The rounds that set a new best test accuracy, with it: they tell when any level was first reached."""
+    """Return the rounds that set a new best test accuracy, with it: they tell when any level was first reached."""
     best, found = -1.0, []
     for record in run.history:
         if record.test_accuracy is not None and record.test_accuracy > best:

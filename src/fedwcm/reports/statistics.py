@@ -130,7 +130,7 @@ def seed_test(differences: Mapping[tuple[Place, int], float]) -> PairedTest | No
 
 
 def paired_test(differences: Sequence[float], largest_std: float = 0.0) -> PairedTest | None:
-    """The t-test of paired differences; None for fewer than two.
+    """Return the t-test of paired differences; None for fewer than two.
 
     Where all are equal, as with metrics of a few test samples, they have no spread to judge by. Then the p-value
     is that of equal signs by chance or, if smaller, that of the t-test with `largest_std`, which bounds it.
@@ -192,7 +192,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _tested(values: Mapping[Hashable, float], others: Mapping[Hashable, float]) -> PairedTest | None:
-    """The test over the seeds that both have. The spread of a difference is at most the sum of theirs."""
+    """Return the test over the seeds that both have. The spread of a difference is at most the sum of theirs."""
     pairs = [(value, others[seed]) for seed, value in values.items() if seed in others]
     largest = sum(spread(side).std for side in zip(*pairs, strict=True))
     return paired_test([value - other for value, other in pairs], largest)

@@ -47,7 +47,7 @@ HATCHES = ("", "///", "...", "\\\\\\", "---")
 
 
 def styles_of(series: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """The style of each method and setting: a colour per method, a dash, marker and hatch per setting.
+    """Return the style of each method and setting: a colour per method, a dash, marker and hatch per setting.
 
     A style is a number: it has the colour, dash, marker and hatch of that place in their lists, which begin again.
     """
@@ -63,7 +63,7 @@ def styles_of(series: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
 
 
 def _style(colour: int, pattern: int, patterns: int) -> int:
-    """The first style with the colour and the pattern of these places."""
+    """Return the first style with the colour and the pattern of these places."""
     return next(style for style in range(pattern, patterns * len(LIGHT), patterns) if style % len(LIGHT) == colour)
 
 
@@ -79,7 +79,7 @@ def fixed_styles(labels: Sequence[str]) -> dict[str, int]:
 
 
 def page_styles() -> dict[str, object]:
-    """What the page's scripts need to know."""
+    """Return what the page's scripts need to know."""
     return {"light": LIGHT, "dark": DARK, "dashes": DASHES, "markers": list(MARKERS.values())}
 
 
@@ -92,7 +92,7 @@ OUT_OF_CONTROL = 1000.0
 
 
 def upper_limit(figure: Curves) -> float | None:
-    """The value above which this figure's values are off scale; None if all are on it.
+    """Return the value above which this figure's values are off scale; None if all are on it.
 
     The usual value of a curve is its first one if it falls from there, as the loss of a model that learns, else
     its lower quartile. Where curves measure the same, a quarter of them suffices to set the scale; elsewhere the
@@ -107,7 +107,7 @@ def upper_limit(figure: Curves) -> float | None:
 
 
 def off_scale(figure: Curves) -> dict[str, float]:
-    """The curves that leave the scale, and the highest value of each."""
+    """Return the curves that leave the scale, and the highest value of each."""
     limit = upper_limit(figure)
     if limit is None:
         return {}
@@ -115,7 +115,7 @@ def off_scale(figure: Curves) -> dict[str, float]:
 
 
 def visible_top(figure: Curves, curves: Sequence[Curve]) -> float:
-    """The highest value of these curves that is on scale; bands count of those that never leave it."""
+    """Return the highest value of these curves that is on scale; bands count of those that never leave it."""
     limit = upper_limit(figure) or math.inf
     tops = [_top(curve, limit) for curve in curves]
     return max([*tops, figure.mark or 0.0])
@@ -128,6 +128,7 @@ def _top(curve: Curve, limit: float) -> float:
 
 
 def highest(curve: Curve) -> float:
+    """Return the highest value of a curve, 0 if it has none."""
     return max((y for y in curve.y if y is not None), default=0.0)
 
 

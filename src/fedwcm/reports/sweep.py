@@ -62,7 +62,7 @@ class Sweep:
 
 
 def sweep_of(groups: Sequence[MethodRuns]) -> Sweep | None:
-    """The view of a grid; None where no option was varied."""
+    """Return the view of a grid; None where no option was varied."""
     if not any(swept_options(group) for group in groups):
         return None
     tasks, tuned = tasks_of(groups), tuned_options(groups)
@@ -71,7 +71,7 @@ def sweep_of(groups: Sequence[MethodRuns]) -> Sweep | None:
 
 
 def tuned_options(groups: Sequence[MethodRuns]) -> list[str]:
-    """The swept options that a user may choose: those that do not make another task."""
+    """Return the swept options that a user may choose: those that do not make another task."""
     return [key for key in swept_keys(groups) if key.split(".")[0] not in TASK_SECTIONS]
 
 
@@ -83,7 +83,7 @@ def chosen_by(tasks: Sequence[Task]) -> str:
 
 
 def _validation_metric(task: Task) -> SelectBy | None:
-    """The metric by which all runs select a round, accuracy if they differ; None without validation data."""
+    """Return the metric by which all runs select a round, accuracy if they differ, None if they do not select."""
     runs = task.evaluated
     asked = {run.select_by for run in runs}
     metric: SelectBy = asked.pop() if len(asked) == 1 else "accuracy"
@@ -92,7 +92,7 @@ def _validation_metric(task: Task) -> SelectBy | None:
 
 
 def best_settings(task: Task) -> Task:
-    """The task with one group per method: its best setting on the validation data, or on the test data."""
+    """Return the task with one group per method: its best setting on the validation data, or on the test data."""
     metric = _validation_metric(task)
     column = task.first if metric is None else VALIDATION_METRICS[metric]
     best: dict[str, MethodRuns] = {}

@@ -95,7 +95,7 @@ class Task:
 
 
 def columns_of(rows: Sequence[Row]) -> dict[str, str]:
-    """The columns in which any row has a number, with their headings; balanced accuracy where it says more."""
+    """Return the columns in which any row has a number, with headings; balanced accuracy where it says more."""
     used = {key: name for key, name in COLUMNS.items() if any(row.values[key] for row in rows)}
     both = [(row.values["balanced_accuracy"], row.values["final_accuracy"]) for row in rows]
     if all(one is None or other is None or abs(one.mean - other.mean) < MARGIN / 2 for one, other in both):
@@ -104,7 +104,7 @@ def columns_of(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def marks_meaning(rows: Sequence[Row]) -> str:
-    """What is marked in a table, as a sentence, and what is missing for more."""
+    """Return what is marked in a table, as a sentence, and what is missing for more."""
     fewest, most = min(row.finished for row in rows), max(row.finished for row in rows)
     if most < FEW_SEEDS:
         seeds = "one seed says nothing" if most == 1 else f"{most} seeds say little"
@@ -114,7 +114,7 @@ def marks_meaning(rows: Sequence[Row]) -> str:
 
 
 def tasks_of(groups: Sequence[MethodRuns]) -> list[Task]:
-    """The groups by task, in the order of their first group."""
+    """Return the groups by task, in the order of their first group."""
     keys = [key for key in differing(groups) if key.split(".")[0] in TASK_SECTIONS]
     sources = {(group.settings.get("data.dataset"), group.runs[0].data_digest) for group in groups}
     changed = len(sources) > len({dataset for dataset, _ in sources})
@@ -127,7 +127,7 @@ def tasks_of(groups: Sequence[MethodRuns]) -> list[Task]:
 
 
 def rows_of(groups: Sequence[MethodRuns]) -> list[Row]:
-    """The rows of a table: task by task, the best accuracy first, methods with a diverged run last."""
+    """Return the rows of a table: task by task, the best accuracy first, methods with a diverged run last."""
     positions, swept = {group.label: number for number, group in enumerate(groups)}, swept_keys(groups)
     return [row for task in tasks_of(groups) for row in _ranked(task, positions, swept)]
 
@@ -163,28 +163,28 @@ def _rank(row: Row, column: str, enough: int) -> tuple[bool, bool, float]:
 
 
 def method_name(group: MethodRuns) -> str:
-    """The name of the method as it was typed, without swept options."""
+    """Return the name of the method as it was typed, without swept options."""
     return str(group.settings.get("run.name", group.label)) if swept_options(group) else group.label
 
 
 def swept_options(group: MethodRuns) -> dict[str, str]:
-    """The values of the options that the comparison's grid varied."""
+    """Return the values of the options that the comparison's grid varied."""
     return {key: str(group.settings.get(key, "none")) for key in group.runs[0].swept if key not in RESULT_NEUTRAL}
 
 
 def swept_keys(groups: Sequence[MethodRuns]) -> list[str]:
-    """The options that the grid of any of the comparisons varied."""
+    """Return the options that the grid of any of the comparisons varied."""
     return list(dict.fromkeys(key for group in groups for key in swept_options(group)))
 
 
 def values_of(group: MethodRuns, keys: Sequence[str]) -> dict[str, str]:
-    """The values of these options; `NOT_APPLICABLE` for one that the group does not have."""
+    """Return the values of these options; `NOT_APPLICABLE` for one that the group does not have."""
     own = {key: str(value) for key, value in group.settings.items()} | swept_options(group)
     return {key: own.get(key, NOT_APPLICABLE if key.split(".")[0] in COMPONENTS else "none") for key in keys}
 
 
 def number_of(run: Run, column: str) -> float | None:
-    """The number of a run in a column of the table."""
+    """Return the number of a run in a column of the table."""
     if column in ("seconds", "megabytes"):
         rate = number_of(run, f"{column}_per_round")
         return None if rate is None else rate * run.outcome.rounds
@@ -198,7 +198,7 @@ def number_of(run: Run, column: str) -> float | None:
 
 
 def pairs(task: Task, column: str | None = None) -> list[Difference]:
-    """The methods of a task compared with each other, over finished runs; none with a diverged run takes part."""
+    """Compare the methods of a task with each other, over finished runs; none with a diverged run takes part."""
     column = column or task.first
     values: dict[str, dict[Hashable, float]] = {}
     for group in task.groups:
@@ -222,7 +222,7 @@ def verdicts_of(task: Task) -> dict[str, str]:
 
 
 def against_best(found: Sequence[Difference]) -> list[Difference]:
-    """The pairs of the best method, its nearest rival first."""
+    """Return the pairs of the best method, its nearest rival first."""
     return [pair for pair in found if pair.method == found[0].method]
 
 
@@ -253,7 +253,7 @@ def signed(value: float) -> str:
 
 
 def _marked(task: Task, column: str) -> set[str]:
-    """The best method in a column and, from `FEW_SEEDS` on, those equivalent to it; none of a single method."""
+    """Return the best method in a column and, from `FEW_SEEDS` on, its equals; none of a single method."""
     if column.startswith("seconds") and any(run.shared_machine for group in task.groups for run in group.runs):
         return set()  # runs at the same time slow each other down
     against = against_best(pairs(task, column))

@@ -20,7 +20,7 @@ LATEX |= {char: f"\\{char}" for char in "&%$#_{}"}
 
 
 def name_of(row: Row) -> str:
-    """The name of a row, with a mark if runs of it diverged."""
+    """Return the name of a row, with a mark if runs of it diverged."""
     return row.method + diverged_mark(row)
 
 
@@ -30,6 +30,7 @@ def seeds_text(row: Row) -> str:
 
 
 def diverged_mark(row: Row) -> str:
+    """Return what follows the name of a row of which runs diverged."""
     if not row.diverged:
         return ""
     return " (diverged)" if row.diverged == row.runs else f" ({row.diverged} of {row.runs} diverged)"
@@ -44,7 +45,7 @@ def cell_text(value: Spread | None) -> str:
 
 
 def markdown_table(rows: Sequence[Row]) -> str:
-    """The table as Markdown, aligned so that it also reads well as plain text; the best in bold."""
+    """Return the table as Markdown, aligned so that it also reads well as plain text; the best in bold."""
     columns = columns_of(rows)
     cells = [["method", *swept_columns(rows), *columns.values(), "seeds", "against the best"]]
     for row in rows:
@@ -57,7 +58,7 @@ def markdown_table(rows: Sequence[Row]) -> str:
 
 
 def csv_table(rows: Sequence[Row]) -> str:
-    """The table with full precision: mean, standard deviation and number of runs, each in a column of its own.
+    """Return the table with full precision: mean, standard deviation and number of runs in columns of their own.
 
     The standard deviation of one run is empty, as is what no run has.
     """
@@ -74,7 +75,7 @@ def csv_table(rows: Sequence[Row]) -> str:
 
 
 def latex_table(rows: Sequence[Row]) -> str:
-    r"""The table for a paper, with the rules of the package booktabs; without costs."""
+    r"""Return the table for a paper, with the rules of the package booktabs; without costs."""
     columns = {key: name for key, name in columns_of(rows).items() if key not in COSTS}
     swept = swept_columns(rows)
     head = " & ".join(map(_latex, ["method", *swept, *columns.values()]))
@@ -91,7 +92,7 @@ def latex_table(rows: Sequence[Row]) -> str:
 
 
 def swept_columns(rows: Sequence[Row]) -> list[str]:
-    """The options that a grid varied: all rows have the same."""
+    """Return the options that a grid varied: all rows have the same."""
     return list(rows[0].options) if rows else []
 
 

@@ -17,10 +17,12 @@ METHOD_SECTIONS = ("method", "loss", "sampler")
 
 
 def run_title(run: Run) -> str:
+    """Return the title of the report of one run."""
     return f"{run.label} on {dataset_name(run.settings)}"
 
 
 def comparison_title(groups: Sequence[MethodRuns]) -> str:
+    """Return the title of the report of several methods."""
     sets = list(dict.fromkeys(dataset_name(group.settings) for group in groups))
     return f"{counted(len(groups), _kind(groups))} compared on {listed(sets)}"
 
@@ -34,18 +36,18 @@ def _kind(groups: Sequence[MethodRuns]) -> str:
 
 
 def dataset_name(settings: Settings) -> str:
-    """The name of the data set; of a file or folder, without its directory."""
+    """Return the name of the data set; of a file or folder, without its directory."""
     name = str(settings.get("data.dataset", "unknown data")).removeprefix("object:").partition("#")[0]
     return name if ":" in name else PurePath(name).name
 
 
 def run_setup(run: Run, differing_keys: Sequence[str] = ()) -> list[str]:
-    """The data, clients and training of a run, one sentence each, without options that differ between runs."""
+    """Describe data, clients and training of a run, a sentence each, without options that differ between runs."""
     return [_data(run), _clients(run), _training(run, differing_keys)]
 
 
 def privacy(groups: Sequence[MethodRuns]) -> list[str]:
-    """What was hidden of the clients' class counts and what that cost: a sentence for all, or one per method."""
+    """Say what was hidden of the clients' class counts, and at what cost: once for all, or for each method."""
     modes = {(group.settings.get("privacy.mode"), group.settings.get("privacy.epsilon")) for group in groups}
     if len(modes) == 1:
         said = _hidden([run for group in groups for run in group.runs])
@@ -63,7 +65,7 @@ def _hidden(runs: Sequence[Run]) -> str:
 
 
 def _cost(runs: Sequence[Run]) -> str:
-    """What encryption cost a run, the mean over the runs."""
+    """Return what encryption cost a run, the mean over the runs."""
     costs = [run.summary.encryption for run in runs if run.summary and run.summary.encryption]
     if not costs:
         return ""
@@ -87,7 +89,7 @@ def comparison_setup(groups: Sequence[MethodRuns]) -> list[str]:
 
 
 def run_headline(run: Run) -> list[str]:
-    """The result of one run."""
+    """Return the result of one run."""
     if not run.history:
         return ["The run ended before it was evaluated." if run.diverged else "No round was evaluated yet."]
     final, best = run.outcome.final_accuracy, run.outcome.best_accuracy
@@ -107,7 +109,7 @@ def run_headline(run: Run) -> list[str]:
 
 
 def _accuracy(run: Run, final: float) -> str:
-    """The accuracy of the last round: on an unbalanced test set the mean over its classes comes first."""
+    """Return the accuracy of the last round: on an unbalanced test set the mean over its classes comes first."""
     balanced = run.outcome.balanced_accuracy
     unbalanced = run.summary is not None and run.summary.has_unbalanced_test_set
     if balanced is None or not unbalanced or run.outcome.selected_accuracy is not None:
@@ -116,7 +118,7 @@ def _accuracy(run: Run, final: float) -> str:
 
 
 def _selected(run: Run) -> list[str]:
-    """What was selected on the validation data, if there is any."""
+    """Return what was selected on the validation data, if there is any."""
     outcome = run.outcome
     value = outcome.number(VALIDATION_METRICS[run.select_by])
     if outcome.selected_accuracy is None or value is None:
@@ -171,7 +173,7 @@ ACCURACIES = (
 
 
 def unbalanced_test_set(groups: Sequence[MethodRuns]) -> list[str]:
-    """What to say if the test set is unbalanced, as SVHN's is, with the mean over its classes."""
+    """Return what to say if the test set is unbalanced, as SVHN's is, with the mean over its classes."""
     summaries = [run.summary for group in groups for run in group.runs if run.summary]
     sizes = next((summary.test_counts for summary in summaries if summary.has_unbalanced_test_set), None)
     if sizes is None:
@@ -246,8 +248,10 @@ RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def counted(count: object, one: str, many: str | None = None) -> str:
+    """Return a number with its noun, in the plural unless it is 1."""
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def listed(names: Sequence[str]) -> str:
+    """Return names as a phrase: `a, b and c`."""
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]

@@ -39,7 +39,7 @@ MOST_NAMED = 6
 
 
 def comparison_headline(groups: Sequence[MethodRuns]) -> list[str]:
-    """What a comparison shows, a paragraph per task."""
+    """Return what a comparison shows, a paragraph per task."""
     tasks, tuned = tasks_of(groups), tuned_options(groups)
     said = [
         (f"{task.name}: " if len(tasks) > 1 else "") + " ".join(_sentences(best_settings(task) if tuned else task))
@@ -108,7 +108,7 @@ def _on_rare_classes(task: Task, best: str) -> list[str]:
 
 
 def _names(run: Run) -> str:
-    """The names of the rare classes, if they are few and short."""
+    """Return the names of the rare classes, if they are few and short."""
     rule = "share" if run.settings.get("run.shot_groups") == "share" else "range"
     groups = shot_groups(np.array(run.train_counts), rule) if any(run.train_counts) else {}  # type: ignore[arg-type]
     names = [run.classes[index] for index in groups.get("few", ())]
@@ -138,7 +138,7 @@ def _rounds_saved(task: Task, best: str) -> list[str]:
 
 
 def _rounds_to(group: MethodRuns, target: float) -> float | None:
-    """Rounds until the accuracy first was at the target: the mean over the runs; None if one did not get there."""
+    """Return the mean rounds until the accuracy was at the target; None if a run did not get there."""
     firsts = [
         next((number for number, value in milestones(run) if value >= target), None) for run in group.counted
     ]
@@ -153,7 +153,7 @@ def _behind(gap: float) -> str:
 
 
 def _shortly_named(task: Task) -> Task:
-    """The task with names that leave out what all its methods have in common."""
+    """Return the task with names that leave out what all its methods have in common."""
     names = {group.label: _short_name(group) for group in task.groups}
     if len(set(names.values())) < len(names):
         return task
@@ -168,7 +168,7 @@ def _short_name(group: MethodRuns) -> str:
 
 
 def _judged(against: Sequence[Difference], means: dict[str, Spread]) -> list[str]:
-    """What the best is better than, what equals it, and what the seeds cannot decide."""
+    """Return what the best is better than, what equals it, and what the seeds cannot decide."""
     by_verdict = {word: [pair for pair in against if pair.verdict == word] for word in VERDICTS}
     if len(by_verdict["no verdict"]) == len(against):
         nearest = against[0]
@@ -195,7 +195,7 @@ VERDICTS = ("better", "equivalent", "undecided", "worse", "no verdict")
 
 
 def _open(undecided: Sequence[Difference]) -> str:
-    """What the seeds cannot decide: by how much the best leads, and how many seeds would tell."""
+    """Return what the seeds cannot decide: by how much the best leads, and how many seeds would tell."""
     leads = [f"{pair.other} ({_lead(pair)})" for pair in undecided[:MOST_DETAILED]]
     rest = len(undecided) - len(leads)
     said = listed([*leads, f"{rest} others" if rest > 1 else "one other"] if rest else leads)

@@ -22,7 +22,7 @@ EXACT_NORM = "To avoid it: --set method.momentum_norm=exact."
 
 
 def warnings(groups: Sequence[MethodRuns]) -> list[str]:
-    """Runs that diverged, exploded or did not finish, and momentum that grows by itself; one for all seeds."""
+    """Warn of runs that diverged, exploded or did not finish, and of momentum that grows; once for all seeds."""
     kinds = (_diverged, _unfinished, _growing, _exploded)
     said = [text for group in groups for kind in kinds for text in kind(group)]
     more = len(said) - MOST_WARNINGS

@@ -82,7 +82,7 @@ class InProcess:
         return result
 
     def blocks(self, ids: Ints) -> list[Ints]:
-        """The clients, longest first, cut into blocks."""
+        """Return the clients, longest first, cut into blocks."""
         order = np.argsort(-self.trainer.population.local_steps(self.federation.samples[ids]), kind="stable")
         return [ids[order[start : start + self.block]] for start in range(0, len(ids), self.block)]
 

@@ -69,7 +69,7 @@ class Processes:
     def _replace_worker(
         self, dead: Worker, death: WorkerDiedError, block: Ints, round_: int, deaths: Counter[tuple[int, ...]]
     ) -> Worker:
-        """A new worker in the place of one that died; WorkerError if the block has cost too many already."""
+        """Replace a worker that died; raise a WorkerError if the block has cost too many already."""
         deaths[tuple(block)] += 1
         said = f"{place(round_, block)}: a worker process {death}"
         if deaths[tuple(block)] == ATTEMPTS:
@@ -91,7 +91,7 @@ class Processes:
 
 
 def _ready(busy: Mapping[Worker, Ints]) -> list[Worker]:
-    """The workers that have answered, or died; waits for the first one."""
+    """Wait for the first worker that has answered or died; return all that have."""
     by_pipe = {id(worker.pipe): worker for worker in busy}
     return [by_pipe[id(pipe)] for pipe in wait([worker.pipe for worker in busy])]
 

@@ -28,7 +28,7 @@ class Place:
     shape: torch.Size
 
     def view(self, pages: mmap.mmap) -> torch.Tensor:
-        """The tensor that is there, not a copy."""
+        """Return the tensor that is there, not a copy."""
         count = self.shape.numel()
         if not count:  # `frombuffer` takes no empty ones
             return torch.empty(self.shape, dtype=self.dtype)
@@ -75,13 +75,13 @@ class Inbox:
         os.close(file)
 
     def read(self, layout: BufferLayout) -> State:
-        """The tensors as the writer has them now, not copies."""
+        """Return the tensors as the writer has them now, not copies."""
         assert self._pages is not None, "the writer sends its file first"
         return {key: place.view(self._pages) for key, place in layout.items()}
 
 
 def open_shared(size: int) -> int:
-    """A file of this size that only processes that are given it can see: in memory, or on disk if need be."""
+    """Open a file of this size that only processes that are given it can see: in memory, or else on disk."""
     reasons = []
     for make in (_in_memory, _on_disk):
         try:

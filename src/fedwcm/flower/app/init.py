@@ -60,7 +60,7 @@ def flower_init(folder: str | Path) -> Path:
 
 
 def package_name(folder: Path) -> str:
-    """The folder's name as a package name that no installed package has."""
+    """Return the folder's name as a package name that no installed package has."""
     words = re.sub(r"\W+|^(?=\d)", "_", folder.resolve().name.lower()).strip("_") or "app"
     words = f"app_{words}" if words[0].isdigit() else words
     spec = None if iskeyword(words) else find_spec(words)
@@ -106,7 +106,7 @@ def flower_check(folder: str | Path, run_config: Sequence[str] = ()) -> Config:
 
 
 def _overrides(lines: list[str]) -> dict[str, Any]:
-    """The options in `--run-config`, by dotted names."""
+    """Return the options in `--run-config`, by dotted names."""
     for line in lines:
         ignored = [] if line.endswith(".toml") else PAIR.sub(" ", line).split()
         if ignored:

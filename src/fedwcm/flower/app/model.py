@@ -27,7 +27,7 @@ ModelFactory = Callable[..., nn.Module]
 def network(
     model: ModelFactory, config: Config, device: str | None = None, logit_scale: LogitScale | None = None
 ) -> Network:
-    """The model with the initial weights that the run's seed gives, as the simulator would draw them."""
+    """Return the model with the initial weights that the run's seed gives, as the simulator would draw them."""
     with own_torch_generator():
         torch.default_generator.manual_seed(model_seed(config.run.seed))
         module = model()
@@ -40,7 +40,7 @@ def network(
 
 
 def architecture(network: Network) -> list[str]:
-    """The model's layers and tensors, one line each: what server and clients must have in common."""
+    """Return the model's layers and tensors, one line each: what server and clients must have in common."""
     # On a CPU some convolutions are of a subclass that computes the same.
     layers = [(n, type(m).__name__.removeprefix("Subsampled")) for n, m in network.module.named_modules() if n]
     tensors = [(n, str(tuple(t.shape))) for n, t in [*network.parameters, *network.buffers]]
@@ -59,7 +59,7 @@ def fingerprint(entries: Tensor) -> float:
 
 
 def class_scores(network: Network, inputs: Tensor) -> Tensor:
-    """The model's output on a batch: one row per sample, one column per class, without gradients."""
+    """Return the model's output on a batch: one row per sample, one column per class, without gradients."""
     network.module.eval()
     with torch.no_grad():
         logits, _ = network(inputs)
@@ -71,7 +71,7 @@ Samples = tuple[Any, Any]
 
 
 def tensors(samples: Samples, device: torch.device) -> LabelledTensors:
-    """Inputs in the precision of the models (whole numbers stay whole), labels as whole numbers."""
+    """Return inputs in the precision of the models (whole numbers stay whole), labels as whole numbers."""
     inputs, labels = torch.as_tensor(samples[0]), torch.as_tensor(samples[1])
     if inputs.is_floating_point():
         inputs = inputs.float()

@@ -146,7 +146,7 @@ class AppOptions:
 
 
 def read(run_config: Mapping[str, object]) -> AppOptions:
-    """The options in a run-config; what is not given has its default, and an error names the key.
+    """Return the options in a run-config; what is not given has its default, and an error names the key.
 
     `method.name` takes all that `--method` takes: a method, a recipe, options in brackets. It takes precedence.
     """
@@ -205,5 +205,5 @@ T = TypeVar("T")
 
 
 def with_run_config(function: Callable[..., T], run_config: Mapping[str, object]) -> Callable[..., T]:
-    """The function, with Flower's run-config bound to it if it has a parameter `run_config`."""
+    """Return the function, with Flower's run-config bound to it if it has a parameter `run_config`."""
     return partial(function, run_config=run_config) if "run_config" in signature(function).parameters else function

@@ -79,7 +79,7 @@ Work = Callable[["Client", RecordDict], RecordDict]
 def client_app(
     *, model: ModelFactory, data: DataLoader, evaluate: DataLoader | None = None, mods: Sequence[Mod] = ()
 ) -> ClientApp:
-    """A Flower app that trains this model on this node's data, by whichever method the run asks for.
+    """Return a Flower app that trains this model on this node's data, by whichever method the run asks for.
 
     Args:
         model: makes the model, a `torch.nn.Module` from inputs to class scores.
@@ -194,7 +194,7 @@ class Client:
         return shard(samples, classes, *numbers), classes
 
     def info(self, mods: Mods, content: RecordDict) -> ClientInfo:
-        """The client's number and the form of its data; an error if it cannot train as the run asks."""
+        """Return the client's number and the form of its data; an error if it cannot train as the run asks."""
         chosen_precision(self.config.run.precision, self._network.device)
         mods.require_as_asked(is_secure(content))
         require_mods_allowed(mods.training, self._components.method, self.config, self._network.initial()[0])
@@ -207,7 +207,7 @@ class Client:
         return ClientInfo(self.id, len(samples), classes, shape, dtype, model, __version__, frozen)
 
     def plain_counts(self) -> RecordDict:
-        """The number of samples of each class."""
+        """Return the number of samples of each class."""
         if self.config.privacy.mode != "none":
             raise ValueError(f"this client does not show its counts: privacy.mode = {self.config.privacy.mode!r}")
         return RecordDict({"counts": MetricRecord({"counts": self.reported_counts.tolist()})})
@@ -221,7 +221,7 @@ class Client:
         return to_bytes_record(reply)
 
     def statistics(self, content: RecordDict) -> RecordDict:
-        """What the method wants to know about these counts; the counts themselves stay here."""
+        """Return what the method wants to know about these counts; the counts themselves stay here."""
         population, method = self._population(content), self._components.method
         if not isinstance(method, ClientStatistics):
             raise ValueError(f"the method {method.name} asks nothing of its clients before the first round")
@@ -290,7 +290,7 @@ class Client:
         return None if self.config.privacy.epsilon is None else {self.id: as_counts(self.reported_counts[None])[0]}
 
     def _population(self, content: RecordDict) -> Population:
-        """The facts about the federation, of which a run has only one version."""
+        """Return the facts about the federation, of which a run has only one version."""
         population = read_population(content.config_records["population"])
         target = None if population.target is None else population.target.tolist()
         pin(self._context, "class distribution", json.dumps([population.prior.tolist(), target]))
@@ -298,7 +298,7 @@ class Client:
 
 
 def client_id(node_config: Mapping[str, Any]) -> int:
-    """The client's number, which is the same after a restart."""
+    """Return the client's number, which is the same after a restart."""
     for key in ("client-id", "partition-id"):
         if key in node_config:
             number = node_config[key]

@@ -67,7 +67,7 @@ class Mods:
 
 
 def name_of(mod: Mod) -> str:
-    """A mod's name, for messages."""
+    """Return a mod's name, for messages."""
     return getattr(mod, "__name__", type(mod).__name__)
 
 
@@ -153,27 +153,27 @@ def _wrapped(mod: Mod, inner: App) -> App:
 
 
 def _clipped(reply: RecordDict, answer: RecordDict) -> dict[str, MetricRecord]:
-    """The numbers of an answer, with what a mod says about clipping."""
+    """Return the numbers of an answer, with what a mod says about clipping."""
     told = [record[NORM_BIT] for record in reply.metric_records.values() if NORM_BIT in record]
     return {"numbers": with_clipped(answer, bool(told[0]))} if told else {}
 
 
 def _as_flower_sends(received: RecordDict) -> RecordDict:
-    """The model alone, and a config."""
+    """Return the model alone, and a config."""
     norm = max_norm(received)
     options: dict[str, Any] = {} if norm is None else {CLIPPING_NORM: norm}
     return RecordDict({"arrays": _model(received), "config": ConfigRecord(options)})
 
 
 def _model(received: RecordDict) -> ArrayRecord:
-    """The model that the server sent, without empty arrays."""
+    """Return the model that the server sent, without empty arrays."""
     return ArrayRecord(
         {key: array for key, array in received.array_records["model"].items() if np.prod(array.shape)}
     )
 
 
 def _trained(received: RecordDict, answer: RecordDict, method: str) -> RecordDict:
-    """A client's answer in Flower's form: the trained model, and its metrics."""
+    """Return a client's answer in Flower's form: the trained model, and its metrics."""
     upload, report = answer.array_records["upload"], answer.metric_records["numbers"]
     if set(upload) - {"delta", "buffers"} or set(report) - {"lr", "loss", "accuracy"}:
         told = sorted({*upload, *report} - {"delta", "buffers", "lr", "loss", "accuracy"})
@@ -187,7 +187,7 @@ def _trained(received: RecordDict, answer: RecordDict, method: str) -> RecordDic
 
 
 def _upload(received: RecordDict, reply: RecordDict, answer: RecordDict) -> ArrayRecord:
-    """The upload that belongs to the model as the mods changed it."""
+    """Return the upload that belongs to the model as the mods changed it."""
     (model,) = reply.array_records.values()
     upload = answer.array_records["upload"]
     left = {"delta": model["x"].numpy() - received.array_records["model"]["x"].numpy()}

@@ -76,7 +76,7 @@ def state_keeper(context: Context, asked: RequestId) -> StateKeeper:
 
 
 def state_after(kept: StatesByRound, last_used: int, fresh: State, client: int) -> State:
-    """The state after the last answer that the server used; a fresh one if there is none, or it is lost."""
+    """Return the state after the last answer that the server used; a fresh one if there is none, or it is lost."""
     if last_used == 0 or not fresh:
         return fresh
     if last_used in kept:
@@ -90,7 +90,7 @@ def state_after(kept: StatesByRound, last_used: int, fresh: State, client: int) 
 
 
 def with_next(kept: StatesByRound, last_used: int, round_: int, after: State) -> StatesByRound:
-    """What to keep after training a round: its state, and the one that it started from."""
+    """Return what to keep after training a round: its state, and the one that it started from."""
     before = {last_used: kept[last_used]} if last_used in kept else {}
     return {**before, round_: after}
 

@@ -52,7 +52,7 @@ def answer_stage(mod: Mod, message: Message, context: Context, client: int) -> R
 
 
 def _weighted(asked: ConfigRecord, context: Context) -> RecordDict:
-    """The upload times each of the weights, as the result of training that Flower's mod expects."""
+    """Return the upload times each of the weights, as the result of training that Flower's mod expects."""
     facts: dict[str, Any] = dict(asked)
     kept = dict(context.state.config_records[KEPT_FOR]) if KEPT_FOR in context.state else {}
     if any(kept.get(name) != facts[name] for name in REQUEST):

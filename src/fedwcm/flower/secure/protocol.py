@@ -252,7 +252,7 @@ def _bytes(value: object, most: int | None = None) -> bytes:
 
 
 def _point(pem: bytes) -> ec.EllipticCurvePublicNumbers:
-    """A public key's place on the curve that Flower's mods use; on another curve, its neighbours would fail."""
+    """Return a public key's place on the curve of Flower's mods; on another curve, its neighbours would fail."""
     try:
         key = load_pem_public_key(pem)
     except Exception:  # whatever the bytes make the parser do, they are the client's fault

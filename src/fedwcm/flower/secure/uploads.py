@@ -128,7 +128,7 @@ class SecureUploads:
         raise ValueError("the uploads of single clients are not known under secure aggregation")
 
     def _total(self, key: str, weights: Floats) -> Floats:
-        """The sums with these weights, one row each."""
+        """Return the sums with these weights, one row each."""
         clients, enough = self.ids.tolist(), len(weights) + HIDING
         if len(clients) < max(self.needed, enough):
             needed = _needed(len(weights), max(self.needed, enough))

@@ -75,7 +75,7 @@ class AnswerReader:
         )
 
     def _report(self, client: int, numbers: Mapping[str, object]) -> Report:
-        """The method's report; statistics have the same bounds as before round 1, and their first value."""
+        """Return the method's report; statistics have the same bounds as before round 1, and their first value."""
         method, population = self.trainer.method, self.trainer.population
         bounds = {CLIPPED: (0.0, 1.0)}
         if isinstance(method, ClientStatistics):

@@ -107,7 +107,7 @@ class FlowerBackend:
         pass
 
     def _kept_uploads(self, asked: RequestId, like: State, ids: Ints) -> SecureUploads:
-        """The uploads of clients that keep them for secure aggregation."""
+        """Return the uploads of clients that keep them for secure aggregation."""
 
         def ask(
             contents: Mapping[int, RecordDict], receive: Callable[[int, RecordDict], None]
@@ -130,7 +130,7 @@ class FlowerBackend:
         }
 
     def _kept(self, task: Task, round_: int, result: ClientUpdates) -> ClientUpdates:
-        """The result if there are enough answers; the store notes for each client that this one was used."""
+        """Return the result if there are enough answers; the store notes that each client's was used."""
         needed = self._options.min_clients
         if len(result.ids) < needed:
             LOG.warning("round %d: %d answers, %d are needed: no step", round_, len(result.ids), needed)
@@ -141,7 +141,7 @@ class FlowerBackend:
         return result
 
     def _example(self, task: Task, sent: Broadcast) -> ClientUpdates:
-        """An example of an answer, made by running a client here once on dummy samples.
+        """Return an example of an answer, made by running a client here once on dummy samples.
 
         The form of an upload depends on the method only, so any loss will do; the run's own may need more than the
         server has, such as a teacher's logits for a client's samples.
@@ -155,7 +155,7 @@ class FlowerBackend:
 
 
 def _scale(sent: Broadcast) -> float:
-    """The size of the model that was sent; at least 1, for models that start from zeros."""
+    """Return the size of the model that was sent; at least 1, for models that start from zeros."""
     parts = (sent.x, sent.buffers)
     return 1.0 + sum(float(torch.linalg.vector_norm(part.double())) for part in parts)
 
@@ -227,7 +227,7 @@ class UploadTable:
         return {int(self._ids[row]): reason for row, reason in left_out.items()}
 
     def result(self) -> ClientUpdates:
-        """The rows of those that answered, by ascending number. The table cannot be used afterwards."""
+        """Return the rows of those that answered, by ascending number. The table cannot be used afterwards."""
         rows = sorted(self._results)
         if not rows:
             return no_updates({})

@@ -146,7 +146,7 @@ class Deployment:
         trainer: ClientTrainer,
         test: LabelledTensors | None,
     ) -> Experiment:
-        """The same object that the simulator builds for its runner, with real clients behind it."""
+        """Return the same object that the simulator builds for its runner, with real clients behind it."""
         assert directory.info is not None, "clients have sent their info before"
         made = trainer.forward.network
         x, buffers = made.initial()
@@ -170,7 +170,7 @@ class Deployment:
     def _rounds(
         self, config: Config, directory: ClientDirectory, setup: FederationSetup, trainer: ClientTrainer
     ) -> Rounds:
-        """The simulator's rounds, with Flower's clients as their backend."""
+        """Return the simulator's rounds, with Flower's clients as their backend."""
         statistics = {**directory.statistics, **setup.reported}
         backend = FlowerBackend(directory, trainer, setup.run_id, self.options, statistics)
         return Rounds(
@@ -203,7 +203,7 @@ def origin_of(model: ModelFactory) -> str:
 
 
 def _resolved(config: Config, components: Components, origin: str) -> Config:
-    """The configuration with all options of its components, as a run folder keeps it."""
+    """Return the configuration with all options of its components, as a run folder keeps it."""
     return replace(
         components.resolve_options(config),
         data=DataOptions(dataset="flower", augment=config.data.augment, crop_padding=config.data.crop_padding),
@@ -236,7 +236,7 @@ def _require_compatible(config: Config, method: Method, made: Network, secure: b
 def _setup(
     folder: RunFolder | None, directory: ClientDirectory, options: AppOptions, components: Components
 ) -> FederationSetup:
-    """The setup in the run's folder; what is not there yet is collected and written there."""
+    """Return the setup in the run's folder; what is not there yet is collected and written there."""
     began = folder is not None and folder.holds_run
     setup, method = None, components.method
     if folder is not None and (began or folder.federation_file.exists()):
@@ -266,7 +266,7 @@ def _keep(setup: FederationSetup, folder: RunFolder | None) -> None:
 
 
 def _population(config: Config, setup: FederationSetup, directory: ClientDirectory, made: Network) -> Population:
-    """The public facts about the federation, with the smallest batch that the model can train on."""
+    """Return the public facts about the federation, with the smallest batch that the model can train on."""
     assert directory.info is not None, "clients have sent their info before"
     dtype = getattr(torch, directory.info.input_dtype)
     sample = torch.zeros(1, *directory.info.input_shape, dtype=dtype, device=made.device)
@@ -280,7 +280,7 @@ def _population(config: Config, setup: FederationSetup, directory: ClientDirecto
 
 
 def server_app(*, model: ModelFactory, evaluate: TestData | None = None) -> ServerApp:
-    """A Flower app that trains this model over its clients, by whichever method the run asks for.
+    """Return a Flower app that trains this model over its clients, by whichever method the run asks for.
 
     Args:
         model: makes the model, as for `client_app`.

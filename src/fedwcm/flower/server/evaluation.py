@@ -65,7 +65,7 @@ class ClientEvaluation:
         self._max_share = options.config.aggregation.max_share
 
     def __call__(self, model: EvaluatedModel) -> dict[str, object]:
-        """The mean and the median of each metric as `clients_NAME` and `clients_NAME_median`, and each client's.
+        """Return mean and median of each metric as `clients_NAME` and `clients_NAME_median`, and each client's.
 
         Clients are weighted by the samples that they tested on, up to as many as they train on, and to the largest
         share that the run allows: one that lies moves the mean by no more than that share.
@@ -127,7 +127,7 @@ def _metrics(content: RecordDict, key: str, most_samples: int) -> Metrics:
 
 
 def _alike(told: dict[int, Metrics], round_: int) -> dict[int, Metrics]:
-    """The answers with the metrics that most clients have: no single client decides what is measured."""
+    """Return the answers with the metrics that most clients have: no single client decides what is measured."""
     votes = Counter(frozenset(told[client]) for client in sorted(told))
     common = max(votes, key=votes.__getitem__, default=frozenset())
     for client in sorted(told):

@@ -64,11 +64,11 @@ class NodeExchange:
         """Replies that were still arriving when their time was over, by the message that they answer."""
 
     def online(self) -> set[int]:
-        """The nodes that are connected."""
+        """Return the nodes that are connected."""
         return set(self._grid.get_node_ids())
 
     def busy(self, online: set[int]) -> dict[int, LeftOut]:
-        """The nodes that still work on a message that has expired, with the reason not to ask them."""
+        """Return the nodes that still work on a message that has expired, with the reason not to ask them."""
         waiting = [late.message_id for late in self._late.values()]
         answered = {name for name, _ in self._pulled(waiting, time.monotonic() + SHORTEST_PULL)}
         now = time.monotonic()
@@ -133,7 +133,7 @@ class NodeExchange:
         return reasons
 
     def _pulled(self, message_ids: list[str], end: float) -> Iterable[tuple[str, Message | None]]:
-        """The replies that are there, with the ids of the messages; None for one that cannot be unpacked.
+        """Return the replies that are there, with the ids of the messages; None for one that cannot be unpacked.
 
         They are fetched one by one: the SuperLink hands out a reply only once, so one that is malformed would
         cost all that were fetched with it. And the server holds but one at a time.

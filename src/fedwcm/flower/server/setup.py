@@ -59,7 +59,7 @@ class FederationSetup:
     """The class distribution that the trained model will presuppose, where clients have shown their counts."""
 
     def population(self, config: Config) -> Population:
-        """The public facts about the federation."""
+        """Return the public facts about the federation."""
         return population_of(config, self.totals, self.deviation, self.clients, self.mean_samples)
 
     def require_counted_with(self, config: Config) -> None:
@@ -157,7 +157,7 @@ def with_statistics(
 def _statistics(
     directory: ClientDirectory, clients: list[int], method: ClientStatistics, population: Population
 ) -> dict[int, dict[str, float]]:
-    """What the method asks of every client, for each that answered, by ascending number.
+    """Return what the method asks of every client, for each that answered, by ascending number.
 
     Where the server has seen a client's counts, it believes only what follows from them.
     """
@@ -273,7 +273,7 @@ def _counts(content: RecordDict, classes: int, samples: int, epsilon: float | No
 def _encrypted_counting(
     directory: ClientDirectory, classes: int, privacy: PrivacyOptions, memory: Gatherings | None
 ) -> CountedClasses:
-    """The server adds encrypted counts, and one of the clients decrypts the sum: see `fedwcm.privacy`."""
+    """Add up encrypted counts, and have one of the clients decrypt the sum: see `fedwcm.privacy`."""
     reasons: dict[str, LeftOut] = {}
 
     def transport(requests: Mapping[str, bytes], receive: Receive) -> None:

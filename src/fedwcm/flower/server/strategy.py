@@ -162,7 +162,7 @@ def _note(record: RoundRecord, result: Result) -> None:
 
 
 def _named(prefix: str, record: RoundRecord) -> dict[str, Any]:
-    """The numbers under names with this prefix; those that a record holds as none were not finite."""
+    """Return the numbers under names with this prefix; those that a record holds as none were not finite."""
     return {key.removeprefix(prefix): _number(v) for key, v in record.extra.items() if key.startswith(prefix)}
 
 

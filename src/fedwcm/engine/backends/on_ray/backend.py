@@ -78,7 +78,7 @@ class RayBackend:
         return self._pool
 
     def _blocks(self, ids: Ints) -> list[Ints]:
-        """The clients cut into blocks: for as many workers as there were at first, whatever becomes of them."""
+        """Cut the clients into blocks, for as many workers as there were at first, whatever becomes of them."""
         if self._setup.plan.stacked:
             self._inner.block = stacked_block(self._inner.trainer.forward.network, -(-len(ids) // self._spread))
         return self._inner.blocks(ids)

@@ -137,7 +137,7 @@ class Phase:
         raise WorkerError(f"round {self._round + 1}: uploads could not be summed: {failure}")
 
     def _owners(self, ids: Ints) -> list[tuple[Member, Ints]]:
-        """The workers that keep uploads of these clients, ordered by node, with the clients of each."""
+        """Return the workers that keep uploads of these clients, ordered by node, with the clients of each."""
         owners = []
         for member in self._pool.members:
             own = np.intersect1d(ids, np.concatenate([ids[:0], *self._kept.get(member, [])]))

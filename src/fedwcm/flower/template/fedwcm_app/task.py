@@ -14,12 +14,12 @@ import fedwcm
 
 
 def model() -> nn.Module:
-    """The model, from inputs to class scores. Its initial weights follow from the run's seed."""
+    """Return the model, from inputs to class scores. Its initial weights follow from the run's seed."""
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
 def client_data(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The inputs and labels of one client, chosen by its node's config. Yours may well read a local file."""
+    """Return the inputs and labels of one client, chosen by its node's config. Yours may read a local file."""
     division = digits(int(node_config.get("num-partitions", 10)), run_config["app.imbalance"])
     rows = division.rows[int(node_config["partition-id"])]
     return division.normalizer(division.dataset.x_train[rows]), division.dataset.y_train[rows]
@@ -33,5 +33,5 @@ def test_data(run_config: Mapping[str, Any]) -> tuple[Any, Any]:
 
 @cache
 def digits(clients: int = 10, imbalance: float = 0.1) -> fedwcm.PartitionedData:
-    """The digits with a long tail, divided among this many clients."""
+    """Return the digits with a long tail, divided among this many clients."""
     return fedwcm.partition(dataset="digits", imbalance=imbalance, clients=clients, beta=0.3)
