@@ -191,6 +191,22 @@ def prior_shift(
     return shift
 
 
+def bayes_shift(shares: Floats, assumed: Floats) -> Floats:
+    """Return what turns logits that presuppose the class distribution `assumed` into those for `shares`."""
+    shift: Floats = np.log(shares + SMALLEST_SHARE) - np.log(assumed + SMALLEST_SHARE)
+    return shift
+
+
+def client_shares(counts: ArrayLike, natural: Floats) -> Floats:
+    """Return the class distribution of a client's training samples, with C more drawn from that of all clients.
+
+    So a class that the client never had keeps a small share: it may have it tomorrow.
+    """
+    weights = np.asarray(counts) + len(natural) * natural
+    shares: Floats = weights / weights.sum()
+    return shares
+
+
 def _checked_counts(counts: ArrayLike) -> Floats:
     table = np.asarray(counts, dtype=np.float64)
     if table.ndim != 2 or 0 in table.shape:

@@ -55,6 +55,25 @@ def test_clients_test_the_model_and_their_metrics_are_weighted_by_samples_that_a
         assert last[f"clients_{name}_median"] == pytest.approx(np.median(means), rel=1e-5)
 
 
+def test_clients_may_test_the_model_for_their_own_class_mix() -> None:
+    config = run_config("fedavg", **EVALUATED, **{"flower.own_mix": True})
+    nodes = WireGrid(client_app(model=model, data=data, evaluate=held_out), config, CLIENTS)
+    finished = serve(nodes, config, model)
+    assert finished is not None
+    last: Any = finished.history[-1].extra
+    counts = np.stack([np.bincount(data({"partition-id": client})[1], minlength=10) for client in range(CLIENTS)])
+    natural = np.maximum(counts.sum(axis=0), 0.5) / np.maximum(counts.sum(axis=0), 0.5).sum()
+    network = model()
+    network.load_state_dict(finished.model)
+    for client in range(CLIENTS):
+        x, y = held_out({"partition-id": client})
+        weights = counts[client] + 10 * natural
+        shift = torch.as_tensor(np.log(weights / weights.sum()) - np.log(natural)).float()
+        with torch.no_grad():
+            loss = cross_entropy(network(torch.as_tensor(x)) + shift, torch.as_tensor(y))
+        assert last["per_client"][str(client)]["loss"] == pytest.approx(float(loss), rel=1e-3)
+
+
 def test_evaluation_on_clients_changes_nothing_in_the_training() -> None:
     config = run_config("scaffold", **{**EVALUATED, "flower.fraction_evaluate": 0.4})
     nodes = WireGrid(client_app(model=model, data=data, evaluate=held_out), config, CLIENTS)

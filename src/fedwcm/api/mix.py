@@ -39,25 +39,19 @@ def client_shifts(clients: Sequence[str], facts: ModelFacts, partition: Partitio
     """Return what the mix of each row's own client adds to the logits, `(rows, classes)`; natural for new ones."""
     known = set(_client_names(partition))
     shares = {
-        name: client_shares(name, facts, partition) if name in known else facts.natural_shares
+        name: _shares_of(name, facts, partition) if name in known else facts.natural_shares
         for name in set(clients)
     }
     shifts = {name: facts.shift_to(each) for name, each in shares.items()}
     return np.stack([shifts[name] for name in clients])
 
 
-def client_shares(name: str, facts: ModelFacts, partition: PartitionRecord | None) -> Floats:
-    """Return the class distribution of a client's training samples, with C more drawn from that of all clients.
-
-    So a class that the client never had keeps a small share: it may have it tomorrow.
-    """
+def _shares_of(name: str, facts: ModelFacts, partition: PartitionRecord | None) -> Floats:
+    """Return the class mix of a client that took part in the training."""
     names = _client_names(partition)
     if partition is None or name not in names:
         raise unknown("client in mix:", name, names)
-    counts = np.array(partition.counts[names.index(name)], dtype=np.float64)
-    weights = counts + len(counts) * facts.natural_shares
-    shares: Floats = weights / weights.sum()
-    return shares
+    return facts.shares_at(partition.counts[names.index(name)])
 
 
 def _client_names(partition: PartitionRecord | None) -> list[str]:
@@ -87,7 +81,7 @@ def _shares(mix: Mix, facts: ModelFacts, partition: PartitionRecord | None) -> F
     if mix == "target":
         return uniform if facts.target is None else np.array(facts.target)
     if isinstance(mix, str) and is_of_client(mix):
-        return client_shares(mix.removeprefix(f"{CLIENT}:"), facts, partition)
+        return _shares_of(mix.removeprefix(f"{CLIENT}:"), facts, partition)
     if isinstance(mix, str | Path):
         mix = _in_text(mix) if "=" in str(mix) else _in_file(Path(mix))
     if not isinstance(mix, Mapping):

@@ -1,11 +1,11 @@
 """The metadata of a trained model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedwcm.balance import ABSENT, SMALLEST_SHARE
+from fedwcm.balance import ABSENT, bayes_shift, client_shares
 from fedwcm.core.loss import LogitScale
 from fedwcm.core.types import Floats
 from fedwcm.utils.json_record import JsonRecord, optional
@@ -78,8 +78,11 @@ class ModelFacts(JsonRecord):
 
     def shift_to(self, shares: Floats) -> Floats:
         """Return what turns the logits into those for classes with these shares, by Bayes' rule."""
-        shift: Floats = np.log(shares + SMALLEST_SHARE) - np.log(self.assumed_shares + SMALLEST_SHARE)
-        return shift
+        return bayes_shift(shares, self.assumed_shares)
+
+    def shares_at(self, counts: Sequence[int]) -> Floats:
+        """Return the class mix of a client with these training samples of each class."""
+        return client_shares(counts, self.natural_shares)
 
     @property
     def scale(self) -> LogitScale:

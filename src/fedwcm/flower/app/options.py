@@ -70,6 +70,7 @@ class FlowerOptions:
         grace: seconds that the others have once enough clients have answered.
         patience: seconds to wait, before round 1, for clients that are not connected yet.
         fraction_evaluate: share of the clients that test the model on their own data, at every evaluation.
+        own_mix: clients test the model for the class mix of their own training samples, not for that of all.
         bind_nodes: a client's number belongs to the first Flower node that claims it, for the whole run. It needs
             node authentication, under which a node keeps its id as long as its key.
         secure_aggregation: clients keep their uploads, and the server learns only sums of them, by SecAgg+. Their
@@ -92,6 +93,7 @@ class FlowerOptions:
     grace: float = 10.0
     patience: float = 300.0
     fraction_evaluate: float = 0.0
+    own_mix: bool = False
     bind_nodes: bool = True
     secure_aggregation: bool = False
     secure_range: float = 8.0
@@ -110,6 +112,8 @@ class FlowerOptions:
             not self.enough or self.enough >= self.min_clients, "enough", self.enough, "0, or at least min_clients"
         )
         require(0 <= self.fraction_evaluate <= 1, "fraction_evaluate", self.fraction_evaluate, "in [0, 1]")
+        asked = not self.own_mix or self.fraction_evaluate > 0
+        require(asked, "own_mix", self.own_mix, "false without fraction_evaluate: clients test no model then")
         require(self.grace >= 0, "grace", self.grace, "non-negative")
         limit = f"positive and at most {WIDEST_RANGE:g}"
         require(0 < self.secure_range <= WIDEST_RANGE, "secure_range", self.secure_range, limit)

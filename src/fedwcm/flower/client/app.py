@@ -6,16 +6,18 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedwcm import __version__
+from fedwcm.balance import bayes_shift, client_shares
 from fedwcm.core.batch import Shard
 from fedwcm.core.disclosure import Disclosure, as_counts, contributions
 from fedwcm.core.method import ClientStatistics
-from fedwcm.core.types import Ints, Layout, Population
+from fedwcm.core.types import Floats, Ints, Layout, Population
 from fedwcm.engine.client import Task
-from fedwcm.engine.evaluate import evaluate
+from fedwcm.engine.evaluate import measure, predict_chunks
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
 from fedwcm.experiment.components import Components
@@ -254,10 +256,22 @@ class Client:
         shard, classes = self._samples
         self._network.module.load_state_dict(content.array_records["arrays"].to_torch_state_dict())
         inputs, labels = shard.store.inputs, shard.store.labels
-        tested = evaluate(self._network, *self._network.initial(), inputs, labels, classes)
+        chunks = predict_chunks(self._network, *self._network.initial(), inputs)
+        shift = torch.from_numpy(self._own_shift(content, classes)).to(self._network.device, torch.float32)
+        tested = measure((chunk + shift for chunk in chunks), labels, classes)
         accuracy = float(np.trace(tested.confusion) / tested.confusion.sum())
         numbers: dict[str, Any] = {"loss": tested.loss, "accuracy": accuracy, "num-examples": len(shard)}
         return RecordDict({"metrics": MetricRecord(numbers)})
+
+    def _own_shift(self, content: RecordDict, classes: int) -> Floats:
+        """Return what the class mix of this client's training samples adds to the logits, if it is asked for."""
+        if "mix" not in content.config_records:
+            return np.zeros(classes)
+        counts = kept_counts(self._context)
+        if counts is None:
+            raise ValueError("flower.own_mix needs the class counts that this client keeps when it joins a run")
+        assumed, natural = (np.array(content.config_records["mix"][key]) for key in ("assumed", "natural"))
+        return bayes_shift(client_shares(counts, natural), assumed)
 
     @property
     def buffer_layout(self) -> Layout:

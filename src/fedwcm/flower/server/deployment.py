@@ -125,11 +125,12 @@ class Deployment:
         made.choose_head(population.classes)
         trainer = components.trainer(config, SequentialForward(made), population)
         experiment = self._experiment(config, directory, setup, trainer, test)
-        return Runner(experiment, folder, LogProgress(), self._measure(directory, made)).run()
+        return Runner(experiment, folder, LogProgress(), self._measure(directory, experiment)).run()
 
-    def _measure(self, directory: ClientDirectory, made: Network) -> Measure:
-        federation = self.options.federation
-        on_clients = ClientEvaluation(directory, made, self.options, self.evaluation)
+    def _measure(self, directory: ClientDirectory, experiment: Experiment) -> Measure:
+        federation, made, facts = self.options.federation, experiment.network, experiment.facts
+        mix = (facts.assumed_shares, facts.natural_shares) if federation.own_mix else None
+        on_clients = ClientEvaluation(directory, made, self.options, self.evaluation, mix)
 
         def measure(model: EvaluatedModel) -> Mapping[str, object]:
             clients = on_clients(model) if federation.fraction_evaluate else {}

@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedwcm.balance import limit_shares
 from fedwcm.core.rng import Purpose, generator
+from fedwcm.core.types import Floats
 from fedwcm.engine.network import Network
 from fedwcm.engine.options import share_of
 from fedwcm.experiment.evaluator import EvaluatedModel
@@ -55,14 +56,24 @@ class ClientEvaluation:
         network: the server's model.
         options: share and least number of the clients that are asked, seed, largest share of a client in a mean.
         custom: what an app asks for that Flower's strategies also take.
+        mix: the class distributions that the model presupposes and that it was trained on, for tests for each
+            client's own (`flower.own_mix`).
     """
 
     def __init__(
-        self, directory: ClientDirectory, network: Network, options: AppOptions, custom: CustomEvaluation
+        self,
+        directory: ClientDirectory,
+        network: Network,
+        options: AppOptions,
+        custom: CustomEvaluation,
+        mix: tuple[Floats, Floats] | None = None,
     ) -> None:
         self._directory, self._network, self._custom = directory, network, custom
         self._federation, self._seed = options.federation, options.config.run.seed
         self._max_share = options.config.aggregation.max_share
+        self._mix = None
+        if mix is not None:
+            self._mix = ConfigRecord({"assumed": mix[0].tolist(), "natural": mix[1].tolist()})
 
     def __call__(self, model: EvaluatedModel) -> dict[str, object]:
         """Return mean and median of each metric as `clients_NAME` and `clients_NAME_median`, and each client's.
@@ -92,6 +103,8 @@ class ClientEvaluation:
     def _ask(self, model: EvaluatedModel) -> dict[int, Metrics]:
         arrays = ArrayRecord(self._network.state_dict(model.x, model.buffers))
         question = RecordDict({"arrays": arrays, "config": self._custom.config or ConfigRecord()})
+        if self._mix is not None:
+            question["mix"] = self._mix
         told: dict[int, Metrics] = {}
 
         def receive(client: int, content: RecordDict) -> None:
