@@ -1,7 +1,7 @@
 """Training on a device of its own: the host does not wait for it at every step, and devices never mix.
 
-No GPU is needed: tensors on torch's device `meta` have shapes but no values, and an operation that mixes them with
-tensors on the CPU fails as it does on a GPU. `StandIn` makes up the values that the host reads, and counts.
+No GPU is needed: tensors on torch's device `meta` have shapes but no values. `StandIn` makes up the values that
+the host reads, and counts; an operation that mixes them with tensors on the CPU fails as it does on a GPU.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method, TwoPhase
@@ -36,6 +37,15 @@ NEED_A_TEACHER = {"clip2fl", "distillation"}
 CHEAP: dict[str, dict[str, Any]] = {"creff": {"features": 4, "match_steps": 2, "retrain_epochs": 2}}
 
 
+CROSSING = {
+    torch.ops.aten.copy_.default,
+    torch.ops.aten._to_copy.default,
+    torch.ops.aten.index.Tensor,
+    torch.ops.aten.index_put_.default,
+}
+"""Operations that take tensors of two devices on a GPU, too: copies, and places given by the host."""
+
+
 class StandIn(TorchDispatchMode):
     """Makes `meta` a device whose values can be read, all of them one, and counts what crosses its border."""
 
@@ -47,6 +57,11 @@ class StandIn(TorchDispatchMode):
         self, func: Any, types: Iterable[Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         options = dict(kwargs or {})
+        if func not in CROSSING:
+            tensors = [leaf for leaf in tree_leaves((args, options)) if isinstance(leaf, Tensor)]
+            devices = {tensor.device.type for tensor in tensors if tensor.dim()}
+            if len(devices) > 1:
+                raise RuntimeError(f"expected all tensors on one device, but {func} mixes {sorted(devices)}")
         if func is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
             self.copies += 1
             return torch.ones((), dtype=args[0].dtype).item()
@@ -146,6 +161,27 @@ def test_rounds_of_every_method_and_loss_keep_to_one_device(stacked: bool) -> No
                 state, _ = rounds.step(replace(state, round=number))
         assert state.x.is_meta, name
         assert state.average["x"].is_meta, name
+
+
+class Mixed(FedAvg):
+    """Adds a vector of the host to one of the device."""
+
+    def direction(self, w: Tensor, grad: Any, c: Any, ctx: Any) -> Any:
+        return grad(w) + torch.zeros(w.shape[-1]), c
+
+
+class Synchronised(FedAvg):
+    """Reads a number from the device at every step."""
+
+    def direction(self, w: Tensor, grad: Any, c: Any, ctx: Any) -> Any:
+        return grad(w) * float(w.detach().norm()), c
+
+
+@pytest.mark.parametrize("stacked", [False, True], ids=["one by one", "stacked"])
+def test_a_method_that_mixes_devices_or_waits_for_one_is_found(stacked: bool) -> None:
+    with pytest.raises(RuntimeError, match="device"):
+        copies(Mixed(), None, stacked, epochs=None, steps=1)
+    assert grows(Synchronised(), None, stacked)
 
 
 def test_an_evaluation_reads_the_device_a_fixed_number_of_times() -> None:

@@ -94,6 +94,9 @@ def test_workers_share_gpus(cluster: Any) -> None:
         cluster.remove_node(node)
 
 
+CLUSTER_AND_PROCESS: Any = (("ray", {"run.workers": 2}), ("vectorized", {}))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
@@ -112,10 +115,10 @@ def test_workers_are_sent_the_data_unless_they_have_them(
 
     sent = list[str]()
     monkeypatch.setattr(pool, "pack", lambda value: sent.append(type(value).__name__) or pack(value))  # type: ignore[func-returns-value]
-    common = {"participation.fraction": 0.5, "run.workers": 2, "local.epochs": 1, **settings}
+    common = {"participation.fraction": 0.5, "local.epochs": 1, **settings}
     results = [
-        fedwcm.run("scaffold", settings=common, clients=8, rounds=2, model="mlp", backend=backend)
-        for backend in ("ray", "vectorized")
+        fedwcm.run("scaffold", settings={**common, **workers}, clients=8, rounds=2, model="mlp", backend=backend)
+        for backend, workers in CLUSTER_AND_PROCESS
     ]
     is_sent = any("Federation" in name for name in sent)
     assert is_sent == (settings == {"data.dataset": "digits", "data.shared": False})
